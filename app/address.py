@@ -38,7 +38,7 @@ def menu(
         place: where it stands, such as a column.
         missing: what to say where the address asks for one that is not there, instead of showing another one silently.
     """
-    last, wanted = st.session_state.setdefault(_LAST, {}), asked(key)
+    last, wanted = st.session_state.setdefault(_LAST, {}), read_choice(key)
     chosen = wanted if wanted is not None and wanted in options else default or options[0]
     if missing and st.query_params.get(key, chosen) not in options:
         st.warning(missing, icon=":material/link_off:")
@@ -52,7 +52,7 @@ def menu(
     return chosen
 
 
-def asked(key: str) -> str | None:
+def read_choice(key: str) -> str | None:
     """What the address asks for; or what was chosen last, where it does not say."""
     found: str | None = st.query_params.get(key, st.session_state.get(_LAST, {}).get(key))
     return found
@@ -64,7 +64,7 @@ def say(key: str, value: str) -> None:
 
 
 @contextmanager
-def written() -> Iterator[None]:
+def write_address() -> Iterator[None]:
     """Write what is said within into the address at once: each change of it is a step for the browser's way back."""
     st.session_state[_SAID] = {}
     yield

@@ -22,7 +22,7 @@ from fedguard.errors import FedGuardError
 
 if TYPE_CHECKING:
     from fedguard.bench.flags.lint import Lint
-    from fedguard.bench.results.answer import Answer
+    from fedguard.bench.results.answer import RunVerdict
 
 #: What may become of a cell, the worst first: one seed that failed makes the cell a failed one.
 STATUSES = ("failed", "missing", "refused", "ok")
@@ -76,12 +76,12 @@ def open_run(store: Path, name: str) -> Run:
     Raises:
         StoreError: its manifest cannot be read.
     """
-    return _opened(str(store), name, stamp(store / name))
+    return _load_run(str(store), name, stamp(store / name))
 
 
 def summary(store: Path, name: str) -> Summary:
     """One run in a line, a damaged one too. Its records are read once and not kept in memory."""
-    return _summed_up(str(store), name, stamp(store / name))
+    return _summarize_run(str(store), name, stamp(store / name))
 
 
 def sum_up(run: Run) -> Summary:
@@ -120,12 +120,12 @@ def numeric_keys(run: Run) -> list[str]:
 
 def flags(run: Run) -> Lint:
     """The red flags of a run."""
-    return _judged(str(run.folder.path), stamp(run.folder.path), run)
+    return _lint_run(str(run.folder.path), stamp(run.folder.path), run)
 
 
-def answers(run: Run) -> dict[str, Answer]:
+def answers(run: Run) -> dict[str, RunVerdict]:
     """By setting, which defense keeps the most, or why there is no answer."""
-    return _answered(str(run.folder.path), stamp(run.folder.path), run)
+    return _compute_answers(str(run.folder.path), stamp(run.folder.path), run)
 
 
 def stamp(folder: Path) -> Stamp:
@@ -154,24 +154,24 @@ def _is_number(text: str) -> bool:
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading records ...")
-def _opened(store: str, name: str, stamp: Stamp) -> Run:  # noqa: ARG001  part of the cache's key
+def _load_run(store: str, name: str, stamp: Stamp) -> Run:  # noqa: ARG001  part of the cache's key
     run = Run.open(Path(store) / name, store)
-    with _uncollected():
+    with _suspend_gc():
         run.rows()  # read now, once
     return run
 
 
 @st.cache_data(max_entries=1000, show_spinner=False)
-def _summed_up(store: str, name: str, stamp: Stamp) -> Summary:  # noqa: ARG001  part of the cache's key
+def _summarize_run(store: str, name: str, stamp: Stamp) -> Summary:  # noqa: ARG001  part of the cache's key
     try:
-        with _uncollected():
+        with _suspend_gc():
             return sum_up(Run.open(Path(store) / name, store))
     except FedGuardError as error:
         return Summary(name, error=str(error))
 
 
 @st.cache_resource(max_entries=8, show_spinner="Judging ...")
-def _judged(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part of the cache's key
+def _lint_run(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part of the cache's key
     from fedguard.bench.flags.lint import lint  # it loads torch
     from fedguard.bench.flags.results import results_of
 
@@ -179,14 +179,14 @@ def _judged(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part
 
 
 @st.cache_resource(max_entries=8, show_spinner="Judging ...")
-def _answered(folder: str, stamp: Stamp, _run: Run) -> dict[str, Answer]:  # noqa: ARG001  part of the cache's key
+def _compute_answers(folder: str, stamp: Stamp, _run: Run) -> dict[str, RunVerdict]:  # noqa: ARG001  part of the cache's key
     from fedguard.bench.flags.answer import answers  # it loads torch
 
     return answers(_run)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _suspend_gc() -> Iterator[None]:
     """Records are many small objects and none of them garbage: looking for some doubles the time to read them.
 
     What was read is frozen, so that later collections do not walk through it either.

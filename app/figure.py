@@ -8,7 +8,7 @@ import streamlit as st
 
 from fedguard.app import address
 from fedguard.bench.results.run import Run
-from fedguard.metrics.figures import FIGURES, ToTarget
+from fedguard.metrics.figures import FIGURES, TargetMetric
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
@@ -19,10 +19,10 @@ _TARGET = 80.0
 
 def figure_menu(run: Run, place: DeltaGenerator | None = None) -> str:
     """A figure's name, which the address has too; one that goes to a target stands beside a field for that."""
-    target = _target(address.asked("figure") or "")
+    target = _target(address.read_choice("figure") or "")
     options = [*run.figures, *(f"{family}({target:g})" for family in run.to_target)] or ["final_accuracy"]
     figure = address.menu("Figure", options, "figure", titles=lambda name: FIGURES[name].heading, place=place)
-    if isinstance(FIGURES[figure], ToTarget):
+    if isinstance(FIGURES[figure], TargetMetric):
         box = f"target of {figure}"
         draw = st.number_input if place is None else place.number_input
         draw("Target in %", 0.1, 100.0, 100 * target, 1.0, "%g", key=box, on_change=_follow, args=(figure, box))
@@ -31,7 +31,7 @@ def figure_menu(run: Run, place: DeltaGenerator | None = None) -> str:
 
 def _target(name: str) -> float:
     """The target in a figure's name, where it has one."""
-    if name in FIGURES and isinstance(known := FIGURES[name], ToTarget):
+    if name in FIGURES and isinstance(known := FIGURES[name], TargetMetric):
         return known.target
     return _TARGET / 100
 

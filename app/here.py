@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Here:
+class PageContext:
     """What a page is drawn from.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from fedguard.app import address, data, style
-from fedguard.app.here import Here, empty, plain
+from fedguard.app.here import PageContext, empty, plain
 from fedguard.app.views import PAGES, Page
 from fedguard.errors import FedGuardError
 
@@ -29,13 +29,13 @@ def main() -> None:
     style.page()
     store = Path(os.environ.get("FEDGUARD_STORE", "runs"))
     names = data.run_names(store)
-    with address.written():
+    with address.write_address():
         name = None
         if names:
             says = f"Runs in {store}, the latest first."
             name = address.menu("Run", names, "run", place=st.sidebar, help=says, missing=_MISSING)
         known: dict[str, StreamlitPage] = {}
-        here = Here(store, name, known)
+        here = PageContext(store, name, known)
         sections = {
             section: [_page(page, here, default=page is PAGES["A run"][0]) for page in pages]
             for section, pages in PAGES.items()
@@ -45,7 +45,7 @@ def main() -> None:
         st.navigation(sections).run()
 
 
-def _page(page: Page, here: Here, *, default: bool) -> StreamlitPage:
+def _page(page: Page, here: PageContext, *, default: bool) -> StreamlitPage:
     return st.Page(
         partial(_show, page, here),
         title=page.title,
@@ -55,7 +55,7 @@ def _page(page: Page, here: Here, *, default: bool) -> StreamlitPage:
     )
 
 
-def _show(page: Page, here: Here) -> None:
+def _show(page: Page, here: PageContext) -> None:
     """A page, or why it cannot be shown. A mistake in a file is told as one line, never as a traceback."""
     st.title(page.title)
     st.caption(page.about)

@@ -7,8 +7,8 @@ from typing import Any
 
 import streamlit as st
 
-from fedguard.app.charts.profile import coloured, profile
-from fedguard.bench.results.profile import SHOWN, Part, meanings, together
+from fedguard.app.charts.profile import profile, select_stages
+from fedguard.bench.results.profile import SHOWN, ProfileEntry, meanings, together
 from fedguard.bench.results.run import Run
 
 #: Bars of one chart.
@@ -25,7 +25,7 @@ def times(run: Run, swept: Mapping[str, Any]) -> None:
     if found.whole is None:
         st.caption(found.without())
         return
-    stages = coloured(found.whole)
+    stages = select_stages(found.whole)
     if own := [part for part in found.cells if part.swept == swept]:
         st.altair_chart(
             profile(own, stages), width="stretch", alt=f"{run.name}: milliseconds per round of this cell by stage"
@@ -34,11 +34,11 @@ def times(run: Run, swept: Mapping[str, Any]) -> None:
     if found.untimed:
         st.caption(found.without())
     if st.toggle("Every cell of the run", key="times of every cell"):
-        _drawn(run, found.cells, stages)
+        _draw_profile(run, found.cells, stages)
         st.dataframe([_row(part) for part in found.cells], hide_index=True, width="stretch")
 
 
-def _drawn(run: Run, parts: Sequence[Part], stages: Sequence[str]) -> None:
+def _draw_profile(run: Run, parts: Sequence[ProfileEntry], stages: Sequence[str]) -> None:
     shown = parts[:_DRAWN]
     few = f" The {_DRAWN} slowest of {len(parts)} cells; the table below has all." if len(shown) < len(parts) else ""
     st.caption(f"The mean over the trials of each cell, the slowest first. Point at a piece to read it.{few}")
@@ -46,7 +46,7 @@ def _drawn(run: Run, parts: Sequence[Part], stages: Sequence[str]) -> None:
     st.altair_chart(profile(shown, stages), width="stretch", alt=says)
 
 
-def _stages(parts: Sequence[Part]) -> None:
+def _stages(parts: Sequence[ProfileEntry]) -> None:
     """What the cells took together, stage by stage."""
     whole = together(parts)
     st.caption(
@@ -73,7 +73,7 @@ def _stages(parts: Sequence[Part]) -> None:
     st.dataframe(table, hide_index=True, width="stretch", height="content", column_config=columns)
 
 
-def _row(part: Part) -> dict[str, Any]:
+def _row(part: ProfileEntry) -> dict[str, Any]:
     """A cell in a line: its trials, and milliseconds per round in all and in each stage."""
     return {
         "cell": part.place,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Verdict
+from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, GateVerdict
 from fedguard.bench.results.run import Run
-from fedguard.metrics.figures import FIGURES, Figure
+from fedguard.metrics.figures import FIGURES, Metric
 from fedguard.metrics.stats import Estimate
 
 #: What a gate said, by its exit code.
 SAID = {PASSED: "passed", REGRESSED: "regressed", CANNOT_JUDGE: "cannot judge"}
 
 
-def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[dict[str, Any]]:
+def points(runs: Sequence[tuple[Run, Sequence[GateVerdict]]], figure: str) -> list[dict[str, Any]]:
     """For each run, the mean over its cells and the worst of them, as `charts.gate.trend` draws them."""
     found = []
     first: dict[frozenset[str], str] = {}
@@ -32,7 +32,7 @@ def points(runs: Sequence[tuple[Run, Sequence[Verdict]]], figure: str) -> list[d
                         "run": run.name,
                         "commit": commit_of(run),
                         "what": what,
-                        **_shown(value, figure),
+                        **_scale_estimate(value, figure),
                         "cells": len(cells),
                         "cells as in": same,
                         "verdict": SAID[verdicts[-1].exit_code] if verdicts else "not judged",
@@ -59,7 +59,7 @@ def _cells(rows: Sequence[Mapping[str, Any]], figure: str) -> list[list[float]]:
     ]
 
 
-def _mean(cells: Sequence[Sequence[float]], known: Figure) -> Estimate | None:
+def _mean(cells: Sequence[Sequence[float]], known: Metric) -> Estimate | None:
     """Over seeds, of the mean over cells."""
     return known.estimate([sum(seed) / len(seed) for seed in zip(*cells, strict=True)]) if cells else None
 
@@ -72,7 +72,7 @@ def _worst(cells: Sequence[Sequence[float]], figure: str) -> Estimate | None:
     return min((known.estimate(values) for values in cells), key=lambda one: sign * one.mean)
 
 
-def _shown(value: Estimate, figure: str) -> dict[str, float]:
+def _scale_estimate(value: Estimate, figure: str) -> dict[str, float]:
     ends = {"low": value.low, "high": value.high}
     scale = FIGURES[figure].scale
     return {"mean": scale * value.mean} | {

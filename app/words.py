@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from fedguard.bench.records.record import silent_mean
-from fedguard.bench.records.schema import Ran, Record, Result
+from fedguard.bench.records.schema import CompletedRecord, Record, Result
 from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, number_at
 from fedguard.metrics.returns import in_shares
@@ -56,7 +56,7 @@ _ELSEWHERE = ("in_words", "attack_sees", "granted", "server_sees", "server_shown
 _MEGABYTE = 1e6
 
 
-def escaped(text: str) -> str:
+def escape_label(text: str) -> str:
     """Text as the label of a menu, which would read it as Markdown."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
@@ -65,7 +65,7 @@ def card(threat: Mapping[str, Any]) -> list[dict[str, str]]:
     """A threat card, line by line; what does not apply is left out."""
     names = [*(name for name in _CARD if name in threat), *(name for name in threat if name not in _CARD)]
     return [
-        {"fact": _CARD.get(name, _spaced(name)), "value": _text(threat[name])}
+        {"fact": _CARD.get(name, _replace_underscores(name)), "value": _text(threat[name])}
         for name in names
         if name not in _ELSEWHERE and threat[name] not in (None, [], {})
     ]
@@ -86,7 +86,10 @@ def sights(threat: Mapping[str, Any]) -> list[dict[str, str]]:
     }
     names = dict.fromkeys(name for seen in columns.values() for name in seen)
     return [
-        {"sees": _spaced(name), **{heading: "yes" if name in seen else "-" for heading, seen in columns.items()}}
+        {
+            "sees": _replace_underscores(name),
+            **{heading: "yes" if name in seen else "-" for heading, seen in columns.items()},
+        }
         for name in names
     ]
 
@@ -97,21 +100,21 @@ def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "stage": stage,
-            "needs": " and ".join(map(_spaced, way)) or "nothing",
+            "needs": " and ".join(map(_replace_underscores, way)) or "nothing",
             "which the server": "is shown"
             if set(way) <= shown
-            else "is not shown: " + ", ".join(_spaced(name) for name in way if name not in shown),
+            else "is not shown: " + ", ".join(_replace_underscores(name) for name in way if name not in shown),
         }
         for stage, ways in threat["rule_needs"].items()
         for way in ways
     ]
 
 
-def verdict(records: Sequence[Ran]) -> str:
+def verdict(records: Sequence[CompletedRecord]) -> str:
     """What came out of one cell, in a sentence: ``alie leaves median 81.2 % accuracy, of 90.4 % without attack.``"""
     card = records[0]["threat_card"]
     attack, defense, goal = card["attack"], card["defense"], card["goal"]
-    told = {name: text for name in FIGURES if (text := _measured(records, name))}
+    told = {name: text for name in FIGURES if (text := _format_mean(records, name))}
     if "final_return" in told:
         return _verdict_of_returns(records, told)
     if not attack:
@@ -126,42 +129,42 @@ def verdict(records: Sequence[Ran]) -> str:
     return f"{attack} leaves {defense} {told['final_accuracy']} accuracy{of}.{backdoor}"
 
 
-def _verdict_of_returns(records: Sequence[Ran], told: Mapping[str, str]) -> str:
+def _verdict_of_returns(records: Sequence[CompletedRecord], told: Mapping[str, str]) -> str:
     card = records[0]["threat_card"]
     between = f"{told['final_return']} ({told['normalised_return']} of the way from guessing to perfect)"
     if not card["attack"]:
         return f"Without attack, {card['defense']} reaches a return of {between}."
     clean = [record["result"]["returns"]["corners"]["clean_defense"] for record in records]
     known, figure = [one for one in clean if one is not None], FIGURES["final_return"]
-    of = f", of {figure.estimated(figure.estimate(known))} without attack" if len(known) == len(clean) else ""
+    of = f", of {figure.format_estimate(figure.estimate(known))} without attack" if len(known) == len(clean) else ""
     return f"{card['attack']} leaves {card['defense']} a return of {between}{of}."
 
 
-def _measured(records: Sequence[Ran], name: str) -> str:
+def _format_mean(records: Sequence[CompletedRecord], name: str) -> str:
     """A figure with its unit; "" where no record has it."""
     values = [value for record in records if (value := FIGURES[name].of(record)) is not None]
-    return FIGURES[name].measured(FIGURES[name].estimate(values)) if values else ""
+    return FIGURES[name].format_with_unit(FIGURES[name].estimate(values)) if values else ""
 
 
-def figures(records: Sequence[Ran]) -> list[dict[str, str]]:
+def figures(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
     """The figures that these records of one cell have, each with its mean and interval."""
     found = []
     for known in FIGURES.values():
         values = [value for record in records if (value := known.of(record)) is not None]
         if values:
-            found.append({"figure": known.heading, "value": known.estimated(known.estimate(values))})
+            found.append({"figure": known.heading, "value": known.format_estimate(known.estimate(values))})
     return found
 
 
-def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
+def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
     """Without attack, with silent malicious clients and with the attack, by mean and defense; and the server alone."""
 
     results = [cast(Result, in_shares(record["result"])) for record in records]
 
     def mean(*path: str) -> str:
-        return told([number_at(result, path) for result in results])
+        return describe_values([number_at(result, path) for result in results])
 
-    def told(values: Sequence[float | None]) -> str:
+    def describe_values(values: Sequence[float | None]) -> str:
         known = [value for value in values if value is not None]
         return _interval(known) if known else "not run"
 
@@ -169,7 +172,7 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
         {"": "nobody attacks", "plain mean": mean("corners", "clean_mean"), "defense": mean("corners", "clean_defense")}
     ]
     if records[0]["threat_card"]["attack"]:
-        alone = told([silent_mean(result) for result in results])
+        alone = describe_values([silent_mean(result) for result in results])
         rows += [
             {
                 "": "the malicious clients send nothing",
@@ -183,7 +186,7 @@ def corners(records: Sequence[Ran]) -> list[dict[str, str]]:
     return rows
 
 
-def chance(records: Sequence[Ran]) -> str:
+def chance(records: Sequence[CompletedRecord]) -> str:
     """The accuracy of a guess, in a sentence; "" where the labels are not known."""
     if "returns" in records[0]["result"]:
         return "Here the shares are of the way from the return of a guess to a perfect one."
@@ -191,7 +194,7 @@ def chance(records: Sequence[Ran]) -> str:
     return f"A guess has {_interval(known).partition(' ')[0]} %." if known else ""
 
 
-def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:
+def minority(records: Sequence[CompletedRecord]) -> list[dict[str, Any]]:
     """What became of honest clients with rare classes, seed by seed, in percent."""
     return [
         {
@@ -206,7 +209,7 @@ def minority(records: Sequence[Ran]) -> list[dict[str, Any]]:
     ]
 
 
-def parties(records: Sequence[Ran]) -> list[dict[str, Any]]:
+def parties(records: Sequence[CompletedRecord]) -> list[dict[str, Any]]:
     """How each party does on its own task, a line for each, where they have different ones."""
     found = [record["result"]["parties"] for record in records if "parties" in record["result"]]
     told: dict[tuple[int, ...], list[float]] = {}
@@ -250,10 +253,10 @@ def _two_digits(value: float | None, unit: float = 1.0) -> str:
 
 
 def _interval(accuracies: Sequence[float]) -> str:
-    return FIGURES["final_accuracy"].estimated(FIGURES["final_accuracy"].estimate(accuracies))
+    return FIGURES["final_accuracy"].format_estimate(FIGURES["final_accuracy"].estimate(accuracies))
 
 
-def _spaced(name: str) -> str:
+def _replace_underscores(name: str) -> str:
     return name.replace("_", " ")
 
 
@@ -263,7 +266,7 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     if isinstance(value, Mapping):
-        return "; ".join(f"{_spaced(str(key))}: {_text(one)}" for key, one in value.items())
+        return "; ".join(f"{_replace_underscores(str(key))}: {_text(one)}" for key, one in value.items())
     if isinstance(value, list):
         return ", ".join(map(_text, value))
     return str(value)

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from torch import Tensor
 
-from fedguard.attacks.search import Asked, spread
+from fedguard.attacks.search import RuleOracle, spread
 from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Sight
 from fedguard.errors import PreconditionError
 
@@ -32,7 +32,7 @@ def harmful(name: Direction, benign: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Directed(PoisonAttack):
+class DirectionAttack(PoisonAttack):
     """Base of the attacks that step from the mean of the benign updates along one of the source's directions."""
 
     direction: Direction = "chosen"
@@ -47,7 +47,7 @@ class Directed(PoisonAttack):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongestStep(Directed):
+class LongestStep(DirectionAttack):
     """Base of those whose step is as long as a bound on distances allows. The rule, where it is granted, only chooses."""
 
     needs = (Sight.HONEST_UPDATES | Sight.RULE, *BENIGN_SAMPLE)
@@ -74,7 +74,7 @@ def most_harmful(view: PoisonView, steps: Sequence[Tensor]) -> Tensor:
     ``f/n |<p, mu>| / |mu|^2``. Of equal steps the first.
     """
     if len(steps) > 1 and Sight.RULE in view.granted:
-        asked = Asked(view, steps, "progress")
+        asked = RuleOracle(view, steps, "progress")
         rows = [asked.mean + asked.unit(len(view.honest) + i) for i in range(len(steps))]
         try:
             best = asked.best(rows)

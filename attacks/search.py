@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedguard.contracts import PoisonAttack, PoisonView, Probe, Sight, State
 from fedguard.errors import PreconditionError
-from fedguard.kernels import FAINT, column_blocks, weighted_sum
+from fedguard.kernels import FAINT, column_blocks, combine_rows
 
 #: What a search maximises: ``|R - mu|``, or the fall of ``<R, mu> / |mu|^2``.
 Objective = Literal["deviation", "progress"]
@@ -27,7 +27,7 @@ Objective = Literal["deviation", "progress"]
 STRETCH, STRETCHES = 4.0, 5
 
 
-class Asked:
+class RuleOracle:
     """The known rule, asked what all malicious clients gain who send one and the same combination of the rows at hand.
 
     The rows are the honest updates and then the ``directions`` (float32 ``[d]`` each); a combination is float64 ``[h + m]``.
@@ -47,7 +47,7 @@ class Asked:
         """What the combination gains, by a probe."""
         return self._gain(self.probe(row))
 
-    def aimed(self, objective: Objective) -> Asked:
+    def with_objective(self, objective: Objective) -> RuleOracle:
         """The same rows and rule, asked for another gain."""
         other = copy(self)
         other._objective = objective
@@ -56,7 +56,7 @@ class Asked:
     def vector(self, row: Tensor) -> Tensor:
         """float32 ``[d]``: the combination itself."""
         h = len(self._honest)
-        return weighted_sum(self._honest, row[:h]) + row[h:].to(self._directions.dtype) @ self._directions
+        return combine_rows(self._honest, row[:h]) + row[h:].to(self._directions.dtype) @ self._directions
 
     def best(self, rows: Sequence[Tensor]) -> Tensor:
         """The combination that gains most; of equal ones the first.
@@ -64,7 +64,7 @@ class Asked:
         Rules without weights were probed on a sample of the coordinates, so for them each is put to the whole rule.
         """
         sampled = self.probe(rows[0]).malicious_weight is None
-        return max(rows, key=self._measured if sampled else self.score)
+        return max(rows, key=self._score_by_rule if sampled else self.score)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -82,7 +82,7 @@ class Asked:
     def _gain(self, probe: Probe) -> float:
         return probe.deviation if self._objective == "deviation" else -probe.progress
 
-    def _measured(self, row: Tensor) -> float:
+    def _score_by_rule(self, row: Tensor) -> float:
         malicious = self.vector(row).expand(self._view.f, -1)
         answer = self._view.rule(torch.cat([self._honest, malicious])).double()
         mean = self._honest.mean(0).double()
@@ -181,7 +181,7 @@ def largest(admitted: Callable[[float], bool], magnitudes: Sequence[float]) -> f
 
 
 def strongest_row(
-    asked: Asked,
+    asked: RuleOracle,
     start: Tensor,
     step: Tensor,
     magnitudes: Sequence[float],
@@ -227,10 +227,10 @@ class SearchingAttack(PoisonAttack):
     def craft(self, view: PoisonView) -> Tensor:
         if len(view.honest) == 0:
             return torch.zeros(view.f, view.dim)  # nobody is there to be harmed
-        return self.searched(view).expand(view.f, -1)
+        return self.search_update(view).expand(view.f, -1)
 
     @abstractmethod
-    def searched(self, view: PoisonView) -> Tensor:
+    def search_update(self, view: PoisonView) -> Tensor:
         """float32 ``[d]``: what all malicious clients send."""
 
     @abstractmethod

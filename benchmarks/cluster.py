@@ -26,7 +26,7 @@ class Clock(Listener):
         self.ended_at: list[float] = []
         self.seconds: list[float] = []
 
-    def ended(self, record: Any) -> None:
+    def note_record(self, record: Any) -> None:
         self.ended_at.append(time.perf_counter())
         self.seconds.append(record["cost"]["seconds"])
 

@@ -15,17 +15,17 @@ from typing import Any
 from measure import arguments, keep
 
 from fedguard.contracts import Links, Network, Speeds
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
-from fedguard.simulated.barriers import Barrier, asp, bsp, buffered, ssp
-from fedguard.simulated.course import Course, Release
+from fedguard.simulated.barriers import Barrier, asp, bsp, buffer_barrier, ssp
+from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
 
 #: Who waits for whom, and which share of the devices is at work.
 WAYS: dict[str, tuple[Callable[[int], Barrier], float]] = {
     "asynchronous": (lambda n: asp(), 1.0),
     "bounded delay": (lambda n: ssp(4), 1.0),
-    "buffered, a tenth at work": (lambda n: buffered(10), 0.1),
+    "buffered, a tenth at work": (lambda n: buffer_barrier(10), 0.1),
     "all together": (bsp, 1.0),
 }
 
@@ -35,17 +35,17 @@ MINUTE, HOUR = 60.0, 3600.0
 BEFORE, TIMED = 2, 10
 
 
-def begun(devices: int, way: str, there: str, seconds: float) -> tuple[Course, Iterator[Release]]:
+def begun(devices: int, way: str, there: str, seconds: float) -> tuple[ServerSimulation, Iterator[AggregationEvent]]:
     """A course, and its releases."""
     barrier, share = WAYS[way]
     network = Network(
         compute=Speeds(seconds=seconds, spread=0.5, jitter=0.3),
         link=Links(latency=0.1, up=1e6),
-        there=installed().build("availability", there),
+        there=load_registry().build("availability", there),
     )
     crew = range(int(devices * share))
     world = World(network, [1.0] * devices, 1_000_000, Rng(0))
-    course = Course(world, barrier(devices), devices, lambda round: crew, Rng(1))
+    course = ServerSimulation(world, barrier(devices), devices, lambda round: crew, Rng(1))
     return course, course.releases()
 
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.judge import judge
-from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
+from fedguard.bench.gate.snapshot import Snapshot, SnapshotCell, SnapshotPosition
 from fedguard.bench.gate.stages import BROAD_LEVEL
-from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.gate.verdict import GateVerdict
 from fedguard.config.schema import GateSection
 from fedguard.rng import Rng
 
@@ -47,7 +47,7 @@ CHANGES = {
 def snapshot(values: NDArray[np.float64], seeds: Sequence[int]) -> Snapshot:
     """A run whose cells have these accuracies, ``[cells, seeds]``."""
     cells = {
-        f"{number:012d}": Measured.model_construct(
+        f"{number:012d}": SnapshotCell.model_construct(
             config={},
             status="ok",
             reason=None,
@@ -65,12 +65,14 @@ def snapshot(values: NDArray[np.float64], seeds: Sequence[int]) -> Snapshot:
         environment={},
         gate=GateSection(audit=False),
         seeds=SEEDS,
-        positions=tuple(Position.model_construct(swept={"attack": "none", "defense": key}, cell=key) for key in cells),
+        positions=tuple(
+            SnapshotPosition.model_construct(swept={"attack": "none", "defense": key}, cell=key) for key in cells
+        ),
         cells=cells,
     )
 
 
-def draw(number: int, noise: float, ruined: float, change: str) -> tuple[Verdict, bool, int]:
+def draw(number: int, noise: float, ruined: float, change: str) -> tuple[GateVerdict, bool, int]:
     """One change: the gate's verdict, that of the naive rule, and how many cells were flagged."""
     rng = Rng(number).child("gate", change, str(noise), str(ruined)).numpy()
     one, every = CHANGES[change]
@@ -122,7 +124,7 @@ def measure(noise: float, ruined: float, change: str, changes: int) -> dict[str,
     return figure
 
 
-def _named(verdict: Verdict, cell: str) -> bool:
+def _named(verdict: GateVerdict, cell: str) -> bool:
     return any(one.cell == cell and one.verdict == "regressed" for one in verdict.judgements)
 
 

@@ -22,10 +22,10 @@ from torch import Tensor
 
 import fedguard as fg
 from fedguard.contracts import Examples, LocalPlan
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 Job = Callable[[], object]
 Figure = dict[str, Any]
@@ -64,7 +64,7 @@ def training(clients: Sequence[int], size: int, repeats: int) -> Figure:
         Examples(torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw))
         for _ in range(max(clients))
     ]
-    network = Network(installed().build("model", "mlp"), (1, 28, 28), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "mlp"), (1, 28, 28), 10, Rng(0))
     cohort, start = Cohort(network, parts), network.flat.clone()
     out, plan = torch.empty(max(clients), network.dim), LocalPlan(lr=0.05, batch_size=20, epochs=1)
     jobs = {n: lambda n=n: cohort.train(start, range(n), plan, Rng(0), out[:n]) for n in clients}

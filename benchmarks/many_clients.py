@@ -20,7 +20,7 @@ from fedguard.config import Cell
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.data import loaded
+from fedguard.tasks.data import load_dataset
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "cross_device.yaml"
 
@@ -30,7 +30,7 @@ def measured(clients: int, rounds: int) -> dict[str, Any]:
     cell = lay_out(EXAMPLE, settings=[f"clients.total={clients}", "clients.malicious=0", f"training.rounds={rounds}"])[
         1
     ].cells[0]
-    loaded(cell.data)
+    load_dataset(cell.data)
     task, deal = timed(
         lambda: Classification.deal(cell.data, cell.model, cell.partition, clients, Rng(0).child("partition"))
     )

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from measure import keep
 
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 sys.path.append(str(Path(__file__).parent / "peers"))
 from program import HERE, Program
@@ -100,7 +100,7 @@ def write_tasks(model: str, clients: int, size: int, folder: Path) -> tuple[str,
     draw = torch.Generator().manual_seed(0)
     x, y = torch.rand(clients, size, 1, 28, 28, generator=draw), torch.randint(10, (clients, size), generator=draw)
     torch.manual_seed(0)
-    facts = {"module": installed().build("model", model).build((1, 28, 28), 10), "lr": LR, "batch": BATCH}
+    facts = {"module": load_registry().build("model", model).build((1, 28, 28), 10), "lr": LR, "batch": BATCH}
     torch.save({**facts, "x": x, "y": y}, folder / f"{model}")
     torch.save({**facts, "x": x[:, :1].expand_as(x).clone(), "y": y[:, :1].expand_as(y).clone()}, folder / "alike")
     return str(folder / f"{model}"), str(folder / "alike")

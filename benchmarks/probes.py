@@ -7,7 +7,7 @@ from measure import alternate, arguments, keep
 
 from fedguard.aggregation import KnownPipeline, aggregate
 from fedguard.contracts import RuleContext, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 DEFENSES = ["nnm >> krum", "krum", "geometric_median", "nnm >> trimmed_mean", "trimmed_mean"]
@@ -33,7 +33,7 @@ def main() -> None:
 
     jobs = {}
     for defense in DEFENSES:
-        pipeline = installed().pipeline(defense)
+        pipeline = load_registry().pipeline(defense)
         known = KnownPipeline(pipeline, context)
         jobs[defense] = lambda pipeline=pipeline: aggregate(pipeline, updates, context(n, updates))
         jobs[f"{PROBES} probes of {defense}"] = lambda known=known: search(known)

@@ -11,7 +11,7 @@ from measure import alternate, arguments, keep
 import fedguard as fg
 from fedguard.aggregation import aggregate
 from fedguard.contracts import RuleContext, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 DEFENSES = [
@@ -36,7 +36,7 @@ def main() -> None:
     context = RuleContext("benchmark", Sight.EACH_UPDATE, f=n // 5, clients=tuple(range(n)), **facts)
     jobs = {"one pass": lambda: updates.mean(0)}
     for defense in DEFENSES:
-        pipeline = installed().pipeline(defense)
+        pipeline = load_registry().pipeline(defense)
         jobs[defense] = lambda pipeline=pipeline: aggregate(pipeline, updates, context)
         jobs[f"front door: {defense}"] = lambda defense=defense: fg.aggregate(defense, updates, f=n // 5)
     seconds = alternate(jobs, repeats=1 if options.smoke else 5)

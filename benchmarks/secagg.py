@@ -25,11 +25,11 @@ from measure import arguments, keep
 from fedguard.secagg import keys, shamir
 from fedguard.secagg.client import Client
 from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.masks import add_masks
 from fedguard.secagg.parameters import choose
-from fedguard.secagg.server import Server
-from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.server import ProtocolServer
+from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy
 
 #: What is timed -> the job of Flower that does the same, and how it is called in the table.
 STEPS = {
@@ -48,8 +48,8 @@ class Session:
 
     def __init__(self, n: int, d: int, dropped: int) -> None:
         self.parameters, self.encoding = choose(n, 0.1, dropped / n), Encoding()
-        self.config = Config.of(self.parameters, self.encoding.length(d))
-        self.identities = [keys.Identity(expanded(b"identity %d" % i)) for i in range(n)]
+        self.config = SessionConfig.of(self.parameters, self.encoding.length(d))
+        self.identities = [keys.Identity(expand_seed(b"identity %d" % i)) for i in range(n)]
         self.roster = Roster(tuple(identity.public for identity in self.identities))
         self.inputs = [np.random.default_rng(i).standard_normal(d, np.float32) for i in range(n)]
         self.encoded: dict[int, np.ndarray] = {}
@@ -57,15 +57,15 @@ class Session:
         self.received: list[list[bytes]] = [[] for _ in range(n)]
         self._run(dropped)
 
-    def server(self) -> Server:
-        return Server(self.config, self.roster, round=1, model_hash=MODEL, entropy=expanded(b"server"))
+    def server(self) -> ProtocolServer:
+        return ProtocolServer(self.config, self.roster, round=1, model_hash=MODEL, entropy=expand_seed(b"server"))
 
     def client(self, i: int) -> Client:
         def vector(sid: bytes) -> np.ndarray:
             self.encoded[i] = self.encoding.encode(self.inputs[i], seed=sid)
             return self.encoded[i]
 
-        policy, entropy = Policy.like(self.config), expanded(b"client %d" % i)
+        policy, entropy = SessionPolicy.like(self.config), expand_seed(b"client %d" % i)
         facts = {"round": 1, "model_hash": MODEL, "vector": vector, "entropy": entropy}
         return Client(i, self.identities[i], self.roster, policy, **facts)
 
@@ -89,7 +89,7 @@ class Session:
         client, data = self.client(len(self.inputs) - 1), self.received[-1]
         for message in data[:2]:
             client.receive(message)
-        keys.verified.cache_clear()
+        keys.verify_signature.cache_clear()
         return seconds(lambda: client.receive(data[2]))
 
     def time_server(self) -> float:
@@ -97,7 +97,7 @@ class Session:
         server = self.server()
         for batch in self.sent[:2]:
             play(server, batch)
-        keys.verified.cache_clear()
+        keys.verify_signature.cache_clear()
         shamir._lagrange.cache_clear()
         return seconds(lambda: [play(server, batch) for batch in self.sent[2:]])
 
@@ -106,7 +106,7 @@ class Session:
         return sum(len(batch[-1]) for batch in self.sent)
 
 
-def play(server: Server, batch: list[bytes]) -> dict[int, bytes]:
+def play(server: ProtocolServer, batch: list[bytes]) -> dict[int, bytes]:
     """One step of the server: what the clients sent, and what it sends back."""
     for data in batch:
         server.receive(data)

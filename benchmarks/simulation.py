@@ -15,12 +15,12 @@ import torch
 from measure import alternate, arguments, keep
 
 from fedguard.contracts import Examples, LocalPlan
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_shapes import conv_shapes
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from plain_loop import local_sgd
@@ -39,7 +39,7 @@ def compare(model: str, clients: int, size: int, repeats: int) -> dict[str, floa
     """Updates per second of CPU time of both, their ratio, and the ratio by the clock on the wall."""
     network, parts = federation(model, clients, size)
     cohort, start, out = Cohort(network, parts), network.flat.clone(), torch.empty(clients, network.dim)
-    plain = installed().build("model", model).build((1, 28, 28), 10)
+    plain = load_registry().build("model", model).build((1, 28, 28), 10)
     batches = [schedule(PLAN, size, Rng(0).child("client", client).numpy()).tolist() for client in range(clients)]
 
     def loop() -> None:
@@ -59,14 +59,14 @@ def compare(model: str, clients: int, size: int, repeats: int) -> dict[str, floa
     return figures
 
 
-def federation(model: str, clients: int, size: int, device: str = "cpu") -> tuple[Network, list[Examples]]:
+def federation(model: str, clients: int, size: int, device: str = "cpu") -> tuple[FlatNetwork, list[Examples]]:
     """A network, and the clients' random images."""
     draw = torch.Generator().manual_seed(0)
     parts = [
         Examples(torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw))
         for _ in range(clients)
     ]
-    return Network(installed().build("model", model), (1, 28, 28), 10, Rng(0), Compute(device)), parts
+    return FlatNetwork(load_registry().build("model", model), (1, 28, 28), 10, Rng(0), Compute(device)), parts
 
 
 def on_a_gpu(model: str, clients: int, size: int, repeats: int) -> dict[str, float]:
@@ -83,7 +83,7 @@ def on_a_gpu(model: str, clients: int, size: int, repeats: int) -> dict[str, flo
     return {**{name: clients / value for name, value in wall.items()}, "CPU : GPU": wall["cpu"] / wall["cuda"]}
 
 
-def multiplications(network: Network) -> int:
+def multiplications(network: FlatNetwork) -> int:
     """Of one step on one example, as the plain loop does it: forward, back, and the gradient of the weights; 0 if unknown."""
     shapes, forward = conv_shapes(network.module, network.shape), list[int]()
     for layer in shapes.convolutions if shapes else ():

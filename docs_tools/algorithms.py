@@ -14,7 +14,7 @@ from fedguard.bench.docstrings import prose
 from fedguard.bench.explain.catalogue import SEEING, facts, parameters
 from fedguard.bench.explain.toy import picture_of
 from fedguard.contracts import Algorithm, Masking
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -103,7 +103,11 @@ def addresses() -> dict[str, str]:
 
 def built_in(*kinds: str) -> list[tuple[str, type[Algorithm]]]:
     """Those of FedGuard itself: the site does not depend on which plug-ins are installed where it is built."""
-    return [(kind, cls) for kind, cls in installed().classes(kinds) if installed().origin(kind, cls.name) == "built in"]
+    return [
+        (kind, cls)
+        for kind, cls in load_registry().classes(kinds)
+        if load_registry().origin(kind, cls.name) == "built in"
+    ]
 
 
 def _page(title: str, kinds: tuple[str, ...], first: str) -> str:

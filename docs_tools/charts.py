@@ -10,7 +10,7 @@ import pandas as pd
 
 from docs_tools.goals import Measured
 from fedguard.app.charts.colours import COLOURS
-from fedguard.app.report.drawing import drawn, numbered
+from fedguard.app.report.drawing import draw_figure, number_chart_ids
 
 #: One side of a panel, in pixels.
 _SIDE = 260
@@ -20,16 +20,16 @@ def figures(files: Measured) -> list[str]:
     """HTML of those charts whose files are there."""
     found = Element("div")
     for curves, says in _grown(files.get("growth", {}).get("figures", [])):
-        found.append(drawn(curves, says))
+        found.append(draw_figure(curves, says))
     rows = files.get("peers", {}).get("figures", [])
     if trained := [row for row in rows if "system" in row]:
         found.append(
-            drawn(_cohorts(trained), "Client updates per second of CPU, with as many threads as there are cores.")
+            draw_figure(_cohorts(trained), "Client updates per second of CPU, with as many threads as there are cores.")
         )
     if ruled := [row for row in rows if "byzfl" in row]:
         says = f"One aggregation in passes over memory, n = {ruled[0]['n']}, d = {ruled[0]['d']:,}, one thread."
-        found.append(drawn(_rules(ruled), says))
-    numbered(found)
+        found.append(draw_figure(_rules(ruled), says))
+    number_chart_ids(found)
     return [tostring(one, encoding="unicode", method="html") for one in found]
 
 

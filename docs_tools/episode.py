@@ -21,7 +21,7 @@ from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import plan, read_document, read_suite
 from fedguard.tasks.environments.pendulum import SECONDS
-from fedguard.tasks.playing import EPISODES, Playing
+from fedguard.tasks.playing import EPISODES, EnvironmentTask
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "episode.svg"
@@ -40,17 +40,17 @@ class Episode:
 
 
 @torch.no_grad()
-def played(task: Playing, model: Tensor) -> Episode:
+def played(task: EnvironmentTask, model: Tensor) -> Episode:
     """Of a model's test episodes that which starts nearest to hanging down, by its likeliest actions."""
     world, memory = task.environment, torch.zeros(EPISODES, task.memory)
-    state, over = world.started(EPISODES, task.rng.child("test").numpy()), False
+    state, over = world.start_episodes(EPISODES, task.rng.child("test").numpy()), False
     angles, returned, number = [], 0.0, int(np.cos(state.x[:, 0]).argmin())
     while not over:
         angles.append(float(state.x[number, 0]))
-        outputs, _, memory = task.recalled(model, torch.from_numpy(world.observed(state)), memory)
+        outputs, _, memory = task.outputs_from_memory(model, torch.from_numpy(world.observe_state(state)), memory)
         actions = task.policy.best(outputs)
-        memory = task.noted(memory, actions)
-        step = world.stepped(state, actions.numpy())
+        memory = task.remember_actions(memory, actions)
+        step = world.take_step(state, actions.numpy())
         state, over = step.state, bool(step.truncated[number])
         returned += float(step.rewards[number])
     return Episode(np.array(angles), returned)
@@ -89,7 +89,7 @@ def main() -> None:
     bench, episodes = Workbench(), {}
     for attack, said in SHOWN.items():
         task = bench.task(cells[attack], 0)
-        assert isinstance(task, Playing)
+        assert isinstance(task, EnvironmentTask)
         episodes[said] = played(task, run_trial(cells[attack], 0, {}, bench)[1])
     FILE.write_text(drawn(episodes), encoding="utf-8")
     sys.stdout.write(f"{FILE}\n")

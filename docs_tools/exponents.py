@@ -19,7 +19,7 @@ from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Setup
 from fedguard.metrics.stats import estimate
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.simulated.topology import topology
 
 #: The accuracy that the nodes are to have on average, and for how many evaluations in a row.
@@ -175,7 +175,7 @@ def _scene(one: Graph, seed: int) -> tuple[Cell, Setup]:
         "training": {"rounds": 1, "local_steps": 1, "batch_size": BATCH, "lr": 0.1},
         "architecture": one.system,
     }
-    cell = Cell.build(CellConfig.model_validate(words), installed())
+    cell = Cell.build(CellConfig.model_validate(words), load_registry())
     return cell, set_up(cell, seed, _BENCH.task(cell, seed))
 
 

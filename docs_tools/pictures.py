@@ -23,10 +23,10 @@ import vl_convert
 import fedguard as fg
 from docs_tools import exponents
 from fedguard.app.charts.colours import COLOURS
-from fedguard.contracts import Network, Slow, Speeds
+from fedguard.contracts import Network, Speeds, Stragglers
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
 
 ROOT = Path(__file__).parents[1]
@@ -134,10 +134,10 @@ def mapreduce(_: Path, rounds: int = 1000) -> Points:
     """Mean seconds of a round of twenty tasks by the number of copies, any task being five times slower by a chance."""
     found = []
     for chance in (0.05, 0.15):
-        network = Network(compute=Speeds(seconds=1.0, slow=Slow(share=chance, factor=5.0, lasting=False)))
+        network = Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=chance, factor=5.0, lasting=False)))
         for copies in range(7):
             world = World(network, [1.0] * 20, 1000, Rng(0).child("network"))
-            course = Course(world, replace(bsp(20), backups=copies), 20, lambda round: range(20), Rng(0))
+            course = ServerSimulation(world, replace(bsp(20), backups=copies), 20, lambda round: range(20), Rng(0))
             *_, last = islice(course.releases(), rounds)
             found.append({"chance to be slow": f"{chance:.0%}", "copies": copies, "seconds": last.at / rounds})
     return pd.DataFrame(found)

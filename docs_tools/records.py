@@ -9,7 +9,7 @@ from typing import Any
 
 from docs_tools.markup import code, inline, page, table
 from fedguard.bench.records.schema.document import FORMS, json_schema
-from fedguard.metrics.figures import FIGURES, Figure
+from fedguard.metrics.figures import FIGURES, Metric
 
 _RECORDS = """What is stored of a trial is a record, `cells/CELL/seed-000.json` in the folder of its run, which has a
 `manifest.json`. These are the types that FedGuard reads them by; [record.schema.json](record.schema.json) and
@@ -45,7 +45,7 @@ def pages() -> dict[str, str]:
     }
 
 
-def _row(name: str, figure: Figure) -> list[str]:
+def _row(name: str, figure: Metric) -> list[str]:
     margin = "" if figure.margin is None else f"{figure.margin:g}"
     return [
         code(name),

@@ -30,9 +30,9 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.contracts.returned import broken, returned_tensor
+from fedguard.contracts.returned import check_tensor_return, contract_error
 from fedguard.errors import InputError, NotAllowed
-from fedguard.kernels import all_finite, distances_from, gram_matrix, projections, walk, weighted_sum
+from fedguard.kernels import all_finite, combine_rows, distances_from, gram_matrix, projections, walk
 from fedguard.mapped import is_mapped
 
 
@@ -85,14 +85,14 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
     else:
         affine = run.weigh(grams[-1])
         weights = affine[: grams[-1].n] if mixed is None else affine[: grams[-1].n] @ mixed
-        vector = weighted_sum(updates, weights)
+        vector = combine_rows(updates, weights)
         for weight, anchor in zip(affine[grams[-1].n : -1].tolist(), run.anchored, strict=True):
             vector += weight * anchor
-    _checked(rule, "combine" if isinstance(rule, MatrixRule) else "its result", vector, (updates.shape[1],))
+    _check_result(rule, "combine" if isinstance(rule, MatrixRule) else "its result", vector, (updates.shape[1],))
     kept = zip(run.stages, run.contexts, grams, strict=True)
     result = Aggregate(vector, weights, tuple(stage.remember(seen, vector, given) for stage, seen, given in kept))
     if updates._version != version:
-        raise broken(rule, "it changed the updates, which it may only read")
+        raise contract_error(rule, "it changed the updates, which it may only read")
     return result
 
 
@@ -206,7 +206,7 @@ class _Run:
         grams, mixed = [gram], None
         for mixing, context in zip(self.pipeline.mixings, self.contexts, strict=False):
             gram = grams[-1]
-            matrix = _checked(mixing, "matrix", mixing.matrix(gram, context), (mixing.rows_out(gram.n), gram.n))
+            matrix = _check_result(mixing, "matrix", mixing.matrix(gram, context), (mixing.rows_out(gram.n), gram.n))
             mixed = matrix if mixed is None else matrix @ mixed
             grams.append(gram.mix(matrix))
         return grams, mixed
@@ -216,7 +216,7 @@ class _Run:
         rule = self.pipeline.rule
         assert isinstance(rule, WeightRule)
         weights = rule.weights(gram, self.contexts[-1])
-        return gram.affine(_checked(rule, "weights", weights, (gram.n,), (gram.rows - 1,)))
+        return gram.affine(_check_result(rule, "weights", weights, (gram.n,), (gram.rows - 1,)))
 
 
 def _context_of(stage: Defense, number: int, context: RuleContext, states: Sequence[State]) -> RuleContext:
@@ -227,7 +227,7 @@ def _context_of(stage: Defense, number: int, context: RuleContext, states: Seque
             f"{stage.name} needs {needs_in_words(stage.needs)}; the server sees {context.granted.words()}."
         )
     state = states[number] if states else {}
-    return context.narrowed(stage.name, sees, state=state, rng=context.rng.child(number, stage.name))
+    return context.restrict(stage.name, sees, state=state, rng=context.rng.child(number, stage.name))
 
 
 def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, context: RuleContext) -> Tensor:
@@ -242,7 +242,9 @@ def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, 
             columns.copy_(updates[:, block].T)
         else:
             torch.mm(updates[:, block].T, mix, out=columns)
-        vector[block] = returned_tensor(rule, "reduce", rule.reduce(columns.T, context), (block.stop - block.start,))
+        vector[block] = check_tensor_return(
+            rule, "reduce", rule.reduce(columns.T, context), (block.stop - block.start,)
+        )
     return vector
 
 
@@ -256,7 +258,7 @@ def _whole(updates: Tensor, pipeline: Pipeline) -> Tensor:
     return updates
 
 
-def _checked(stage: Defense, method: str, result: Tensor, *shapes: tuple[int, ...]) -> Tensor:
-    if not all_finite(returned_tensor(stage, method, result, *shapes)):
-        raise broken(stage, "its result holds NaN or infinity although all updates are finite")
+def _check_result(stage: Defense, method: str, result: Tensor, *shapes: tuple[int, ...]) -> Tensor:
+    if not all_finite(check_tensor_return(stage, method, result, *shapes)):
+        raise contract_error(stage, "its result holds NaN or infinity although all updates are finite")
     return result

@@ -22,13 +22,13 @@ from fedguard.bench.running.manifest import choose_folder
 from fedguard.bench.running.progress import Listener, default_listener
 from fedguard.bench.tuning.outcome import Tuning
 from fedguard.bench.tuning.proxy import regret as regrets
-from fedguard.bench.tuning.tune import Proposal, tuned_file
+from fedguard.bench.tuning.tune import Proposal, resolve_output_file
 from fedguard.config import Document, Plan, plan, read_document, read_suite
 from fedguard.config.layout import override
 from fedguard.config.schema import A_RUN_NAME, is_run_name
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.modules import folder_of_script
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 if TYPE_CHECKING:
     from fedguard.bench.audits.cells import CellAudit
@@ -201,7 +201,7 @@ def tune(
         path_like(out, "out")
     if attacks is not None:
         words(attacks, "attacks")
-    file, proxy = tuned_file(document, laid_out.suite.name, out, force), words(proxy, "proxy")
+    file, proxy = resolve_output_file(document, laid_out.suite.name, out, force), words(proxy, "proxy")
     several = (is_whole(seeds) and seeds < 2) or (isinstance(seeds, Sequence) and len(seeds) < 2)  # type: ignore[operator]
     if regret and (not proxy or several):
         raise ConfigError(
@@ -212,7 +212,7 @@ def tune(
     ]
     where: dict[str, Any] = {"store": store, "jobs": jobs, "engine": engine}
     tunings = [
-        proposal.judged(run(proposal.document, retry_failed=retry_failed, listener=listener, **where), file)
+        proposal.judge_run(run(proposal.document, retry_failed=retry_failed, listener=listener, **where), file)
         for proposal in proposals
     ]
     tuning = tunings[0]
@@ -239,4 +239,4 @@ def names(kind: str) -> list[str]:
 
     if not isinstance(kind, str) or kind not in KINDS:
         raise UnknownName("kind", str(kind), KINDS)
-    return installed().names(kind)
+    return load_registry().names(kind)

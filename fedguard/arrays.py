@@ -29,12 +29,12 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.contracts.claims import as_claims, checked_claims
+from fedguard.contracts.claims import as_claims, check_claims
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, brief
 from fedguard.kernels import unusable_rows
-from fedguard.mapped import mapped
+from fedguard.mapped import wrap_memmap
 from fedguard.reading import read_array, read_vector
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.robustness.kappa import Kappa, measure
 from fedguard.secagg.simulation import Drop
@@ -93,9 +93,9 @@ def aggregate(
     rows, back = _matrix(updates, "updates")
     n, d = rows.shape
     f, seed = _f(f, 0, n), whole_number(seed, "seed", 0, MOST_SEED)
-    pipeline = installed().pipeline(_spec(defense, parameters))
+    pipeline = load_registry().pipeline(_spec(defense, parameters))
     seen = {
-        "samples": as_claims([1.0] * n if samples is None else checked_claims(samples, n)),
+        "samples": as_claims([1.0] * n if samples is None else check_claims(samples, n)),
         "root": None if root is None else _vector(root, d, "root"),
         "model": None if model is None else _vector(model, d, "model"),
         "own": None if own is None else whole_number(own, "own", 0, n - 1),
@@ -103,8 +103,13 @@ def aggregate(
     pipeline.check(n, f, HERE)
     for line in pipeline.unproven(n, f, HERE):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
-    granted = Sight.EACH_UPDATE | Sight.TIMES | _given(Sight.ROOT_DATA, root) | _given(Sight.MODEL, model)
-    granted |= _given(Sight.GRAPH, own)
+    granted = (
+        Sight.EACH_UPDATE
+        | Sight.TIMES
+        | _grant_if_present(Sight.ROOT_DATA, root)
+        | _grant_if_present(Sight.MODEL, model)
+    )
+    granted |= _grant_if_present(Sight.GRAPH, own)
     context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
@@ -145,14 +150,14 @@ def craft(
     """
     rows, back = _matrix(honest, "honest")
     f, seed = malicious_clients(f, "f", 1), whole_number(seed, "seed", 0, MOST_SEED)
-    known = installed()
+    known = load_registry()
     of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
     built: Any = _spec(attack, parameters)
     if not isinstance(built, Algorithm):
         built = known.build("attack", built)
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} crafts no updates of its own. It runs in a suite: fedguard.run.")
-    granted = Sight.HONEST_UPDATES | _given(Sight.RULE, rule) | _given(Sight.MODEL, model)
+    granted = Sight.HONEST_UPDATES | _grant_if_present(Sight.RULE, rule) | _grant_if_present(Sight.MODEL, model)
     sees = first_met(built.needs, granted)
     if sees is None:
         raise NotAllowed(
@@ -208,7 +213,7 @@ def kappa(
         NotAllowed: the rule needs more than the updates, such as root data.
         ConfigError: an unknown rule or parameter.
     """
-    known = installed().with_modules(words(plugins, "plugins"), Path.cwd())
+    known = load_registry().with_modules(words(plugins, "plugins"), Path.cwd())
     pipeline = known.pipeline(_spec(rule, parameters))
     found = measure(pipeline, n, f, seed=seed, effort=effort)
     for line in pipeline.unproven(n, f, "n"):
@@ -264,7 +269,7 @@ def _spec(algorithm: Any, parameters: dict[str, Any]) -> Any:
     return {"name": algorithm, **parameters}
 
 
-def _given(sight: Sight, value: Any) -> Sight:
+def _grant_if_present(sight: Sight, value: Any) -> Sight:
     return Sight.NOTHING if value is None else sight
 
 
@@ -279,7 +284,7 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     if states := _states(values, what):
         return _of_states(states, what)
     if isinstance(values, np.memmap) and values.dtype == np.float32 and all(one > 0 for one in values.strides):
-        rows = mapped(values)
+        rows = wrap_memmap(values)
     else:
         rows = read_array(values, what)
     if rows.dim() != 2 or 0 in rows.shape:

@@ -99,9 +99,9 @@ def _answer(error: Exception) -> NoReturn:
     code = error.exit_code if isinstance(error, FedGuardError) else 1
     if code != 1:
         fail(str(error), code)
-    from fedguard.bench.running.blame import blamed, in_words
+    from fedguard.bench.running.blame import blame_plugin, in_words
 
-    if blamed(error) is not None:
+    if blame_plugin(error) is not None:
         fail(f"{in_words(error)} (traceback: {_crash_log()})", 2)
     if isinstance(error, FedGuardError):
         fail(str(error), 1)

@@ -108,10 +108,10 @@ class GuaranteeWarning(UserWarning):
 
 def printable(text: str) -> str:
     """``text`` without control characters other than line breaks and tabs, and without endless words."""
-    return re.sub(r"\S{300,}", lambda found: f"{found[0][:100]}... ({len(found[0])} characters)", escaped(text))
+    return re.sub(r"\S{300,}", lambda found: f"{found[0][:100]}... ({len(found[0])} characters)", escape_control(text))
 
 
-def escaped(text: str) -> str:
+def escape_control(text: str) -> str:
     """``text`` with each control character, other than line breaks and tabs, as an escape: ``\\x1b``."""
     if text.isprintable():
         return text

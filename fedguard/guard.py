@@ -30,11 +30,11 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.contracts.claims import as_claims, checked_claims, counts, lied, read_claims
-from fedguard.contracts.returned import returned_tensor
+from fedguard.contracts.claims import as_claims, check_claims, counts, falsify_claim, read_claims
+from fedguard.contracts.returned import check_tensor_return
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.states import Layout, read_state
 
@@ -87,7 +87,7 @@ class Guard:
         self.seat = SEAT
         if unknown := sorted(set(words(knowledge, "knowledge")) - set(get_args(Knowledge))):
             raise InputError(f"knowledge: expected some of {', '.join(get_args(Knowledge))}; got {', '.join(unknown)}.")
-        known = installed()
+        known = load_registry()
         self._pipeline = known.pipeline(defense)
         self._attack, self._sees = attack_at(attack, Sight.parse(knowledge))
         self._grants, self._rng = Sight.parse(knowledge), Rng(whole_number(seed, "seed", 0, MOST_SEED))
@@ -154,7 +154,7 @@ class Guard:
                 "diverged: lower its step."
             )
 
-        def moved(value: Any, what: str) -> Tensor:
+        def read_update(value: Any, what: str) -> Tensor:
             one = {"model": value} if plain else read_state(value, what)
             if one is None:
                 raise InputError(f"{what}: expected a state dict; got {type(value).__name__}.")
@@ -164,18 +164,18 @@ class Guard:
             raise InputError("clients: expected one model or more; got none.")
         claims = None if samples is None else read_claims(samples, len(clients))
         if claims is not None and not any(claims):
-            checked_claims(claims, len(clients))
-        rows = torch.stack([moved(client, f"clients[{number}]") for number, client in enumerate(clients)])
-        direction = None if root is None else moved(root, "root")
+            check_claims(claims, len(clients))
+        rows = torch.stack([read_update(client, f"clients[{number}]") for number, client in enumerate(clients)])
+        direction = None if root is None else read_update(root, "root")
         if direction is not None and not bool(direction.isfinite().all()):
             raise InputError("root: expected finite numbers; it holds NaN or infinity.")
         acting = tuple(range(self.f)) if malicious is None else malicious
-        rows, claims = self.attacked(before, rows, acting, layers=layout.sizes, samples=claims)
-        result = self.aggregated(before, rows, layers=layout.sizes, samples=claims, root=direction)
+        rows, claims = self.apply_attack(before, rows, acting, layers=layout.sizes, samples=claims)
+        result = self.aggregate_updates(before, rows, layers=layout.sizes, samples=claims, root=direction)
         after = layout.state(before + self._server_lr * result, state, "the next model")
         return after["model"] if plain else after  # type: ignore[return-value]
 
-    def attacked(
+    def apply_attack(
         self,
         model: Tensor,
         updates: Tensor,
@@ -219,17 +219,19 @@ class Guard:
             honest_clients=honest,
             own=updates[list(rows)].clone(),
             model=model.clone(),
-            rule=self._known_rule(model, len(good), layers) if Sight.RULE in self._sees else None,
+            rule=self._copy_rule(model, len(good), layers) if Sight.RULE in self._sees else None,
         )
-        crafted = returned_tensor(self._attack, "craft", self._attack.craft(view), (len(rows), d))
+        crafted = check_tensor_return(self._attack, "craft", self._attack.craft(view), (len(rows), d))
         self._attack_state = self._attack.remember(view, crafted)
         updates = updates.clone()
         updates[list(rows)] = crafted
         if claims is None:
             return updates, None
-        return updates, tuple(lied(self._attack, claim) if row in rows else claim for row, claim in enumerate(claims))
+        return updates, tuple(
+            falsify_claim(self._attack, claim) if row in rows else claim for row, claim in enumerate(claims)
+        )
 
-    def aggregated(
+    def aggregate_updates(
         self,
         model: Tensor,
         updates: Tensor,
@@ -288,7 +290,7 @@ class Guard:
         self._states = result.states
         return result.vector
 
-    def _known_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
+    def _copy_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
         """The malicious clients' copy of the rule: what it draws and the server's clean data are their own guesses."""
         seen_all = Sight.HONEST_UPDATES in self._grants
         known = model.clone() if Sight.MODEL in self._grants else torch.zeros_like(model)
@@ -345,7 +347,7 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     if attack is None or attack == "none":
         return None, Sight.NOTHING
     of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
-    built: Any = installed().build("attack", attack) if isinstance(attack, str) else attack
+    built: Any = load_registry().build("attack", attack) if isinstance(attack, str) else attack
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} does not attack a training's updates. It runs in a suite: fedguard.run.")
     if where := acts_elsewhere(built):

@@ -70,16 +70,16 @@ def inference_view(
         counts=tuple(counts),
         victim=victim,
         labels=None if labels is None else labels.clone(),
-        candidates=_copied(candidates),
+        candidates=_copy_examples(candidates),
         noise=noise,
         adapt=adapt,
         train=train,
         models=models.detach().clone(),
         updates=None if updates is None else updates.detach().clone(),  # its graph would hold the examples
         aggregates=None if aggregates is None else aggregates.detach().clone(),
-        root=_copied(root),
+        root=_copy_examples(root),
     )
 
 
-def _copied(examples: Examples | None) -> Examples | None:
+def _copy_examples(examples: Examples | None) -> Examples | None:
     return None if examples is None else Examples(examples.x.clone(), examples.y.clone())

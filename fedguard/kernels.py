@@ -68,7 +68,7 @@ def all_finite(values: Tensor) -> bool:
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
-def weighted_sum(updates: Tensor, weights: Tensor) -> Tensor:
+def combine_rows(updates: Tensor, weights: Tensor) -> Tensor:
     """float32 ``[d]``: ``weights @ updates`` (weights ``[n]``), in one pass over the rows that count."""
     used = weights.nonzero()[:, 0].tolist()
     if 4 * len(used) > len(weights):
@@ -176,7 +176,7 @@ def _products(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None, 
             about = torch.zeros_like(rows[0]) if centre is None else centre[block]
             rows = torch.sub(rows.to(dtype), about, out=scratch.resize_(rows.shape))
             beside -= about
-        inner[:n, :n] += _squared(rows)
+        inner[:n, :n] += _multiply_by_transpose(rows)
         if others or centre is not None:
             inner[:n, n:] += rows @ beside.T
             inner[n:, n:] += beside @ beside.T
@@ -184,7 +184,7 @@ def _products(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None, 
     return ((inner + inner.T) / 2).cpu()  # a float32 product is not always symmetric to the last bit
 
 
-def _squared(rows: Tensor) -> Tensor:
+def _multiply_by_transpose(rows: Tensor) -> Tensor:
     """``rows @ rows.T``: numpy's does half the work, since it sees that the factors are one."""
     if rows.device.type != "cpu":
         return rows @ rows.T

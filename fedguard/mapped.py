@@ -21,7 +21,7 @@ from torch import Tensor
 _MAPPINGS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
 
 
-def mapped(array: np.memmap[tuple[int, int], np.dtype[np.float32]]) -> Tensor:
+def wrap_memmap(array: np.memmap[tuple[int, int], np.dtype[np.float32]]) -> Tensor:
     """float32 ``[n, d]``: a memory-mapped matrix as a tensor, without a copy; in mode "r" it may only be read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # rules only read
@@ -32,7 +32,7 @@ def mapped(array: np.memmap[tuple[int, int], np.dtype[np.float32]]) -> Tensor:
 
 
 def is_mapped(updates: Tensor) -> bool:
-    """Whether the matrix, or the one of which it is a part, was made by `mapped`."""
+    """Whether the matrix, or the one of which it is a part, was made by `wrap_memmap`."""
     return updates.untyped_storage().data_ptr() in _MAPPINGS
 
 
@@ -57,12 +57,12 @@ def round_buffer(n: int, d: int, memory: int | None, before: Tensor | None = Non
     return torch.empty(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
 
 
-def kept_rows(n: int, d: int, memory: int | None) -> Tensor:
+def allocate_rows(n: int, d: int, memory: int | None) -> Tensor:
     """float32 ``[n, d]`` of zeros, which outlive a round: in memory or in a file, as for `round_buffer`."""
     return torch.zeros(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
 
 
-def held_at_a_time(updates: Tensor, memory: int | None) -> Iterator[slice]:
+def slice_rows(updates: Tensor, memory: int | None) -> Iterator[slice]:
     """Slices over the rows for work that fills them: all at once, or of a matrix in a file as many as ``memory`` bytes hold.
 
     That is one row at least, and a power of two, so that a little more or less memory makes no other slices.
@@ -84,4 +84,4 @@ def _in_a_file(n: int, d: int) -> Tensor:
                 f"no room for {size / 2**30:.2f}G of updates in {tempfile.gettempdir()}: {error.strerror}. "
                 "Mend: set TMPDIR to a folder on a larger disk, or raise --memory."
             ) from None
-        return mapped(np.memmap(file, np.float32, "r+", shape=(n, d)))
+        return wrap_memmap(np.memmap(file, np.float32, "r+", shape=(n, d)))

@@ -17,7 +17,7 @@ _FROM = "__imported_from__"
 _NAMES: set[str] = set()
 
 
-def imported(name: str, folder: Path | None) -> ModuleType:
+def load_module(name: str, folder: Path | None) -> ModuleType:
     """The module ``name``, which is installed or stands in ``folder``; an installed one goes before.
 
     Python keeps one module for each name. Two folders may hold modules of one name, and a file may change: so those from a

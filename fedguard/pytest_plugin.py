@@ -23,7 +23,7 @@ import pytest
 from fedguard.errors import ConfigError, FedGuardError
 
 if TYPE_CHECKING:
-    from fedguard.bench.gate.verdict import Verdict, Word
+    from fedguard.bench.gate.verdict import GateVerdict, Word
 
 #: The node of figures over all cells, beside one for each cell.
 WHOLE = "whole suite"
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class GatePlan:
     """What is to be judged.
 
     Attributes:
@@ -62,7 +62,7 @@ class Asked:
     audited: bool
 
 
-_ASKED = pytest.StashKey[Asked]()
+_ASKED = pytest.StashKey[GatePlan]()
 #: Where all processes of this pytest find the one verdict, once there is one.
 _SHARED = pytest.StashKey[Path]()
 #: The verdict, or why there is none.
@@ -77,10 +77,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if suite is None:
         return
     try:
-        config.stash[_ASKED] = _asked(config, suite)
+        config.stash[_ASKED] = _load_request(config, suite)
     except FedGuardError as error:
         raise pytest.UsageError(f"fedguard: {error}") from None
-    if suite not in _named(config):
+    if suite not in _argument_paths(config):
         config.args.append(str(suite))
     shared = getattr(config, "workerinput", {}).get("fedguard_shared")
     if shared is None:
@@ -120,11 +120,11 @@ class SuiteFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         asked = self.config.stash[_ASKED]
-        yield Comparable.from_parent(self, name="comparable with the baseline")
+        yield ComparabilityItem.from_parent(self, name="comparable with the baseline")
         for label, figures in {**asked.figures, WHOLE: asked.broad}.items():
             yield Group.from_parent(self, name=label, figures=figures)
         if asked.audited:
-            yield Epsilons.from_parent(self, name="epsilons hold")
+            yield EpsilonItem.from_parent(self, name="epsilons hold")
 
 
 class Group(pytest.Collector):
@@ -136,10 +136,10 @@ class Group(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         for figure in self._figures:
-            yield Figure.from_parent(self, name=figure)
+            yield MetricItem.from_parent(self, name=figure)
 
 
-class Judged(pytest.Item):
+class VerdictItem(pytest.Item):
     """One part of the verdict."""
 
     def reportinfo(self) -> tuple[Path, None, str]:
@@ -151,15 +151,15 @@ class Judged(pytest.Item):
             pytest.fail(found, pytrace=False)
         self.judge(found)
 
-    def judge(self, verdict: Verdict) -> None:
+    def judge(self, verdict: GateVerdict) -> None:
         """Fail or skip with the verdict's own words."""
         raise NotImplementedError
 
 
-class Figure(Judged):
+class MetricItem(VerdictItem):
     """One figure of one cell, or over the whole suite."""
 
-    def judge(self, verdict: Verdict) -> None:
+    def judge(self, verdict: GateVerdict) -> None:
         assert self.parent is not None
         found = _worst_first(verdict).get((self.parent.name, self.name))
         if found is None:
@@ -174,10 +174,10 @@ class Figure(Judged):
             pytest.skip(f"{self.parent.name}, {self.name}: inconclusive: {why}")
 
 
-class Comparable(Judged):
+class ComparabilityItem(VerdictItem):
     """Whether run and baseline can be compared; and whatever else no other test speaks of."""
 
-    def judge(self, verdict: Verdict) -> None:
+    def judge(self, verdict: GateVerdict) -> None:
         asked = self.config.stash[_ASKED]
         spoken = {(label, one) for label, figures in {**asked.figures, WHOLE: asked.broad}.items() for one in figures}
         rest = {key: found for key, found in _worst_first(verdict).items() if key not in spoken}
@@ -191,10 +191,10 @@ class Comparable(Judged):
             pytest.fail("\n".join(lines or ["cannot judge: nothing to compare."]), pytrace=False)
 
 
-class Epsilons(Judged):
+class EpsilonItem(VerdictItem):
     """Whether the code keeps the epsilons that it prints."""
 
-    def judge(self, verdict: Verdict) -> None:
+    def judge(self, verdict: GateVerdict) -> None:
         if verdict.violated:
             lines = [f"{one['subject']}: {one['words']}" for one in verdict.violated]
             pytest.fail("\n".join(lines), pytrace=False)
@@ -202,7 +202,7 @@ class Epsilons(Judged):
             pytest.skip("no epsilon was audited")
 
 
-def _worst_first(verdict: Verdict) -> dict[tuple[str, str], tuple[Word, str]]:
+def _worst_first(verdict: GateVerdict) -> dict[tuple[str, str], tuple[Word, str]]:
     """What was found of each figure of each cell and over the whole suite; of two cells with one label the worse."""
     from fedguard.bench.gate.verdict import WORDS
 
@@ -211,24 +211,24 @@ def _worst_first(verdict: Verdict) -> dict[tuple[str, str], tuple[Word, str]]:
     return dict(sorted(found, key=lambda one: WORDS.index(one[1][0])))
 
 
-def _verdict(config: pytest.Config) -> Verdict | str:
+def _verdict(config: pytest.Config) -> GateVerdict | str:
     """The verdict, or why there is none: of the first process that asks, for all of them."""
     from filelock import FileLock
 
-    from fedguard.bench.gate.verdict import Verdict
+    from fedguard.bench.gate.verdict import GateVerdict
 
     if _FOUND not in config.stash:
         shared = config.stash[_SHARED]
         with FileLock(shared / "lock"):
             if not (shared / VERDICT).is_file():
-                told = _judged(config)
+                told = _run_gate(config)
                 (shared / VERDICT).write_text(json.dumps(told), encoding="utf-8")
         told = json.loads((shared / VERDICT).read_text(encoding="utf-8"))
-        config.stash[_FOUND] = told["error"] if "error" in told else Verdict.from_dict(told)
+        config.stash[_FOUND] = told["error"] if "error" in told else GateVerdict.from_dict(told)
     return config.stash[_FOUND]
 
 
-def _judged(config: pytest.Config) -> dict[str, Any]:
+def _run_gate(config: pytest.Config) -> dict[str, Any]:
     """Run the suite and the gate, and say how it goes. A trial that failed before is run again, as pytest does with a test."""
     from rich.console import Console
 
@@ -261,7 +261,7 @@ def _aloud(config: pytest.Config) -> Iterator[None]:
         yield
 
 
-def _asked(config: pytest.Config, suite: Path) -> Asked:
+def _load_request(config: pytest.Config, suite: Path) -> GatePlan:
     """Lay the suite out and read the baseline.
 
     Raises:
@@ -269,7 +269,7 @@ def _asked(config: pytest.Config, suite: Path) -> Asked:
     """
     from fedguard import api
     from fedguard.bench.gate.baseline import read
-    from fedguard.bench.gate.watch import watched
+    from fedguard.bench.gate.watch import select_figures
     from fedguard.bench.results.places import label
 
     laid_out = api.lay_out(suite)[1]
@@ -281,14 +281,16 @@ def _asked(config: pytest.Config, suite: Path) -> Asked:
             f"fedguard run {suite}; fedguard baseline save {name} --to baseline.json."
         )
     before, gate = read(baseline).snapshot, laid_out.suite.gate
-    watch = [one.figure for one in watched(gate, {figure for cell in before.cells.values() for figure in cell.values})]
+    watch = [
+        one.figure for one in select_figures(gate, {figure for cell in before.cells.values() for figure in cell.values})
+    ]
     places = {one.cell: one for one in reversed(before.positions) if before.cells[one.cell].status != "refused"}
     figures = {
         label(place.swept): tuple(one for one in watch if one in before.cells[cell].values)
         for cell, place in reversed(places.items())
     }
     noisy = any(cell.protocol.private and not cell.verdict.reasons for cell in laid_out.cells)
-    return Asked(
+    return GatePlan(
         suite=suite,
         baseline=baseline,
         store=_path(config, "store") or Path(os.environ.get("FEDGUARD_STORE", "runs")).absolute(),
@@ -310,10 +312,10 @@ def _path(config: pytest.Config, name: str) -> Path | None:
 def _suite(config: pytest.Config) -> Path | None:
     """The suite that is asked for."""
     suite = _path(config, "suite")
-    aside = config.args_source is pytest.Config.ArgsSource.ARGS and suite not in _named(config)
+    aside = config.args_source is pytest.Config.ArgsSource.ARGS and suite not in _argument_paths(config)
     return None if aside and not config.getoption("fedguard_suite") else suite
 
 
-def _named(config: pytest.Config) -> list[Path]:
+def _argument_paths(config: pytest.Config) -> list[Path]:
     """The paths that pytest was called with."""
     return [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]

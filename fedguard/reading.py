@@ -38,7 +38,7 @@ def read_array(value: Any, what: str) -> Tensor:
     if isinstance(value, list | tuple) and _holds_others(value):
         parts = [read_array(one, f"{what}[{row}]") for row, one in enumerate(value)]
         if len({part.shape for part in parts}) > 1:
-            raise _ragged(value, what)
+            raise _shape_error(value, what)
         types = {part.dtype for part in parts}
         return torch.stack([part.cpu() if len(types) == 1 else part.cpu().double() for part in parts])
     if _is_raw(value):
@@ -102,7 +102,7 @@ def _of_numpy(value: Any, what: str) -> Tensor:
         array = np.asarray(value)
     except Exception as error:  # whatever the array of another library raises when it is asked for its numbers
         if isinstance(value, list | tuple):
-            raise _ragged(value, what) from None
+            raise _shape_error(value, what) from None
         said = f"{type(error).__name__}: {error}"
         raise InputError(
             f"{what}: expected an array of numbers; got {type(value).__name__}, which cannot be read: {said}."
@@ -115,7 +115,7 @@ def _of_numpy(value: Any, what: str) -> Tensor:
         raise InputError(f"{what}: expected real numbers; got {array.dtype}.")
     if array.dtype.kind not in "fiub":
         wanted = "numbers in a rectangle [n, d]" if isinstance(value, list | tuple) else "an array of numbers"
-        raise InputError(f"{what}: expected {wanted}; got {_told(value, array)}.")
+        raise InputError(f"{what}: expected {wanted}; got {_describe_array(value, array)}.")
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):  # what a float64 does not hold is infinite
             array = array.astype(np.float64)
@@ -130,11 +130,11 @@ def _of_numpy(value: Any, what: str) -> Tensor:
 def _of_objects(array: np.ndarray[Any, Any], value: Any, what: str) -> np.ndarray[Any, Any]:
     """Numbers that numpy holds as objects, such as fractions and whole numbers of any length."""
     if array.ndim == 0 and not isinstance(value, numbers.Real):
-        raise InputError(f"{what}: expected an array of numbers; got {_told(value, array)}.")
+        raise InputError(f"{what}: expected an array of numbers; got {_describe_array(value, array)}.")
     odd = [one for one in array.ravel().tolist() if isinstance(one, bool) or not isinstance(one, numbers.Real)]
     if odd:
         if isinstance(odd[0], Sequence | np.ndarray) and not isinstance(odd[0], str | bytes):
-            raise _ragged(value, what)
+            raise _shape_error(value, what)
         raise InputError(f"{what}: expected an array of numbers; it holds {brief(odd[0])}, a {type(odd[0]).__name__}.")
     try:
         return array.astype(np.float64)
@@ -162,11 +162,11 @@ def _is_raw(value: Any) -> bool:
     return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.format in ("B", "b", "c"))
 
 
-def _ragged(value: Any, what: str) -> InputError:
+def _shape_error(value: Any, what: str) -> InputError:
     return InputError(
         f"{what}: expected numbers in a rectangle [n, d]; got {type(value).__name__} with rows of different kinds."
     )
 
 
-def _told(value: Any, array: np.ndarray[Any, Any]) -> str:
+def _describe_array(value: Any, array: np.ndarray[Any, Any]) -> str:
     return f"an array of {array.dtype}" if isinstance(value, np.ndarray | list | tuple) else f"{type(value).__name__}"

@@ -23,10 +23,10 @@ from fedguard.contracts import (
 )
 from fedguard.errors import ContractError, InputError, NotAllowed, brief
 from fedguard.inference import inference_view
-from fedguard.metrics.labels import checked_labels
-from fedguard.metrics.reconstruction import checked_inputs, score
+from fedguard.metrics.labels import check_claimed_labels
+from fedguard.metrics.reconstruction import check_claimed_inputs, score
 from fedguard.reading import read_floats
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import MOST_SEED, Rng
 
 Gradient = Tensor | Sequence[Tensor]
@@ -77,8 +77,8 @@ def reconstruct(
         ConfigError: an unknown attack or parameter.
         ContractError: the attack returned what it must not.
     """
-    built = _built(attack, parameters)
-    sees = _seen_by(built, root)
+    built = _build_attack(attack, parameters)
+    sees = _grant_sight(built, root)
     of_kind(model, "model", nn.Module, "a torch.nn.Module")
     of_kind(root, "root", (Examples, type(None)), "Examples")
     of_kind(plan, "plan", (LocalPlan, type(None)), "a LocalPlan")
@@ -137,16 +137,16 @@ def score_reconstruction(
     for name, values in (("truth_x", truth_x), ("truth_y", truth_y)):
         if values is not None and (not isinstance(values, Tensor) or len(values) != len(truth_x) or not len(values)):
             raise InputError(
-                f"{name}: expected a tensor of one row for each example, and at least one; got {_told(values)}."
+                f"{name}: expected a tensor of one row for each example, and at least one; got {_describe_shape(values)}."
             )
     of_kind(claim, "claim", Reconstruction, "a Reconstruction")
     of_kind(reference, "reference", (Examples, type(None)), "Examples")
     return score(claim, truth_x, truth_y, value_range=read_range(value_range), reference=reference)
 
 
-def _built(attack: str | InferenceAttack, parameters: dict[str, Any]) -> InferenceAttack:
+def _build_attack(attack: str | InferenceAttack, parameters: dict[str, Any]) -> InferenceAttack:
     if isinstance(attack, str):
-        built: InferenceAttack = installed().build(
+        built: InferenceAttack = load_registry().build(
             "inference", {"name": attack, **parameters} if parameters else attack
         )
         return built
@@ -159,7 +159,7 @@ def _built(attack: str | InferenceAttack, parameters: dict[str, Any]) -> Inferen
     return attack
 
 
-def _seen_by(attack: InferenceAttack, root: Examples | None) -> Sight:
+def _grant_sight(attack: InferenceAttack, root: Examples | None) -> Sight:
     """What the attack sees of what was given.
 
     Raises:
@@ -227,7 +227,7 @@ def _vector(parts: Gradient, model: nn.Module, what: str) -> Tensor:
     elif any(not isinstance(part, Tensor) for part in parts) or [tuple(part.shape) for part in parts] != shapes:
         raise InputError(
             f"{what}: expected a tensor for each of the model's {len(shapes)} parameters, in their shapes; "
-            f"got {[_told(part) for part in parts]}."
+            f"got {[_describe_shape(part) for part in parts]}."
         )
     vector = torch.cat([read_floats(part, what).cpu().reshape(-1) for part in parts])
     if not bool(vector.isfinite().all()):
@@ -243,7 +243,7 @@ def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
         or not bool(((labels >= 0) & (labels < classes)).all())
     ):
         raise InputError(
-            f"labels: expected int64 of shape [{count}] in 0 to {classes - 1}; got {_told(labels)} of {labels.dtype}. "
+            f"labels: expected int64 of shape [{count}] in 0 to {classes - 1}; got {_describe_shape(labels)} of {labels.dtype}. "
             "Set batch_size to the number of examples."
         )
     return labels
@@ -252,15 +252,15 @@ def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
 def _claim(attack: InferenceAttack, claim: Inference, shape: tuple[int, ...], count: int) -> Reconstruction | Labels:
     """The claim, if it is one of what the attack is for."""
     if attack.goal == "labels" and isinstance(claim, Labels):
-        checked_labels(claim.y, count)
+        check_claimed_labels(claim.y, count)
         return claim
     if attack.goal == "reconstruction" and isinstance(claim, Reconstruction):
-        checked_inputs(claim.x, shape, count)
+        check_claimed_inputs(claim.x, shape, count)
         if claim.y is not None:
-            checked_labels(claim.y, count)
+            check_claimed_labels(claim.y, count)
         return claim
     raise ContractError(f"{attack.name}.infer: expected a claim of {attack.goal}; got {type(claim).__name__}.")
 
 
-def _told(values: Any) -> str:
+def _describe_shape(values: Any) -> str:
     return f"shape {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__

@@ -44,7 +44,7 @@ from fedguard.contracts.ranges import without_ranges
 from fedguard.contracts.specs import Spec, at, misread, split_pipeline, split_spec
 from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
-from fedguard.modules import imported
+from fedguard.modules import load_module
 from fedguard.secagg.contest import ProtocolAttack
 
 #: kind -> (its contract, the table of the built-in ones, the entry-point group)
@@ -226,7 +226,7 @@ class Registry:
 
 
 @cache
-def installed() -> Registry:
+def load_registry() -> Registry:
     """The built-in algorithms, and those of installed packages.
 
     Raises:
@@ -279,7 +279,7 @@ def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorit
     if not all(part.isidentifier() for part in name.split(".")):
         raise PluginError(f"{where}: expected the name of a module, such as my_rules or my.rules; got {brief(name)}.")
     try:
-        module = imported(name, folder)
+        module = load_module(name, folder)
     except FAILURES as error:
         raise PluginError(
             f"{where}: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."

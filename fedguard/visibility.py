@@ -17,7 +17,7 @@ from fedguard.contracts import (
     InferenceAttack,
     Masking,
     Needs,
-    Off,
+    NoMasking,
     Pipeline,
     PoisonAttack,
     Sight,
@@ -29,7 +29,7 @@ from fedguard.errors import PreconditionError
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Admissibility:
     """Whether a cell may run, and what its two sides see.
 
     Attributes:
@@ -43,7 +43,9 @@ class Verdict:
     inference_sees: Sight = Sight.NOTHING
 
 
-def exposed(architecture: Exposure, mode: Masking | type[Masking] = Off, root_data: bool = False) -> Exposure:
+def derive_exposure(
+    architecture: Exposure, mode: Masking | type[Masking] = NoMasking, root_data: bool = False
+) -> Exposure:
     """What both sides see of ``architecture`` under a mode of secure aggregation, with or without root data."""
     server = architecture.server.with_implied() & ~mode.hides | (mode.shows & ~SINGLE_UPDATES)
     return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hides)
@@ -58,7 +60,7 @@ def judge(
     told: int,
     mode: Masking,
     more_rows: str = "",
-) -> Verdict:
+) -> Admissibility:
     """Whether ``attack`` against ``pipeline`` may run.
 
     Args:
@@ -69,7 +71,7 @@ def judge(
     of_rule, rule_sees = _judge_rule(pipeline, exposure, mode, updates, told, more_rows)
     granted = (threat.grants | PUBLIC) & exposure.clients
     of_attack, attack_sees = _judge_attack(attack, granted) if attack else ([], Sight.NOTHING)
-    return Verdict((*of_rule, *of_attack), attack_sees, rule_sees)
+    return Admissibility((*of_rule, *of_attack), attack_sees, rule_sees)
 
 
 def judge_inference(

@@ -30,7 +30,7 @@ from fedguard import cli
 from fedguard.bench.conformance import process
 from fedguard.bench.running import apps, worker
 from fedguard.commands.options import console
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: Below these folders stand modules that each process could import.
 _LASTING = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1]), *filter(None, sys.path)})
@@ -179,7 +179,7 @@ def _warm() -> None:
     """Load what most commands load, once and not in each process."""
     for name in ("explain.catalogue", "gate.work", "report", "running.check", "running.procedures"):
         importlib.import_module(f"fedguard.bench.{name}")
-    collections.deque(installed().classes(), 0)
+    collections.deque(load_registry().classes(), 0)
     importlib.import_module("sklearn.datasets")
     _built()
 

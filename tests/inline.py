@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedguard.bench.running.engines import Job, Said
+from fedguard.bench.running.engines import Job, WorkerMessage
 from fedguard.bench.running.engines.local import LocalPool
 from fedguard.bench.running.workbench import Workbench
 from fedguard.bench.running.worker import serve
-from fedguard.registry import Registry, installed
+from fedguard.registry import Registry, load_registry
 
 
 def pool(jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> Inline | LocalPool:
@@ -21,7 +21,7 @@ def pool(jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> I
         return LocalPool(jobs, start, timeout)
     folder = None if start["folder"] is None else Path(start["folder"])
     return Inline(
-        installed().with_modules(start["plugins"], folder),
+        load_registry().with_modules(start["plugins"], folder),
         Workbench(memory=start["memory"], secret_noise=start["secret_noise"]),
     )
 
@@ -32,7 +32,7 @@ class Inline:
     def __init__(self, known: Registry, bench: Workbench) -> None:
         self._known, self._bench = known, bench
         self._job: Job | None = None
-        self._said: deque[Said] = deque()
+        self._said: deque[WorkerMessage] = deque()
 
     def free(self) -> int:
         return int(self._job is None and not self._said)
@@ -40,12 +40,12 @@ class Inline:
     def submit(self, job: Job) -> None:
         self._job = json.loads(json.dumps(job))
 
-    def wait(self, timeout: float) -> Said | None:
+    def wait(self, timeout: float) -> WorkerMessage | None:
         job, self._job = self._job, None
         if job is not None:
 
             def say(message: dict[str, Any]) -> None:
-                self._said.append(Said(job, json.loads(json.dumps(message))))
+                self._said.append(WorkerMessage(job, json.loads(json.dumps(message))))
 
             say(serve(job, self._known, self._bench, say))
         return self._said.popleft() if self._said else None

@@ -20,12 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from fedguard.contracts import DPSGD, LocalPlan
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.compute import USUAL_MEMORY, Compute
 from fedguard.tasks.engines.by_example import _FOUND_RIGHT
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.test_cohort import altered, deal
 
 DEVICE = "pretended"
@@ -75,7 +75,7 @@ CASES = {
 
 def planted_corrections(cohort: Cohort) -> None:
     """The corrections of the clients stay in main memory."""
-    cohort._brought = lambda plan, clients: plan
+    cohort._move_plan = lambda plan, clients: plan
 
 
 def planted_index(cohort: Cohort) -> None:
@@ -124,7 +124,9 @@ def outcome(case: Case, fault: Callable[[Cohort], None] = lambda cohort: None, m
     with fake.FakeTensorMode(allow_non_fake_inputs=True):
         classes = 12 if len(case.shape) == 1 else 10
         parts = deal(case.sizes, case.shape, classes)
-        network = Network(installed().build("model", case.model), case.shape, classes, Rng(0), Compute(DEVICE, memory))
+        network = FlatNetwork(
+            load_registry().build("model", case.model), case.shape, classes, Rng(0), Compute(DEVICE, memory)
+        )
         _FOUND_RIGHT[network.module] = sys.maxsize  # DP-SGD judges a network by numbers, which nothing here has
         cohort = Cohort(network, parts)
         plan = altered(case.plan, network.dim, case.altered)

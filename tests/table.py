@@ -13,7 +13,7 @@ from fedguard.aggregation import Aggregate, aggregate
 from fedguard.contracts import Pipeline, RuleContext, Sight
 from fedguard.errors import PreconditionError
 from fedguard.kernels import LARGEST
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 
@@ -112,7 +112,7 @@ DEFENSES = [
 
 def malicious(case: Defense, n: int) -> int:
     """The f that the laws are tried with: about a quarter of n, or fewer where the defense cannot stand as many."""
-    pipeline = installed().pipeline(case.text)
+    pipeline = load_registry().pipeline(case.text)
     for f in range((n - 1) // 4, 0, -1):
         try:
             pipeline.check(n, f)
@@ -306,7 +306,7 @@ def run(text: str, updates: Tensor, f: int, *, root: Tensor | None = None, seed:
 @cache
 def pipeline(text: str) -> Pipeline:
     """Built once: nothing in it changes."""
-    return installed().pipeline(text)
+    return load_registry().pipeline(text)
 
 
 #: Inputs with exact ties: votes, one vector and its opposite, small integers, three places, two places far from the origin.

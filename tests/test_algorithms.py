@@ -19,7 +19,7 @@ from fedguard.architectures.local.fednova import FedNova
 from fedguard.architectures.local.fedper import FedPer, last_layer
 from fedguard.architectures.local.fedprox import FedProx
 from fedguard.architectures.local.scaffold import Scaffold
-from fedguard.architectures.masking.full import Full
+from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import run_trial
 from fedguard.config import Document, plan, read_suite
@@ -43,11 +43,11 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.training import Adagrad, Adam, Yogi
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import schedule
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 CLASSES, FEATURES = 3, 6
 RAGGED = (5, 12, 3, 9, 7)
@@ -69,10 +69,10 @@ def deal(model="mlp(hidden=(5,))", sizes=RAGGED, seed=0) -> Classification:
         x = torch.randn(size, FEATURES, generator=draw)
         return Examples(x, torch.randint(CLASSES, (size,), generator=draw))
 
-    built = installed().build("model", model)
+    built = load_registry().build("model", model)
     dataset = Dataset(examples(1), examples(40), CLASSES, (-9.0, 9.0))
     return Classification(
-        dataset, tuple(map(examples, sizes)), None, built, Network(built, (FEATURES,), CLASSES, Rng(0))
+        dataset, tuple(map(examples, sizes)), None, built, FlatNetwork(built, (FEATURES,), CLASSES, Rng(0))
     )
 
 
@@ -81,7 +81,7 @@ def set_up(task, training, *, participation=None, pipeline="mean", protocol=None
     masked = protocol is not None and protocol.masked
     return Setup(
         task=task,
-        pipeline=installed().pipeline(pipeline),
+        pipeline=load_registry().pipeline(pipeline),
         attack=attack,
         malicious=frozenset(malicious),
         threat=ThreatModel(clients, len(malicious)),
@@ -324,7 +324,7 @@ def test_where_clients_disagree_scaffold_and_feddyn_reach_the_optimum_and_fedavg
     task = deal("softmax", sizes=(30, 40, 25, 35))
     left, loss = {}, {}
     for name in ("fedavg", "scaffold", "feddyn"):
-        setup = set_up(task, Training(algorithm=installed().build("algorithm", name), **common))
+        setup = set_up(task, Training(algorithm=load_registry().build("algorithm", name), **common))
         models, _ = ran(setup)
         federation = Federation(setup)
         left[name] = [float(federation.full_gradient(w).norm()) for w in models]
@@ -351,7 +351,7 @@ def test_at_the_optimum_feddyn_stands_still(float64):
 @pytest.mark.parametrize("name", ["scaffold", "feddyn"])
 def test_under_masks_the_accounts_are_the_same_up_to_rounding(name):
     training = dataclasses.replace(TWINS[name][0], rounds=4, lr=0.3, batch_size=4)
-    masks = Protocol(secure_aggregation=Full())
+    masks = Protocol(secure_aggregation=FullMasking())
     open_models, _ = ran(set_up(deal(), training))
     masked, _ = ran(set_up(deal(), training, protocol=masks))
     assert 0 < furthest(open_models, masked) < 1e-3
@@ -374,7 +374,9 @@ class Liar(PoisonAttack):
 def test_what_a_colluder_sends_does_not_spoil_what_it_trains_with(name, float64):
     """Under the median its lie moves nothing; so it trains on from its honest accounts, and all stays finite and small."""
     attack = Liar()
-    training = Training(algorithm=installed().build("algorithm", name), rounds=8, lr=0.3, batch_size=4, local_steps=5)
+    training = Training(
+        algorithm=load_registry().build("algorithm", name), rounds=8, lr=0.3, batch_size=4, local_steps=5
+    )
     setup = set_up(deal(), training, attack=attack, malicious=(2,), pipeline="median")
     models, _ = ran(setup)
     assert len(attack.trained) == 8
@@ -657,7 +659,7 @@ def test_the_identity_holds_every_parameter_and_the_cell_can_be_built_from_it():
     adam = cell("training.server_optimizer={name: adam}")
     assert adam.canonical["training"]["server_optimizer"] == {"name": "adam", "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
     for one in (said, adam):
-        assert Cell.build(CellConfig.model_validate(one.canonical), installed()).id == one.id
+        assert Cell.build(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
     resolved = yaml.safe_dump(
         laid_out("training.server_optimizer={name: yogi}").suite.model_dump(mode="json", by_alias=True)
     )

@@ -9,7 +9,7 @@ import torch
 import fedguard as fg
 from fedguard.contracts import AggregationRule
 from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, PreconditionError, UnknownName
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 ROWS = [[1.0, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12], [100, -50, 7]]
 
@@ -139,7 +139,7 @@ def test_inputs_are_left_alone():
         "asyncfilter",
         "staleness_clipping",
     )  # these ask what is there in a suite only
-    for _, cls in installed().classes(["defense"]):
+    for _, cls in load_registry().classes(["defense"]):
         pipeline = cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
         rows = torch.cat([updates] * 3)  # Bulyan needs seven
         if cls.name in network:

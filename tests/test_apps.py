@@ -21,7 +21,7 @@ from fedguard.config.schema import CellConfig
 from fedguard.config.targets import Target
 from fedguard.contracts import PoisonAttack, Sight
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: What an attack may override that an app's messages carry, or that FedGuard asks it wherever it runs.
 CARRIED = {"craft", "claim", "remember", "notes", "siblings", "backdoor"}
@@ -315,7 +315,7 @@ def test_what_an_attack_may_do_is_carried_by_an_apps_messages_or_refused():
     """A new lie that nobody thought of here would run as no attack at all."""
     may = {name for name, held in vars(PoisonAttack).items() if inspect.isfunction(held) and not name.startswith("_")}
     assert may == CARRIED | set(ELSEWHERE)
-    for name, kind in installed().classes(["attack"]):
+    for name, kind in load_registry().classes(["attack"]):
         if issubclass(kind, PoisonAttack) and kind.craft is PoisonAttack.craft:
             assert acts_elsewhere(kind.__new__(kind)), name
-    assert acts_elsewhere(installed().build("attack", "hermit")) == "what its nodes make of others' values"
+    assert acts_elsewhere(load_registry().build("attack", "hermit")) == "what its nodes make of others' values"

@@ -12,7 +12,7 @@ from torch import nn
 import fedguard as fg
 from fedguard.contracts import Reconstruction
 from fedguard.errors import ConfigError, FedGuardError, GuaranteeWarning, InputError, StoreError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.secagg.simulation import Settings
 
 NAN, INF = float("nan"), float("inf")
@@ -76,7 +76,7 @@ REFUSED = {
     (aggregated, "defense"): (None, 3, "", "krumm", [], ["median", 3], object()),
     (crafted, "f"): (*NO_COUNT, 0, -1, 10**8),
     (crafted, "seed"): NO_SEED,
-    (crafted, "attack"): (None, 3, "", ["alie"], object(), installed().build("defense", "median")),
+    (crafted, "attack"): (None, 3, "", ["alie"], object(), load_registry().build("defense", "median")),
     (crafted, "rule"): (3, "", [], object()),
     (measured, "n"): (*NO_COUNT, 0, -1, 10**8),
     (measured, "f"): (*NO_COUNT, -1, 3),
@@ -89,7 +89,7 @@ REFUSED = {
     (guarded, "seed"): NO_SEED,
     (guarded, "server_lr"): NO_NUMBER,
     (guarded, "knowledge"): ("model", 3, None, [1], ["modle"]),
-    (guarded, "attack"): (3, ["alie"], object(), installed().build("defense", "median")),
+    (guarded, "attack"): (3, ["alie"], object(), load_registry().build("defense", "median")),
     (guarded, "defense"): (None, 3, "", [], object()),
     (guarded, "malicious"): (3, "0", [1.0], ["0"], [True], [-1], [6], [0, 1], [NAN]),
     (summed, "weights"): (3, "123456", [1.5] * 6, [-1] * 6, [NAN] * 6, [1] * 5, ["1"] * 6),
@@ -219,7 +219,7 @@ def test_what_is_right_is_taken():
 
 
 def test_parameters_beside_an_object_are_refused():
-    rule, attack = installed().pipeline("median"), installed().build("attack", "alie")
+    rule, attack = load_registry().pipeline("median"), load_registry().build("attack", "alie")
     for call in (lambda: fg.aggregate(rule, X, steps=3), lambda: fg.craft(attack, X, f=1, z=1.5), lambda: fg.kappa(rule, steps=3)):  # fmt: skip
         with pytest.raises(InputError, match="parameters go with a name; got (steps|z) beside the object"):
             call()
@@ -240,7 +240,7 @@ def test_messages_name_the_seat_of_the_caller():
     with pytest.warns(GuaranteeWarning, match="raise the number of updates"):
         fg.aggregate("krum", X, f=2)
     with pytest.raises(ConfigError, match="raise clients.per_round"):
-        installed().pipeline("trimmed_mean").check(6, 3)
+        load_registry().pipeline("trimmed_mean").check(6, 3)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**62 + 1, 18446744073709551615])

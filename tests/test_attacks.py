@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedguard as fg
 import tests.reference as reference
 from fedguard.aggregation import KnownPipeline
-from fedguard.architectures.gossip.d_psgd import DecentralisedSGD
+from fedguard.architectures.gossip.d_psgd import DecentralizedSGD
 from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.attacks.poisoning.alie import supportive_z
@@ -30,7 +30,7 @@ from fedguard.contracts import (
     first_met,
 )
 from fedguard.errors import ContractError, NotAllowed, NotObservable
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.table import ATTACKS, LAYERS, MAGNITUDES, context, normal
 from tests.test_training import deal, set_up
@@ -40,7 +40,7 @@ CASES = pytest.mark.parametrize("case", ATTACKS, ids=lambda case: f"{case.name} 
 
 
 def build(name, **parameters) -> PoisonAttack:
-    return installed().build("attack", {"name": name, **parameters})
+    return load_registry().build("attack", {"name": name, **parameters})
 
 
 def view(
@@ -68,7 +68,7 @@ def view(
         layers=(layers := LAYERS.get(honest.shape[1], (honest.shape[1],))),
         ranks=(2,) * len(layers),
         rule=KnownPipeline(
-            installed().pipeline(rule), lambda n, rows: context(n, f, dim=honest.shape[1], root=rows[:h].mean(0))
+            load_registry().pipeline(rule), lambda n, rows: context(n, f, dim=honest.shape[1], root=rows[:h].mean(0))
         ),
     )
 
@@ -211,7 +211,7 @@ def test_label_flip_mirrors_the_classes():
 def test_pixel_patch_lights_its_corner_and_nothing_else():
     x = torch.rand(3, 1, 8, 8)
     before = x.clone()
-    patched = installed().build("trigger", "pixel_patch(size=2)").apply(x, (0.0, 1.0))
+    patched = load_registry().build("trigger", "pixel_patch(size=2)").apply(x, (0.0, 1.0))
     assert torch.equal(x, before)
     changed = patched != x
     assert (patched[:, :, 6:, 6:] == 1).all()
@@ -273,7 +273,7 @@ def test_free_riders_return_the_model_or_disguise_it():
 
 
 def test_every_attack_stands_in_the_table():
-    single = {cls.name for _, cls in installed().classes(["attack"]) if not issubclass(cls, Ensemble)}
+    single = {cls.name for _, cls in load_registry().classes(["attack"]) if not issubclass(cls, Ensemble)}
     assert {case.name for case in ATTACKS} == single
 
 
@@ -309,7 +309,7 @@ def test_sees_no_more_than_it_declares(case):
                 hidden = {
                     name: None for name, field in vars(PoisonView).items() if getattr(field, "sight", 0) == member
                 }
-                empty = view(normal(6, 30), sees=sees).narrowed("test", sees, **hidden)
+                empty = view(normal(6, 30), sees=sees).restrict("test", sees, **hidden)
                 with pytest.raises(NotObservable, match="Declare Sight"):
                     attack.craft(empty if spared else rest)
                 if spared:
@@ -356,7 +356,7 @@ def test_runs_in_a_training_and_is_reproducible(case, digits_dealt):
         setup = set_up(digits_dealt, training, attack=attack, malicious=(1, 4), told=2, pipeline="median")
         return list(system.run(setup))[-1].model
 
-    system = DecentralisedSGD(graph="complete") if all(Sight.GRAPH in way for way in attack.needs) else Server()
+    system = DecentralizedSGD(graph="complete") if all(Sight.GRAPH in way for way in attack.needs) else Server()
     found = final()
     assert torch.equal(found, final())
     assert found.isfinite().all()

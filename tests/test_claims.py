@@ -77,13 +77,13 @@ def test_a_claim_of_a_malicious_client_is_its_own_word():
         guard = fg.Guard(attack="sign_flip", defense="weighted_mean", f=1)
         found = guard.step(MODEL, CLIENTS, samples=[own, 5, 1, 2])["a"] - MODEL["a"]
         rows = [(-ROWS[0]).tolist(), *ROWS[1:].tolist()]
-        sent = guard.attacked(MODEL["a"], ROWS, [0], samples=[own, 5, 1, 2])
+        sent = guard.apply_attack(MODEL["a"], ROWS, [0], samples=[own, 5, 1, 2])
         assert sent[1] == (own, 5, 1, 2)
         rows[0] = sent[0][0].tolist()
         assert found.tolist() == pytest.approx(weighed(rows, [own, 5, 1, 2]))
     lying = fg.Guard(attack="inflated_samples(factor=7)", defense="weighted_mean", f=1)
-    assert lying.attacked(MODEL["a"], ROWS, [2], samples=[1, 2, 2.5, 4])[1] == (1, 2, pytest.approx(7 * 2.5), 4)
-    assert lying.attacked(MODEL["a"], ROWS, [2], samples=[1, 2, 0, 4])[1] == (1, 2, 0, 4)
+    assert lying.apply_attack(MODEL["a"], ROWS, [2], samples=[1, 2, 2.5, 4])[1] == (1, 2, pytest.approx(7 * 2.5), 4)
+    assert lying.apply_attack(MODEL["a"], ROWS, [2], samples=[1, 2, 0, 4])[1] == (1, 2, 0, 4)
 
 
 @pytest.mark.parametrize("said", [0, -3, 2.5, None, NAN, 2**113, 10**400])

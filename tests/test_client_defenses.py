@@ -19,16 +19,16 @@ from fedguard.defenses.clients import ats
 from fedguard.defenses.clients.ats import ATS
 from fedguard.defenses.clients.client_clipping import ClientClipping
 from fedguard.defenses.clients.grad_defense import GradDefense
-from fedguard.defenses.clients.noise import Noise
+from fedguard.defenses.clients.noise import UpdateNoise
 from fedguard.defenses.clients.pruning import Pruning
 from fedguard.defenses.clients.sign import Sign
 from fedguard.defenses.clients.soteria import Soteria
 from fedguard.errors import ConfigError, NotObservable
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.models.precode import PRECODE, _mixed, gaussian
-from fedguard.tasks.network import Network
+from fedguard.tasks.models.precode import PRECODE, _mix_bits, gaussian
+from fedguard.tasks.network import FlatNetwork
 from tests.inference.scenes import client, digits, gradient, mlp
 
 NOBODY = ClientContext("test", Sight.NOTHING, round=1, rng=Rng(5))
@@ -85,12 +85,12 @@ def test_an_attacker_clips_as_the_client_does():
 
 
 def test_a_pipeline_adapts_stage_by_stage():
-    pipeline = installed().pipeline("pruning(keep=0.5) >> client_clipping(bound=1) >> mean")
+    pipeline = load_registry().pipeline("pruning(keep=0.5) >> client_clipping(bound=1) >> mean")
     dummy, observed = torch.tensor([[30.0, 40.0, 5.0]]), torch.tensor([0.0, 1.0, 0.0])
     seen, same = pipeline.adapt(nn.Identity())(dummy, observed)
     assert seen.tolist() == [[0, 1, 0]]
     assert torch.equal(same, observed)
-    plain = installed().pipeline("mean").adapt(nn.Identity())(dummy, observed)
+    plain = load_registry().pipeline("mean").adapt(nn.Identity())(dummy, observed)
     assert plain[0] is dummy
     assert plain[1] is observed
 
@@ -101,13 +101,13 @@ def test_a_pipeline_adapts_stage_by_stage():
 def test_noise_is_gaussian_of_the_scale_that_was_asked_for():
     update = torch.randn(20000, generator=torch.Generator().manual_seed(1)) * 3
     rms = math.sqrt(math.fsum(v * v for v in update.tolist()) / len(update))
-    for noise, sigma in ((Noise(scale=0.5), 0.5 * rms), (Noise(scale=0.5, relative=False), 0.5)):
+    for noise, sigma in ((UpdateNoise(scale=0.5), 0.5 * rms), (UpdateNoise(scale=0.5, relative=False), 0.5)):
         added = ((noise.apply(update, NOBODY) - update).double() / sigma).sort().values
         assert abs(float(added.mean())) < 4 / math.sqrt(len(added))
         normal = torch.special.ndtr(added)
         steps = torch.arange(1, len(added) + 1) / len(added)
         assert float((normal - steps).abs().max()) < 1.95 / math.sqrt(len(added))  # Kolmogorov and Smirnov, at 0.1 %
-    assert torch.equal(Noise(scale=0).apply(update, NOBODY), update)
+    assert torch.equal(UpdateNoise(scale=0).apply(update, NOBODY), update)
 
 
 def test_noise_differs_between_clients_rounds_and_stages():
@@ -180,7 +180,7 @@ def test_an_attacker_leaves_out_the_layer_that_soteria_defends():
 
 
 def test_soteria_works_on_convolutional_networks_and_says_where_there_is_no_such_layer():
-    network = Network(installed().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
     update = torch.ones(network.dim)
     sent = Soteria(layer=0, share=1).apply(update, client(network.module, digits(2)))
     start = sum(network.layers[:4])
@@ -194,10 +194,12 @@ def test_soteria_works_on_convolutional_networks_and_says_where_there_is_no_such
 
 def test_warps_move_pixels_as_their_names_say():
     x, one = torch.rand(1, 1, 4, 4), torch.ones(1)
-    assert torch.allclose(ats._warped(x, ats._flip(one, one)), x.flip(3), atol=1e-6)
-    assert torch.allclose(ats._warped(x, ats._rotate(1.5 * one, one)), x.rot90(1, (2, 3)), atol=1e-6)  # of 60 degrees
-    moved = ats._warped(x, ats._shift(0 * one, one))[0, 0]  # by a quarter of the side: one pixel
-    sheared = ats._warped(x, ats._shear(4 * one, one))[0, 0]  # row y of [-1, 1] by 4 y / 2: -3, -1, 1, 3 pixels
+    assert torch.allclose(ats._warp_images(x, ats._flip(one, one)), x.flip(3), atol=1e-6)
+    assert torch.allclose(
+        ats._warp_images(x, ats._rotate(1.5 * one, one)), x.rot90(1, (2, 3)), atol=1e-6
+    )  # of 60 degrees
+    moved = ats._warp_images(x, ats._shift(0 * one, one))[0, 0]  # by a quarter of the side: one pixel
+    sheared = ats._warp_images(x, ats._shear(4 * one, one))[0, 0]  # row y of [-1, 1] by 4 y / 2: -3, -1, 1, 3 pixels
     for row in range(4):
         for column in range(4):
             below = float(x[0, 0, row + 1, column]) if row < 3 else 0.0
@@ -208,7 +210,7 @@ def test_warps_move_pixels_as_their_names_say():
 
 
 def transformed(x: torch.Tensor, *policy: str, value_range: tuple[float, float] = (0.0, 1.0)) -> torch.Tensor:
-    context = client(mlp(2, 2), digits(1)).narrowed("test", Sight.OWN_DATA, value_range=value_range)
+    context = client(mlp(2, 2), digits(1)).restrict("test", Sight.OWN_DATA, value_range=value_range)
     return ATS(policy=policy).prepare(Examples(x, torch.zeros(len(x))), context).x
 
 
@@ -242,7 +244,7 @@ def test_ats_wants_images_and_known_names():
     with pytest.raises(ConfigError, match=r"ats needs images \[channels, height, width\]; got inputs of shape \[30\]"):
         transformed(torch.zeros(2, 30), "shift")
     with pytest.raises(ConfigError, match="policy"):
-        installed().build("defense", "ats(policy=('swirl',))")
+        load_registry().build("defense", "ats(policy=('swirl',))")
 
 
 # GradDefense.
@@ -289,7 +291,7 @@ def test_splitmix64_gives_its_published_numbers():
     golden = 0x9E3779B97F4A7C15
     states = [(1234567 + i * golden) % 2**64 for i in range(1, 6)]
     signed = torch.tensor([state - 2**64 if state >= 2**63 else state for state in states])
-    assert [value % 2**64 for value in _mixed(signed).tolist()] == [
+    assert [value % 2**64 for value in _mix_bits(signed).tolist()] == [
         6457827717110365317,
         3203168211198807973,
         9817491932198370423,
@@ -313,14 +315,14 @@ def test_the_noise_of_precode_is_normal_and_a_function_of_the_row_and_the_biases
 
 
 def test_precode_repeats_and_leaves_the_global_generator_alone():
-    module, examples = Network(PRECODE(hidden=(16,), bottleneck=8), (1, 8, 8), 10, Rng(0)).module, digits(3)
+    module, examples = FlatNetwork(PRECODE(hidden=(16,), bottleneck=8), (1, 8, 8), 10, Rng(0)).module, digits(3)
     before = torch.get_rng_state()
     assert torch.equal(module(examples.x), module(examples.x))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_gradient_of_precode_is_that_of_cross_entropy_plus_beta_kl():
-    network, examples = Network(PRECODE(hidden=(16,), bottleneck=8, beta=0.5), (1, 8, 8), 10, Rng(0)), digits(5)
+    network, examples = FlatNetwork(PRECODE(hidden=(16,), bottleneck=8, beta=0.5), (1, 8, 8), 10, Rng(0)), digits(5)
     named = {name: p.detach().double().requires_grad_() for name, p in network.module.named_parameters()}
     x = examples.x.flatten(1)
     h = (x.double() @ named["features.1.weight"].T + named["features.1.bias"]).relu()
@@ -337,7 +339,7 @@ def test_the_gradient_of_precode_is_that_of_cross_entropy_plus_beta_kl():
 
 
 def test_torch_can_transform_precode():
-    network, examples = Network(PRECODE(hidden=(16,), bottleneck=8), (1, 8, 8), 10, Rng(0)), digits(3)
+    network, examples = FlatNetwork(PRECODE(hidden=(16,), bottleneck=8), (1, 8, 8), 10, Rng(0)), digits(3)
     model = network.flat.clone()
 
     def loss(model, x, y):
@@ -355,7 +357,7 @@ def test_torch_can_transform_precode():
 def federation(
     pipeline: str, *, training: Training | None = None, malicious: tuple[int, ...] = (), **more: str
 ) -> Setup:
-    known = installed()
+    known = load_registry()
     task = Classification.deal(
         known.build("data", "digits"),
         known.build("model", more.get("model", "mlp(hidden=(16,))")),
@@ -457,4 +459,4 @@ def test_what_needs_the_network_says_so_where_there_is_none():
 )
 def test_parameters_out_of_range(text, message):
     with pytest.raises(ConfigError, match=message):
-        installed().build("defense", text)
+        load_registry().build("defense", text)

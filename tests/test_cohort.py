@@ -13,14 +13,14 @@ from torch import nn
 
 from fedguard.contracts import DPSGD, Examples, LocalPlan
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
 from fedguard.tasks.engines.parallel import spread
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 PLANS = {
     "epochs, momentum": LocalPlan(lr=0.3, batch_size=4, epochs=2, momentum=0.9),
@@ -111,7 +111,7 @@ def altered(plan: LocalPlan, dim: int, how: str) -> LocalPlan:
 def test_dense_engine_equals_the_plain_loop(hidden, sizes, plan, how, float64):
     """In both forms of the first layer, in one chunk and one for each client, in one thread and two, and once more."""
     parts = deal(sizes)
-    network = Network(installed().build("model", f"mlp(hidden={hidden})"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", f"mlp(hidden={hidden})"), (1, 8, 8), 10, Rng(0))
     start = network.flat.clone()
     plan = altered(plan, len(start), how)
     expected = expected_updates(network.module, start, parts, plan)
@@ -140,7 +140,7 @@ def test_general_engine_equals_the_plain_loop(model, plan, how, threads, float64
     parts = deal((5, 9, 1, 6), shape, classes)
     if model.startswith("transformer"):
         parts = [part.replace(x=(part.x * classes).floor()) for part in parts]
-    network = Network(installed().build("model", model), shape, classes, Rng(0))
+    network = FlatNetwork(load_registry().build("model", model), shape, classes, Rng(0))
     start = network.flat.clone()
     local = altered(replace(PLANS[plan], lr=0.05), len(start), how)
     expected = expected_updates(network.module, start, parts, local)
@@ -154,7 +154,7 @@ def test_general_engine_equals_the_plain_loop(model, plan, how, threads, float64
 def test_engines_equal_the_plain_loop_in_float32():
     for model in ("softmax", "mlp"):
         parts = deal((30, 12, 25))
-        network = Network(installed().build("model", model), (1, 8, 8), 10, Rng(0))
+        network = FlatNetwork(load_registry().build("model", model), (1, 8, 8), 10, Rng(0))
         start, plan = network.flat.clone(), LocalPlan(lr=0.1, batch_size=5, epochs=1)
         expected = expected_updates(network.module, start, parts, plan)
         for engine in (DenseEngine(network.widths, parts, network.compute), ModuleEngine(network, parts)):
@@ -165,7 +165,7 @@ def test_engines_equal_the_plain_loop_in_float32():
 def test_the_clients_may_be_any_in_any_order(float64):
     """A correction belongs to a client's number, not to its place in the round."""
     parts = deal((5, 40, 17, 33))
-    network = Network(installed().build("model", "mlp(hidden=(20,))"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "mlp(hidden=(20,))"), (1, 8, 8), 10, Rng(0))
     start = network.flat.clone()
     plan = altered(LocalPlan(lr=0.2, batch_size=4, epochs=1), len(start), "corrections")
     expected = expected_updates(network.module, start, parts, plan)
@@ -179,7 +179,7 @@ def test_the_clients_may_be_any_in_any_order(float64):
 def test_a_strong_pull_holds_a_client_where_it_started(float64):
     """With lr mu = 1 and no momentum, a step forgets where the client is: w = start - lr g."""
     parts = deal((12,))
-    network = Network(installed().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
     start = network.flat.clone()
     plan = LocalPlan(lr=1e-6, prox=1e6, batch_size=4, epochs=3)
     moved = trained(DenseEngine(network.widths, parts, network.compute), start, parts, plan)
@@ -191,7 +191,7 @@ def test_a_strong_pull_holds_a_client_where_it_started(float64):
 
 def test_private_training_refuses_what_it_does_not_account_for():
     parts = deal((20,))
-    network = Network(installed().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
     private = LocalPlan(lr=0.1, batch_size=5, epochs=1, private=DPSGD(sample_rate=0.25, levels=((1.0, 1.0),)))
     out = torch.empty(1, network.dim)
     for plan in (replace(private, prox=0.1), replace(private, corrections={0: torch.zeros(network.dim)})):
@@ -222,14 +222,14 @@ import json, re
 import torch
 torch.set_num_threads(2)
 from fedguard.contracts import DPSGD, Examples, LocalPlan
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 clients, size = 400, 200
 x, y = torch.rand(size, 256), torch.arange(size) % 10
-network = Network(installed().build("model", "mlp(hidden=(100,))"), (256,), 10, Rng(0))
+network = FlatNetwork(load_registry().build("model", "mlp(hidden=(100,))"), (256,), 10, Rng(0))
 cohort = Cohort(network, [Examples(x, y) for _ in range(clients)])
 out, start = torch.ones(clients, network.dim), network.flat.clone()
 plan = LocalPlan(lr=0.1, batch_size=20, epochs=1, momentum=0.9)
@@ -271,7 +271,7 @@ def test_each_client_may_start_from_a_model_of_its_own(model, plan, how, memory,
     """A row of starts for each client, in an order that is not that of their numbers."""
     shape, chosen = OWN_STARTS[model], [2, 0, 3]
     parts = deal((5, 9, 70 if shape == (1, 8, 8) else 20, 6), shape)
-    network = Network(installed().build("model", model), shape, 10, Rng(0), Compute(memory=memory))
+    network = FlatNetwork(load_registry().build("model", model), shape, 10, Rng(0), Compute(memory=memory))
     starts = torch.stack(
         [network.flat + 0.05 * torch.randn(network.dim, generator=torch.Generator().manual_seed(i)) for i in range(3)]
     )
@@ -289,7 +289,7 @@ def test_each_client_may_start_from_a_model_of_its_own(model, plan, how, memory,
 
 def test_equal_starts_are_one_start_and_private_clients_have_their_own_too():
     parts = deal((5, 40, 17))
-    network = Network(installed().build("model", "mlp(hidden=(20,))"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "mlp(hidden=(20,))"), (1, 8, 8), 10, Rng(0))
     start, cohort = network.flat.clone(), Cohort(network, parts)
     private = DPSGD(sample_rate=0.25, levels=((1.0, 1.0),))
     for plan in (LocalPlan(lr=0.1, batch_size=4, epochs=1), LocalPlan(lr=0.1, batch_size=5, epochs=1, private=private)):

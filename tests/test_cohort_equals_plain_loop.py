@@ -20,11 +20,11 @@ from fedguard.architectures.local import ALGORITHMS
 from fedguard.architectures.server import Server
 from fedguard.contracts import Dataset, Examples, LocalPlan, Participation, Training
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import schedule
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests import test_algorithms as papers
 from tests.test_cohort import plain_loop
 from tests.test_svm import hinge
@@ -114,10 +114,10 @@ def float64():
 
 def network_of(name: str) -> Classification:
     """A task for the model: a few examples at each client, on inputs that the model takes."""
-    model = installed().build("model", SPECS.get(name, name))
+    model = load_registry().build("model", SPECS.get(name, name))
     for shape in SHAPES:
         try:
-            network = Network(model, shape, CLASSES, Rng(0))
+            network = FlatNetwork(model, shape, CLASSES, Rng(0))
         except ConfigError:
             continue
         draw = torch.Generator().manual_seed(3)
@@ -137,7 +137,7 @@ FORGETFUL = ("fedsgd", "fedavg", "fedprox", "fednova")
 
 def trainings(algorithm: str) -> list[Training]:
     """Of two rounds, or one where a second is as the first; those of `FORMS` that go with the algorithm."""
-    rounds, built = 1 if algorithm in FORGETFUL else 2, installed().build("algorithm", algorithm)
+    rounds, built = 1 if algorithm in FORGETFUL else 2, load_registry().build("algorithm", algorithm)
     made = [Training(algorithm=built, rounds=rounds, lr=0.05, **form) for form in FORMS]
     return [training for training in made if _goes(training)]
 
@@ -151,10 +151,10 @@ def _goes(training: Training) -> bool:
 
 
 #: Algorithms of clients that hold examples.
-ON_EXAMPLES = [name for name in ALGORITHMS if not installed().get("algorithm", name).acts]
+ON_EXAMPLES = [name for name in ALGORITHMS if not load_registry().get("algorithm", name).acts]
 
 #: Models of clients that hold examples, which have nothing to remember from one to the next.
-OF_EXAMPLES = [name for name in installed().names("model") if not installed().get("model", name).recurrent]
+OF_EXAMPLES = [name for name in load_registry().names("model") if not load_registry().get("model", name).recurrent]
 
 #: What cannot be: a network of one layer, and one whose last layer is made first and which shares a tensor.
 REFUSED = {("softmax", "fedper"), ("svm", "fedper"), ("module", "fedper")}

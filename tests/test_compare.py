@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard.bench.records.record import to_text
-from fedguard.bench.results.compare import _adjusted, _broad, compare
+from fedguard.bench.results.compare import _adjust_p_values, _broad, compare
 from fedguard.bench.results.comparison import Comparison, Difference
 from fedguard.bench.results.run import Run
 from fedguard.commands.compare import compare as command
 from fedguard.errors import UnknownName
-from fedguard.metrics.stats import estimate, paired
+from fedguard.metrics.stats import compare_pairs, estimate
 from fedguard.rng import Rng
 
 SUITE = {
@@ -112,7 +112,7 @@ SHARED = [
 def of_cells(rows, figure="final_accuracy", cells=None):
     return [
         Difference(swept={"attack": "none", "defense": str(n)}, figure=figure, a=estimate([0.5] * len(values)),
-                   b=estimate([0.5 + value for value in values]), paired=paired(values), seeds=tuple(range(len(values))),
+                   b=estimate([0.5 + value for value in values]), paired=compare_pairs(values), seeds=tuple(range(len(values))),
                    differences=tuple(values), cells=(cells or [("a", str(k)) for k in range(len(rows))])[n])
         for n, values in enumerate(rows)
     ]  # fmt: skip
@@ -120,7 +120,7 @@ def of_cells(rows, figure="final_accuracy", cells=None):
 
 def test_what_all_cells_share_is_said_first_though_none_shows_it_by_itself():
     """In a real comparison one of 42 cells was separated although all were worse: a list of cells said that nothing changed."""
-    cells = _adjusted(of_cells(SHARED))
+    cells = _adjust_p_values(of_cells(SHARED))
     assert {one.direction for one in cells} == {"undecided"}
     (broad,) = _broad(cells)
     means = [sum(column) / 8 for column in zip(*SHARED, strict=True)]
@@ -187,9 +187,9 @@ def test_an_interval_leaves_out_0_just_where_its_difference_is_decided():
     for case in range(60):
         effects = draw.normal(0, 0.05 * (case % 4), 12)
         raw = [draw.normal(effect, 0.02, 4).tolist() for effect in effects]
-        found = _adjusted([
+        found = _adjust_p_values([
             Difference(swept={"attack": "none", "defense": str(n)}, figure="final_accuracy", a=estimate([0.5]), b=estimate(
-                [0.5 + sum(values) / 4]), paired=paired(values), seeds=(0, 1, 2, 3), differences=tuple(values))
+                [0.5 + sum(values) / 4]), paired=compare_pairs(values), seeds=(0, 1, 2, 3), differences=tuple(values))
             for n, values in enumerate(raw)
         ])  # fmt: skip
         for one in found:
@@ -202,10 +202,10 @@ def test_an_interval_leaves_out_0_just_where_its_difference_is_decided():
 def test_differences_stay_in_what_a_figure_can_be_and_two_pairs_have_no_interval():
     values = (-0.9, -0.05, -0.4)
     wide = Difference(swept={"attack": "a", "defense": "d"}, figure="final_accuracy", a=estimate([0.9]), b=estimate([0.45]),
-                      paired=paired(values), seeds=(0, 1, 2), differences=values, half_width=2.541, p_adjusted=0.3)  # fmt: skip
+                      paired=compare_pairs(values), seeds=(0, 1, 2), differences=values, half_width=2.541, p_adjusted=0.3)  # fmt: skip
     assert wide.interval == (-1.0, 1.0)
     assert wide.words() == "undecided: b is worse by 45.0 points [-100.0, 100.0]"
-    two = replace(wide, differences=(-0.4, -0.5), seeds=(0, 1), paired=paired((-0.4, -0.5)))
+    two = replace(wide, differences=(-0.4, -0.5), seeds=(0, 1), paired=compare_pairs((-0.4, -0.5)))
     assert two.words() == "undecided: b is worse by 45.0 points on 2 common seeds" and two.interval is None
 
 
@@ -269,14 +269,16 @@ def test_keys_that_one_run_does_not_sweep_are_named(store, tmp_path):
 
 def test_false_finds_are_as_rare_as_the_level_says(store):
     """With no difference anywhere, some position is found in LEVEL of all comparisons: every p is uniform."""
-    from fedguard.bench.results.compare import _adjusted
-    from fedguard.metrics.stats import paired
+    from fedguard.bench.results.compare import _adjust_p_values
+    from fedguard.metrics.stats import compare_pairs
 
     example = compare(opened(store, "long"), opened(store, "short")).differences[0]
     noise = Rng(0).child("noise").numpy().normal(size=(600, 8, 3))
     found = 0
     for trial in noise:
-        judged = _adjusted([replace(example, paired=paired(list(map(float, values)))) for values in trial])
+        judged = _adjust_p_values(
+            [replace(example, paired=compare_pairs(list(map(float, values)))) for values in trial]
+        )
         found += any(one.direction != "undecided" for one in judged)
     assert 0.023 < found / 600 < 0.077  # 0.05 within three standard errors
 

@@ -15,14 +15,14 @@ import yaml
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.config import Cell, Document, plan, read_document, read_suite
-from fedguard.config.algorithms import settings, trained
+from fedguard.config.algorithms import build_training, settings
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import TrainingSection
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 ROOT = Path(__file__).parents[1]
 SUITES = [*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "fedguard" / "templates").glob("suite*.yaml"))]
@@ -116,7 +116,7 @@ def test_a_plain_name_becomes_a_mapping_when_a_parameter_is_swept():
 def test_the_identity_of_a_cell():
     first, same = laid_out().positions[3][1], laid_out(SUITE, "training.lr=0.1").positions[3][1]
     assert first.id == same.id
-    assert Cell.build(CellConfig.model_validate(first.canonical), installed()).id == first.id
+    assert Cell.build(CellConfig.model_validate(first.canonical), load_registry()).id == first.id
     written = laid_out(SUITE.replace("1e-1", "0.10").replace("nnm >> trimmed_mean", "{name: nnm >> trimmed_mean}"))
     assert written.positions[3][1].id == first.id
     for change in (
@@ -323,12 +323,12 @@ def test_two_suites_with_modules_of_one_name_live_in_one_process(tmp_path):
         )
         laid[name] = lay_out(folder / "suite.yaml")[1]
     assert sys.path == before
-    assert "mine" not in installed().names("defense")
+    assert "mine" not in load_registry().names("defense")
     updates = np.eye(3, dtype=np.float32)
     for row, name in enumerate(laid):
         cell = laid[name].cells[-1]
         assert fg.aggregate(cell.pipeline, updates, f=0).tolist() == np.eye(3)[row].tolist()
-        assert cell.data.target.called("data") == name
+        assert cell.data.target.call_function("data") == name
         again = Cell.build(CellConfig.model_validate(cell.canonical), laid[name].known)
         assert again.id == cell.id and type(again.pipeline.rule) is type(cell.pipeline.rule)
 
@@ -337,9 +337,9 @@ def test_a_module_that_has_changed_is_read_again(tmp_path):
     (tmp_path / "changing.py").write_text("def data():\n    return 1\n")
     (tmp_path / "suite.yaml").write_text("task: {data: 'changing:data'}\n")
     data = lay_out(tmp_path / "suite.yaml")[1].cells[-1].data
-    assert data.target.called("data") == 1
+    assert data.target.call_function("data") == 1
     (tmp_path / "changing.py").write_text("def data():\n    return 2  # another size\n")
-    assert data.target.called("data") == 2
+    assert data.target.call_function("data") == 2
 
 
 def test_yaml_words_and_pythons_own_are_alike_within_a_call() -> None:
@@ -357,7 +357,7 @@ def test_yaml_words_and_pythons_own_are_alike_within_a_call() -> None:
 def test_a_parameter_that_is_null_and_is_not_so_by_default_is_null_in_the_worker_too() -> None:
     """A worker builds the cell of what its settings spell out: another one would be trained, and stored in this one's place."""
     tried = []
-    for _, cls in installed().classes(["algorithm"]):
+    for _, cls in load_registry().classes(["algorithm"]):
         optional = [
             field.name
             for field in cls.fields()
@@ -365,8 +365,8 @@ def test_a_parameter_that_is_null_and_is_not_so_by_default_is_null_in_the_worker
         ]
         for parameter in optional:
             section = TrainingSection(algorithm={"name": cls.name, parameter: None})
-            training = trained(section, installed(), {})
-            again = trained(TrainingSection(**json.loads(json.dumps(settings(training)))), installed(), {})
+            training = build_training(section, load_registry(), {})
+            again = build_training(TrainingSection(**json.loads(json.dumps(settings(training)))), load_registry(), {})
             assert getattr(training.algorithm, parameter) is None and again == training
             tried.append((cls.name, parameter))
     assert ("vtrace", "rho") in tried and ("vtrace", "trace") in tried

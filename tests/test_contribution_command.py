@@ -13,7 +13,7 @@ from fedguard import cli
 from fedguard.bench.audits.contributed import Contributions
 from fedguard.bench.audits.contribution import Contribution
 from fedguard.errors import FedGuardError
-from fedguard.metrics.shapley import Shares
+from fedguard.metrics.shapley import ShapleyValues
 
 SUITE = {
     "name": "who",
@@ -83,8 +83,8 @@ def test_numbers_out_of_range_are_named(store):
         assert f"Invalid value for '{option}'" in asked(store, "who", CELL, option, value)
 
 
-def rounds(*errors: float) -> tuple[Shares, ...]:
-    return tuple(Shares({0: 0.25, 1: 0.0}, {0: error, 1: 0.0}, 0.25, 3) for error in errors)
+def rounds(*errors: float) -> tuple[ShapleyValues, ...]:
+    return tuple(ShapleyValues({0: 0.25, 1: 0.0}, {0: error, 1: 0.0}, 0.25, 3) for error in errors)
 
 
 def test_the_interval_is_students_over_orders_and_rounds_draw_anew():

@@ -11,20 +11,20 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import Examples, LocalPlan, Model
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import USUAL_MEMORY, Compute
 from fedguard.tasks.engines import conv
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 CLASSES = 5
 
 
 def model(name, shape):
-    return installed().build("model", name).build(shape, CLASSES)
+    return load_registry().build("model", name).build(shape, CLASSES)
 
 
 def pooled(pool, kernel=3, padding=0, channels=3):
@@ -286,7 +286,7 @@ class Given(Model):
 @pytest.mark.parametrize("name", DISGUISED)
 def test_a_network_that_only_looks_known_is_trained_as_what_it_is(name):
     shape = (1, 2, 3) if "convolution" not in name else (1, 3, 2)
-    network = Network(Given(DISGUISED[name]), shape, CLASSES, Rng(0))
+    network = FlatNetwork(Given(DISGUISED[name]), shape, CLASSES, Rng(0))
     draw = torch.Generator().manual_seed(1)
     part = Examples(torch.randn(7, *shape, generator=draw), torch.randint(CLASSES, (7,), generator=draw))
     plan, out = LocalPlan(lr=0.1, batch_size=3, epochs=2), torch.empty(1, network.dim)

@@ -14,7 +14,7 @@ from fedguard.config.cells import Cell
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.contracts import ClientTransform, Mixing, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 SUITE = """\
 clients: {total: 6, malicious: 1}
@@ -54,17 +54,17 @@ def cell(task: str, *settings: str) -> Cell:
 
 
 def pipeline(name: str) -> str:
-    whole = issubclass(installed().get("defense", name), (Mixing, ClientTransform))
+    whole = issubclass(load_registry().get("defense", name), (Mixing, ClientTransform))
     return f"{name} >> mean" if whole else name
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_defense_runs_on_texts_and_tables_or_says_before_why_it_cannot(task):
     bench, cells = Workbench(), {}
-    for name in installed().names("defense"):
+    for name in load_registry().names("defense"):
         if name in ELSEWHERE:
             continue
-        needs = installed().get("defense", name).needs
+        needs = load_registry().get("defense", name).needs
         timed, linked = (any(sight in need for need in needs) for sight in (Sight.TIMES, Sight.GRAPH))
         linked_by = ["architecture={name: d_psgd, graph: complete}"] if linked else []
         system = ["architecture=fedbuff"] if timed else linked_by

@@ -21,12 +21,12 @@ from torch import nn
 import fedguard as fg
 from fedguard.contracts import DPSGD, LocalPlan
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.private import gaussian
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.forked import fedguard
 from tests.pretended import CASES, FAULTS
 from tests.test_cohort import altered, deal, plain_loop
@@ -79,7 +79,7 @@ def test_clients_that_cross_to_a_device_in_slices_equal_the_plain_loop(model, cl
     """With main memory as the device: the updates come back to their own rows, with their own corrections."""
     torch.set_default_dtype(torch.float64)
     parts = deal((5, 17, 9), (1, 16, 16))
-    network = Network(installed().build("model", model), (1, 16, 16), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", model), (1, 16, 16), 10, Rng(0))
     start = network.flat.clone()
     plan = altered(LocalPlan(lr=0.05, batch_size=4, epochs=2, momentum=0.5), len(start), "prox and corrections")
     out = torch.full((3, len(start)), torch.nan)
@@ -94,7 +94,7 @@ def test_steps_that_a_client_alters_are_altered_across_the_boundary():
     """FedProx's pull, and a projection onto a box, done in main memory."""
     torch.set_default_dtype(torch.float64)
     parts = deal((5, 9))
-    network = Network(installed().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "softmax"), (1, 8, 8), 10, Rng(0))
     start, rng, out = network.flat.clone(), Rng(3), torch.empty(2, network.dim)
     pulled = LocalPlan(lr=0.05, batch_size=4, epochs=2, prox=0.7)
     by_hand = replace(
@@ -128,7 +128,7 @@ def test_the_noise_that_is_brought_to_a_device_is_that_of_opacus():
 
 def test_nothing_is_held_twice_on_the_cpu():
     (part,) = deal((5,))
-    network = Network(installed().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", "lenet5"), (1, 8, 8), 10, Rng(0))
     assert Cohort(network, [part])._parts[0].x.data_ptr() == part.x.data_ptr()
 
 
@@ -188,12 +188,12 @@ def test_on_a_gpu_the_cohort_equals_the_plain_loop(model, shape):
     parts = deal((5, 40, 17, 1), shape, classes)
     if len(shape) == 1:
         parts = [part.replace(x=(part.x * classes).floor()) for part in parts]
-    network = Network(installed().build("model", model), shape, classes, Rng(0))
+    network = FlatNetwork(load_registry().build("model", model), shape, classes, Rng(0))
     start = network.flat.clone()
     plan = altered(LocalPlan(lr=0.02, batch_size=4, epochs=2, momentum=0.5), len(start), "prox and corrections")
     here = network.logits(start, parts[1].x)
     wanted = expected(network.module, start, parts, plan)  # leaves the module with parameters of its own
-    network = Network(installed().build("model", model), shape, classes, Rng(0), Compute("cuda"))
+    network = FlatNetwork(load_registry().build("model", model), shape, classes, Rng(0), Compute("cuda"))
     out = torch.empty(4, len(start))
     Cohort(network, parts).train(start, range(4), plan, Rng(3), out)
     assert (out - wanted).abs().max() < 1e-9
@@ -207,7 +207,7 @@ def test_on_a_gpu_private_training_draws_the_same_noise():
     plan = LocalPlan(lr=0.1, batch_size=5, epochs=2, private=DPSGD(sample_rate=0.25, levels=((1.0, 1.0),)))
     found = []
     for name in ("cpu", "cuda"):
-        network = Network(installed().build("model", "softmax"), (1, 8, 8), 10, Rng(0), Compute(name))
+        network = FlatNetwork(load_registry().build("model", "softmax"), (1, 8, 8), 10, Rng(0), Compute(name))
         out = torch.empty(2, network.dim)
         Cohort(network, parts).train(network.flat.clone(), range(2), plan, Rng(3), out)
         found.append(out)

@@ -25,8 +25,8 @@ from fedguard.bench.explain.settings import settings
 from fedguard.config.schema import Suite
 from fedguard.privacy.kinds.client import Bands, ClientNoise
 from fedguard.privacy.kinds.distributed import DistributedNoise
-from fedguard.privacy.kinds.record import Level, RecordNoise
-from fedguard.registry import KINDS, installed
+from fedguard.privacy.kinds.record import PrivacyLevel, RecordNoise
+from fedguard.registry import KINDS, load_registry
 
 pytest.importorskip("mkdocs")
 
@@ -195,7 +195,7 @@ def test_documents_and_their_style_load_nothing_from_elsewhere(documents):
 
 def test_each_defense_names_the_file_that_it_is_defined_in(made):
     page = made["reference/defenses.html"]
-    for _, cls in installed().classes(["defense"]):
+    for _, cls in load_registry().classes(["defense"]):
         (file,) = re.findall(r"defenses/[\w/]+\.py", page.text[cls.name])
         assert f"class {cls.__name__}(" in (ROOT / file).read_text(), file
 
@@ -216,8 +216,8 @@ PAGE_OF = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_algorithm_has_its_entry_with_source_and_parameters(made, kind):
     page = made[f"reference/{PAGE_OF[kind]}.html"]
-    for _, cls in installed().classes([kind]):
-        if installed().origin(kind, cls.name) != "built in":
+    for _, cls in load_registry().classes([kind]):
+        if load_registry().origin(kind, cls.name) != "built in":
             continue
         text, rows = said(page.text[cls.name]), page.rows[cls.name]
         assert cls.summary().replace("`", "") in text, cls.name
@@ -232,8 +232,8 @@ def test_each_algorithm_has_its_entry_with_source_and_parameters(made, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_formula_of_an_algorithm_is_set(made, kind):
     page, seen = made[f"reference/{PAGE_OF[kind]}.html"], 0
-    for _, cls in installed().classes([kind]):
-        if installed().origin(kind, cls.name) == "built in":
+    for _, cls in load_registry().classes([kind]):
+        if load_registry().origin(kind, cls.name) == "built in":
             said = prose(cls.__doc__ or "") + "".join(one.meaning for one in settings(cls))
             assert page.formulae[cls.name] == said.count("$") / 2, cls.name
             seen += page.formulae[cls.name]
@@ -283,7 +283,7 @@ def test_each_key_of_a_suite_stands_in_the_reference_with_its_default(made):
         ("protocol-privacy--kind-record", RecordNoise),
         ("protocol-privacy--kind-client", ClientNoise),
         ("protocol-privacy--kind-distributed", DistributedNoise),
-        ("protocol-privacy-levels", Level),
+        ("protocol-privacy-levels", PrivacyLevel),
         ("protocol-privacy-noise", Bands),
     ],
 )

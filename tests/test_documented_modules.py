@@ -24,7 +24,7 @@ from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.test_documents_run import ROOT, blocks
 
 EXTEND = (ROOT / "docs" / "extend.md").read_text()
@@ -153,10 +153,10 @@ def cell(architecture: str, settings: dict[str, Any], folder: Path, plugins: lis
         for key, value in changes.items():
             both = isinstance(value, dict) and isinstance(usual.get(key), dict)
             usual[key] = {**usual[key], **value} if both else value
-    return Cell.build(CellConfig.model_validate(usual), installed().with_modules(plugins, folder))
+    return Cell.build(CellConfig.model_validate(usual), load_registry().with_modules(plugins, folder))
 
 
-ARCHITECTURES = installed().names("architecture")
+ARCHITECTURES = load_registry().names("architecture")
 
 
 @pytest.mark.parametrize("name", AXES)

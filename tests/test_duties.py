@@ -16,7 +16,7 @@ from fedguard.attacks import PROTOCOL
 from fedguard.bench.conformance.conform import ENGINES
 from fedguard.defenses import CATALOGUE as DEFENSES
 from fedguard.privacy.kinds import NOISES
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.mutants.plants import PLANTS
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 #: A row of a document's table that tells of a name; a name as a test quotes it.
 ROW, QUOTED = r"(?m)^\|.*`{}[`(=,]", r"[\"'{{ ]{}[\"'(=: ,]"
 
-EXAMPLES = [name for name in ALGORITHMS if not installed().get("algorithm", name).acts]
+EXAMPLES = [name for name in ALGORITHMS if not load_registry().get("algorithm", name).acts]
 
 #: Of each table: its names, the file that has to tell of them, and how.
 DUTIES = [

@@ -14,7 +14,7 @@ from docs_tools import episode
 from fedguard.rng import Rng
 from fedguard.tasks.environments.pendulum import Pendulum
 from fedguard.tasks.models.rssm import RSSM
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -36,11 +36,11 @@ def test_a_pole_turns_as_its_episode_does():
 
 
 def test_what_is_drawn_is_a_test_episode_that_starts_below():
-    task = Playing.made(Pendulum(copies=1), RSSM(fixed=4, chance=3, inside=5), 1, Rng(0))
+    task = EnvironmentTask.build_task(Pendulum(copies=1), RSSM(fixed=4, chance=3, inside=5), 1, Rng(0))
     model = 0.5 * task.initial_model(Rng(1)) + 0.1
     found = episode.played(task, model)
     assert len(found.angles) == 200
-    starts = task.environment.started(100, task.rng.child("test").numpy()).x[:, 0]
+    starts = task.environment.start_episodes(100, task.rng.child("test").numpy()).x[:, 0]
     (number,) = np.flatnonzero(starts == found.angles[0])
     assert abs(starts[number]) == pytest.approx(np.pi, abs=0.1)
     assert found.returned == pytest.approx(task.evaluate(model).returns[number], rel=1e-4)

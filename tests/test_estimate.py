@@ -10,8 +10,8 @@ import pytest
 
 from fedguard import api
 from fedguard.bench.running import estimate
-from fedguard.bench.running.estimate import START, Cost
-from fedguard.bench.running.limit import OutOfTime, at_most
+from fedguard.bench.running.estimate import START, CellCost
+from fedguard.bench.running.limit import TrialTimeout, at_most
 from fedguard.bench.running.workbench import Workbench
 
 
@@ -60,7 +60,7 @@ def test_the_cost_is_the_line_through_the_last_shares(large, monkeypatch):
     def cost(cell, seed, bench, warm):
         share = getattr(bench, "_share", 1.0)
         tried.append(share)
-        return Cost(0.01 + price * share, 0.002 + 0.5 * price * share)
+        return CellCost(0.01 + price * share, 0.002 + 0.5 * price * share)
 
     monkeypatch.setattr(estimate, "_run", cost)
     for price, share in ((0.02, 1.0), (100.0, 1 / 64), (1e6, 1 / 256)):
@@ -107,8 +107,8 @@ def test_what_cannot_be_measured_is_said_to_take_longer(large, monkeypatch):
 
     def first(cell, seed, bench, warm):
         if bench._share > 1 / 1024:
-            raise OutOfTime
-        return Cost(0.25, 0.5)
+            raise TrialTimeout
+        return CellCost(0.25, 0.5)
 
     monkeypatch.setattr(estimate, "_run", first)
     found = estimate.estimate(plan(large), {}, 1)
@@ -118,7 +118,7 @@ def test_what_cannot_be_measured_is_said_to_take_longer(large, monkeypatch):
 def test_a_limit_in_cpu_time_does_not_count_waiting():
     with at_most(0.05, of_cpu=True):
         time.sleep(0.2)
-    with pytest.raises(OutOfTime), at_most(0.05, of_cpu=True):
+    with pytest.raises(TrialTimeout), at_most(0.05, of_cpu=True):
         while True:
             pass
 
@@ -134,7 +134,7 @@ def test_an_alarm_within_the_garbage_collector_is_not_lost():
     until = time.process_time() + 0.2
     gc.callbacks.append(long)
     try:
-        with pytest.raises(OutOfTime), at_most(0.05, of_cpu=True):
+        with pytest.raises(TrialTimeout), at_most(0.05, of_cpu=True):
             gc.collect()  # the alarm comes in the midst of it
             ended.append(True)
             while time.process_time() < until + 3:

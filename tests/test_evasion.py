@@ -14,8 +14,8 @@ from fedguard.api import lay_out
 from fedguard.attacks.evasion.gradients import ascent
 from fedguard.contracts import EvasionAttack, Examples
 from fedguard.errors import ConfigError, ContractError, NotAllowed
-from fedguard.metrics.evasion import evaded
-from fedguard.registry import installed
+from fedguard.metrics.evasion import measure_evasion
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 WIDE, UNIT = (-100.0, 100.0), (0.0, 1.0)
@@ -23,7 +23,7 @@ NAMES = ["fgsm", "pgd", "pgd(steps=1, starts=1)"]
 
 
 def task(weights: torch.Tensor, value_range: tuple[float, float]) -> SimpleNamespace:
-    """A linear model W x of two classes, as far as `evaded` looks at a task."""
+    """A linear model W x of two classes, as far as `measure_evasion` looks at a task."""
     return SimpleNamespace(
         predictor=lambda: lambda model, x: x.flatten(1) @ model.view_as(weights).T, value_range=value_range
     )
@@ -42,11 +42,13 @@ def plane(n: int = 400, d: int = 12) -> tuple[torch.Tensor, Examples]:
 def test_a_linear_model_holds_where_its_margin_is_beyond_the_dual_norm(name, norm, order):
     """$min_z (w_y - w_k)(z) = margin - eps |w_y - w_k|_*$: l1 is the dual of linf, and l2 of itself."""
     weights, test = plane()
-    attack = installed().build("evasion", f"{name.rstrip(')')}{', ' if '(' in name else '('}norm='{norm}', eps=0.002)")
+    attack = load_registry().build(
+        "evasion", f"{name.rstrip(')')}{', ' if '(' in name else '('}norm='{norm}', eps=0.002)"
+    )
     scores = test.x.flatten(1) @ weights.T
     margin = scores.gather(1, test.y[:, None]) - scores.gather(1, 1 - test.y[:, None])
     holds = margin[:, 0] > 0.4 * torch.linalg.vector_norm(weights[0] - weights[1], order)
-    found = evaded(attack, task(weights, WIDE), test, weights.flatten(), Rng(0))
+    found = measure_evasion(attack, task(weights, WIDE), test, weights.flatten(), Rng(0))
     assert found["clean"] == pytest.approx((margin > 0).double().mean().item())
     assert found["accuracy"] == pytest.approx(holds.double().mean().item(), abs=0.003)
     assert 0.1 < found["accuracy"] < found["clean"] - 0.1
@@ -59,7 +61,9 @@ def test_the_range_of_values_is_kept_and_helps_the_model(norm):
     weights, test = plane()
     inside = test.replace(x=test.x.sigmoid().round())  # corners of the cube, from which half of all steps lead out
     free, bound = (
-        evaded(installed().build("evasion", spec), task(weights, given), inside, weights.flatten(), Rng(0))["accuracy"]
+        measure_evasion(
+            load_registry().build("evasion", spec), task(weights, given), inside, weights.flatten(), Rng(0)
+        )["accuracy"]
         for spec, given in ((f"pgd(norm='{norm}', eps=0.001)", WIDE), (f"pgd(norm='{norm}', eps=0.2)", UNIT))
     )
     assert bound > free + 0.02
@@ -78,7 +82,7 @@ def test_the_further_starts_of_pgd_lie_anywhere_in_the_cube():
         asked.append(z.detach().flatten(1))
         return z.flatten(1)[:, :2]
 
-    attack = installed().build("evasion", "pgd(eps=0.1, steps=1, starts=4)")
+    attack = load_registry().build("evasion", "pgd(eps=0.1, steps=1, starts=4)")
     attack.perturb(logits, x, torch.zeros(300).long(), UNIT, Rng(0))
     first, *others = asked[::2]  # each start is looked at, and then its one step
     assert torch.equal(first, x.flatten(1)) and len(others) == 3
@@ -121,7 +125,7 @@ def test_an_attack_that_cheats_is_named(how, said):
     weights, test = plane()
     test = test.replace(x=test.x.sigmoid().round() * 0.5)
     with pytest.raises(ContractError, match=f"careless.*{said}"):
-        evaded(Careless(how=how, eps=0.1), task(weights, UNIT), test, weights.flatten(), Rng(0))
+        measure_evasion(Careless(how=how, eps=0.1), task(weights, UNIT), test, weights.flatten(), Rng(0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +140,7 @@ class Helpful(EvasionAttack):
 
 def test_what_was_wrong_before_the_change_stays_wrong():
     weights, test = plane()
-    found = evaded(Helpful(eps=0.1), task(weights, WIDE), test, weights.flatten(), Rng(0))
+    found = measure_evasion(Helpful(eps=0.1), task(weights, WIDE), test, weights.flatten(), Rng(0))
     assert found["accuracy"] == found["clean"] < 0.95
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fedguard as fg
-from fedguard.bench.running.alike import Alike
+from fedguard.bench.running.alike import FailureMonitor
 from fedguard.bench.running.progress import Listener
 
 #: The network of a user, which fails in its forward pass where a file says so.
@@ -34,7 +34,7 @@ class Ear(Listener):
     def begin(self, total, stored, refused, jobs):
         self.total = total
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran += record["status"] != "refused"
 
     def note(self, text):
@@ -80,7 +80,7 @@ TRIALS = [(cell, seed) for cell in "abcd" for seed in range(4)]
 
 
 def heard(*records: dict, trials=TRIALS, hopeful=True) -> str | None:
-    alike = Alike(trials, hopeful)
+    alike = FailureMonitor(trials, hopeful)
     for one in records:
         alike.take_in(one)
     return alike.reason
@@ -102,8 +102,8 @@ def test_three_of_different_cells_and_of_one_reason():
 
 
 def test_cells_that_have_not_failed_come_first():
-    alike = Alike(TRIALS, True)
+    alike = FailureMonitor(TRIALS, True)
     alike.take_in(record("a", 0))
-    assert [cell for cell, _ in alike.ordered(TRIALS[1:])] == [*"bbbbccccdddd", *"aaa"]
+    assert [cell for cell, _ in alike.sort_trials(TRIALS[1:])] == [*"bbbbccccdddd", *"aaa"]
     alike.take_in(record("b", 0, status="ok"))
-    assert alike.ordered(TRIALS) == TRIALS
+    assert alike.sort_trials(TRIALS) == TRIALS

@@ -16,7 +16,7 @@ from fedguard.api import lay_out
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 MODULE = (Path(__file__).parents[0] / "plugins" / "decayed.py").read_text()
 CLASHING = '''
@@ -122,13 +122,13 @@ def test_what_it_says_of_itself_decides_with_what_it_goes(suite):
         (["server.root_data=20", "matrix.defense=[fltrust]"], "and decayed sends another kind of update"),
     ):
         assert reason in " ".join(laid_out(suite, *settings)[0].verdict.reasons)
-    assert laid_out(suite)[0].training.algorithm.alone == installed().build("algorithm", "fedavg")
+    assert laid_out(suite)[0].training.algorithm.alone == load_registry().build("algorithm", "fedavg")
 
 
 def test_it_is_listed_and_explained(suite):
     listed = CliRunner().invoke(cli.app, ["list", "algorithm", "--plugin", "decayed", "--json"])
     names = [one["name"] for one in json.loads(listed.stdout)]
-    assert sorted(names[:-2]) == sorted(installed().names("algorithm")) and sorted(names[-2:]) == [
+    assert sorted(names[:-2]) == sorted(load_registry().names("algorithm")) and sorted(names[-2:]) == [
         "clashing",
         "decayed",
     ]
@@ -145,9 +145,9 @@ def test_it_is_listed_and_explained(suite):
 def test_no_file_but_its_own_names_a_federated_algorithm():
     """Whoever deals with one deals with any: no class is named elsewhere, and no name is compared with."""
     root = Path(__file__).parents[1]
-    classes = {cls.__name__: cls for _, cls in installed().classes(["algorithm"])}
+    classes = {cls.__name__: cls for _, cls in load_registry().classes(["algorithm"])}
     del classes["FedAvg"]  # with which a training starts
-    names = set(installed().names("algorithm"))
+    names = set(load_registry().names("algorithm"))
     files = [
         file
         for part in ("fedguard", "app", "attacks", "defenses", "docs_tools")

@@ -12,10 +12,10 @@ import pytest
 from docs_tools.records import pages
 from fedguard.app import words
 from fedguard.app.lab.result import corners
-from fedguard.app.report import written
+from fedguard.app.report import render_report
 from fedguard.app.report.matrices import HEADLINES
 from fedguard.bench.flags.columns import COLUMNS
-from fedguard.bench.gate.watch import watched
+from fedguard.bench.gate.watch import select_figures
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.report import overview
 from fedguard.bench.results.export import write_rows
@@ -117,7 +117,7 @@ def said(run):
     """Where a figure may stand, what is said there in full."""
     return {
         "show": "\n".join(table.title for table in overview(run).renderables if hasattr(table, "blocks")),
-        "report": written(run).decode(),
+        "report": render_report(run).decode(),
         "lab": " ".join(corners(run)[0]),
         "docs": pages()["reference/figures.md"],
     }
@@ -152,12 +152,12 @@ def test_a_figure_stands_where_its_row_says(run, values, said, tmp_path, name):
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_gate_and_lint_know_a_figure_by_its_row(name):
     figure = FIGURES[name]
-    assert [one.figure for one in watched(GateSection(), [name])] == [name] * figure.watched
+    assert [one.figure for one in select_figures(GateSection(), [name])] == [name] * figure.watched
     if figure.margin is None:
         with pytest.raises(ValueError, match="metrics"):
             GateSection(metrics={name: {}})
     else:
-        (one,) = watched(GateSection(metrics={name: {}}), [])
+        (one,) = select_figures(GateSection(metrics={name: {}}), [])
         assert (one.margin, one.higher_is_better) == (figure.margin, figure.more_is_better)
     assert [column.aliases for column in COLUMNS if column.name == name and name != "epsilon"] == [
         figure.aliases

@@ -62,7 +62,7 @@ def test_as_many_malicious_rows_as_the_rule_was_told_do_not_outvote_it():
 
 def test_a_gradient_that_is_shorter_than_its_clip_stays_as_it_is():
     gradients = torch.tensor([[0.3, 0.4], [3.0, 4.0], [0.0, 0.0], [0.0, 2.0]])  # lengths 0.5, 5, 0, and the clip itself
-    found = ActorCritic(clip=2.0).shortened(gradients)
+    found = ActorCritic(clip=2.0).clip_gradients(gradients)
     assert torch.equal(found[[0, 2, 3]], gradients[[0, 2, 3]])
     assert found[1].tolist() == pytest.approx([1.2, 1.6])
-    assert torch.equal(ActorCritic(clip=None).shortened(gradients), gradients)
+    assert torch.equal(ActorCritic(clip=None).clip_gradients(gradients), gradients)

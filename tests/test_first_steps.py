@@ -149,7 +149,7 @@ class Ear(Listener):
     def begin(self, total, stored, refused, jobs):
         self.counts = (total, stored, refused)
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran += 1
 
     def note(self, text):

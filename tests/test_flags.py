@@ -13,13 +13,13 @@ import torch
 import fedguard as fg
 from fedguard.architectures.effect import effects
 from fedguard.bench.flags.lint import lint
-from fedguard.bench.flags.permutation import changed_by_order
+from fedguard.bench.flags.permutation import measure_order_effect
 from fedguard.bench.flags.results import Case, Results, results_of
-from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, Found, Open
+from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, RaisedFlag, UnjudgedFlag
 from fedguard.errors import UnknownName
-from fedguard.metrics.flags import FLAGS, Lacking, parameters_of, raised
+from fedguard.metrics.flags import FLAGS, MissingFact, find_red_flags, parameters_of
 from fedguard.metrics.trend import rising
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.table import normal
 from tests.test_attacks import view
 
@@ -147,13 +147,13 @@ def test_every_flag_of_the_protocol_is_judged_or_said_not_to_be():
 
 
 def test_a_sound_record_raises_nothing():
-    assert raised(RESULT, CARD) == []
+    assert find_red_flags(RESULT, CARD) == []
 
 
 @pytest.mark.parametrize("name", RAISED)
 def test_raised_and_says_figure_and_mend(name):
     in_result, in_card, told = RAISED[name]
-    found = {one["flag"]: one for one in raised(changed(RESULT, in_result), changed(CARD, in_card))}
+    found = {one["flag"]: one for one in find_red_flags(changed(RESULT, in_result), changed(CARD, in_card))}
     assert name in found
     assert found[name]["number"] == RECORD_FLAGS[name].number
     for part in told:
@@ -163,9 +163,9 @@ def test_raised_and_says_figure_and_mend(name):
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
 def test_what_is_not_known_is_not_judged(flag):
-    with pytest.raises(Lacking):
+    with pytest.raises(MissingFact):
         flag.judge({}, {})
-    assert raised({}, {}) == []
+    assert find_red_flags({}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_curve_that_rises_to_its_end_is_not_past_its_best(curve, flags):
     result = changed(
         RESULT, {"curve.accuracy": curve, "best_accuracy": max(curve), "final_accuracy": sum(last) / len(last)}
     )
-    assert {one["flag"] for one in raised(result, CARD)} & {"not_finished", "past_its_best"} == flags
+    assert {one["flag"] for one in find_red_flags(result, CARD)} & {"not_finished", "past_its_best"} == flags
 
 
 def test_the_rise_of_noise_is_seldom_flagged():
@@ -223,7 +223,7 @@ def test_the_rise_of_noise_is_seldom_flagged():
 
 
 def test_alie_without_n_and_f_is_not_judged_unless_z_is_given():
-    with pytest.raises(Lacking, match="per_round"):
+    with pytest.raises(MissingFact, match="per_round"):
         RECORD_FLAGS["timid_alie"].judge({}, {"attack": "alie"})
     assert RECORD_FLAGS["timid_alie"].judge({}, {"attack": "alie(z=2)"}) is None
 
@@ -265,7 +265,7 @@ def test_a_rule_may_not_see_what_it_did_not_declare():
 def test_root_flags_are_for_servers_with_root_data():
     assert RECORD_FLAGS["root_suffices"].judge({}, {"root_data": None}) is None
     assert RECORD_FLAGS["root_overlaps"].judge({}, {"root_data": None}) is None
-    with pytest.raises(Lacking, match="root_only"):
+    with pytest.raises(MissingFact, match="root_only"):
         RECORD_FLAGS["root_suffices"].judge({"final_accuracy": 0.5}, CARD)
 
 
@@ -313,7 +313,7 @@ def judged(name, cases, tuning=None):
 
 
 def found(name, cases, tuning=None):
-    return [one for one in judged(name, cases, tuning) if isinstance(one, Found)]
+    return [one for one in judged(name, cases, tuning) if isinstance(one, RaisedFlag)]
 
 
 def over_seeds(attack, defense, finals, **extra):
@@ -338,30 +338,30 @@ def test_3_a_membership_that_plain_least_squares_beats():
     """Beside that of the same setting and defense alone, by paired seeds, and three hundredths of AUC at least."""
     best = asked("least_squares", (0.96, 0.95, 0.97)) + asked("least_squares", (0.5, 0.5, 0.5), setting="masks")
     cosine = asked("gradient_cosine", (0.52, 0.51, 0.53))
-    (one,) = [one for one in linear(cosine + best) if isinstance(one, Found)]
+    (one,) = [one for one in linear(cosine + best) if isinstance(one, RaisedFlag)]
     assert one.cell == "gradient_cosine against mean"
     assert "AUC of 0.52" in one.said and "0.44 more" in one.said and "0.03" in one.said
     masked = asked("gradient_cosine", (0.52, 0.51, 0.53), setting="masks")
     assert linear(masked + best)[0] is None
     assert linear(asked("lira", (0.94, 0.93, 0.95)) + best)[0] is None  # .02 more
     assert linear(asked("lira", (0.96, 0.40, 0.99)) + best)[0] is None  # .18 more, by one seed of three
-    assert isinstance(linear(cosine[:1] + best[:1])[0], Open)
+    assert isinstance(linear(cosine[:1] + best[:1])[0], UnjudgedFlag)
     assert linear(asked("least_squares(ridge=0.1)", (0.1,)) + best) == [None] * 3
-    assert isinstance(linear(cosine[2:] + best[:2])[0], Open)  # no seed in common
+    assert isinstance(linear(cosine[2:] + best[:2])[0], UnjudgedFlag)  # no seed in common
 
 
 def test_3_a_membership_without_least_squares_beside_it():
     for attack in ("gradient_cosine", "lira(shadows=8)"):
         (one,) = linear(asked(attack, (0.52, 0.51)))
         assert (
-            isinstance(one, Found)
+            isinstance(one, RaisedFlag)
             and "no least_squares" in one.said
             and "Add least_squares to matrix.attack" in one.said
         )
     (refused,) = linear(asked("gradient_cosine", (0.52,)), ["gradient_cosine", "least_squares"])
-    assert isinstance(refused, Open) and "refused" in refused.why
+    assert isinstance(refused, UnjudgedFlag) and "refused" in refused.why
     other = asked("least_squares", (0.9, 0.9), defense="median")
-    assert isinstance(linear(asked("gradient_cosine", (0.5, 0.5)) + other, ["least_squares"])[0], Open)
+    assert isinstance(linear(asked("gradient_cosine", (0.5, 0.5)) + other, ["least_squares"])[0], UnjudgedFlag)
     assert linear([]) == [None]
 
 
@@ -378,7 +378,7 @@ def test_3_a_membership_without_least_squares_beside_it():
 )
 def test_1_a_task_of_two_classes_that_is_learned_is_not_called_weak(chance, clean, weak):
     """Twice the chance of two classes is 100 %, which nobody reaches."""
-    told = raised({**RESULT, "chance": chance, "corners": {**RESULT["corners"], "clean_mean": clean}}, CARD)
+    told = find_red_flags({**RESULT, "chance": chance, "corners": {**RESULT["corners"], "clean_mean": clean}}, CARD)
     assert any(flag["flag"] == "weak_task" for flag in told) == weak
 
 
@@ -387,7 +387,7 @@ def test_1_the_interval_of_the_clean_mean_includes_chance():
     (one,) = found("clean_at_chance", wide)
     assert "35.0 % [-9.8, 79.8]" in one.said  # t(2) = 4.303, s = 0.1803: 4.303 * 0.1803 / sqrt(3) = 0.448
     assert not found("clean_at_chance", [case(None, "mean", seed, 0.9, clean_mean=0.3) for seed in range(3)])
-    assert isinstance(judged("clean_at_chance", wide[:1])[0], Open)
+    assert isinstance(judged("clean_at_chance", wide[:1])[0], UnjudgedFlag)
 
 
 def test_2_an_attack_that_helps():
@@ -400,7 +400,7 @@ def test_2_an_attack_that_helps():
     assert not found(
         "attack_helps", over_seeds("mimic", "krum", (0.9003, 0.9003, 0.9003))
     )  # would read 0.0 ±0.0 points
-    assert isinstance(judged("attack_helps", better[:1])[0], Open)
+    assert isinstance(judged("attack_helps", better[:1])[0], UnjudgedFlag)
     assert not found("attack_helps", over_seeds("model_replacement", "krum", (0.92, 0.93, 0.925), goal="backdoor"))
     assert not found("attack_helps", over_seeds("free_rider", "krum", (0.92, 0.93, 0.925), goal="fault"))
 
@@ -420,8 +420,8 @@ def test_2_a_drop_that_is_mostly_lost_data():
     assert not found("mostly_absence", cases(0.70, 0.80, 0.86))  # 11.3 ±20 of 20 points
     assert not found("mostly_absence", cases(0.87, 0.87, 0.87, finals=(0.86, 0.86, 0.86)))  # 3 of 4 points
     assert not found("mostly_absence", cases(0.74, 0.74, 0.74, goal="fault"))
-    assert isinstance(judged("mostly_absence", cases(0.74, finals=(0.70,)))[0], Open)
-    with pytest.raises(Lacking, match=r"corners\.silent_defense"):
+    assert isinstance(judged("mostly_absence", cases(0.74, finals=(0.70,)))[0], UnjudgedFlag)
+    with pytest.raises(MissingFact, match=r"corners\.silent_defense"):
         judged("mostly_absence", over_seeds("ipm", "krum", (0.7, 0.7)))
 
 
@@ -434,7 +434,7 @@ def test_3_weaker_than_noise_of_no_greater_length():
     harmless = over_seeds("gaussian(scale=1)", "krum", (0.85, 0.85, 0.85), length=2.2)
     assert not found("weaker_than_noise", attack + harmless)
     longer = over_seeds("gaussian(scale=9)", "krum", (0.1, 0.1, 0.1), length=9.0)
-    assert [type(one) for one in judged("weaker_than_noise", attack + longer)] == [Open, type(None)]
+    assert [type(one) for one in judged("weaker_than_noise", attack + longer)] == [UnjudgedFlag, type(None)]
     elsewhere = over_seeds("gaussian(scale=1)", "mean", (0.1, 0.1, 0.1), length=1.0)
     assert "add gaussian" in judged("weaker_than_noise", attack + elsewhere)[0].why
 
@@ -445,7 +445,7 @@ def test_5_nothing_hurts_the_mean():
     assert "costs it 9.0 points, less than 10" in one.said
     assert not found("nothing_hurts", weak + over_seeds("b", "median", (0.8, 0.8), attack_mean=0.81))
     assert judged("nothing_hurts", over_seeds(None, "median", (0.8, 0.8))) == [None]
-    assert isinstance(judged("nothing_hurts", over_seeds("a", "median", (0.8,), attack_mean=None))[0], Open)
+    assert isinstance(judged("nothing_hurts", over_seeds("a", "median", (0.8,), attack_mean=None))[0], UnjudgedFlag)
 
 
 def test_6_defenses_no_further_apart_than_seeds():
@@ -456,13 +456,13 @@ def test_6_defenses_no_further_apart_than_seeds():
     shifted = over_seeds("a", "krum", (0.70, 0.90)) + over_seeds("a", "median", (0.80, 0.99))
     assert not found("defenses_alike", shifted)  # good and bad seeds for both alike
     assert judged("defenses_alike", over_seeds("a", "krum", (0.7, 0.9))) == [None]
-    assert isinstance(judged("defenses_alike", [alike[0], alike[2]])[0], Open)
+    assert isinstance(judged("defenses_alike", [alike[0], alike[2]])[0], UnjudgedFlag)
 
 
 def test_14_one_seed_or_one_partition_or_tuned_on_test():
     assert found("one_seed", [case("a", "krum", 0, 0.8), case("b", "krum", 0, 0.8)])
     assert not found("one_seed", over_seeds("a", "krum", (0.8, 0.8)))
-    with pytest.raises(Lacking, match="seed"):
+    with pytest.raises(MissingFact, match="seed"):
         judged("one_seed", [case("a", "krum", None, 0.8)])
     assert found("one_partition", over_seeds("a", "krum", (0.8, 0.8), partition_seed=3))
     assert not found("one_partition", over_seeds("a", "krum", (0.8, 0.8)))
@@ -569,12 +569,12 @@ class ClientMemory(RowMemory):
 def odd_rules(tmp_path, monkeypatch):
     (tmp_path / "odd_rules.py").write_text(RULES)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return installed().with_modules(["odd_rules"])
+    return load_registry().with_modules(["odd_rules"])
 
 
 def test_19_the_order_of_clients(odd_rules):
     def change(text):
-        return changed_by_order(odd_rules.pipeline(text).spec(), 10, 2, odd_rules)
+        return measure_order_effect(odd_rules.pipeline(text).spec(), 10, 2, odd_rules)
 
     assert change("first_row") > 0.1
     assert change("nnm >> first_row") > 0.001
@@ -583,13 +583,15 @@ def test_19_the_order_of_clients(odd_rules):
     for text in ("mean", "median", "krum", "nnm >> trimmed_mean", "fltrust"):
         assert change(text) == 0, text
     assert "it draws" in change("bucketing >> median")
-    assert "trimmed_mean needs n >= 2f + 1" in changed_by_order(installed().pipeline("trimmed_mean").spec(), 4, 2)
+    assert "trimmed_mean needs n >= 2f + 1" in measure_order_effect(
+        load_registry().pipeline("trimmed_mean").spec(), 4, 2
+    )
 
 
 def test_19_a_rule_that_is_not_at_hand():
-    assert "unknown defense 'first_row'" in changed_by_order([{"name": "first_row"}], 10, 2)
+    assert "unknown defense 'first_row'" in measure_order_effect([{"name": "first_row"}], 10, 2)
     with pytest.raises(UnknownName):
-        installed().pipeline("first_row")
+        load_registry().pipeline("first_row")
 
 
 # Real records.
@@ -717,7 +719,7 @@ def test_a_weak_direction_is_flagged_and_a_chosen_one_is_not(tmp_path):
 def test_the_effect_in_a_record_is_that_of_whole_rounds():
     """Against a round that is aggregated from the rows themselves, with each sibling's rows in turn."""
     honest, f = normal(9, 30, 1, centre=0.3), 3
-    attack = installed().build("attack", "min_max(direction='std')")
+    attack = load_registry().build("attack", "min_max(direction='std')")
     seen = view(honest, f=f, sees=attack.needs[0], rule="krum")
     rule = view(honest, f=f, rule="krum").rule
     found = effects(attack, seen, honest, attack.craft(seen), rule)
@@ -729,7 +731,7 @@ def test_the_effect_in_a_record_is_that_of_whole_rounds():
     assert found == pytest.approx(expected, abs=1e-4)
     assert len(set(found.values())) > 2
     assert effects(attack, seen, honest[:0], attack.craft(seen), rule) is None
-    assert effects(installed().build("attack", "alie"), seen, honest, honest[:f], rule) is None
+    assert effects(load_registry().build("attack", "alie"), seen, honest, honest[:f], rule) is None
 
 
 def test_a_whole_run_is_judged(run):

@@ -25,7 +25,7 @@ from fedguard.flower import FedGuardStrategy, GuardedGrid, malicious_mod, under_
 from fedguard.flower.app import FlowerApp
 from fedguard.flower.inline import InlineGrid, run_inline
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import Asked, _results
+from fedguard.flower.watched import TrialRequest, _results
 from fedguard.guard import Guard
 from fedguard.rng import Rng
 
@@ -34,9 +34,9 @@ NODES, ROUNDS = 6, 2
 SETTINGS = {"num-server-rounds": ROUNDS, "local-epochs": 1, "lr": 0.1, "batch-size": 32}
 
 
-def asked(**more) -> Asked:
+def asked(**more) -> TrialRequest:
     told = {"app": str(APP), "settings": SETTINGS, "attack": None, "defense": None, "f": 0, "nodes": NODES, "seed": 0}
-    return Asked(**{**told, **more})
+    return TrialRequest(**{**told, **more})
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from flwr.common.serde import message_to_proto
 from flwr.serverapp import ServerApp
 
 from fedguard.bench.conformance.conform import ENGINES, conform
-from fedguard.bench.conformance.messages import Messages
+from fedguard.bench.conformance.messages import FlowerEngine
 from fedguard.errors import ConfigError
 from fedguard.flower.inline import SERVER, InlineGrid, _as_node, run_inline
 from fedguard.flower.secagg import BYTES, KIND, RECORD, REFUSED, secagg_client, secagg_sum
@@ -32,9 +32,9 @@ from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.entropy import system
 from fedguard.secagg.errors import ProtocolError, TooFewSurvivors
 from fedguard.secagg.keys import Identity
-from fedguard.secagg.server import Server
-from fedguard.secagg.session import Policy, Roster
-from fedguard.secagg.simulation import Federation, Settings
+from fedguard.secagg.server import ProtocolServer
+from fedguard.secagg.session import Roster, SessionPolicy
+from fedguard.secagg.simulation import ProtocolSimulation, Settings
 from fedguard.secagg.transitions import ClientState
 
 NODES, LENGTH = 8, 4096
@@ -78,7 +78,7 @@ class Deployment:
             place,
             self.identities[place],
             self.roster,
-            Policy.like(self.config),
+            SessionPolicy.like(self.config),
             round=round,
             model_hash=MODEL,
             vector=lambda sid: self.input(round, place),
@@ -92,10 +92,10 @@ class Deployment:
             raise RuntimeError("a planted fault")
         return self.vectors[round][place]
 
-    def run(self, vectors: np.ndarray, round: int = 1) -> Server:
+    def run(self, vectors: np.ndarray, round: int = 1) -> ProtocolServer:
         """A round, in which a real server app talks to real client apps over a Grid that some messages are lost on."""
         self.vectors[round] = vectors
-        server = Server(self.config, self.roster, round=round, model_hash=MODEL)
+        server = ProtocolServer(self.config, self.roster, round=round, model_hash=MODEL)
         deployment, raised = self, []
 
         class Wire(InlineGrid):
@@ -194,7 +194,7 @@ def uniform(vector: np.ndarray) -> bool:
 def test_the_sum_is_the_simulations_to_the_last_bit(keep, tmp_path):
     vectors, deployment = inputs(), Deployment(keep=tmp_path if keep else None)
     server = deployment.run(vectors)
-    simulated = Federation(SETTINGS).run(
+    simulated = ProtocolSimulation(SETTINGS).run(
         round=1, clients=range(NODES), length=LENGTH, vector=lambda client, _: vectors[client], model_hash=MODEL
     )
     assert np.array_equal(server.total, plain_sum(vectors, range(NODES)))
@@ -211,7 +211,7 @@ def test_clients_that_drop_between_the_steps(step):
     """Their messages are lost from a step on: in the sum is who masked, as in the simulation."""
     vectors, dropped = inputs(1), {2, 5}
     server = Deployment(silent=dict.fromkeys(dropped, STEPS[step])).run(vectors)
-    simulated = Federation(SETTINGS).run(
+    simulated = ProtocolSimulation(SETTINGS).run(
         round=1,
         clients=range(NODES),
         length=LENGTH,
@@ -298,7 +298,7 @@ def test_a_party_that_is_kept_answers_once(when, tmp_path, monkeypatch):
     deployment = Deployment(keep=tmp_path, fails=frozenset({0}) if when == "the input failed" else frozenset())
     grid, server = (
         InlineGrid(deployment.client, NODES, {}),
-        Server(deployment.config, deployment.roster, round=1, model_hash=MODEL),
+        ProtocolServer(deployment.config, deployment.roster, round=1, model_hash=MODEL),
     )
     deployment.vectors[1] = inputs()
 
@@ -331,7 +331,7 @@ def test_bytes_of_nobody_and_of_another_session_are_refused():
     for data in (
         b"",
         b"nothing of ours",
-        Server(deployment.config, deployment.roster, round=1, model_hash=bytes(32)).hello(),
+        ProtocolServer(deployment.config, deployment.roster, round=1, model_hash=bytes(32)).hello(),
     ):
         with _as_node(SERVER):
             asked = Message(RecordDict({RECORD: ConfigRecord({BYTES: data})}), SERVER + 1, KIND)
@@ -348,11 +348,11 @@ def test_servers_over_messages_agree_with_the_simulation():
 
 def test_another_training_than_the_simulations_is_seen(monkeypatch):
     """A node that trains as another client would: the bits differ, and the comparison fails."""
-    from fedguard.bench.conformance.remote import Node
+    from fedguard.bench.conformance.remote import ClientProcess
 
-    real = Node.train
+    real = ClientProcess.train
     monkeypatch.setattr(
-        Node,
+        ClientProcess,
         "train",
         lambda self, cell, client, turn, model: real(self, cell, 1 if client == 0 else client, turn, model),
     )
@@ -361,12 +361,12 @@ def test_another_training_than_the_simulations_is_seen(monkeypatch):
 
 
 def test_a_client_app_that_raises_is_one_line(monkeypatch):
-    from fedguard.bench.conformance.remote import Node
+    from fedguard.bench.conformance.remote import ClientProcess
 
     def train(self, *_):
         raise RuntimeError("out of\nluck")
 
-    monkeypatch.setattr(Node, "train", train)
+    monkeypatch.setattr(ClientProcess, "train", train)
     with pytest.raises(ConfigError, match="conform: node 0 did not come to its end: RuntimeError: out of luck"):
         conform(["server"], "flower", nodes=2, rounds=1)
 
@@ -375,4 +375,4 @@ def test_what_flower_does_not_run_is_said():
     for architecture in ("d_psgd", "parameter_server"):
         with pytest.raises(ConfigError, match="conform: flower runs server"):
             conform([architecture], "flower")
-    assert isinstance(ENGINES["flower"], Messages)
+    assert isinstance(ENGINES["flower"], FlowerEngine)

@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 from fedguard import cli
 from fedguard.bench.docstrings import plain, prose
 from fedguard.bench.explain.settings import settings
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 pytest.importorskip("latex2mathml")
 
 from docs_tools.formulae import mathml, tex
 
-ALGORITHMS = [cls for kind, cls in installed().classes() if installed().origin(kind, cls.name) == "built in"]
+ALGORITHMS = [cls for kind, cls in load_registry().classes() if load_registry().origin(kind, cls.name) == "built in"]
 
 #: What no sentence holds, but a formula does.
 TELLING = re.compile(

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from fedguard.contracts import DPSGD, Examples, LocalPlan
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.test_cohort import deal
 
 SCALE = 100.0
@@ -36,10 +36,10 @@ def wide(shape: tuple[int, ...], classes: int) -> nn.Module:
     )  # fmt: skip
 
 
-def scene(model: str, sizes=(90, 12, 30)) -> tuple[Network, torch.Tensor, list[Examples]]:
+def scene(model: str, sizes=(90, 12, 30)) -> tuple[FlatNetwork, torch.Tensor, list[Examples]]:
     """A network, a start with large weights, and clients with the small inputs that go with it."""
     shape = (1, 8, 8) if model == MLP else (1, 16, 16)
-    network = Network(installed().build("model", model), shape, 10, Rng(0))
+    network = FlatNetwork(load_registry().build("model", model), shape, 10, Rng(0))
     layers = len(list(network.module.parameters())) // 2
     parts = [part.replace(x=part.x * SCALE**-layers) for part in deal(sizes, shape)]
     scaled = []
@@ -49,7 +49,7 @@ def scene(model: str, sizes=(90, 12, 30)) -> tuple[Network, torch.Tensor, list[E
     return network, torch.cat(scaled), parts
 
 
-def exact(network: Network, start, part: Examples, batch, divisor: int | None = None) -> list[torch.Tensor]:
+def exact(network: FlatNetwork, start, part: Examples, batch, divisor: int | None = None) -> list[torch.Tensor]:
     """float64: the gradient by tensors; of the summed loss over a divisor where one is given."""
     module = copy.deepcopy(network.module).double()
     nn.utils.vector_to_parameters(start.double(), module.parameters())

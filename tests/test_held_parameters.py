@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedguard.tasks.network import applied, flatten, holding
+from fedguard.tasks.network import apply_module, flatten, holding
 
 
 class Tied(nn.Module):
@@ -47,7 +47,7 @@ def test_outputs_and_gradients_are_those_of_torchs(module):
     for _ in range(20):
         models, x = torch.randn(4, len(own), generator=draw), torch.randn(6, 5, generator=draw)
         for found, wanted in zip(
-            outputs(applied, module, models, x), outputs(by_torch, module, models, x), strict=True
+            outputs(apply_module, module, models, x), outputs(by_torch, module, models, x), strict=True
         ):
             assert torch.equal(found, wanted)
     assert torch.equal(own, before)
@@ -67,7 +67,7 @@ def test_a_module_has_its_own_again_afterwards_also_after_an_error():
         fails()
     for wrong in (flat[:-1], torch.zeros(len(flat) + 1)):
         with pytest.raises(RuntimeError):
-            applied(module, wrong, torch.ones(1, 5))
+            apply_module(module, wrong, torch.ones(1, 5))
     assert all(one is other for one, other in zip(own, module.parameters(), strict=True))
     flat.zero_()
     assert not module(torch.ones(1, 5)).any()

@@ -401,14 +401,14 @@ def table_rows() -> list[tuple[str, str]]:
 
     ``python -c "import tests.test_house as t; print(*[r for r, _ in t.table_rows()], *t.summary_rows(), sep=chr(10))"``
     """
-    from fedguard.architectures.gossip.d_psgd import DecentralisedSGD
+    from fedguard.architectures.gossip.d_psgd import DecentralizedSGD
     from fedguard.architectures.server import Server
     from fedguard.architectures.systems.fedbuff import FedBuff
     from fedguard.bench.explain.catalogue import modes, stage_of
     from fedguard.bench.running.card import acts_on
     from fedguard.contracts import AggregationRule, Ensemble, Sight, ThreatModel, first_met
-    from fedguard.registry import installed
-    from fedguard.visibility import exposed, judge
+    from fedguard.registry import load_registry
+    from fedguard.visibility import derive_exposure, judge
 
     def needs(cls) -> str:
         sights = [" + ".join(alternative.names()) or "nothing" for alternative in cls.needs]
@@ -418,26 +418,26 @@ def table_rows() -> list[tuple[str, str]]:
         threat, mode = ThreatModel(20, 4), modes()[mode](**modes()[mode].example)
         needed = [need for one in (*pipeline.stages, *([attack] if attack else [])) for need in one.needs]
         timed, linked = (any(sight in need for need in needed) for sight in (Sight.TIMES, Sight.GRAPH))
-        where = FedBuff if timed else DecentralisedSGD if linked else Server
-        shown = exposed(where().exposes, mode, root_data=True)
+        where = FedBuff if timed else DecentralizedSGD if linked else Server
+        shown = derive_exposure(where().exposes, mode, root_data=True)
         reasons = judge(pipeline, attack, shown, threat, 20, 4, mode).reasons
         return "refused" if reasons else "runs"
 
     rows = []
-    for _, cls in installed().classes(["defense"]):
-        pipeline = installed().pipeline(cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean")
+    for _, cls in load_registry().classes(["defense"]):
+        pipeline = load_registry().pipeline(cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean")
         fates = [fate(pipeline, None, mode) for mode in ("off", "groups", "full")]
         row = [f"`{cls.name}`", stage_of(cls), needs(cls), *fates, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([needs(cls), *fates])} |"))
-    for _, cls in installed().classes(["attack"]):
+    for _, cls in load_registry().classes(["attack"]):
         if issubclass(cls, Ensemble):
             continue
-        attack = installed().build("attack", cls.name)
-        hidden = fate(installed().pipeline("mean"), attack, "full")
+        attack = load_registry().build("attack", cls.name)
+        hidden = fate(load_registry().pipeline("mean"), attack, "full")
         row = [f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, needs(cls), hidden])} |"))
-    for _, cls in installed().classes(["inference"]):
-        shown = [exposed(Server.exposes, modes()[mode], root_data=True) for mode in ("off", "groups", "full")]
+    for _, cls in load_registry().classes(["inference"]):
+        shown = [derive_exposure(Server.exposes, modes()[mode], root_data=True) for mode in ("off", "groups", "full")]
         fates = ["refused" if first_met(cls.needs, one.server) is None else "runs" for one in shown]
         server = "malicious" if cls.active else "curious"
         row = [f"`{cls.name}`", cls.goal, server, cls.watches, needs(cls), *fates, cls.summary()]

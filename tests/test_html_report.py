@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard.app.charts.breakdown import breakdown
 from fedguard.app.charts.heatmap import heatmap
+from fedguard.app.report import render_report as html
 from fedguard.app.report import report as write
-from fedguard.app.report import written as html
 from fedguard.app.report.document import POLICY
-from fedguard.app.report.drawing import drawn
+from fedguard.app.report.drawing import draw_figure
 from fedguard.app.report.elements import el, table, to_bytes
 from fedguard.app.report.sections import SECTIONS
-from fedguard.bench.gate.verdict import Judgement, Verdict
+from fedguard.bench.gate.verdict import GateVerdict, Judgment
 from fedguard.bench.records.record import to_text
-from fedguard.bench.results.breakdown import Breakdown, Curve
-from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.breakdown import Breakdown, BreakdownCurve
+from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.run import Run
 from fedguard.commands.report import report as command
 from fedguard.errors import MissingExtra, StoreError
@@ -261,13 +261,15 @@ def hostile(run, tmp_path_factory) -> Page:
     (folder.parent / "secret").write_text("a private key")
     (folder / "config.resolved.yaml").unlink()
     (folder / "config.resolved.yaml").symlink_to(folder.parent / "secret")
-    one = Judgement(
+    one = Judgment(
         swept={"attack": "none", "defense": EVIL}, cell="c" * 12, figure="final_accuracy", verdict="regressed",
         why="worse by 7.0 points", before=0.9, after=0.83, drop=0.07, margin=0.02, seeds=(0, 1),
     )  # fmt: skip
     (folder / "gate").mkdir()
     for time, judgements in ((1.0, ()), (2.0, (one,))):
-        verdict = Verdict(run=EVIL, baseline="b", time=time, commit=None, baseline_commit=None, judgements=judgements)
+        verdict = GateVerdict(
+            run=EVIL, baseline="b", time=time, commit=None, baseline_commit=None, judgements=judgements
+        )
         (folder / "gate" / f"{time}.json").write_text(json.dumps(verdict.as_dict()))
     return Page(html(Run.open(folder)))
 
@@ -378,11 +380,11 @@ def test_a_name_with_a_control_character_is_drawn_and_ends_nothing():
 import sys
 from xml.etree.ElementTree import tostring
 import altair as alt
-from fedguard.app.report.drawing import drawn
+from fedguard.app.report.drawing import draw_figure
 for name in eval(sys.argv[1]):
     values = alt.Data(values=[{"attack": name, "share": 1.0}])
     chart = alt.Chart(values).mark_bar().encode(x="share:Q", y="attack:N")
-    print(tostring(drawn(chart, "shares"), encoding="unicode"), end="\\f", flush=True)
+    print(tostring(draw_figure(chart, "shares"), encoding="unicode"), end="\\f", flush=True)
 """
     said = subprocess.run([sys.executable, "-c", code, ascii(names)], capture_output=True, text=True, check=False)
     *pictures, end = said.stdout.split("\f")
@@ -418,7 +420,7 @@ def test_the_legend_of_a_heatmap_lies_below_it_where_one_row_does_not_print_0_ov
 
 def test_defenses_have_one_legend():
     curves = Breakdown("t", "f", "final_accuracy", ("0", "1"), (0.0, 1.0), (
-        Curve("a", "mean", "", (Entry(None, "refused"),) * 2), Curve("a", "nnm >> trimmed_mean", "", (Entry(None, "refused"),) * 2),
+        BreakdownCurve("a", "mean", "", (MatrixEntry(None, "refused"),) * 2), BreakdownCurve("a", "nnm >> trimmed_mean", "", (MatrixEntry(None, "refused"),) * 2),
     ), ())  # fmt: skip
-    said = to_bytes(drawn(breakdown(curves), "x")).decode()
+    said = to_bytes(draw_figure(breakdown(curves), "x")).decode()
     assert said.count(">defense<") == 1 and said.count(">nnm &gt;&gt; trimmed_mean<") == 1

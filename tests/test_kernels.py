@@ -135,7 +135,7 @@ def test_weights_of_the_wrong_length_are_refused():
 def test_weighted_sum(seed, n, used):
     updates, weights = normal(n, 30, seed), torch.zeros(n, dtype=torch.float64)
     weights[torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:used]] = 0.7
-    assert torch.allclose(kernels.weighted_sum(updates, weights).double(), weights @ updates.double(), atol=1e-4)
+    assert torch.allclose(kernels.combine_rows(updates, weights).double(), weights @ updates.double(), atol=1e-4)
 
 
 def test_sort_rows():

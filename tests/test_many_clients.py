@@ -18,7 +18,7 @@ from fedguard.contracts import Examples, Participation, Partition, Stay
 from fedguard.errors import ConfigError
 from fedguard.metrics import dissimilarity as measure
 from fedguard.metrics import minority
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
@@ -172,7 +172,7 @@ def examples(count, classes=10, owners=None):
 
 def test_natural_clients_get_what_is_theirs():
     given = examples(20_000, owners=3000)
-    parts = installed().build("partition", "natural").split(given, 2500, Rng(0))
+    parts = load_registry().build("partition", "natural").split(given, 2500, Rng(0))
     owner = given.client.numpy()
     for part in parts:
         assert part.tolist() == np.flatnonzero(owner == owner[part[0]]).tolist()
@@ -182,12 +182,12 @@ def test_natural_clients_get_what_is_theirs():
 def test_a_partition_serves_ten_thousand_or_says_why_not():
     given = examples(50_000)
     for spec in ("iid", "gamma_similarity", "label_sorted(shards=2)", "quantity_skew", "rare_class(holders=10)"):
-        parts = installed().build("partition", spec).split(given, CLIENTS, Rng(0))
+        parts = load_registry().build("partition", spec).split(given, CLIENTS, Rng(0))
         assert len(parts) == CLIENTS
         assert min(map(len, parts)) >= 1
         assert len(np.unique(np.concatenate(parts))) == 50_000
     with pytest.raises(ConfigError, match="left one of 1000 clients with fewer than 2 of the 2000 examples"):
-        installed().build("partition", "dirichlet(alpha=0.1)").split(examples(2000), 1000, Rng(0))
+        load_registry().build("partition", "dirichlet(alpha=0.1)").split(examples(2000), 1000, Rng(0))
 
 
 class Forgetful(Partition):
@@ -199,7 +199,7 @@ class Forgetful(Partition):
 
 
 def test_a_client_without_examples_is_named():
-    digits, softmax = installed().build("data", "digits"), installed().build("model", "softmax")
+    digits, softmax = load_registry().build("data", "digits"), load_registry().build("model", "softmax")
     with pytest.raises(ConfigError, match="for each of 20 clients; 2 of them, client 0 first, have none of the 1437"):
         Classification.deal(digits, softmax, Forgetful(), 20, Rng(0))
 

@@ -15,16 +15,16 @@ from rich.console import Console
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.architectures.masking import decoding
-from fedguard.architectures.masking.full import Full
+from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.masking.group_testing import GroupTesting
 from fedguard.architectures.masking.groups import Groups
-from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import leave
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.report import overview
 from fedguard.bench.running.card import threat_card
-from fedguard.bench.running.check import checked, refused_cells
+from fedguard.bench.running.check import explain_refusals, render_plan
 from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
@@ -35,12 +35,12 @@ from fedguard.contracts import (
     ROWS,
     Dropout,
     FixedPoint,
-    Off,
+    NoMasking,
     Participation,
     Pipeline,
     PoisonAttack,
     Protocol,
-    Sent,
+    SentRound,
     Sight,
     Training,
     WeightRule,
@@ -49,14 +49,14 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, NotObservable
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.privacy.kinds.distributed import DistributedNoise
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.secagg.encoding import OverflowBudgetError
-from fedguard.visibility import exposed, judge
+from fedguard.visibility import derive_exposure, judge
 from tests.reference import mean, median
 from tests.table import normal
 from tests.test_training import deal, set_up
 
-FULL = Protocol(secure_aggregation=Full())
+FULL = Protocol(secure_aggregation=FullMasking())
 STEPS = ("advertise_keys", "share_keys", "masked_input", "consistency", "unmask")
 
 
@@ -65,11 +65,11 @@ def federation(protocol, *, clients=20, pipeline="mean", rounds=4, root=0, told=
     task = deal("softmax", partition=others.pop("partition", "dirichlet(alpha=0.5)"), clients=clients, root=root)
     training = Training(rounds=rounds, lr=0.1, batch_size=16)
     setup = set_up(task, training, pipeline=pipeline, told=told or 0, seed=seed, **others)
-    sees = exposed(Server.exposes, protocol.secure_aggregation, root > 0)
+    sees = derive_exposure(Server.exposes, protocol.secure_aggregation, root > 0)
     return dataclasses.replace(setup, protocol=protocol, rule_sees=sees.server, attack_sees=sees.clients)
 
 
-def sent(setup, updates, *, malicious=(), round=1) -> Sent:
+def sent(setup, updates, *, malicious=(), round=1) -> SentRound:
     """One round in which client i sends row i."""
     return leave(
         setup, torch.zeros(setup.task.dim), round, Wire(updates, tuple(range(len(updates))), frozenset(malicious))
@@ -80,7 +80,7 @@ def receiver(setup):
     return setup.protocol.secure_aggregation.receiver(setup)
 
 
-def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[Sent, torch.Tensor]:
+def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torch.Tensor]:
     updates = normal(n or len(setup.task.sizes), setup.task.dim, spread=scale, centre=0.0)
     return sent(setup, updates.clone(), **others), updates.double()
 
@@ -88,7 +88,7 @@ def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[Sent, torch.Ten
 def cell(**settings) -> Cell:
     """A small cell; dotted keys with ``__`` for the dot."""
     base = {"clients": {"total": 20, "malicious": 2}, "training": {"rounds": 3}, "attack": "sign_flip"}
-    return Cell.build(CellConfig.model_validate({**base, **settings}), installed())
+    return Cell.build(CellConfig.model_validate({**base, **settings}), load_registry())
 
 
 # What the server gets
@@ -160,7 +160,7 @@ def test_groups_are_redrawn_in_each_round_or_never():
             assert {len(group) for group in groups} == {5}
 
 
-@pytest.mark.parametrize("mode", [Full(), Groups(groups=4)])
+@pytest.mark.parametrize("mode", [FullMasking(), Groups(groups=4)])
 def test_clients_weigh_themselves_where_the_rule_weighs_by_samples(mode):
     setup = federation(Protocol(secure_aggregation=mode), clients=16, pipeline="weighted_mean", rounds=2)
     wire, updates = random_round(setup)
@@ -219,7 +219,7 @@ def test_norm_bound_holds_for_malicious_clients_too():
 def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher_rate():
     lost = {}
     for rate in (0.0, 0.1, 0.3):
-        for mode, pipeline in ((Off(), "median"), (Full(), "mean")):
+        for mode, pipeline in ((NoMasking(), "median"), (FullMasking(), "mean")):
             protocol = Protocol(secure_aggregation=mode, dropout=Dropout(rate=rate))
             setup = federation(protocol, pipeline=pipeline)
             found = [leave(setup, torch.zeros(3), round, Wire(torch.zeros(20, 3), tuple(range(20)), frozenset())).silent for round in range(1, 101)]  # fmt: skip
@@ -232,7 +232,7 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
 @pytest.mark.parametrize("step", STEPS)
 def test_a_round_is_lost_exactly_when_too_few_are_left(step):
     """Eight clients without colluders: a quorum of five has to answer to the end, so three may fall silent."""
-    protocol = Protocol(secure_aggregation=Full(), colluding=0.0, dropout=Dropout(rate=0.35, at=step))
+    protocol = Protocol(secure_aggregation=FullMasking(), colluding=0.0, dropout=Dropout(rate=0.35, at=step))
     setup = federation(protocol, clients=8, rounds=6, seed=1)
     before, seen = setup.task.initial_model(setup.rng.child("model")), set()
     for report in Server().run(setup):
@@ -295,9 +295,11 @@ def test_a_rule_that_looks_up_clients_is_refused_whatever_it_declares():
         def weights(self, gram, context):
             return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
 
-    for mode in (Groups(groups=5), Off()):
-        found = judge(Pipeline((Remembers(),)), None, exposed(Server.exposes, mode), cell().threat, 5, 1, mode)
-        assert [*found.reasons] == [] if mode == Off() else "looks up the client behind each row" in found.reasons[0]
+    for mode in (Groups(groups=5), NoMasking()):
+        found = judge(Pipeline((Remembers(),)), None, derive_exposure(Server.exposes, mode), cell().threat, 5, 1, mode)
+        assert (
+            [*found.reasons] == [] if mode == NoMasking() else "looks up the client behind each row" in found.reasons[0]
+        )
 
 
 def test_a_rule_is_told_of_no_client_behind_a_mean():
@@ -328,7 +330,7 @@ def test_colluders_cannot_tap_what_is_masked():
 def known(protocol, pipeline, *, n=12, told=1):
     setup = federation(protocol, clients=n, pipeline=pipeline, told=told)
     order = tuple(range(n))
-    return KnownToColluders(setup, torch.zeros(setup.task.dim), 1, (), order[:-2], order[-2:])
+    return ColluderPipeline(setup, torch.zeros(setup.task.dim), 1, (), order[:-2], order[-2:])
 
 
 def test_colluders_simulate_the_rule_on_means_of_groups():
@@ -346,7 +348,7 @@ def test_colluders_simulate_the_rule_on_means_of_groups():
 
 @pytest.mark.parametrize(
     ("mode", "pipeline"),
-    [(Full(), "mean"), (Full(), "weighted_mean")]
+    [(FullMasking(), "mean"), (FullMasking(), "weighted_mean")]
     + [(Groups(groups=5), rule) for rule in ("mean", "weighted_mean", "median", "krum", "nnm >> trimmed_mean")],
 )
 def test_probes_agree_with_the_rule_in_their_hands(mode, pipeline):
@@ -376,7 +378,7 @@ class Searcher(PoisonAttack):
 
 
 def test_an_attack_that_knows_the_rule_probes_it_on_its_own_updates():
-    for mode in (Full(), Groups(groups=3)):
+    for mode in (FullMasking(), Groups(groups=3)):
         setup = federation(
             Protocol(secure_aggregation=mode), clients=12, attack=Searcher(), malicious=(0, 1, 2), rounds=2
         )
@@ -470,7 +472,7 @@ def test_group_testing_in_a_record():
     assert "group_testing scores groups on clean data" in cell(**{**settings, "server": {}}).verdict.reasons[0]
     assert "median needs each client's update" in cell(**settings, defense="median").verdict.reasons[0]
     tested = cell(**settings)
-    assert tested.defended and tested.corner(attacked=True, defended=False).mode == Full()
+    assert tested.defended and tested.corner(attacked=True, defended=False).mode == FullMasking()
 
 
 def test_groups_that_could_be_combined_to_too_few_clients_are_refused():
@@ -531,7 +533,7 @@ def test_a_round_with_too_little_noise_has_no_sum():
     settings = {"attack": "none", "training": {"rounds": 3}}
     without, _ = run_trial(cell(protocol=loose, **settings), 0, {})
     plan, scale = DistributedDP(clip=0.5, noise_multiplier=2.0, delta=1e-5), (2**19 - 1) / 0.5
-    target = plan.spent([17] * 3, expected=17, dim=650, scale=scale).value * 1.0001
+    target = plan.account_rounds([17] * 3, expected=17, dim=650, scale=scale).value * 1.0001
     assert without["result"]["privacy"]["epsilon"] > target
     bounded = {**loose, "privacy": {**NOISE, "epsilon": target}}
     record, _ = run_trial(cell(protocol=bounded, **settings), 0, {})
@@ -554,7 +556,7 @@ def test_a_bound_holds_beside_malicious_clients():
     """Noise is shared out among 15, and a round with fewer than 15 + 2 + 2 survivors is aborted."""
     protocol = {"secure_aggregation": "full", "privacy": NOISE, "dropout": {"rate": 0.05}}
     plan, scale = DistributedDP(clip=0.5, noise_multiplier=2.0, delta=1e-5), (2**19 - 1) / 0.5
-    target = plan.spent([15] * 3, expected=15, dim=650, scale=scale).value * 1.0001
+    target = plan.account_rounds([15] * 3, expected=15, dim=650, scale=scale).value * 1.0001
     bounded = {**protocol, "privacy": {**NOISE, "epsilon": target}}
     record, _ = run_trial(cell(protocol=bounded, training={"rounds": 3}), 0, {})
     sums, privacy = record["result"]["secure_aggregation"], record["result"]["privacy"]
@@ -642,7 +644,7 @@ def test_settings_without_effect_do_not_split_identities():
     assert same(noisy, {**noisy, "encoding": {"clip": 9.0}})  # the noise's clip counts
     for protocol in ({**full, **change} for change in changes):
         built = cell(protocol=protocol)
-        assert Cell.build(CellConfig.model_validate(built.canonical), installed()).id == built.id
+        assert Cell.build(CellConfig.model_validate(built.canonical), load_registry()).id == built.id
 
 
 def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
@@ -651,8 +653,8 @@ def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
         one = cell(server={"root_data": 50}, protocol={"secure_aggregation": mode, **bound})
         assert one.defended is (mode != "off")
         for other in one.compared_with.values():
-            assert Cell.build(other.config, installed()).canonical == other.canonical
-            assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == Full()
+            assert Cell.build(other.config, load_registry()).canonical == other.canonical
+            assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == FullMasking()
         undefended = one.corner(attacked=True, defended=False)
         assert undefended.protocol.norm_bound is None and not undefended.defended
 
@@ -669,7 +671,7 @@ def test_one_seed_gives_one_record_though_the_keys_differ():
         first, second = (run_trial(cell(**small), 5, {})[0] for _ in range(2))
         assert reproducible(first) == reproducible(second)
     alone = cell(**small).compared_with["silent_mean"]
-    assert alone.mode == Full()
+    assert alone.mode == FullMasking()
     assert (
         run_trial(alone, 5, {})[0]["result"]["final_accuracy"] > 0.4
     )  # 10 clients could not be dealt into groups of four
@@ -712,8 +714,8 @@ def test_check_says_who_is_hidden_among_how_many():
         "matrix": {"protocol.secure_aggregation": ["full", {"groups": 4}], "defense": ["mean", "krum"]},
     }  # fmt: skip
     laid = lay_out(suite)[1]
-    refused = refused_cells(laid)
-    said = text(checked(laid, refused))
+    refused = explain_refusals(laid)
+    said = text(render_plan(laid, refused))
     assert "Secure aggregation, full: The server sees one sum" in said
     assert "Hidden among 11: the smallest sum, less the 1 that may collude" in said
     assert "Hidden among 2: the smallest sum" in said

@@ -14,7 +14,7 @@ import fedguard as fg
 from fedguard import mapped
 from fedguard.api import lay_out
 from fedguard.architectures.server import Server
-from fedguard.bench.running.budget import SCRATCH, VECTORS, in_words, parsed, within
+from fedguard.bench.running.budget import SCRATCH, VECTORS, in_words, parse_memory, within
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.errors import ConfigError
@@ -48,13 +48,13 @@ def setup_of(cell):
     [("4G", 4 << 30), ("512M", 512 << 20), ("1.5g", 3 << 29), ("2 GiB", 2 << 30), ("64KB", 1 << 16), (1000, 1000)],
 )
 def test_a_size_is_a_number_of_bytes_or_has_a_unit(text, size):
-    assert parsed(text) == size
+    assert parse_memory(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "4X", "-1G", "0", 0, "1e9", "G"])
 def test_what_is_no_size_is_refused_in_one_line(text):
     with pytest.raises(ConfigError, match=r"memory: expected bytes, or a number with K, M, G or T, such as 4G; got "):
-        parsed(text)
+        parse_memory(text)
 
 
 def test_a_run_refuses_a_memory_that_is_none(tmp_path):
@@ -228,7 +228,7 @@ def test_four_hundred_megabytes_of_updates_stay_within_their_budget(tmp_path):
     """The worker's libraries take 400 MiB of it, so the updates cannot be in memory."""
     peak, sent = within_budget(tmp_path, 20, [2200, 2150], "950M", ["nnm >> trimmed_mean"])
     assert sent == {20 * 4 * 4_896_660}
-    assert peak < parsed("950M"), in_words(peak)
+    assert peak < parse_memory("950M"), in_words(peak)
 
 
 @pytest.mark.processes
@@ -241,7 +241,7 @@ def test_four_gigabytes_of_updates_stay_within_one_and_a_half(tmp_path):
         clients, rules = 50, rules[:1]
     peak, sent = within_budget(tmp_path, clients, [3200, 3050], "1.5G", rules)
     assert sent == {clients * 4 * 10_001_560}
-    assert peak < parsed("1.5G"), in_words(peak)
+    assert peak < parse_memory("1.5G"), in_words(peak)
 
 
 def test_a_peak_is_the_own_of_a_process_and_not_its_parents():

@@ -17,8 +17,8 @@ from fedguard.bench.explain.catalogue import modes
 from fedguard.config.protocol import masking
 from fedguard.contracts import Protocol, Sight
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.registry import installed
-from fedguard.visibility import exposed
+from fedguard.registry import load_registry
+from fedguard.visibility import derive_exposure
 from tests.reference import mean
 from tests.test_house import imports
 from tests.test_masking import federation, random_round
@@ -27,9 +27,9 @@ from tests.test_masking import federation, random_round
 @pytest.mark.parametrize("name", modes())
 def test_each_mode_keeps_its_promises(name):
     mode = modes()[name](**modes()[name].example)
-    assert masking(mode.setting, installed(), "") == mode
+    assert masking(mode.setting, load_registry(), "") == mode
     assert mode.undefended.undefended == mode.undefended
-    seen = exposed(Server.exposes, mode, root_data=True)
+    seen = derive_exposure(Server.exposes, mode, root_data=True)
     assert (Sight.EACH_UPDATE in seen.server) is (Sight.HONEST_UPDATES in seen.clients) is not mode.masked
     assert (Sight.MASKED in seen.server) is mode.masked
     assert mode.kept_from_rules in seen.server
@@ -62,7 +62,7 @@ def test_each_mode_keeps_its_promises(name):
 )
 def test_a_mode_that_is_misspelt_is_an_error_that_says_how_to_mend_it(spec, message):
     with pytest.raises(ConfigError) as caught:
-        masking(spec, installed(), "here")
+        masking(spec, load_registry(), "here")
     assert str(caught.value).startswith(message)
 
 
@@ -72,10 +72,10 @@ def test_a_mode_is_spelt_in_many_ways():
         "groups": (groups, {"name": "groups", **groups}, {"groups": groups}, "groups(groups=4, redraw=False)"),
         "group_testing": ({"group_testing": tests}, {"name": "group_testing", **tests}, "group_testing(tests=8)"),
     }.items():
-        (found,) = {masking(spec, installed(), "") for spec in specs}
+        (found,) = {masking(spec, load_registry(), "") for spec in specs}
         assert found.name == mode
-    assert masking(groups, installed(), "").setting == groups
-    assert masking({"group_testing": tests}, installed(), "").setting["group_testing"]["tests"] == 8
+    assert masking(groups, load_registry(), "").setting == groups
+    assert masking({"group_testing": tests}, load_registry(), "").setting["group_testing"]["tests"] == 8
 
 
 MODULE = (Path(__file__).parents[0] / "plugins" / "neighbours_of_mine.py").read_text()
@@ -162,7 +162,7 @@ def test_no_file_but_its_own_names_a_mode():
 
 def test_what_a_mode_does_not_say_is_hidden():
     bare = type("Bare", (modes()["full"],), {"name": "bare"})
-    assert exposed(Server.exposes, bare).server == exposed(Server.exposes, modes()["full"]).server
+    assert derive_exposure(Server.exposes, bare).server == derive_exposure(Server.exposes, modes()["full"]).server
     showing = type("Showing", (modes()["full"],), {"name": "showing", "hides": Sight.NOTHING, "shows": ~Sight.NOTHING})
-    shown = exposed(dataclasses.replace(Server.exposes, server=Sight.SUM), showing)
+    shown = derive_exposure(dataclasses.replace(Server.exposes, server=Sight.SUM), showing)
     assert not shown.server & (Sight.EACH_UPDATE | Sight.HONEST_UPDATES)

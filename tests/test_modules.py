@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedguard.modules import imported
+from fedguard.modules import load_module
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +24,6 @@ def test_a_file_that_is_changed_within_a_second_is_read_again(tmp_path):
     for value in (1, 2):
         file.write_text(f"VALUE = {value}\n")
         os.utime(file, ns=(10**18 + value, 10**18 + value))
-        assert value == imported("written_twice", tmp_path).VALUE
+        assert value == load_module("written_twice", tmp_path).VALUE
     assert not list(tmp_path.rglob("*.pyc"))
     assert not sys.dont_write_bytecode, "what Python does elsewhere is as it was"

@@ -18,7 +18,7 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.inference.test_no_way_to_the_truth import holds, reachable
 
@@ -74,7 +74,7 @@ def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) ->
     grants = {"knowledge": list((knowledge or needs).names())}
     cell = Cell.build(
         CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes}),
-        installed(),
+        load_registry(),
     )
     spy = type("Spying", (Spy,), {"needs": (needs,), "look": look})()
     cell = dataclasses.replace(cell, attack=spy)

@@ -72,7 +72,7 @@ class Curves(Listener):
     def __init__(self):
         self.heard = []
 
-    def advanced(self, trial, round, rounds, scores):
+    def note_progress(self, trial, round, rounds, scores):
         assert rounds == 60 and round <= rounds
         self.heard += [tuple(point) for point in scores]
 

@@ -14,7 +14,7 @@ from fedguard.app import words
 from fedguard.contracts import Examples
 from fedguard.errors import ConfigError
 from fedguard.metrics.parties import parties
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "parties.yaml"
@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "parties.yaml"
 def label_sets(parties: int = 3, clients: int = 7, classes: int = 10, count: int = 700) -> list[set[int]]:
     """The classes of each client."""
     examples = Examples(torch.zeros(count, 2), torch.arange(count) % classes)
-    dealt = installed().build("partition", f"label_sets(parties={parties})").split(examples, clients, Rng(0))
+    dealt = load_registry().build("partition", f"label_sets(parties={parties})").split(examples, clients, Rng(0))
     return [set(examples.y[part].tolist()) for part in dealt]
 
 
@@ -36,7 +36,7 @@ def test_a_client_has_the_classes_of_its_party_and_no_other():
 def test_within_a_party_examples_are_alike():
     """Four clients with 700 examples of five classes: each has 35 of each class, at four deviations."""
     examples = Examples(torch.zeros(7000, 2), torch.arange(7000) % 10)
-    dealt = installed().build("partition", "label_sets(parties=2)").split(examples, 8, Rng(0))
+    dealt = load_registry().build("partition", "label_sets(parties=2)").split(examples, 8, Rng(0))
     counts = np.stack([np.bincount(examples.y[part], minlength=10) for part in dealt])
     assert (counts.sum(1) == 875).all()
     assert np.abs(counts[::2, :5] - 175).max() < 4 * (875 * 0.2 * 0.8) ** 0.5

@@ -13,7 +13,7 @@ import torch
 
 import fedguard as fg
 from fedguard.bench.running.progress import Listener
-from fedguard.bench.running.shared_state import changed, shared_state
+from fedguard.bench.running.shared_state import diff_shared_state, snapshot_shared_state
 from fedguard.errors import ConfigError, PluginError
 from tests.forked import fedguard
 
@@ -43,7 +43,7 @@ class Ear(Listener):
         self.notes: list[str] = []
         self.ran: list[str] = []
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran.append(record["label"])
 
     def note(self, text):
@@ -161,11 +161,11 @@ CHANGES = {
 def test_each_change_of_what_trials_share_is_seen(name):
     change, back = CHANGES[name]
     torch.set_num_threads(1)
-    before = shared_state()
-    assert changed(before, shared_state()) == []
+    before = snapshot_shared_state()
+    assert diff_shared_state(before, snapshot_shared_state()) == []
     change()
     try:
-        found = changed(before, shared_state())
+        found = diff_shared_state(before, snapshot_shared_state())
     finally:
         back()
     assert [one.partition(" from ")[0] for one in found] == [name]

@@ -8,7 +8,7 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.running.check import refused_cells
+from fedguard.bench.running.check import explain_refusals
 
 SUITE = Path(__file__).parents[1] / "examples" / "privacy.yaml"
 SHORT = [
@@ -74,5 +74,5 @@ def test_epsilons_are_those_that_were_asked_for(rows):
 
 def test_the_suite_says_beforehand_what_it_refuses():
     _, plan = lay_out(SUITE, SHORT)
-    refused = refused_cells(plan)
+    refused = explain_refusals(plan)
     assert 10 < len(refused) < len(plan.cells) and all(refused.values())

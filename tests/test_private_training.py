@@ -12,7 +12,7 @@ import torch
 from scipy.stats import binom, chi2
 
 from fedguard.aggregation import aggregate
-from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.server import Server
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.card import threat_card
@@ -37,8 +37,8 @@ from fedguard.contracts import (
 from fedguard.defenses.aggregators.inverse_variance import InverseVariance
 from fedguard.errors import ConfigError, NotObservable
 from fedguard.privacy.kinds.client import ClientNoise
-from fedguard.privacy.kinds.record import Level, RecordNoise
-from fedguard.registry import installed
+from fedguard.privacy.kinds.record import PrivacyLevel, RecordNoise
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import schedule
 from tests.test_training import deal, set_up
@@ -56,7 +56,7 @@ def plan(*, q=0.3, clip=0.5, noise=0.8, **others) -> LocalPlan:
 def cell(*, pipeline=None, **settings) -> Cell:
     """A small cell without attack."""
     built = Cell.build(
-        CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), installed()
+        CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), load_registry()
     )
     return dataclasses.replace(built, pipeline=pipeline) if pipeline else built
 
@@ -219,7 +219,7 @@ def test_levels_reach_the_rule_beside_their_clients():
             met.append((context.clients, context.noise.tolist()))
             return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
 
-    noise = RecordNoise(levels=(Level(noise_multiplier=1.0), Level(noise_multiplier=3.0, clip=0.5)))
+    noise = RecordNoise(levels=(PrivacyLevel(noise_multiplier=1.0), PrivacyLevel(noise_multiplier=3.0, clip=0.5)))
     setup = set_up(deal("softmax", clients=6), Training(rounds=2), participation=Participation(total=6, per_round=4))
     [*Server().run(dataclasses.replace(setup, pipeline=Pipeline((Note(),)), protocol=Protocol(privacy=noise)))]
     for clients, scales in met:
@@ -267,7 +267,7 @@ def test_colluders_know_that_the_server_clips():
     assert met[0].tolist() == pytest.approx([0.25, 0.5])
     assert report.clip == 0.5 and report.chosen == tuple(range(6))
     assert (
-        KnownToColluders(setup, torch.zeros(setup.task.dim), 1, (), (0, 1), ())(torch.eye(2, setup.task.dim))[0] == 0.5
+        ColluderPipeline(setup, torch.zeros(setup.task.dim), 1, (), (0, 1), ())(torch.eye(2, setup.task.dim))[0] == 0.5
     )
 
 
@@ -277,7 +277,7 @@ def test_malicious_updates_are_clipped_and_an_empty_round_still_shows_noise():
     few = Participation(total=8, per_round=1, sampling="poisson")
     setup = set_up(task, Training(rounds=8), participation=few, attack="sign_flip", malicious=range(8))
     setup = dataclasses.replace(
-        setup, attack=installed().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
+        setup, attack=load_registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
     )
     before = task.initial_model(setup.rng.child("model"))
     for report in Server().run(setup):
@@ -332,7 +332,7 @@ def test_a_client_does_not_look_at_its_examples_once_noise_hides_them():
     class Owns(Looks):
         reads_data = True
 
-    mean = installed().pipeline("mean").rule
+    mean = load_registry().pipeline("mean").rule
     refused = cell(pipeline=Pipeline((Owns(), mean)), protocol={"privacy": RECORD}).verdict.reasons
     assert "looks looks at a client's examples beside DP-SGD" in refused[0]
     setup = set_up(deal("softmax", clients=6), Training(rounds=1))
@@ -377,7 +377,7 @@ def test_settings_of_noise_are_part_of_the_identity():
     cells = [cell(protocol={"privacy": privacy}) for privacy in changes]
     assert len({one.id for one in cells}) == len(cells)
     for one in cells:
-        assert Cell.build(CellConfig.model_validate(one.canonical), installed()).id == one.id
+        assert Cell.build(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
 
 
 # Records

@@ -18,7 +18,7 @@ from fedguard.contracts import Algorithm, NonNegativeFloat, PositiveInt, ProperF
 from fedguard.contracts.ranges import check_of, type_in_words, without_ranges
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, PluginError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: What has no default.
 GIVEN = {"dataset": "d", "folder": "f", "file": "f", "groups": 2, "label": "l", "target": UserFunction("math:sqrt"),
@@ -74,7 +74,7 @@ def tried(hint: Any, usual: Any) -> Iterator[tuple[list[Any], list[Any]]]:
 
 
 def ranges() -> Iterator[tuple[str, type[Algorithm], str, list[Any], list[Any]]]:
-    for kind, cls in installed().classes():
+    for kind, cls in load_registry().classes():
         for field in cls.fields():
             for outside, inside in tried(cls.types()[field.name], field.default):
                 if outside:
@@ -95,7 +95,7 @@ def refused(kind: str, cls: type[Algorithm], parameter: str, value: Any) -> str 
     given = {**required(cls), parameter: value}
     spelled = {name: str(one) if isinstance(one, UserFunction) else one for name, one in given.items()}
     in_python = said(partial(cls, **given))
-    assert in_python == said(partial(installed().build, kind, {"name": cls.name, **spelled}))
+    assert in_python == said(partial(load_registry().build, kind, {"name": cls.name, **spelled}))
     return in_python
 
 
@@ -123,7 +123,7 @@ def test_a_range_is_kept_in_python_and_in_suites(kind, cls, parameter, outside, 
 def floats() -> list[tuple[str, type[Algorithm], str]]:
     return [
         (kind, cls, name)
-        for kind, cls in installed().classes()
+        for kind, cls in load_registry().classes()
         for name, hint in cls.types().items()
         if name in [field.name for field in cls.fields()] and without_ranges(hint) in (float, float | None)
     ]
@@ -205,12 +205,12 @@ def test_other_notes_stay():
 
 
 def test_what_explain_shows():
-    shown = {one.name: one.type for one in settings(installed().get("defense", "centered_clipping"))}
+    shown = {one.name: one.type for one in settings(load_registry().get("defense", "centered_clipping"))}
     assert shown == {"tau": "float > 0 | None", "steps": "int >= 1"}
 
 
 def test_explain_prints_what_stands_in_brackets(capsys):
-    Console(width=200).print(explanation(installed(), "inverting_gradients"))
+    Console(width=200).print(explanation(load_registry(), "inverting_gradients"))
     assert "tuple[float >= 0, ...], at least 1 value" in capsys.readouterr().out
 
 
@@ -237,7 +237,7 @@ def test_a_module_whose_name_another_has_taken_keeps_its_ranges(tmp_path):
     for folder, hint in (("a", "PositiveFloat"), ("b", "NonNegativeFloat")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(RULE.format(hint, hint))
-        known.append(installed().with_modules(["mine"], tmp_path / folder))
+        known.append(load_registry().with_modules(["mine"], tmp_path / folder))
     with pytest.raises(ConfigError, match=r"^mine: power: expected more than 0; got 0\.0\.$"):
         known[0].build("defense", "mine(power=0)")
     assert known[1].build("defense", "mine(power=0)").power == 0
@@ -248,4 +248,4 @@ def test_a_plugin_with_an_unknown_type_is_named(tmp_path):
     with pytest.raises(
         PluginError, match="module 'mine': Mine: the types of its parameters cannot be read: NameError: name 'Unk"
     ):
-        installed().with_modules(["mine"], tmp_path)
+        load_registry().with_modules(["mine"], tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from fedguard.metrics.ranking import rank, seeds_needed
-from fedguard.metrics.stats import p_text, paired
+from fedguard.metrics.stats import compare_pairs, p_text
 
 SCORES = {
     "low": {0: 0.10, 1: 0.12, 2: 0.10, 3: 0.13, 4: 0.11},
@@ -99,8 +99,8 @@ def test_seeds_needed_grow_with_the_level_and_end_somewhere():
 def test_equal_differences_that_were_rounded_differently_are_equal():
     differences = [0.7 - 0.6, 0.8 - 0.7, 0.9 - 0.8]
     assert len(set(differences)) > 1
-    assert paired(differences).p_value == pytest.approx(paired([0.1, 0.1, 0.1]).p_value)
-    assert paired(differences).half_width == 0.0
+    assert compare_pairs(differences).p_value == pytest.approx(compare_pairs([0.1, 0.1, 0.1]).p_value)
+    assert compare_pairs(differences).half_width == 0.0
 
 
 @pytest.mark.parametrize(

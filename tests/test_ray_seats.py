@@ -17,15 +17,15 @@ import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.records.record import reproducible, to_text
 from fedguard.bench.records.store import RunFolder
-from fedguard.bench.running.engines.ray import Cluster, RayPool, _reachable, opened
-from fedguard.bench.running.engines.seat import Luggage, Seat, brought_home
+from fedguard.bench.running.engines.ray import Cluster, RayPool, _reachable, verify_record
+from fedguard.bench.running.engines.seat import JobFiles, RemoteWorker, store_artifacts
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.running.runner import Runner
-from fedguard.bench.running.schedule import Schedule
+from fedguard.bench.running.schedule import TrialSchedule
 from fedguard.bench.running.workbench import Workbench
 from fedguard.bench.running.worker import serve
 from fedguard.errors import ConfigError, MissingExtra
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.forked import fedguard
 
 SUITE = {
@@ -67,11 +67,11 @@ def beside(tmp_path, monkeypatch):
 
 
 def test_what_travels_are_plugins_with_the_python_beside_them_and_data(beside, tmp_path):
-    luggage = Luggage.of(beside)
+    luggage = JobFiles.of(beside)
     assert set(luggage.files) == {
         "plugins/mine.py", "plugins/beside.py", "plugins/more/__init__.py", "plugins/more/inner/deep.py", "data/data/points.npz",
     }  # fmt: skip
-    luggage.unpacked(tmp_path / "there")
+    luggage.unpack_files(tmp_path / "there")
     assert (tmp_path / "there" / "data" / "data" / "points.npz").read_bytes() == Path("data/points.npz").read_bytes()
 
 
@@ -79,20 +79,20 @@ def test_what_travels_are_plugins_with_the_python_beside_them_and_data(beside, t
 def test_a_seat_elsewhere_comes_to_the_same_record(beside, tmp_path, monkeypatch):
     """Its worker finds plug-in and data in what travelled, for the originals are gone."""
     run = fg.run(tmp_path / "suite" / "suite.yaml", store=tmp_path / "here", jobs=1)
-    schedule = Schedule(beside, run.folder, fresh=True)
+    schedule = TrialSchedule(beside, run.folder, fresh=True)
     attacked = next(trial for trial in schedule.pending() if schedule.cell(trial).attack is not None)
     for record in run.records.values():
         schedule.take_in(record)
     start = {"plugins": ["mine"], "folder": str(tmp_path / "suite"), "memory": None, "device": "cpu"}
-    luggage, job = Luggage.of(beside), schedule.job(attacked, schedule.cell(attacked))
+    luggage, job = JobFiles.of(beside), schedule.job(attacked, schedule.cell(attacked))
     (tmp_path / "suite").rename(tmp_path / "gone")
     (tmp_path / "data").rename(tmp_path / "gone_too")
-    seat = Seat(start, None, luggage)
+    seat = RemoteWorker(start, None, luggage)
     try:
         seat.ready()
         *progress, last = seat.trial(job, None)
         assert all(one["record"] is None and one["files"] == {} for one in progress)
-        assert reproducible(opened(last["record"], job)) == reproducible(run.records[attacked])
+        assert reproducible(verify_record(last["record"], job)) == reproducible(run.records[attacked])
     finally:
         seat.close()
         monkeypatch.chdir(tmp_path)
@@ -101,7 +101,7 @@ def test_a_seat_elsewhere_comes_to_the_same_record(beside, tmp_path, monkeypatch
 
 def test_files_that_come_home_lead_nowhere_else(tmp_path):
     (tmp_path / "run" / "artifacts").mkdir(parents=True)
-    brought_home(
+    store_artifacts(
         {"model.npy": b"1", "../../outside.npy": b"2", str(tmp_path / "elsewhere" / "outside2.npy"): b"3"},
         tmp_path / "run",
     )
@@ -124,7 +124,7 @@ class Pretended:
     def __init__(self, lost=lambda k: False, altered=lambda k, text: text, unborn=lambda k: False):
         self.lost, self.altered, self.unborn, self.given, self.made = lost, altered, unborn, 0, 0
         self.exceptions = SimpleNamespace(RayError=Gone, RayTaskError=type("RayTaskError", (Gone,), {}))
-        self.bench, self.known = Workbench(), installed()
+        self.bench, self.known = Workbench(), load_registry()
 
     def wait(self, heard, num_returns, timeout):
         return heard[:1], heard[1:]
@@ -171,7 +171,7 @@ def ran(ray, tmp_path, jobs=2):
         assert next(waits) < 1000, "it waits for what nobody does"
 
     listener.waiting = waiting
-    listener.note, listener.ended = notes.append, lambda record: ended.append((record["cell"], record["seed"]))
+    listener.note, listener.note_record = notes.append, lambda record: ended.append((record["cell"], record["seed"]))
     folder = RunFolder(tmp_path / "there" / "small")
     Runner(plan, folder, listener).run(lambda: RayPool(ray, ray.seated, jobs), jobs)
     return fg.open_run(folder.path), notes, ended
@@ -228,12 +228,12 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(here, tmp_path, alter
 def test_a_record_of_another_trial_is_none(here):
     first, second = list(here.records.values())[:2]
     job = {"cell": first["config"], "seed": first["seed"]}
-    assert opened(to_text(first), job)["cell"] == first["cell"]
+    assert verify_record(to_text(first), job)["cell"] == first["cell"]
     with pytest.raises(ValueError, match="it is that of another trial"):
-        opened(to_text(second), job)
+        verify_record(to_text(second), job)
     other = {**first, "environment": {**first["environment"], "code": {"fedguard": "another"}}}
     with pytest.raises(ConfigError, match="has other code of FedGuard .another. than stands here"):
-        opened(to_text(other), job)
+        verify_record(to_text(other), job)
 
 
 def test_a_cluster_without_room_for_a_worker_is_one_line():

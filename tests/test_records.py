@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from fedguard.app.report import written
+from fedguard.app.report import render_report
 from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.results import results_of
 from fedguard.bench.records.record import curve, from_text, silent_mean
@@ -57,7 +57,7 @@ def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old
     assert "Red flags" in said and "members found at 1 % false alarms" in said
     assert {finding.flag for finding in lint(results_of(old)).findings} >= {"class_lost"}
     assert all(one.paired.mean == 0 for one in compare(old, old).differences)
-    assert b"accuracy lost under the attack" in written(old)
+    assert b"accuracy lost under the attack" in render_report(old)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -12,15 +12,15 @@ import pytest
 import fedguard as fg
 from fedguard.contracts import AggregationRule, Pipeline, Sight
 from fedguard.errors import ConfigError, PluginError, UnknownName
-from fedguard.registry import KINDS, installed
+from fedguard.registry import KINDS, load_registry
 from tests.forked import called
 
 ROOT = Path(__file__).parents[1]
-KNOWN = installed()
+KNOWN = load_registry()
 
 
 def test_every_algorithm_says_what_it_is():
-    for kind, cls in installed().classes():
+    for kind, cls in load_registry().classes():
         assert cls.kind == kind
         assert cls.summary().endswith("."), cls
         assert cls.needs, cls
@@ -31,9 +31,9 @@ def test_every_algorithm_says_what_it_is():
 
 
 def test_every_algorithm_has_a_file_of_its_own_that_names_its_source():
-    files = [sys.modules[cls.__module__].__file__ for _, cls in installed().classes()]
+    files = [sys.modules[cls.__module__].__file__ for _, cls in load_registry().classes()]
     assert len(files) == len(set(files))
-    for _, cls in installed().classes():
+    for _, cls in load_registry().classes():
         assert sys.modules[cls.__module__].__doc__, cls
 
 
@@ -54,7 +54,7 @@ GIVEN = {
 
 
 def test_spec_rebuilds_the_same_object():
-    for kind, cls in installed().classes():
+    for kind, cls in load_registry().classes():
         given = GIVEN.get(cls.name, {}) if kind in ("data", "model") else getattr(cls, "example", {})
         built = KNOWN.build(kind, {"name": cls.name, **given})
         assert KNOWN.build(kind, built.spec()) == built or cls.name == "server"
@@ -149,11 +149,11 @@ def module(tmp_path, monkeypatch):
 
 
 def test_a_module_brings_its_algorithms(module):
-    known = installed().with_modules([module("brings_ones", PLUGIN.format(name="ones"))])
+    known = load_registry().with_modules([module("brings_ones", PLUGIN.format(name="ones"))])
     known = known.with_modules(["brings_ones"])  # twice is once
     assert known.build("attack", "ones").summary() == "Sends ones."
     assert known.origin("attack", "ones") == "module brings_ones"
-    assert "ones" not in installed().names("attack")  # another suite that does not name it
+    assert "ones" not in load_registry().names("attack")  # another suite that does not name it
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_module_brings_its_algorithms(module):
 )
 def test_a_broken_or_double_module_is_a_loud_error(module, name, text, message):
     with pytest.raises(PluginError) as caught:
-        installed().with_modules([module(name, text)])
+        load_registry().with_modules([module(name, text)])
     assert message in str(caught.value)
 
 
@@ -201,7 +201,7 @@ def test_a_broken_package_is_a_loud_error(tmp_path, monkeypatch, target, message
     install(tmp_path, "bad-plugin", "fedguard.attacks", target)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PluginError) as caught:
-        installed.__wrapped__()
+        load_registry.__wrapped__()
     assert message in str(caught.value)
 
 
@@ -294,7 +294,7 @@ BASES = {
 def test_who_does_not_say_what_it_needs_is_told_to(tmp_path, base):
     kind, write = BASES[base]
     (tmp_path / "unsaid.py").write_text(UNSAID.format(base=base, needs=""))
-    known = installed().with_modules(["unsaid"], tmp_path)
+    known = load_registry().with_modules(["unsaid"], tmp_path)
     said = rf"{kind} 'unsaid' \(.*unsaid\.py\): expected `needs`, what Rule has to see; it declares none\. {write}"
     with pytest.raises(PluginError, match=said) as raised:
         known.build(kind, "unsaid")
@@ -309,7 +309,7 @@ def test_who_does_not_say_what_it_needs_is_told_to(tmp_path, base):
 @pytest.mark.parametrize("base", ["WeightRule", "PoisonAttack"])
 def test_needs_in_another_form_are_refused(tmp_path, base, needs):
     (tmp_path / "unsaid.py").write_text(UNSAID.format(base=base, needs=f"needs = {needs}"))
-    known = installed().with_modules(["unsaid"], tmp_path)
+    known = load_registry().with_modules(["unsaid"], tmp_path)
     with pytest.raises(
         PluginError, match=r"needs: expected a tuple of alternatives, each a Sight, such as \(Sight.SUM,\); got"
     ):
@@ -317,7 +317,7 @@ def test_needs_in_another_form_are_refused(tmp_path, base, needs):
 
 
 def test_a_subclass_needs_what_its_base_says_and_a_client_transform_nothing():
-    known = installed()
+    known = load_registry()
     for kind, cls in known.classes(["attack", "inference", "defense"]):
         if cls.name != "worst_case":
             assert isinstance(cls.needs, tuple) and cls.needs, (kind, cls.name)
@@ -334,6 +334,6 @@ def test_a_rule_that_says_nothing_does_not_run_under_masks_or_by_hand(tmp_path):
     )
     with pytest.raises(PluginError, match="it declares none"):
         fg.run(tmp_path / "suite.yaml", store=tmp_path / "runs", jobs=1)
-    rule = installed().with_modules(["unsaid"], tmp_path).entries["defense"]["unsaid"].target()
+    rule = load_registry().with_modules(["unsaid"], tmp_path).entries["defense"]["unsaid"].target()
     with pytest.raises(PluginError, match="it declares none"):
         fg.aggregate(Pipeline((rule,)), [[1.0, 2.0], [3.0, 4.0]])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tests.reference as reference
 from fedguard.errors import PreconditionError
 from fedguard.kernels import LARGEST, gram_matrix
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.table import DEFENSES, MAGNITUDES, TIES, context, malicious, normal, run, tied
 
 THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
@@ -89,8 +89,8 @@ def test_weighted_mean_uses_the_claimed_sizes():
 
     rule = context(3, 0)
     claims = torch.tensor([1.0, 2, 5], dtype=torch.float64)
-    seen = rule.narrowed("test", rule.granted, samples=claims)
-    assert aggregate(installed().pipeline("weighted_mean"), THREE, seen).vector.tolist() == pytest.approx(
+    seen = rule.restrict("test", rule.granted, samples=claims)
+    assert aggregate(load_registry().pipeline("weighted_mean"), THREE, seen).vector.tolist() == pytest.approx(
         [5.5, 6.5, 7.5]
     )
 
@@ -98,7 +98,7 @@ def test_weighted_mean_uses_the_claimed_sizes():
 def test_centered_clipping_starts_from_the_last_aggregate():
     from fedguard.aggregation import aggregate
 
-    pipeline, updates = installed().pipeline("centered_clipping(tau=0.5)"), normal(6, 4, seed=3)
+    pipeline, updates = load_registry().pipeline("centered_clipping(tau=0.5)"), normal(6, 4, seed=3)
     first = aggregate(pipeline, updates, context(6, 1))
     second = aggregate(pipeline, updates, context(6, 1), first.states)
     rows = updates.double().tolist()
@@ -130,7 +130,7 @@ def test_geometric_median_between_two_equal_halves_does_not_hinge_on_the_start(b
 
 def test_bucketing_uses_each_update_exactly_once():
     for n in (6, 7):
-        matrix = installed().build("defense", "bucketing").matrix(type("Gram", (), {"n": n})(), context(n, 1))
+        matrix = load_registry().build("defense", "bucketing").matrix(type("Gram", (), {"n": n})(), context(n, 1))
         assert matrix.shape == (math.ceil(n / 2), n)
         assert ((matrix > 0).sum(0) == 1).all()
         assert torch.allclose(matrix.sum(1), torch.ones(len(matrix), dtype=torch.float64))
@@ -152,8 +152,8 @@ FEW = settings(max_examples=settings().max_examples // 3)
 
 
 def test_every_defense_stands_in_the_table():
-    tested = {stage.name for case in DEFENSES for stage in installed().pipeline(case.text).stages}
-    assert tested == {cls.name for _, cls in installed().classes(["defense"])}
+    tested = {stage.name for case in DEFENSES for stage in load_registry().pipeline(case.text).stages}
+    assert tested == {cls.name for _, cls in load_registry().classes(["defense"])}
 
 
 @CASES
@@ -345,7 +345,7 @@ def test_does_not_hinge_on_the_size_of_the_blocks(case, monkeypatch):
 
 @CASES
 def test_too_many_malicious_clients_are_refused(case):
-    pipeline = installed().pipeline(case.text)
+    pipeline = load_registry().pipeline(case.text)
     slope, offset = max(stage.min_rows for stage in pipeline.stages)
     least = 3 * slope + offset
     if slope == 0:
@@ -357,7 +357,7 @@ def test_too_many_malicious_clients_are_refused(case):
 
 
 def test_krum_says_where_its_proof_ends():
-    krum = installed().pipeline("krum")
+    krum = load_registry().pipeline("krum")
     assert krum.unproven(11, 4) == []
     assert krum.unproven(10, 4) == [
         "outside its guarantee: krum needs n >= 2f + 3, with f = 4: 11 updates; got n = 10. "
@@ -378,7 +378,7 @@ def test_krum_says_where_its_proof_ends():
     ],
 )
 def test_published_bounds_on_kappa(defense, bound):
-    assert installed().pipeline(defense).kappa(20, 4) == (None if bound is None else pytest.approx(bound))
+    assert load_registry().pipeline(defense).kappa(20, 4) == (None if bound is None else pytest.approx(bound))
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_stays_within_its_published_kappa(defense, seed, reach):
     honest = torch.randn(n - f, 3, generator=draw)
     updates = torch.cat([honest, torch.randn(1, 3, generator=draw).expand(f, 3) * reach])
     centre = honest.mean(0)
-    kappa = installed().pipeline(defense).kappa(n, f)
+    kappa = load_registry().pipeline(defense).kappa(n, f)
     moved = (run(defense, updates, f).vector - centre).square().sum()
     assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-5
 
@@ -400,7 +400,7 @@ def test_stays_within_its_published_kappa(defense, seed, reach):
 def test_of_one_row_some_rules_make_that_row_and_remember_nothing():
     """By which a server at which nobody waits does without the rule."""
     row, said = torch.randn(1, 9, generator=torch.Generator().manual_seed(1)), []
-    for _, cls in installed().classes(["defense"]):
+    for _, cls in load_registry().classes(["defense"]):
         if getattr(cls, "keeps_one", False):
             result = run(cls.name, row, 0)
             assert torch.equal(result.vector, row[0]) and result.weights.tolist() == [1.0] and result.states == ({},)

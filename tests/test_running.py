@@ -18,12 +18,12 @@ import pytest
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.app.data import sum_up
-from fedguard.app.report import written
+from fedguard.app.report import render_report
 from fedguard.bench.records.record import from_text, reproducible, to_text
 from fedguard.bench.records.store import RunFolder, set_aside, write_atomically
 from fedguard.bench.running.progress import Listener
-from fedguard.bench.running.runner import Interrupted
-from fedguard.bench.running.schedule import Schedule
+from fedguard.bench.running.runner import RunInterrupt
+from fedguard.bench.running.schedule import TrialSchedule
 from fedguard.errors import ConfigError, NotAllowed, StoreError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import estimate
@@ -79,7 +79,7 @@ class Ear(Listener):
     def begin(self, total, stored, refused, jobs):
         self.counts = (total, stored, refused)
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran.append((record["label"], record["seed"]))
 
     def note(self, text):
@@ -364,7 +364,7 @@ def test_a_failed_control_is_a_failure_that_is_named(tmp_path):
     assert {row["status"] for row in run.rows()} == {"ok"}
     ((attack, defense),) = [(one.place["attack"], one.place["defense"]) for one in run.failures]
     assert (attack, defense) == ("dropout (control)", "needs_all")
-    assert "dropout (control) against needs_all" in written(run).decode()
+    assert "dropout (control) against needs_all" in render_report(run).decode()
     assert (found := sum_up(run)).cells["failed"] == 1 and found.state == "not complete"
     baseline = fedguard("baseline", "save", "part", "--to", "baseline.json", cwd=tmp_path, columns=200)
     assert baseline.returncode == 2 and "dropout (control) against needs_all, seed 0, failed" in baseline.stderr
@@ -409,7 +409,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(trouble, tmp_path, monkeyp
 
 
 def test_ctrl_c_between_storing_a_trial_and_counting_it_is_counted(tmp_path, monkeypatch):
-    take_in, suite = Schedule.take_in, {**SUITE, "matrix": {"attack": ["none"], "defense": ["mean", "median"]}}
+    take_in, suite = TrialSchedule.take_in, {**SUITE, "matrix": {"attack": ["none"], "defense": ["mean", "median"]}}
 
     def interrupted(schedule, record):
         if len(schedule.final) == 2:
@@ -418,8 +418,8 @@ def test_ctrl_c_between_storing_a_trial_and_counting_it_is_counted(tmp_path, mon
         take_in(schedule, record)
 
     monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
-    monkeypatch.setattr(Schedule, "take_in", interrupted)
-    with pytest.raises(Interrupted, match="3 of 4 trials are stored"):
+    monkeypatch.setattr(TrialSchedule, "take_in", interrupted)
+    with pytest.raises(RunInterrupt, match="3 of 4 trials are stored"):
         fg.run(suite, store=tmp_path, jobs=1)
     assert len(list(tmp_path.glob("*/cells/*/seed-*.json"))) == 3
 
@@ -609,8 +609,8 @@ def test_dry_run_changes_nothing(finished):
     run, _ = finished
     path = next(iter((run.folder.path / "cells").rglob("seed-000.json")))
     _, laid = lay_out(SUITE)
-    assert Schedule(laid, run.folder).pending() == []
-    assert len(Schedule(laid, RunFolder(path.parent / "none")).pending()) == 16
+    assert TrialSchedule(laid, run.folder).pending() == []
+    assert len(TrialSchedule(laid, RunFolder(path.parent / "none")).pending()) == 16
     assert not (path.parent / "none").exists()
 
 

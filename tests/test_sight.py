@@ -18,12 +18,12 @@ from fedguard.contracts import (
     needs_in_words,
 )
 from fedguard.errors import NotAllowed, NotObservable
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
-from fedguard.visibility import exposed, judge
+from fedguard.visibility import derive_exposure, judge
 from tests.table import context, normal
 
-KNOWN = installed()
+KNOWN = load_registry()
 ALL = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
 
 
@@ -31,7 +31,7 @@ def verdict(defense, attack=None, *, masking="off", root=False, grants=ALL, upda
     built = KNOWN.build("attack", attack) if attack else None
     mode = KNOWN.get("masking", masking)
     mode = mode(**mode.example)
-    exposure = exposed(Server.exposes, mode, root)
+    exposure = derive_exposure(Server.exposes, mode, root)
     return judge(KNOWN.pipeline(defense), built, exposure, ThreatModel(20, 4, grants), updates, told, mode)
 
 
@@ -50,10 +50,10 @@ def test_a_view_holds_only_what_is_granted():
 
 
 def test_a_view_cannot_be_widened():
-    view = context(3, 1).narrowed("krum", Sight.SUM)
+    view = context(3, 1).restrict("krum", Sight.SUM)
     with pytest.raises(AttributeError, match="a view cannot be changed"):
         view.granted = Sight.EACH_UPDATE
-    again = view.narrowed("krum", Sight.EACH_UPDATE)
+    again = view.restrict("krum", Sight.EACH_UPDATE)
     assert Sight.EACH_UPDATE not in again.granted
     with pytest.raises(NotObservable):
         _ = again.clients
@@ -82,7 +82,7 @@ def test_a_threat_model_prints_itself_in_words():
 
 
 def test_masking_forbids_every_rule_that_sees_single_updates():
-    for _, cls in installed().classes(["defense"]):
+    for _, cls in load_registry().classes(["defense"]):
         text = cls.name if cls.name in ("mean", "weighted_mean") or _is_rule(cls) else f"{cls.name} >> mean"
         allowed = cls.name in ("mean", "weighted_mean", "server_learning", "crfl") or issubclass(cls, ClientTransform)
         found = verdict(text, masking="full", root=True)
@@ -154,19 +154,19 @@ def test_an_inference_attack_has_no_way_to_the_truth():
     scene = Scene(mlp(64, 10), (digits(1), digits(1, seed=1)))
     view = scene.view()
     assert torch.allclose(FromTheFirstLayer().infer(view).x, scene.parts[0].x, atol=1e-5)
-    masked = view.narrowed("curious", Sight.SUM | Sight.MODEL)
+    masked = view.restrict("curious", Sight.SUM | Sight.MODEL)
     with pytest.raises(NotObservable, match="curious read 'updates'"):
         masked.updates  # noqa: B018
     assert torch.equal(masked.target, masked.aggregates[-1]), "what it attacks is then the mean"
     fields = {name for cls in InferenceView.__mro__ for name in (*vars(cls), *vars(cls).get("__annotations__", {}))}
     assert not {"truth", "examples", "x", "y", "data", "task"} & fields
     with pytest.raises(TypeError, match="has no field 'truth'"):
-        view.narrowed("curious", Sight.EACH_UPDATE, truth=scene.parts[0].x)
+        view.restrict("curious", Sight.EACH_UPDATE, truth=scene.parts[0].x)
     assert all(parameter.abs().sum() == 0 for parameter in view.module.parameters()), "not even the module's weights"
 
 
 def test_exposure_under_masking():
-    full = exposed(Server.exposes, KNOWN.get("masking", "full"))
+    full = derive_exposure(Server.exposes, KNOWN.get("masking", "full"))
     assert full == Exposure(
         Sight.SUM | Sight.MODEL | Sight.MASKED | Sight.TRANSCRIPT, Sight.OWN_DATA | Sight.MODEL | Sight.RULE
     )

@@ -93,14 +93,14 @@ def test_a_trial_holds_the_rounds_that_were_told_together(otel):
 
     one = spans(otel)
     one.begin(2, 0, 0, 1)
-    one.started(("a", 0), "alie against median")
-    one.advanced(("a", 0), 2, 9, [(1, 0.25), (2, 0.5)])
-    one.advanced(("a", 0), 7, 9, [])
+    one.note_start(("a", 0), "alie against median")
+    one.note_progress(("a", 0), 2, 9, [(1, 0.25), (2, 0.5)])
+    one.note_progress(("a", 0), 7, 9, [])
     one.note("lost")
-    one.advanced(("a", 0), 1, 9, [(1, 0.25)])  # from the beginning, on another machine
-    one.ended({"cell": "a", "seed": 0, "status": "failed", "reason": "no such luck"})
-    one.ended({"cell": "b", "seed": 0, "status": "failed", "reason": "every attack of the ensemble failed."})
-    one.started(("b", 1), "ipm against median")
+    one.note_progress(("a", 0), 1, 9, [(1, 0.25)])  # from the beginning, on another machine
+    one.note_record({"cell": "a", "seed": 0, "status": "failed", "reason": "no such luck"})
+    one.note_record({"cell": "b", "seed": 0, "status": "failed", "reason": "every attack of the ensemble failed."})
+    one.note_start(("b", 1), "ipm against median")
     one.close()  # Ctrl-C
     *rounds, failed, cut, run = otel.spans()
     told = [{key.removeprefix("fedguard."): value for key, value in one.attributes.items()} for one in rounds]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import Estimate, estimate, holm, over_seeds, paired, student
+from fedguard.metrics.stats import Estimate, compare_pairs, estimate, holm, over_seeds, student
 from fedguard.rng import Rng
 
 
@@ -19,16 +19,16 @@ def test_equal_differences_are_as_rare_in_rounded_noise_as_their_p_value_says(pa
     for spread in (0.5, 0.7, 1.0, 1.5, 2.5):
         rounded = np.round(spread * draw.standard_normal((400_000, pairs)))
         most = max(most, float(((rounded == rounded[:, :1]).all(1) & (rounded[:, 0] > 0)).mean()))
-    claimed = paired([1.0] * pairs).p_above
+    claimed = compare_pairs([1.0] * pairs).p_above
     assert most <= claimed
     assert claimed < 3 * most
-    assert paired([1.0] * pairs).p_value == 2 * claimed
+    assert compare_pairs([1.0] * pairs).p_value == 2 * claimed
 
 
 def test_equal_differences_at_zero_or_below_are_no_evidence():
-    assert paired([0.0, 0.0, 0.0]).p_value == 1.0
-    assert paired([-1.0] * 8).p_above == 1.0
-    assert paired([-1.0] * 8).p_value < 1e-4
+    assert compare_pairs([0.0, 0.0, 0.0]).p_value == 1.0
+    assert compare_pairs([-1.0] * 8).p_above == 1.0
+    assert compare_pairs([-1.0] * 8).p_value < 1e-4
 
 
 def test_holm_by_its_definition():

@@ -42,7 +42,7 @@ def test_the_stages_add_up_to_the_time_that_passed():
     with stopwatch.stage("attack"):
         time.sleep(0.01)
     ended = time.perf_counter()
-    total = sum(stage["seconds"] for stage in stopwatch.spent().values())
+    total = sum(stage["seconds"] for stage in stopwatch.stage_totals().values())
     assert ended - begun <= total <= time.perf_counter() - before
 
 
@@ -53,7 +53,7 @@ def test_a_stage_within_a_stage_is_taken_from_the_outer_one():
         with stopwatch.stage("training"):
             time.sleep(0.05)
         time.sleep(0.02)
-    passed, spent = time.perf_counter() - begun, stopwatch.spent()
+    passed, spent = time.perf_counter() - begun, stopwatch.stage_totals()
     assert spent["training"]["seconds"] >= 0.05
     assert 0.04 <= spent["attack"]["seconds"] <= passed - 0.05
     assert spent["attack"]["calls"] == spent["training"]["calls"] == 1
@@ -67,7 +67,7 @@ def test_sleep_takes_wall_time_and_work_takes_cpu_time():
         end = time.process_time() + 0.05
         while time.process_time() < end:
             pass
-    spent = stopwatch.spent()
+    spent = stopwatch.stage_totals()
     assert spent["masking"]["seconds"] >= 0.1 > spent["masking"]["cpu_seconds"]
     assert spent["aggregation"]["cpu_seconds"] >= 0.05
 
@@ -77,7 +77,7 @@ def test_a_stage_ends_where_an_error_leaves_it():
     with pytest.raises(ZeroDivisionError), stopwatch.stage("model"):
         1 / 0  # noqa: B018
     time.sleep(0.02)
-    assert stopwatch.spent()["other"]["seconds"] >= 0.02
+    assert stopwatch.stage_totals()["other"]["seconds"] >= 0.02
 
 
 def test_a_stage_that_is_not_in_the_table_is_refused():
@@ -145,7 +145,7 @@ def test_time_that_is_lost_on_purpose_is_found_where_it_was_lost():
         malicious=frozenset({1, 4}),
     )
     assert len(list(Server().run(setup))) == 3
-    spent = setup.stopwatch.spent()
+    spent = setup.stopwatch.stage_totals()
     assert spent["aggregation"]["seconds"] >= 0.6
     assert spent["attack"]["seconds"] >= 0.9
     assert spent["attack"]["calls"] >= 3

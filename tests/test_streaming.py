@@ -76,12 +76,12 @@ def test_not_a_number_in_a_file_is_seen(tmp_path):
 
 
 def test_a_mapping_is_known_by_its_parts_and_forgotten_when_it_is_gone(stored):
-    updates = mapped.mapped(stored[1])
+    updates = mapped.wrap_memmap(stored[1])
     assert mapped.is_mapped(updates)
     assert mapped.is_mapped(updates[2:, 5:])
     assert not mapped.is_mapped(updates.clone())
     own = np.memmap(stored[1].filename, np.float32, "r", offset=stored[1].offset, shape=stored[1].shape)
-    address = mapped.mapped(own).data_ptr()
+    address = mapped.wrap_memmap(own).data_ptr()
     assert address in mapped._MAPPINGS
     del own
     gc.collect()
@@ -92,7 +92,7 @@ def test_a_private_copy_keeps_what_was_written_to_it(stored):
     """Of a copy-on-write mapping the written pages are nowhere else, so they must not be let go."""
     private = np.memmap(stored[1].filename, np.float32, "c", offset=stored[1].offset, shape=stored[1].shape)
     private[0, 0] = 1234.5
-    updates = mapped.mapped(private)
+    updates = mapped.wrap_memmap(private)
     mapped.let_go(updates)
     assert updates[0, 0] == 1234.5
 

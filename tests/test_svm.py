@@ -15,7 +15,7 @@ import fedguard as fg
 from fedguard.architectures.root import root_loss
 from fedguard.contracts import ROOT, LocalPlan
 from fedguard.contracts.tasks import DPSGD
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import schedule
 from fedguard.tasks.models.svm import SVM
@@ -120,10 +120,10 @@ def test_who_works_out_gradients_of_cross_entropy_is_refused(changes):
     assert not any("cross-entropy" in one for one in cell(task={"model": "softmax"}, **changes).verdict.reasons)
 
 
-@pytest.mark.parametrize("name", sorted(set(installed().names("model")) - {"svm", "module"}))
+@pytest.mark.parametrize("name", sorted(set(load_registry().names("model")) - {"svm", "module"}))
 def test_the_other_models_have_cross_entropy(name):
     """Bit by bit what torch has: their records are what they were."""
-    model = installed().build("model", name)
+    model = load_registry().build("model", name)
     draw = torch.Generator().manual_seed(0)
     logits, y = torch.randn(7, CLASSES, generator=draw), torch.randint(CLASSES, (7,), generator=draw)
     assert model.by_cross_entropy

@@ -9,11 +9,11 @@ import torch
 from fedguard.contracts import Examples
 from fedguard.errors import ConfigError
 from fedguard.metrics.dissimilarity import dissimilarity
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.test_training import deal
 
-KNOWN = installed()
+KNOWN = load_registry()
 LABELS = np.repeat(np.arange(10), 143)
 
 

@@ -16,7 +16,7 @@ from fedguard.bench.running.card import threat_card
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Model
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 OLD = sorted((Path(__file__).parent / "first_edition").glob("cells/*/*.json"))
 
@@ -25,7 +25,7 @@ NOISE = {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1e-5, "sample_ra
 
 def record(**changes: Any) -> dict[str, Any]:
     """What a record of this cell would tell before it runs."""
-    made = Cell.build(CellConfig.model_validate({"clients": {"total": 10}, **changes}), installed())
+    made = Cell.build(CellConfig.model_validate({"clients": {"total": 10}, **changes}), load_registry())
     assert not made.verdict.reasons, made.verdict.reasons
     return {"config": made.canonical, "threat_card": threat_card(made)}
 
@@ -83,8 +83,8 @@ def affine(module: torch.nn.Module, shape: tuple[int, ...]) -> bool:
 def test_linear_are_the_models_whose_logits_are():
     shapes = {"fedavg_cnn": (1, 28, 28), "lenet5": (1, 28, 28), "resnet20": (3, 32, 32)}
     found = set[str]()
-    for name in set(installed().names("model")) - {"transformer", "module"}:  # texts; a network of the user's own
-        model: Model = installed().build("model", name)
+    for name in set(load_registry().names("model")) - {"transformer", "module"}:  # texts; a network of the user's own
+        model: Model = load_registry().build("model", name)
         shape = shapes.get(name, (1, 8, 8))
         found |= {name} if affine(model.build(shape, 3), shape) else set()
     assert found == LINEAR

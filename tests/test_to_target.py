@@ -18,7 +18,7 @@ from fedguard.bench.results.run import Run
 from fedguard.cli import app
 from fedguard.errors import UnknownName
 from fedguard.metrics.figures import FIGURES, figure_of
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 
 OLD = Path(__file__).parent / "first_edition"
 FIGURE = "seconds_to(0.8)"
@@ -35,9 +35,9 @@ def test_the_first_evaluation_that_has_it_and_after_which_none_lacks_it(tenths, 
     for number, round in enumerate(rounds):
         if all(later >= target / 10 for later in accuracy[number:]):
             assert found == round
-            assert not isinstance(found, AtLeast)
+            assert not isinstance(found, CensoredValue)
             return
-    assert isinstance(found, AtLeast)
+    assert isinstance(found, CensoredValue)
     assert found == rounds[-1]
 
 
@@ -59,7 +59,7 @@ def test_actors_reach_a_target_by_their_normalised_return():
     never = figure_of("steps_to(1)").of(
         {"result": {**result, "curve": {**curve, "returns": [20.0, 119.0, 120.0, 219.0]}}}
     )
-    assert isinstance(never, AtLeast) and never == 160
+    assert isinstance(never, CensoredValue) and never == 160
 
 
 @pytest.mark.parametrize("name", ["seconds_to", "seconds_to()", "seconds_to(0)", "seconds_to(1.2)", "hours_to(0.9)"])
@@ -71,10 +71,10 @@ def test_what_is_no_target_is_an_unknown_figure(name):
 
 def test_a_mean_with_censored_seeds_is_a_bound_without_an_interval():
     figure = figure_of(FIGURE)
-    assert figure.estimated(figure.estimate([4.0, 5.0, 6.0])) == "5 [2.52, 7.48]"
-    censored = figure.estimate([4.0, 5.0, AtLeast(6.0)])
-    assert (figure.estimated(censored), censored.low, censored.censored) == (">5", None, 1)
-    assert str(AtLeast(6.0)) == ">6"
+    assert figure.format_estimate(figure.estimate([4.0, 5.0, 6.0])) == "5 [2.52, 7.48]"
+    censored = figure.estimate([4.0, 5.0, CensoredValue(6.0)])
+    assert (figure.format_estimate(censored), censored.low, censored.censored) == (">5", None, 1)
+    assert str(CensoredValue(6.0)) == ">6"
 
 
 @pytest.fixture

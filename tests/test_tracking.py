@@ -21,7 +21,7 @@ from fedguard.bench.records.record import to_text
 from fedguard.bench.results.run import Run
 from fedguard.bench.results.tracking import TRACKERS, track
 from fedguard.bench.results.tracking.mlflow import DIGEST, KEY
-from fedguard.bench.results.tracking.trials import tracked
+from fedguard.bench.results.tracking.trials import collect_trials
 from fedguard.errors import MissingExtra, StoreError
 
 SUITE = {
@@ -74,9 +74,9 @@ def altered(run: Run, cell: str, seed: int) -> Run:
 
 
 def test_each_trial_stands_once_with_what_its_record_says(run):
-    found = {one.key: one for one in tracked(run)}
+    found = {one.key: one for one in collect_trials(run)}
     records = stored(run)
-    assert len(found) == len(tracked(run)) == len(records) + len({key.rpartition("-")[0] for key in records})
+    assert len(found) == len(collect_trials(run)) == len(records) + len({key.rpartition("-")[0] for key in records})
     assert {record["status"] for record in records.values()} == {"ok", "refused"}
     for key, record in records.items():
         one = found[key]
@@ -103,27 +103,27 @@ def test_a_cell_has_the_means_of_its_trials_and_their_intervals(run):
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / 2)
     half = stats.t.ppf(0.975, 2) * spread / math.sqrt(3) / (mean * (1 - mean))
     ends = [1 / (1 + math.exp(-(math.log(mean / (1 - mean)) + sign * half))) for sign in (-1, 1)]
-    figures = next(one for one in tracked(run) if one.key == cell).figures
+    figures = next(one for one in collect_trials(run) if one.key == cell).figures
     assert figures["final_accuracy"] == pytest.approx(mean)
     assert [figures[f"final_accuracy/{end}"] for end in ("low", "high")] == pytest.approx(ends)
 
 
 def test_a_cell_that_positions_share_tells_all_their_values(run):
     cell = cell_of(run, attack="none", defense="mean")
-    assert next(one for one in tracked(run) if one.key == cell).parameters["clients.malicious"] == "1, 2"
+    assert next(one for one in collect_trials(run) if one.key == cell).parameters["clients.malicious"] == "1, 2"
 
 
 def test_tags_have_the_six_words(run):
-    tags = tracked(run)[0].tags
+    tags = collect_trials(run)[0].tags
     assert {"data", "model", "privacy mechanism", "architecture", "scale", "motivation"} <= set(tags)
     assert (tags["model"], tags["scale"]) == ("linear", "cross-silo")
 
 
 def test_a_digest_follows_what_is_tracked_and_nothing_else(run):
-    before = {one.key: one.digest for one in tracked(run)}
-    assert {one.key: one.digest for one in tracked(Run.open(run.folder.path))} == before
+    before = {one.key: one.digest for one in collect_trials(run)}
+    assert {one.key: one.digest for one in collect_trials(Run.open(run.folder.path))} == before
     cell = cell_of(run, attack="ipm(tau=5)", defense="mean", **{"clients.malicious": "1"})
-    after = {one.key: one.digest for one in tracked(altered(run, cell, 1))}
+    after = {one.key: one.digest for one in collect_trials(altered(run, cell, 1))}
     assert {key for key in before if before[key] != after[key]} == {cell, f"{cell}-1"}
 
 
@@ -274,7 +274,7 @@ def tracker(request, tmp_path):
 
 @with_packages
 def test_a_tracker_has_all_that_is_tracked(run, tracker):
-    wanted = {one.key: one for one in tracked(run)}
+    wanted = {one.key: one for one in collect_trials(run)}
     assert track(run, tracker.name, tracker.target) == (len(wanted), 0)
     found = tracker.read()
     assert sorted(one.key for one in found) == sorted(wanted)

@@ -15,11 +15,11 @@ from fedguard.architectures.wire import drop_not_finite
 from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
 from fedguard.errors import ConfigError
 from fedguard.metrics.trajectory import summarise
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 spec = importlib.util.spec_from_file_location("plain_loop", Path(__file__).parents[1] / "examples" / "plain_loop.py")
 plain_loop = importlib.util.module_from_spec(spec)
@@ -29,7 +29,7 @@ CLIENTS = 6
 
 
 def deal(model="softmax", partition="dirichlet(alpha=0.5)", clients=CLIENTS, root=0) -> Classification:
-    known = installed()
+    known = load_registry()
     return Classification.deal(
         known.build("data", "digits"),
         known.build("model", model),
@@ -42,10 +42,10 @@ def deal(model="softmax", partition="dirichlet(alpha=0.5)", clients=CLIENTS, roo
 
 def set_up(task, training, *, participation=None, pipeline="mean", attack=None, malicious=(), told=0, seed=0) -> Setup:
     clients = len(task.sizes)
-    built = installed().build("attack", attack) if isinstance(attack, str) else attack
+    built = load_registry().build("attack", attack) if isinstance(attack, str) else attack
     return Setup(
         task=task,
-        pipeline=installed().pipeline(pipeline),
+        pipeline=load_registry().pipeline(pipeline),
         attack=built,
         malicious=frozenset(malicious),
         threat=ThreatModel(clients, len(malicious)),
@@ -271,7 +271,7 @@ def test_models_have_the_sizes_of_their_papers():
         "fedavg_cnn": 1_663_370,
     }
     for model, size in sizes.items():
-        module = installed().build("model", model).build((1, 28, 28), 10)
+        module = load_registry().build("model", model).build((1, 28, 28), 10)
         assert sum(parameter.numel() for parameter in module.parameters()) == size, model
         assert module(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
 
@@ -286,7 +286,7 @@ def test_a_model_with_buffers_is_refused():
             return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, classes))
 
     with pytest.raises(ConfigError, match="Use GroupNorm instead of BatchNorm"):
-        Network(WithBatchNorm(), (1, 8, 8), 10, Rng(0))
+        FlatNetwork(WithBatchNorm(), (1, 8, 8), 10, Rng(0))
 
 
 def test_initial_model_leaves_the_global_generator_alone():

@@ -17,12 +17,12 @@ import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.tuning.candidates import Candidates, as_text
-from fedguard.bench.tuning.outcome import Tried, TunedDefense
+from fedguard.bench.tuning.outcome import TunedDefense, TuningTrial
 from fedguard.bench.tuning.tune import Proposal
 from fedguard.config import Document, plan, read_suite
 from fedguard.contracts import ROWS, Defense, Pipeline, WeightRule
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.forked import fedguard
 
 PLUGIN = '''
@@ -87,7 +87,7 @@ class Ear(Listener):
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran.append((record["label"], record["seed"]))
 
 
@@ -250,8 +250,8 @@ class Gridded(WeightRule):
 @pytest.fixture
 def gridded(monkeypatch):
     """The defense above, known to every suite."""
-    known = installed().with_modules([__name__])
-    monkeypatch.setattr("fedguard.config.layout.installed", lambda: known)
+    known = load_registry().with_modules([__name__])
+    monkeypatch.setattr("fedguard.config.layout.load_registry", lambda: known)
     return Gridded
 
 
@@ -300,7 +300,7 @@ def test_a_grid_is_no_parameter():
 
 
 def test_every_stage_of_a_pipeline_is_tuned(gridded):
-    both = Pipeline((installed().build("defense", "nnm"), gridded()))
+    both = Pipeline((load_registry().build("defense", "nnm"), gridded()))
     texts = [as_text(one) for one in Candidates.of(both, 4).pipelines]
     assert all(text.startswith("nnm") for text in texts)
     assert len(set(texts)) == 4
@@ -323,17 +323,17 @@ def test_a_grid_that_names_no_parameter(gridded, monkeypatch):
     ],
 )
 def test_a_setting_is_written_to_the_last_digit(text):
-    pipeline = installed().pipeline(text)
-    assert installed().pipeline(as_text(pipeline)).spec() == pipeline.spec()
+    pipeline = load_registry().pipeline(text)
+    assert load_registry().pipeline(as_text(pipeline)).spec() == pipeline.spec()
 
 
-@pytest.mark.parametrize("cls", [cls for _, cls in installed().classes(["defense"])], ids=lambda cls: cls.name)
+@pytest.mark.parametrize("cls", [cls for _, cls in load_registry().classes(["defense"])], ids=lambda cls: cls.name)
 def test_the_grids_of_our_own_defenses(cls):
     """Each value builds beside the defaults, and is not the default under another name."""
     assert issubclass(cls, Defense)
     for parameter, values in cls.grid.items():
         assert len(values) >= 1
-        built = [installed().build("defense", {"name": cls.name, parameter: value}).spec() for value in values]
+        built = [load_registry().build("defense", {"name": cls.name, parameter: value}).spec() for value in values]
         assert len({json.dumps(one) for one in built}) == len(values), (cls.name, parameter)
 
 
@@ -363,7 +363,7 @@ def proposed(matrix=None, budget=3, attacks=None, seeds=2, **more) -> Proposal:
 
 
 def judged(proposal: Proposal, final, tmp_path):
-    return proposal.judged(MadeUp(proposal, final), tmp_path / "out.yaml")
+    return proposal.judge_run(MadeUp(proposal, final), tmp_path / "out.yaml")
 
 
 def test_worst_over_attacks_then_mean_over_seeds(gridded, tmp_path):
@@ -549,7 +549,7 @@ def test_a_wrong_section(tuning, message):
 
 
 def tried(*by_seed):
-    return Tried(f"krum(m={len(by_seed)}, {by_seed[0]:g})", fmean(by_seed), by_seed=by_seed)
+    return TuningTrial(f"krum(m={len(by_seed)}, {by_seed[0]:g})", fmean(by_seed), by_seed=by_seed)
 
 
 @pytest.mark.parametrize(("settings", "chance", "said"), [

@@ -11,7 +11,7 @@ import yaml
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.tuning.outcome import Tried, TunedDefense, Tuning
+from fedguard.bench.tuning.outcome import TunedDefense, Tuning, TuningTrial
 from fedguard.bench.tuning.proxy import regret
 from fedguard.bench.tuning.tune import Proposal
 from fedguard.errors import ConfigError
@@ -49,7 +49,9 @@ matrix:
 def tuning(*defenses: dict[str, tuple[float, ...]], seeds: int = 2) -> Tuning:
     """Of accuracies by setting and seed."""
     made = tuple(
-        TunedDefense(tuple(Tried(name, fmean(values), by_seed=values) for name, values in one.items()), True, 0, ())
+        TunedDefense(
+            tuple(TuningTrial(name, fmean(values), by_seed=values) for name, values in one.items()), True, 0, ()
+        )
         for one in defenses
     )
     return Tuning("s", "r", 8, tuple(range(seeds)), ("a",), ("b",), made, 0, Path("f"))

@@ -11,10 +11,10 @@ import pytest
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.bench.records.record import reproducible
-from fedguard.bench.running.selection import Selection, saturation
+from fedguard.bench.running.selection import AttackSelection, saturation
 from fedguard.contracts import PoisonAttack
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.forked import fedguard
 
 #: What sets its own strength against rules at nodes without a server.
@@ -46,7 +46,7 @@ def cell():
 
 def test_the_ensemble_holds_what_was_seen_to_win_at_every_strength_and_all_that_search():
     """A worst case is no worse than its members, so none may go missing unnoticed."""
-    known = installed()
+    known = load_registry()
     held = [known.build("attack", text) for text in known.build("attack", "worst_case").members()]
     assert len({str(one) for one in held}) == len(held)
     strengths = {
@@ -81,8 +81,8 @@ def finals_of(cell, scores):
 
 
 def test_all_are_run_on_the_first_seed_and_the_dangerous_ones_on_the_second(cell):
-    race = Selection.of(cell)
-    assert [seed for _, seed in race.wanted({})] == [1_000_000] * len(MEMBERS)
+    race = AttackSelection.of(cell)
+    assert [seed for _, seed in race.due_trials({})] == [1_000_000] * len(MEMBERS)
     first = dict(
         zip(
             map(str, (m.attack for m in race.members)),
@@ -92,16 +92,18 @@ def test_all_are_run_on_the_first_seed_and_the_dangerous_ones_on_the_second(cell
     )
     finals = finals_of(cell, first)
     names = {member.id: str(member.attack) for member in race.members}
-    assert {names[id] for id, _ in race.wanted(finals)} == {name for name, (value,) in first.items() if value <= 0.6}
+    assert {names[id] for id, _ in race.due_trials(finals)} == {
+        name for name, (value,) in first.items() if value <= 0.6
+    }
     assert race.choice(finals) is None
 
 
 def test_the_lowest_mean_over_the_selection_seeds_wins(cell):
-    race = Selection.of(cell)
+    race = AttackSelection.of(cell)
     names = [str(member.attack) for member in race.members]
     scores = dict(zip(names, [(0.5, 0.7), (0.9,), (0.55, 0.58), (0.9,), (0.9,), (0.9,)], strict=True))
     finals = finals_of(cell, scores)
-    assert race.wanted(finals) == []
+    assert race.due_trials(finals) == []
     assert str(race.choice(finals).attack) == names[2]  # not the one that looked worst on the first seed
     report = race.report(finals)
     assert report["chosen"] == names[2]
@@ -112,19 +114,19 @@ def test_the_lowest_mean_over_the_selection_seeds_wins(cell):
 
 
 def test_members_that_failed_cannot_win_and_are_named(cell):
-    race = Selection.of(cell)
+    race = AttackSelection.of(cell)
     names = [str(member.attack) for member in race.members]
     finals = finals_of(cell, {name: (None,) if i == 0 else (0.8 + i / 100, 0.8) for i, name in enumerate(names)})
     assert str(race.choice(finals).attack) == names[1]
     assert [score["attack"] for score in race.report(finals)["scores"] if score["failed"]] == [names[0]]
     everything_failed = finals_of(cell, dict.fromkeys(names, (None,)))
     assert race.choice(everything_failed) is None
-    assert race.wanted(everything_failed) == []
+    assert race.due_trials(everything_failed) == []
 
 
 def test_giving_up_members_does_not_change_the_answer_while_seeds_differ_by_less_than_half_the_margin(cell):
     """Two seeds that each shift a score by less than margin / 2: whoever is given up could not have won."""
-    race = Selection.of(cell)
+    race = AttackSelection.of(cell)
     names = [str(member.attack) for member in race.members]
     draw = random.Random(0)
     saved = 0
@@ -135,7 +137,7 @@ def test_giving_up_members_does_not_change_the_answer_while_seeds_differ_by_less
             for name, mean in zip(names, true, strict=True)
         }
         everything, run = finals_of(cell, full), {}
-        while wanted := race.wanted(run):
+        while wanted := race.due_trials(run):
             run |= {trial: everything[trial] for trial in wanted}
         saved += len(everything) - len(run)
         best = min(full, key=lambda name: fmean(full[name]))

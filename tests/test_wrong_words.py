@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard import cli
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Mine(PoisonAttack):
 @pytest.mark.parametrize("value", ["print", "[print]", "open('/x')", "2*3", "nan", "{1: print}"])
 def test_a_value_that_is_none_is_blamed_and_not_the_spelling(value):
     with pytest.raises(ConfigError, match="alie: expected a number, a word in quotes or a list for z; got"):
-        installed().build("attack", f"alie(z={value})")
+        load_registry().build("attack", f"alie(z={value})")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_class_that_is_no_model_says_how_it_was_called(mine, tmp_path, name, s
 
 
 def test_a_class_of_a_network_will_do(mine):
-    model = installed().build("model", f"{mine}:Fits")
+    model = load_registry().build("model", f"{mine}:Fits")
     assert tuple(model.build((13,), 3).weight.shape) == (3, 13)
 
 
@@ -87,5 +87,5 @@ def test_breakdown_of_a_run_that_sweeps_nothing_says_what_to_sweep(tmp_path):
 
 def test_each_algorithm_says_where_it_stands_whatever_its_parameters_are_called():
     """Data from files have a parameter ``file``."""
-    data = installed().build("data", {"name": "table", "file": "x.csv", "label": "y"})
+    data = load_registry().build("data", {"name": "table", "file": "x.csv", "label": "y"})
     assert data.stands_in() is None

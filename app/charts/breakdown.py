@@ -92,7 +92,7 @@ def points(curves: Breakdown, setting: str) -> list[dict[str, Any]]:
             found.append({**place, **nothing, "foot": 0.0, "figure": row["status"]})
             continue
         measured = Estimate(row["mean"], row["low"], row["high"], 0, row["censored"])
-        said = known.measured(measured)
+        said = known.format_with_unit(measured)
         ends = {end: None if row[end] is None else known.scale * row[end] for end in ("low", "high")}
         found.append({**place, "mean": known.scale * row["mean"], **ends, "foot": None, "figure": said})
     return found

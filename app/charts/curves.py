@@ -128,5 +128,5 @@ def class_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
         found = accuracy.estimate(known)
         ends = {"mean": found.mean, "low": found.low, "high": found.high}
         row |= {name: None if end is None else 100 * end for name, end in ends.items()}
-        rows.append({**row, "figure": f"{accuracy.estimated(found)} %"})
+        rows.append({**row, "figure": f"{accuracy.format_estimate(found)} %"})
     return rows

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.tooltips import tooltips
-from fedguard.bench.gate.verdict import WORDS, Verdict
+from fedguard.bench.gate.verdict import WORDS, GateVerdict
 from fedguard.metrics.figures import FIGURES
 
 #: Colour and shape of each word: no word is told by its colour alone. The colours are Okabe and Ito's.
@@ -38,7 +38,7 @@ OUTCOMES = {"passed": "circle", "regressed": "triangle-down", "cannot judge": "c
 _ROW = 24
 
 
-def drops(verdict: Verdict) -> dict[str, alt.LayerChart]:
+def drops(verdict: GateVerdict) -> dict[str, alt.LayerChart]:
     """By figure, how much worse each cell became, in the figure's unit: one dot per cell, a bar up to its margin."""
     figures = dict.fromkeys(one.figure for one in verdict.judgements if one.drop is not None)
     return {figure: _drops(verdict, figure) for figure in figures}
@@ -75,7 +75,7 @@ def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     return chart
 
 
-def _drops(verdict: Verdict, figure: str) -> alt.LayerChart:
+def _drops(verdict: GateVerdict, figure: str) -> alt.LayerChart:
     scale = FIGURES[figure].scale
     table = pd.DataFrame(
         [

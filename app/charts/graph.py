@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
-from fedguard.bench.records.schema import Nodes
+from fedguard.bench.records.schema import NodeMetrics
 
 #: With more links than these they are not drawn: they would be a felt.
 _MOST_LINKS = 600
@@ -22,13 +22,13 @@ LINES = {
 }
 
 
-def graph(found: Nodes, evaluation: int) -> alt.LayerChart:
+def graph(found: NodeMetrics, evaluation: int) -> alt.LayerChart:
     """Circles are honest nodes, as bright as they are accurate after one evaluation (from 0); crosses are malicious ones."""
-    points = placed(found, evaluation)
+    points = lay_out_nodes(found, evaluation)
     spots = {row["node"]: row for row in points}
     lines = [
         {"x": spots[a]["x"], "y": spots[a]["y"], "x2": spots[b]["x"], "y2": spots[b]["y"], "kB": kilobytes}
-        for (a, b), kilobytes in carried(found).items()
+        for (a, b), kilobytes in link_traffic(found).items()
     ]
     place: dict[str, Any] = {
         axis: alt.X(f"{axis}:Q", axis=None) if axis == "x" else alt.Y(f"{axis}:Q", axis=None) for axis in "xy"
@@ -56,7 +56,7 @@ def graph(found: Nodes, evaluation: int) -> alt.LayerChart:
     return chart
 
 
-def carried(found: Nodes) -> dict[tuple[int, int], float]:
+def link_traffic(found: NodeMetrics) -> dict[tuple[int, int], float]:
     """By link, in either direction once: the kilobytes of both; 0 where all links are alike."""
     both: dict[tuple[int, int], float] = {}
     for (a, b), sent in zip(found["links"], found.get("traffic", [0] * len(found["links"])), strict=True):
@@ -65,7 +65,7 @@ def carried(found: Nodes) -> dict[tuple[int, int], float]:
     return dict(list(both.items())[:_MOST_LINKS])
 
 
-def placed(found: Nodes, evaluation: int) -> list[dict[str, Any]]:
+def lay_out_nodes(found: NodeMetrics, evaluation: int) -> list[dict[str, Any]]:
     """One for each node: node, who, accuracy in % (None for malicious ones), x, y."""
     import networkx
 
@@ -90,7 +90,7 @@ def placed(found: Nodes, evaluation: int) -> list[dict[str, Any]]:
     ]
 
 
-def by_round(found: Nodes, rounds: list[int]) -> alt.LayerChart:
+def by_round(found: NodeMetrics, rounds: list[int]) -> alt.LayerChart:
     """Best and worst node over the rounds, and the mean of the models."""
     curve: dict[str, list[float]] = {name: found["curve"][name] for name in LINES}  # type: ignore[literal-required]
     rows = [

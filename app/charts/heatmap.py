@@ -11,8 +11,8 @@ import pandas as pd
 
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.breakdown import WORST
-from fedguard.bench.results.matrix import Entry, matrix
-from fedguard.metrics.figures import FIGURES, Figure
+from fedguard.bench.results.matrix import MatrixEntry, matrix
+from fedguard.metrics.figures import FIGURES, Metric
 
 #: The empty row that sets the worst of the attacks apart.
 _GAP = " "
@@ -127,7 +127,7 @@ def positions(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, 
 
 
 def _place(
-    attack: str, by: str, defense: str, entry: Entry, seeds: Sequence[Mapping[str, Any]], figure: Figure
+    attack: str, by: str, defense: str, entry: MatrixEntry, seeds: Sequence[Mapping[str, Any]], figure: Metric
 ) -> dict[str, Any]:
     reasons = dict.fromkeys(str(row["reason"]) for row in seeds if row["status"] != "ok")
     place = {
@@ -155,7 +155,7 @@ def _place(
     }
 
 
-def _worst(places: Sequence[Mapping[str, Any]], figure: Figure) -> Iterator[dict[str, Any]]:
+def _worst(places: Sequence[Mapping[str, Any]], figure: Metric) -> Iterator[dict[str, Any]]:
     """For each defense the worst attack by its mean, and of how many; one that failed or was not run may have been worse."""
     for defense in dict.fromkeys(place["defense"] for place in places):
         attacked = [place for place in places if place["defense"] == defense and place["attack"] != "none"]
@@ -172,7 +172,7 @@ def _worst(places: Sequence[Mapping[str, Any]], figure: Figure) -> Iterator[dict
         yield {**worst, "attack": WORST, "label": worst["label"] + mark, "reason": said + more}
 
 
-def _domain(figure: Figure, places: Sequence[Mapping[str, Any]]) -> list[float]:
+def _domain(figure: Metric, places: Sequence[Mapping[str, Any]]) -> list[float]:
     """The colours' range: 0 to 100 % for shares; for other figures from 0, or the smallest below it, to the largest."""
     means = [place["mean"] for place in places if place["mean"] is not None]
     return [0, 100] if figure.unit == "%" else [min([0.0, *means]), max([0.0, *means]) or 1.0]

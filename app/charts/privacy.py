@@ -13,8 +13,8 @@ import pandas as pd
 from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.audits.cells import CellAudit
-from fedguard.bench.results.disclosure import Recognised
-from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, Worst
+from fedguard.bench.results.disclosure import MembershipResult
+from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, WorstAttack
 from fedguard.bench.terminal.plot import is_logarithmic
 from fedguard.metrics.figures import FIGURES, SHARE
 from fedguard.metrics.stats import estimate
@@ -145,11 +145,11 @@ def _frontier_rows(
             }
 
 
-def _worst(point: Point, figure: str) -> Worst | None:
+def _worst(point: Point, figure: str) -> WorstAttack | None:
     return point.accuracy if figure == "final_accuracy" else point.leakage.get(figure)
 
 
-def roc(targets: Sequence[Recognised]) -> alt.FacetChart:
+def roc(targets: Sequence[MembershipResult]) -> alt.FacetChart:
     """True over false positive rates of membership attacks, both axes logarithmic, one panel for each attack and defense.
 
     Faint lines are single targets, the strong one is the mean over seeds of their mean, with its 95 % interval. Dashed is
@@ -199,7 +199,7 @@ def roc(targets: Sequence[Recognised]) -> alt.FacetChart:
     return chart
 
 
-def _roc_rows(targets: Sequence[Recognised]) -> Iterator[dict[str, Any]]:
+def _roc_rows(targets: Sequence[MembershipResult]) -> Iterator[dict[str, Any]]:
     """The points of each target, and at even places of the axis the mean."""
     alike: dict[tuple[str, str], dict[int, list[list[list[float]]]]] = {}
     for number, target in enumerate(targets):
@@ -224,7 +224,7 @@ def _roc_rows(targets: Sequence[Recognised]) -> Iterator[dict[str, Any]]:
                 "true": found.mean,
                 "low": math.nan if found.low is None else found.low,
                 "high": math.nan if found.high is None else found.high,
-                "said": f"{FIGURES['membership_tpr'].estimated(found)} %{few}",
+                "said": f"{FIGURES['membership_tpr'].format_estimate(found)} %{few}",
             }
 
 
@@ -244,7 +244,7 @@ def bounds(audits: Sequence[CellAudit]) -> alt.LayerChart:
 
     A bar that goes beyond its dot contradicts the claim. A bound without end, and one beside no claim, are told in words.
     """
-    rows = [_bound_row(name, one) for name, one in zip(audit_names(audits), audits, strict=True)]
+    rows = [_epsilon_row(name, one) for name, one in zip(audit_names(audits), audits, strict=True)]
     values = [row[key] for row in rows for key in ("bound", "claim") if row[key]]
     spread = bool(values) and is_logarithmic(values)
     room = 1.35 * max(values, default=1.0)  # for the word behind the last dot
@@ -278,7 +278,7 @@ def audit_names(audits: Sequence[CellAudit]) -> list[str]:
     ]
 
 
-def _bound_row(name: str, one: CellAudit) -> dict[str, Any]:
+def _epsilon_row(name: str, one: CellAudit) -> dict[str, Any]:
     bound = one.audit.bound.epsilon if math.isfinite(one.audit.bound.epsilon) else None
     return {
         "audit": name,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
-from fedguard.bench.results.profile import Part
+from fedguard.bench.results.profile import ProfileEntry
 
 #: What the stages without a colour of their own are together.
 REST = "all else"
@@ -19,12 +19,12 @@ REST = "all else"
 _BAR, _ROW, _LINE = 17, 24, 12
 
 
-def profile(parts: Sequence[Part], stages: Sequence[str]) -> alt.LayerChart:
+def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerChart:
     """One bar for each part, as long as its rounds take; its pieces are stages.
 
     Args:
         parts: from the top to the foot.
-        stages: those with a colour of their own, from the left to the right; see `coloured`.
+        stages: those with a colour of their own, from the left to the right; see `select_stages`.
     """
     rows = pieces(parts, stages)
     places = list(dict.fromkeys(row["place"] for row in rows))
@@ -67,17 +67,17 @@ def profile(parts: Sequence[Part], stages: Sequence[str]) -> alt.LayerChart:
     return chart
 
 
-def coloured(whole: Part) -> list[str]:
+def select_stages(whole: ProfileEntry) -> list[str]:
     """The stages that take most of the time, as many as there are colours beside grey, which all else has."""
     return [stage.name for stage in whole.stages if stage.name != "other"][: len(COLOURS) - 1]
 
 
-def pieces(parts: Sequence[Part], stages: Sequence[str]) -> list[dict[str, Any]]:
+def pieces(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> list[dict[str, Any]]:
     """One row for each piece of a bar; the first of each bar has its length and the words at its end."""
     return [row for part in parts for row in _pieces(part, stages)]
 
 
-def _pieces(part: Part, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _pieces(part: ProfileEntry, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
     alike: dict[str, list[dict[str, Any]]] = {name: [] for name in (*stages, REST)}
     for row in part.rows():
         alike[row["stage"] if row["stage"] in stages else REST].append(row)

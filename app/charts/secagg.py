@@ -9,10 +9,10 @@ import pandas as pd
 
 from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
-from fedguard.bench.explain.session import Cost, Step
+from fedguard.bench.explain.session import ProtocolStep, SessionCost
 
 
-def flow(step: Step, clients: int, silent: Collection[int]) -> alt.LayerChart:
+def flow(step: ProtocolStep, clients: int, silent: Collection[int]) -> alt.LayerChart:
     """Who sends to whom in one step: the server above, clients in a row below, those who have fallen silent hollow.
 
     A message that its receiver refuses is a dashed line.
@@ -67,7 +67,7 @@ def flow(step: Step, clients: int, silent: Collection[int]) -> alt.LayerChart:
     return alt.LayerChart(layer=[routes, circles, above, below]).properties(height=220, width="container")
 
 
-def cost(costs: Sequence[Cost]) -> alt.HConcatChart:
+def cost(costs: Sequence[SessionCost]) -> alt.HConcatChart:
     """Bytes that one client sends and receives over the number of clients, on the complete and on the sparse graph."""
     rows = [
         {

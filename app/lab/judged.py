@@ -11,13 +11,13 @@ import streamlit as st
 from fedguard.api import lay_out
 from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.running.card import threat_in_words
-from fedguard.bench.running.check import refused_cells
+from fedguard.bench.running.check import explain_refusals
 from fedguard.bench.running.protocol import encoding_in_words, protocol_in_words
 from fedguard.errors import FedGuardError
 
 
 @dataclass(frozen=True)
-class Judged:
+class CompositionCheck:
     """What is known of a composition before it runs.
 
     Attributes:
@@ -47,13 +47,13 @@ class Judged:
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def judged(suite: Mapping[str, Any]) -> Judged:
+def judge_composition(suite: Mapping[str, Any]) -> CompositionCheck:
     """The composed cell is the last position of the suite's matrix."""
     try:
         _, plan = lay_out(suite)
-        refused = refused_cells(plan)
+        refused = explain_refusals(plan)
     except FedGuardError as error:
-        return Judged(mistake=str(error))
+        return CompositionCheck(mistake=str(error))
     position, cell = plan.positions[-1]
     verdict = cell.verdict
     reasons = verdict.reasons or ((refused[cell.id],) if cell.id in refused else ())
@@ -64,7 +64,7 @@ def judged(suite: Mapping[str, Any]) -> Judged:
         *protocol_in_words(cell),
         encoding_in_words(cell) or "",
     ]
-    return Judged(
+    return CompositionCheck(
         reasons=tuple(reasons),
         words=() if reasons else tuple(line for line in words if line),
         unproven=() if reasons else tuple(cell.pipeline.unproven(cell.rows, cell.told_rows)),

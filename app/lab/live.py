@@ -52,18 +52,18 @@ class Curves(Listener):
     def grew(self, trials: int) -> None:
         self._total += trials
 
-    def started(self, trial: Trial, label: str) -> None:
+    def note_start(self, trial: Trial, label: str) -> None:
         self._labels[trial] = label
         self._under_way[trial] = 0.0
 
-    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
+    def note_progress(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
         self._under_way[trial] = round / rounds
         self._points += [
             {"cell": self._labels[trial], "seed": trial[1], "round": at, "value": value} for at, value in scores
         ]
         self._draw()
 
-    def ended(self, record: Mapping[str, Any]) -> None:
+    def note_record(self, record: Mapping[str, Any]) -> None:
         self._under_way.pop((record["cell"], record["seed"]), None)
         self._done += 1
         self._draw(now=self._done == self._total)

@@ -10,11 +10,11 @@ from typing import Any
 import streamlit as st
 
 from fedguard.app.lab.composition import Choice, Composition
-from fedguard.app.words import escaped
+from fedguard.app.words import escape_label
 from fedguard.bench.docstrings import plain
 from fedguard.bench.explain.catalogue import algorithms, entries
 from fedguard.bench.explain.settings import SECTIONS, Setting, settings, value_of
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: What the Lab starts with, where a suite has another default or none.
 START: dict[str, str] = {
@@ -47,35 +47,35 @@ ELSEWHERE = {
 }
 
 
-def composed() -> Composition:
+def read_menus() -> Composition:
     """All menus, and what was chosen. Every choice stands in the address."""
     with st.container(border=True):
         st.subheader("Who attacks")
-        offered = [_NO_ATTACK, *entries(installed(), ["attack", "inference"])]
+        offered = [_NO_ATTACK, *entries(load_registry(), ["attack", "inference"])]
         attack = _algorithm("Attack", "attack", offered)
         entry = next(one for one in offered if one["name"] == attack.name)
         sections = _sections("clients", "observer" if entry["kind"] == "inference" else "threat")
     with st.container(border=True):
         st.subheader("Who defends")
         defense = _defense()
-        modes = entries(installed(), ["masking"])
+        modes = entries(load_registry(), ["masking"])
         mode = _algorithm("Secure aggregation", "mode", modes)
-        noise = _algorithm("Noise for privacy", "noise", entries(installed(), ["noise"]))
+        noise = _algorithm("Noise for privacy", "noise", entries(load_registry(), ["noise"]))
         masked = next(one["masked"] for one in modes if one["name"] == mode.name)
         masks = ("protocol", "protocol.encoding") if masked else ()
         sections |= _sections("server", "protocol.dropout", *masks)
     with st.container(border=True):
         st.subheader("What is learned")
         task = {
-            kind: _algorithm(kind.capitalize(), kind, entries(installed(), [kind]))
+            kind: _algorithm(kind.capitalize(), kind, entries(load_registry(), [kind]))
             for kind in ("data", "model", "partition")
         }
-        algorithm = _algorithm("Algorithm", "algorithm", entries(installed(), ["algorithm"]))
+        algorithm = _algorithm("Algorithm", "algorithm", entries(load_registry(), ["algorithm"]))
         sections = _sections("training", "evaluation") | sections
     with st.container(border=True):
         st.subheader("Who waits for whom")
-        architecture = _algorithm("Architecture", "architecture", entries(installed(), ["architecture"]))
-        there = _algorithm("Devices are there", "availability", entries(installed(), ["availability"]))
+        architecture = _algorithm("Architecture", "architecture", entries(load_registry(), ["architecture"]))
+        there = _algorithm("Devices are there", "availability", entries(load_registry(), ["availability"]))
         sections |= _sections("network", "network.compute", "network.compute.slow", "network.link")
     with st.container(border=True):
         st.subheader("How often")
@@ -105,15 +105,15 @@ _NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is malicious.",
 def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Choice:
     """One of these algorithms, with its parameters."""
     names = [one["name"] for one in offered]
-    name = _chosen(label, names, key)
+    name = _select_option(label, names, key)
     entry = next(one for one in offered if one["name"] == name)
-    st.caption(escaped(entry["summary"]))
+    st.caption(escape_label(entry["summary"]))
     return Choice(name, _parameters(entry["kind"], name))
 
 
 def _defense() -> tuple[Choice, ...]:
     """Client transforms >> mixings >> a rule."""
-    offered = entries(installed(), ["defense"])
+    offered = entries(load_registry(), ["defense"])
     before = []
     for label, key, stage in (
         ("Client transforms", "transforms", "client transform"),
@@ -134,7 +134,7 @@ def _defense() -> tuple[Choice, ...]:
 
 
 def _parameters(kind: str, name: str) -> dict[str, Any]:
-    found = [settings(cls) for cls in algorithms(installed(), name) if cls.kind == kind]
+    found = [settings(cls) for cls in algorithms(load_registry(), name) if cls.kind == kind]
     return _fields(name, found[0]) if found else {}
 
 
@@ -173,7 +173,7 @@ def _fields(owner: str, found: Sequence[Setting]) -> dict[str, Any]:
 
 def _field(setting: Setting, key: str) -> Any:
     """One widget; None where it is left at the default."""
-    label, help = escaped(setting.name), escaped(plain(setting.meaning)) or None
+    label, help = escape_label(setting.name), escape_label(plain(setting.meaning)) or None
     same: dict[str, Any] = {"key": key, "help": help, "bind": "query-params"}
     if setting.type == "bool":
         on = setting.default == "True"
@@ -192,7 +192,7 @@ def _field(setting: Setting, key: str) -> Any:
             **same,
         )
         return one if one != setting.default else None
-    same["help"] = escaped(f"{plain(setting.meaning)} ({setting.type})".strip())
+    same["help"] = escape_label(f"{plain(setting.meaning)} ({setting.type})".strip())
     text = st.text_input(label, value=START.get(key, ""), placeholder=setting.default, **same)
     return value_of(text) if text else None
 
@@ -202,6 +202,6 @@ def _seeds(text: str) -> Any:
     return value_of(f"[{text}]" if "," in text and "[" not in text else text)
 
 
-def _chosen(label: str, names: Sequence[str], key: str) -> str:
+def _select_option(label: str, names: Sequence[str], key: str) -> str:
     start = START.get(key, names[0])
     return st.selectbox(label, names, index=names.index(start) if start in names else 0, key=key, bind="query-params")

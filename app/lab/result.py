@@ -9,19 +9,19 @@ import streamlit as st
 
 from fedguard.app import data
 from fedguard.app.charts.live import live
-from fedguard.app.here import Here
-from fedguard.app.lab.judged import Judged
+from fedguard.app.here import PageContext
+from fedguard.app.lab.judged import CompositionCheck
 from fedguard.app.lab.live import words
-from fedguard.app.words import escaped
+from fedguard.app.words import escape_label
 from fedguard.bench.records.record import curve
 from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.results.run import Run
-from fedguard.metrics.figures import FIGURES, shown
+from fedguard.metrics.figures import FIGURES, default_figures
 from fedguard.metrics.returns import in_shares
-from fedguard.metrics.stats import ENOUGH, bracket, paired
+from fedguard.metrics.stats import ENOUGH, bracket, compare_pairs
 
 
-def curves(here: Here, name: str, found: Judged) -> None:
+def curves(here: PageContext, name: str, found: CompositionCheck) -> None:
     """What is stored of a cell: its figures' distance from a clean model, and accuracy or returns over the rounds."""
     run = data.open_run(here.store, name)
     rows = _of_cell(run, found)
@@ -29,13 +29,13 @@ def curves(here: Here, name: str, found: Judged) -> None:
     if len(stored) < len(rows):
         st.info(f"{len(stored)} of {len(rows)} seeds of this cell are stored. Run goes on where it stopped.")
     if lost := against_clean(run, found.cell):
-        st.markdown(f"##### {escaped(lost)}")
+        st.markdown(f"##### {escape_label(lost)}")
     if drawn := _points(run, found.measure):
         chart = live(drawn, _rounds(run), found.measure)
         st.altair_chart(chart, width="stretch", key="curves", alt=words(found.measure))
 
 
-def result(here: Here, name: str, found: Judged) -> None:
+def result(here: PageContext, name: str, found: CompositionCheck) -> None:
     """The scorecard of what is stored of a run."""
     run = data.open_run(here.store, name)
     rows = _of_cell(run, found)
@@ -58,7 +58,7 @@ def result(here: Here, name: str, found: Judged) -> None:
         here.link("cell", "This cell", run=name, cell=found.cell)
 
 
-def _of_cell(run: Run, found: Judged) -> list[dict[str, Any]]:
+def _of_cell(run: Run, found: CompositionCheck) -> list[dict[str, Any]]:
     return [row for row in run.rows() if (row["attack"], row["defense"]) == (found.attack, found.defense)]
 
 
@@ -82,7 +82,7 @@ def against_clean(run: Run, cell: str) -> str:
     lost = [100 * (accuracy - clean) for accuracy, clean in pairs if clean is not None]
     if not pairs or len(lost) < len(pairs):
         return ""
-    found = paired(lost)
+    found = compare_pairs(lost)
     few = found.half_width is None or found.pairs < ENOUGH
     ends = "" if few else f" {bracket(found.mean, found.half_width or 0.0, '+.1f')}"
     over = f"{found.pairs} {'seed' if found.pairs == 1 else 'seeds'}"
@@ -102,10 +102,10 @@ def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     if any(row["status"] != "ok" for row in rows):
         return {}
     texts = {}
-    for name in shown("lab"):
+    for name in default_figures("lab"):
         figure, values = FIGURES[name], [row[name] for row in rows if row[name] is not None]
         if values:
-            texts[figure.title] = figure.measured(figure.estimate(values))
+            texts[figure.title] = figure.format_with_unit(figure.estimate(values))
     return texts
 
 

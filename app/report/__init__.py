@@ -37,12 +37,12 @@ def report(run: Run, html: str | Path) -> None:
     try:
         if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:4096]:
             raise StoreError(f"{path}: expected a report to write over; got another file. Choose another --html.")
-        path.write_bytes(written(run))
+        path.write_bytes(render_report(run))
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
 
 
-def written(run: Run) -> bytes:
+def render_report(run: Run) -> bytes:
     """The report of a run in UTF-8.
 
     Raises:

@@ -70,15 +70,21 @@ def _rows(run: Run, side: str, values: list[_Value], shares: int) -> list[list[s
             row = found.setdefault(with_setting(swept[side], run, swept), {})
             row[record["seed"]] = told
     return [
-        [setting, *(_told(column, number < shares) for number, column in enumerate(zip(*seeds.values(), strict=True)))]
+        [
+            setting,
+            *(
+                _format_seed_mean(column, number < shares)
+                for number, column in enumerate(zip(*seeds.values(), strict=True))
+            ),
+        ]
         for setting, seeds in found.items()
     ]
 
 
-def _told(values: Sequence[float | None], share: bool) -> str:
+def _format_seed_mean(values: Sequence[float | None], share: bool) -> str:
     known = [value for value in values if value is not None]
     figure = FIGURES["final_accuracy" if share else "harm"]
-    return figure.estimated(figure.estimate(known)) if len(known) == len(values) else "-"
+    return figure.format_estimate(figure.estimate(known)) if len(known) == len(values) else "-"
 
 
 def _corner(name: str) -> _Value:

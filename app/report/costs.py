@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from statistics import mean, median
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, folded, listed, table
+from fedguard.app.report.elements import bullet_list, el, fold_content, table
 from fedguard.app.report.records import with_setting
 from fedguard.bench.records.schema.record import Cost
-from fedguard.bench.records.schema.result import Sums
+from fedguard.bench.records.schema.result import MaskingRecord
 from fedguard.bench.results.profile import SHOWN, Profile, meanings
 from fedguard.bench.results.run import Run
 
 
 def sums(run: Run) -> list[Element]:
     """For each mode: who sees what, among how many an update is hidden, how exact the sums were, what was lost."""
-    modes: dict[str, list[Sums]] = {}
+    modes: dict[str, list[MaskingRecord]] = {}
     words: dict[str, None] = {}
     for _, record in run.trials():
         if sums := record["result"]["secure_aggregation"]:
@@ -37,11 +37,11 @@ def sums(run: Run) -> list[Element]:
     lost = dict.fromkeys(
         f"{mode}: {one['why_aborted']}" for mode, found in modes.items() for one in found if one["why_aborted"]
     )
-    why = [el("h4", "Why sums were lost"), listed(lost)] if lost else []
-    return [listed(words), table(caption, heads, rows, "lr"), *why]
+    why = [el("h4", "Why sums were lost"), bullet_list(lost)] if lost else []
+    return [bullet_list(words), table(caption, heads, rows, "lr"), *why]
 
 
-def _mode(mode: str, found: Sequence[Sums]) -> list[str]:
+def _mode(mode: str, found: Sequence[MaskingRecord]) -> list[str]:
     hidden = [one["anonymity"] for one in found if one["anonymity"] is not None]
     errors = [one["error"]["mean"] for one in found if one["error"]]
     lost, all_sums = sum(one["aborted_sessions"] for one in found), sum(one["sessions"] for one in found)
@@ -75,7 +75,7 @@ def costs(run: Run) -> list[Element]:
             "rounds.",
             class_="note",
         ),
-        folded("Where the time went", *stages) if (stages := _stages(run.profile())) else el("p"),
+        fold_content("Where the time went", *stages) if (stages := _stages(run.profile())) else el("p"),
     ]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.breakdown import breakdown
-from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, folded, table
-from fedguard.bench.results.breakdown import Breakdown, Curve
+from fedguard.app.report.drawing import draw_figure
+from fedguard.app.report.elements import el, fold_content, table
+from fedguard.bench.results.breakdown import Breakdown, BreakdownCurve
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import bracket
 
@@ -24,7 +24,7 @@ def _over(found: Breakdown) -> Iterator[Element]:
     yield el("h3", f"Over {found.key}")
     for setting in dict.fromkeys(curve.setting for curve in found.curves):
         says = f"Final accuracy over {found.key}, one line per defense, side by side; upright lines are 95 % intervals."
-        yield drawn(breakdown(found, setting), f"{setting}: {says}" if setting else says)
+        yield draw_figure(breakdown(found, setting), f"{setting}: {says}" if setting else says)
         rows = [_row(curve) for curve in (*found.curves, *found.worst) if curve.setting == setting]
         caption = f"Final accuracy in % over {found.key}" + (f"; {setting}" if setting else "")
         half = (
@@ -32,10 +32,10 @@ def _over(found: Breakdown) -> Iterator[Element]:
             "that is kept along the key, 1 for all."
         )
         points = table(caption, ["attack against defense", "half is lost at", "area", *found.labels], rows, "lr")
-        yield folded("As a table, with where half is lost", points, el("p", half, class_="note"))
+        yield fold_content("As a table, with where half is lost", points, el("p", half, class_="note"))
 
 
-def _row(curve: Curve) -> list[str]:
+def _row(curve: BreakdownCurve) -> list[str]:
     half = "never" if curve.half is None else curve.half if isinstance(curve.half, str) else f"{curve.half:.3g}"
     spread = ""
     if isinstance(curve.half, float) and curve.half_width is not None:

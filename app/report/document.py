@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.drawing import numbered
+from fedguard.app.report.drawing import number_chart_ids
 from fedguard.app.report.elements import el, to_bytes
 from fedguard.app.report.style import STYLE
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """A part of the report: its name in the address, its title, and what makes its content; without any it is left out."""
 
     name: str
@@ -25,7 +25,7 @@ class Section(NamedTuple):
     content: Callable[[Run], Sequence[Element]]
 
 
-def document(name: str, mark: str, sections: Sequence[Section], run: Run) -> bytes:
+def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) -> bytes:
     """The whole page.
 
     Args:
@@ -41,7 +41,7 @@ def document(name: str, mark: str, sections: Sequence[Section], run: Run) -> byt
         contents,
         el("main", *(_section(one, content) for one, content in filled)),
     )
-    numbered(body)
+    number_chart_ids(body)
     # The policy stands before all that a run brings, its name in the title included.
     start = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -53,10 +53,10 @@ def document(name: str, mark: str, sections: Sequence[Section], run: Run) -> byt
     return start.encode() + title + f"<style>{STYLE}</style></head>\n".encode() + to_bytes(body) + b"</html>\n"
 
 
-def _entry(section: Section) -> Element:
+def _entry(section: ReportSection) -> Element:
     return el("li", el("a", section.title, href=f"#{section.name}"))
 
 
-def _section(section: Section, content: Sequence[Element]) -> Element:
+def _section(section: ReportSection, content: Sequence[Element]) -> Element:
     heading = el("h2", section.title, id=f"{section.name}-title")
     return el("section", heading, *content, id=section.name, aria_labelledby=f"{section.name}-title")

@@ -10,7 +10,7 @@ import altair as alt
 import vl_convert
 
 from fedguard.app.report.elements import el
-from fedguard.bench.records.reading import escaped_within
+from fedguard.bench.records.reading import escape_tree
 
 #: The width of a chart that would fill its container, in pixels.
 WIDTH = 720
@@ -34,7 +34,7 @@ _CONFIG: dict[str, Any] = {
 _TAGS = {"svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "linearGradient", "stop", "clipPath"}
 
 
-def drawn(chart: alt.TopLevelMixin, says: str) -> Element:
+def draw_figure(chart: alt.TopLevelMixin, says: str) -> Element:
     """A figure with the chart in it.
 
     Args:
@@ -43,32 +43,38 @@ def drawn(chart: alt.TopLevelMixin, says: str) -> Element:
     caption = el("figcaption", says)
     try:
         # The renderer ends the process on a control character. Altair has looked at each part when it was made.
-        picture = fromstring(vl_convert.vegalite_to_svg(_fixed(escaped_within(chart.to_dict(validate=False)))))
+        picture = fromstring(vl_convert.vegalite_to_svg(_style_spec(escape_tree(chart.to_dict(validate=False)))))
     except ParseError:  # names that no picture can hold; the tables hold them
         return el("figure", el("p", "This chart cannot be drawn.", class_="note"), caption)
     return el("figure", _inline(picture, says), caption)
 
 
-def _fixed(spec: dict[str, Any]) -> dict[str, Any]:
+def _style_spec(spec: dict[str, Any]) -> dict[str, Any]:
     """With the page's colours, and a width of its own where it would take its container's."""
-    return {**_sized(spec), "config": _merged(spec.get("config", {}), _CONFIG)}
+    return {**_set_widths(spec), "config": _merge_settings(spec.get("config", {}), _CONFIG)}
 
 
-def _sized(part: Any) -> Any:
+def _set_widths(part: Any) -> Any:
     if isinstance(part, dict):
         return {
-            key: WIDTH if key == "width" and value == "container" else value if key == "datasets" else _sized(value)
+            key: WIDTH
+            if key == "width" and value == "container"
+            else value
+            if key == "datasets"
+            else _set_widths(value)
             for key, value in part.items()
         }
-    return [_sized(one) for one in part] if isinstance(part, list) else part
+    return [_set_widths(one) for one in part] if isinstance(part, list) else part
 
 
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    both = {key: _merged(under[key], over[key]) for key in under if isinstance(under[key], dict) and key in over}
+def _merge_settings(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merge_settings(under[key], over[key]) for key in under if isinstance(under[key], dict) and key in over
+    }
     return {**under, **over, **both}
 
 
-def numbered(page: Element) -> None:
+def number_chart_ids(page: Element) -> None:
     """Give what charts refer to names of its own, in the order of the page: each chart brings the same ones."""
     for number, picture in enumerate(page.iter("svg"), start=1):
         names = {
@@ -84,7 +90,7 @@ def numbered(page: Element) -> None:
 
 def _inline(picture: Element, says: str) -> Element:
     """The picture as a part of the page: no namespaces, and one description instead of one per mark."""
-    kept = _kept(picture)
+    kept = _sanitize_element(picture)
     assert kept is not None
     width, height = picture.get("width", "0"), picture.get("height", "0")
     kept.attrib = {"viewBox": picture.get("viewBox", f"0 0 {width} {height}"), "width": width, "height": height}
@@ -92,7 +98,7 @@ def _inline(picture: Element, says: str) -> Element:
     return kept
 
 
-def _kept(part: Element) -> Element | None:
+def _sanitize_element(part: Element) -> Element | None:
     tag = part.tag.rpartition("}")[2]
     if tag not in _TAGS:
         return None
@@ -103,5 +109,5 @@ def _kept(part: Element) -> Element | None:
     }
     copy = Element(tag, attributes)
     copy.text, copy.tail = part.text, part.tail
-    copy.extend(below for one in part if (below := _kept(one)) is not None)
+    copy.extend(below for one in part if (below := _sanitize_element(one)) is not None)
     return copy

@@ -40,7 +40,7 @@ def paragraphs(lines: Iterable[str], **attributes: str) -> list[Element]:
     return [el("p", line, **attributes) for line in lines]
 
 
-def listed(lines: Iterable[Cell]) -> Element:
+def bullet_list(lines: Iterable[Cell]) -> Element:
     """A list with one item for each line."""
     return el("ul", *(el("li", *_parts(line)) for line in lines))
 
@@ -50,7 +50,7 @@ def facts(pairs: Iterable[tuple[str, Cell]]) -> Element:
     return el("dl", *(el("div", el("dt", name), el("dd", *_parts(value))) for name, value in pairs))
 
 
-def folded(summary: str, *content: Content | Iterable[Content]) -> Element:
+def fold_content(summary: str, *content: Content | Iterable[Content]) -> Element:
     """What a reader opens on a screen, and paper leaves out."""
     return el("details", el("summary", summary), *content)
 

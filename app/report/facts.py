@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import facts, listed, paragraphs, table
-from fedguard.bench.records.schema import Ran
+from fedguard.app.report.elements import bullet_list, facts, paragraphs, table
+from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.report import references
 from fedguard.bench.results.run import Run
-from fedguard.metrics.figures import SHARE, Figure
+from fedguard.metrics.figures import SHARE, Metric
 
 
 def what_was_run(run: Run) -> list[Element]:
@@ -64,7 +64,7 @@ def _plain(value: Any) -> str:
 
 def _data(run: Run) -> Iterator[Element]:
     """The data of each partition, with the heterogeneity that was measured on it."""
-    alike: dict[tuple[str, ...], list[Ran]] = {}
+    alike: dict[tuple[str, ...], list[CompletedRecord]] = {}
     for record in run.ran.values():
         task, card = record["config"]["task"], record["threat_card"]
         place = (task["data"]["name"], task["model"]["name"], card["partition"], str(card["clients"]))
@@ -79,9 +79,9 @@ def _data(run: Run) -> Iterator[Element]:
             "gradient dissimilarity",
             "examples of a client",
         ]
-        rows = [(*place, *_measured(found)) for place, found in alike.items()]
+        rows = [(*place, *_summarize_dissimilarity(found)) for place, found in alike.items()]
         yield table("Data, and how far the clients' data were measured to be apart", heads, rows, "lllrrrr")
-        yield listed(
+        yield bullet_list(
             [
                 "Label distance: how far a client's shares of labels are from everybody's, on average; 0 alike, 1 disjoint.",
                 "Gradient dissimilarity: the mean squared distance of the clients' first gradients from their mean, in squared "
@@ -90,7 +90,7 @@ def _data(run: Run) -> Iterator[Element]:
         )
 
 
-def _measured(found: Sequence[Ran]) -> Iterator[str]:
+def _summarize_dissimilarity(found: Sequence[CompletedRecord]) -> Iterator[str]:
     """Means over seeds, each seed once; of an app of other people's, nothing is known of the data."""
     by_seed = {record["seed"]: one for record in found if (one := record["threat_card"]["dissimilarity"]) is not None}
     if not by_seed:
@@ -99,8 +99,8 @@ def _measured(found: Sequence[Ran]) -> Iterator[str]:
     distances = [one["label_distance"] for one in by_seed.values()]
     gradients = [one["gradient_dissimilarity"] for one in by_seed.values()]
     for values, bounds in ((distances, SHARE), (gradients, None)):
-        known = Figure(title="", unit="", bounds=bounds)
-        yield known.estimated(known.estimate(values))
+        known = Metric(title="", unit="", bounds=bounds)
+        yield known.format_estimate(known.estimate(values))
     least = min(one["smallest_client"] for one in by_seed.values())
     most = max(one["largest_client"] for one in by_seed.values())
     yield f"{least} to {most}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, folded, table
+from fedguard.app.report.elements import el, fold_content, table
 from fedguard.bench.flags.lint import Finding, Lint, lint
 from fedguard.bench.flags.results import results_of
 from fedguard.bench.results.run import Run
@@ -28,10 +28,12 @@ def flags(run: Run) -> list[Element]:
         parts.append(el("p", "No flag is raised."))
     whole = ", ".join(flag for flag in found.clear if not found.gaps(flag))
     partly = [el("p", f"{flag}, {gaps}.") for flag in found.clear if (gaps := found.gaps(flag))]
-    parts.append(folded("Judged and not raised", el("p", f"{whole or 'None'}."), *partly))
+    parts.append(fold_content("Judged and not raised", el("p", f"{whole or 'None'}."), *partly))
     if found.open:
         left = [(f"{one.number} {one.flag}", f"{one.cases} of {one.of}", one.why) for one in found.open]
-        parts.append(folded(f"Not judged ({len(left)})", table("Not judged", ["flag", "cases", "why"], left, "lrl")))
+        parts.append(
+            fold_content(f"Not judged ({len(left)})", table("Not judged", ["flag", "cases", "why"], left, "lrl"))
+        )
     return parts
 
 
@@ -50,4 +52,4 @@ def _more(cases: list[Finding]) -> list[Element]:
         return []
     more = len(cases) - SHOWN
     rest = [el("div", f"... and {more} more: `fedguard lint` names them all.", class_="note")] if more > 0 else []
-    return [folded("More cases", *(el("div", _case(one)) for one in cases[:SHOWN]), *rest)]
+    return [fold_content("More cases", *(el("div", _case(one)) for one in cases[:SHOWN]), *rest)]

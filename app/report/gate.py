@@ -7,19 +7,19 @@ from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.gate import drops
-from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, facts, folded, listed, paragraphs, table
+from fedguard.app.report.drawing import draw_figure
+from fedguard.app.report.elements import bullet_list, el, facts, fold_content, paragraphs, table
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
-from fedguard.bench.gate.verdict import WORDS, Judgement, Verdict
-from fedguard.bench.records.reading import Damaged
+from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment
+from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
 
 
 def gate(run: Run) -> list[Element]:
     """What it said, and why."""
-    broken: list[Damaged] = []
+    broken: list[DamagedFile] = []
     found = verdicts(run.folder, broken.append)
     damaged = paragraphs(
         (f"gate/{one.path.name} is no verdict that can be read: {one.why}." for one in broken), class_="note"
@@ -27,7 +27,7 @@ def gate(run: Run) -> list[Element]:
     return [*damaged, *(_last(found[-1]) if found else [])]
 
 
-def _last(verdict: Verdict) -> list[Element]:
+def _last(verdict: GateVerdict) -> list[Element]:
     headline = el("p", verdict.headline, class_="lead")
     about = facts(
         [
@@ -40,14 +40,14 @@ def _last(verdict: Verdict) -> list[Element]:
     )
     lines = [*verdict.incompatible, *verdict.warnings]
     charts = [
-        drawn(chart, f"{FIGURES[figure].title}: how much worse each cell became, beside its margin.")
+        draw_figure(chart, f"{FIGURES[figure].title}: how much worse each cell became, beside its margin.")
         for figure, chart in drops(verdict).items()
     ]
-    said = [listed(lines)] if lines else []
+    said = [bullet_list(lines)] if lines else []
     return [headline, about, *said, *_broad(verdict), *charts, *_judgements(verdict), *_audits(verdict)]
 
 
-def _judgements(verdict: Verdict) -> list[Element]:
+def _judgements(verdict: GateVerdict) -> list[Element]:
     ordered = sorted(verdict.judgements, key=lambda one: -WORDS.index(one.verdict))
     if not ordered:
         return []
@@ -60,21 +60,21 @@ def _judgements(verdict: Verdict) -> list[Element]:
             el("p", NOTE, class_="note"),
         ]
     if rest:
-        parts.append(folded(f"{len(rest)} as they were", _table("No worse than the margin", rest)))
+        parts.append(fold_content(f"{len(rest)} as they were", _table("No worse than the margin", rest)))
     return parts
 
 
-def _table(caption: str, judgements: Sequence[Judgement]) -> Element:
+def _table(caption: str, judgements: Sequence[Judgment]) -> Element:
     rows = [[*row(one), one.why] for one in judgements]
     return table(caption, [*HEADS, "why"], rows, "lllrrrrrrrl")
 
 
-def _broad(verdict: Verdict) -> list[Element]:
+def _broad(verdict: GateVerdict) -> list[Element]:
     """What all cells share comes before what each shows by itself."""
     rows = [(FIGURES[one.figure].title, one.verdict, one.why) for one in verdict.broad]
     return [table("Each figure over the whole suite", ["figure", "verdict", "why"], rows, "l")] if rows else []
 
 
-def _audits(verdict: Verdict) -> list[Element]:
+def _audits(verdict: GateVerdict) -> list[Element]:
     rows = [(str(one.get("subject", "-")), str(one["verdict"]), str(one.get("words", ""))) for one in verdict.audits]
     return [table("Audits of the epsilons", ["of", "verdict", "in words"], rows, "l")] if rows else []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, listed, paragraphs, table
+from fedguard.app.report.elements import bullet_list, el, paragraphs, table
 from fedguard.bench.flags.answer import answers
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.report import worst_cases
-from fedguard.bench.results.answer import NOUNS, RULE, Answer, Standing, standings
+from fedguard.bench.results.answer import NOUNS, RULE, DefenseSummary, RunVerdict, standings
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import over_seeds
@@ -22,7 +22,7 @@ _HEADS = [
 
 def headline(run: Run) -> list[Element]:
     """Which defense keeps the most, by the worst over all goals of the attacks; then what was refused, failed or not run."""
-    tables = run.table(run.share), run.table(_lost(run)), run.table(_harm(run))
+    tables = run.table(run.share), run.table(_choose_drop_metric(run)), run.table(_harm(run))
     found = standings(run)
     parts = [
         part
@@ -43,7 +43,7 @@ def headline(run: Run) -> list[Element]:
     return [*parts, *(paragraphs(ensembles)), *_without_figures(run)]
 
 
-def _lost(run: Run) -> str:
+def _choose_drop_metric(run: Run) -> str:
     return "accuracy_drop" if run.share == "final_accuracy" else "return_drop"
 
 
@@ -51,7 +51,9 @@ def _harm(run: Run) -> str:
     return "harm" if run.share == "final_accuracy" else "return_harm"
 
 
-def _of_setting(place: str, answer: Answer, found: Sequence[Standing], tables: tuple[Matrix, ...]) -> Iterator[Element]:
+def _of_setting(
+    place: str, answer: RunVerdict, found: Sequence[DefenseSummary], tables: tuple[Matrix, ...]
+) -> Iterator[Element]:
     if place:
         yield el("h3", place)
     yield el("p", answer.headline, class_="lead")
@@ -75,7 +77,7 @@ def _of_setting(place: str, answer: Answer, found: Sequence[Standing], tables: t
     )
 
 
-def _row(one: Standing, tables: tuple[Matrix, ...]) -> list[str]:
+def _row(one: DefenseSummary, tables: tuple[Matrix, ...]) -> list[str]:
     final, *lost = tables
     rows = final.blocks[one.setting]
     clean = rows["none"][one.defense].text() if "none" in rows else "-"
@@ -103,6 +105,6 @@ def _without_figures(run: Run) -> Iterator[Element]:
     for heading, trials in (("Refused, and why", refused), ("Failed, and why", failed), ("Not run", missing)):
         if trials:
             yield el("h3", heading)
-            yield listed(reason_lines(trials, "trials"))
+            yield bullet_list(reason_lines(trials, "trials"))
     if not (refused or failed or missing):
         yield el("p", "No trial was refused, none failed, and none is missing.")

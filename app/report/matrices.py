@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.heatmap import heatmap
-from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, folded, table
-from fedguard.bench.results.matrix import Entry, Matrix
+from fedguard.app.report.drawing import draw_figure
+from fedguard.app.report.elements import el, fold_content, table
+from fedguard.bench.results.matrix import Matrix, MatrixEntry
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
-from fedguard.metrics.figures import FIGURES, shown
+from fedguard.metrics.figures import FIGURES, default_figures
 
 #: What the attacks of each goal are measured by.
-HEADLINES = shown("report")
+HEADLINES = default_figures("report")
 
 #: Where a run has more settings than this, other figures than the accuracy have tables alone.
 DRAWN = 3
@@ -32,7 +32,7 @@ def matrices(run: Run) -> list[Element]:
         return [el("p", "No trial of this run has a figure.")]
     drawn_first = [part for figure in there if figure in HEADLINES for part in _of_figure(run, figure)]
     others = [part for figure in there if figure not in HEADLINES for part in _of_figure(run, figure)]
-    return [*drawn_first, folded("Every other figure", *others)] if others else drawn_first
+    return [*drawn_first, fold_content("Every other figure", *others)] if others else drawn_first
 
 
 def _of_figure(run: Run, figure: str) -> Iterator[Element]:
@@ -54,18 +54,20 @@ def _of_figure(run: Run, figure: str) -> Iterator[Element]:
         says = f"{known.title}, mean over seeds, attacks by defenses, with 95 % intervals over seeds."
         as_table = _table(matrix, block, kept, apply)
         if figure in HEADLINES and (figure == "final_accuracy" or len(matrix.blocks) <= DRAWN):
-            yield drawn(heatmap(chosen, figure), f"{block}: {says}" if block else f"{says[0].upper()}{says[1:]}")
-            yield folded("As a table", as_table)
+            yield draw_figure(heatmap(chosen, figure), f"{block}: {says}" if block else f"{says[0].upper()}{says[1:]}")
+            yield fold_content("As a table", as_table)
         else:
             yield as_table
 
 
-def _applies(entry: Entry) -> bool:
+def _applies(entry: MatrixEntry) -> bool:
     """Whether there is a figure, or a reason why there is none; some figures are of some defenses alone."""
     return entry.estimate is not None or entry.status not in ("ok", "")
 
 
-def _table(matrix: Matrix, block: str, attacks: Mapping[str, Mapping[str, Entry]], defenses: Sequence[str]) -> Element:
+def _table(
+    matrix: Matrix, block: str, attacks: Mapping[str, Mapping[str, MatrixEntry]], defenses: Sequence[str]
+) -> Element:
     rows = [[attack, *(row[defense].text() for defense in defenses)] for attack, row in attacks.items()]
     several = len(attacks) - ("none" in attacks) > 1
     if several:

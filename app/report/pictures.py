@@ -6,8 +6,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, listed
-from fedguard.bench.results.disclosure import Rebuilt, picture, rebuilt
+from fedguard.app.report.elements import bullet_list, el
+from fedguard.bench.results.disclosure import ReconstructionResult, picture, rebuilt
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 
@@ -17,7 +17,7 @@ ROOM = 1_000_000
 
 def pictures(run: Run) -> list[Element]:
     """One target of each attack, defense and setting: of the first seed, as far as there is room."""
-    chosen: dict[tuple[str, str, str], Rebuilt] = {}
+    chosen: dict[tuple[str, str, str], ReconstructionResult] = {}
     for one in rebuilt(run):
         if one.arrays is not None:
             chosen.setdefault((one.place.setting, one.place.attack, one.place.defense), one)
@@ -26,17 +26,17 @@ def pictures(run: Run) -> list[Element]:
     shown, left = list[Element](), list[str]()
     used = 0
     for one in chosen.values():
-        drawn, why = _drawn(one, ROOM - used)
+        drawn, why = _render_picture(one, ROOM - used)
         used += len(drawn or b"")
         if drawn is None:
-            left.append(f"{_named(one)}: {why}")
+            left.append(f"{_describe_trial(one)}: {why}")
         else:
             shown.append(_figure(one, drawn))
     said = "Above the true inputs, below what the attack made of them: the first target of the first seed."
-    return [el("p", said), el("div", *shown, class_="pictures"), *([listed(left)] if left else [])]
+    return [el("p", said), el("div", *shown, class_="pictures"), *([bullet_list(left)] if left else [])]
 
 
-def _drawn(one: Rebuilt, room: int) -> tuple[bytes | None, str]:
+def _render_picture(one: ReconstructionResult, room: int) -> tuple[bytes | None, str]:
     assert one.arrays is not None
     try:
         drawn = picture(one.arrays)
@@ -47,22 +47,22 @@ def _drawn(one: Rebuilt, room: int) -> tuple[bytes | None, str]:
     return (drawn, "") if len(drawn) <= room else (None, "left out, since the report would become too large")
 
 
-def _figure(one: Rebuilt, drawn: bytes) -> Element:
+def _figure(one: ReconstructionResult, drawn: bytes) -> Element:
     scores = ", ".join(_scores(one))
-    says = f"{_named(one)}" + (f": {scores}" if scores else "")
+    says = f"{_describe_trial(one)}" + (f": {scores}" if scores else "")
     image = el(
         "img", src=f"data:image/png;base64,{b64encode(drawn).decode()}", alt=f"Inputs and what was rebuilt: {says}"
     )
     return el("figure", image, el("figcaption", says))
 
 
-def _named(one: Rebuilt) -> str:
+def _describe_trial(one: ReconstructionResult) -> str:
     place = one.place
     setting = f", {place.setting}" if place.setting else ""
     return f"{place.attack} against {place.defense}{setting}, seed {place.seed}"
 
 
-def _scores(one: Rebuilt) -> Iterator[str]:
+def _scores(one: ReconstructionResult) -> Iterator[str]:
     psnr, gain = one.score.get("psnr"), one.score.get("gain")
     if psnr:
         yield f"PSNR {psnr['mean']:.1f} dB"

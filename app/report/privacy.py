@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.privacy import audit_names, bounds, frontier, roc
-from fedguard.app.report.drawing import drawn
-from fedguard.app.report.elements import el, listed, paragraphs, table
-from fedguard.bench.audits.suites import StoredAudit, stored_audit
-from fedguard.bench.results.disclosure import Promise, promises, recognised
-from fedguard.bench.results.matrix import Entry
+from fedguard.app.report.drawing import draw_figure
+from fedguard.app.report.elements import bullet_list, el, paragraphs, table
+from fedguard.bench.audits.suites import StoredAudit, load_audit
+from fedguard.bench.results.disclosure import PrivacyClaim, list_membership_targets, promises
+from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.run import Run
-from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, Worst, points
+from fedguard.bench.results.trilemma import LEAKAGE, Point, Trilemma, WorstAttack, points
 from fedguard.errors import StoreError
 from fedguard.metrics.figures import FIGURES
 
 
 def privacy(run: Run) -> list[Element]:
     """Every epsilon with its kind and assumptions, then the trilemma."""
-    return [*_promised(run), *_audited(run), *_trilemma(run), *_members(run)]
+    return [*_render_promises(run), *_render_audits(run), *_trilemma(run), *_members(run)]
 
 
-def _promised(run: Run) -> Iterator[Element]:
+def _render_promises(run: Run) -> Iterator[Element]:
     found = promises(run)
     if all(not one.facts for one in found):
         return
@@ -35,10 +35,10 @@ def _promised(run: Run) -> Iterator[Element]:
     resting = _assumptions(found)
     if resting:
         yield el("h4", "What these rest on")
-        yield listed(resting)
+        yield bullet_list(resting)
 
 
-def _assumptions(found: list[Promise]) -> list[str]:
+def _assumptions(found: list[PrivacyClaim]) -> list[str]:
     """Each assumption once, with the settings that it is of."""
     told: dict[str, list[str]] = {}
     for one in found:
@@ -47,9 +47,9 @@ def _assumptions(found: list[Promise]) -> list[str]:
     return [f"{line} ({'; '.join(dict.fromkeys(settings))})" for line, settings in told.items()]
 
 
-def _audited(run: Run) -> Iterator[Element]:
+def _render_audits(run: Run) -> Iterator[Element]:
     try:
-        stored = stored_audit(run.folder)
+        stored = load_audit(run.folder)
     except StoreError as error:
         stored = None
         yield el("p", str(error), class_="note")
@@ -61,7 +61,9 @@ def _bounds(run: Run, stored: StoredAudit) -> Iterator[Element]:
     yield el("h3", "What an audit found")
     yield from paragraphs(stored.doubts(run), class_="note")
     if stored.audits:
-        yield drawn(bounds(stored.audits), "Lower bounds by canaries as bars, the accountant's epsilon as diamonds.")
+        yield draw_figure(
+            bounds(stored.audits), "Lower bounds by canaries as bars, the accountant's epsilon as diamonds."
+        )
         named = zip(audit_names(stored.audits), stored.audits, strict=True)
         rows = [(name, one.audit.verdict, one.audit.words) for name, one in named]
         yield table(f"Audits by {stored.method}", ["of", "verdict", "in words"], rows, "l")
@@ -76,7 +78,7 @@ def _trilemma(run: Run) -> Iterator[Element]:
     if len({point.epsilon for point in found.points}) > 1:
         units = {one.setting: str(one.unit) for one in promises(run) if one.unit}
         says = "Accuracy under the worst attack and what leaks, over epsilon; bars are 95 % intervals over seeds."
-        yield drawn(frontier(found, units), says)
+        yield draw_figure(frontier(found, units), says)
     heads = ["setting", "defense", "epsilon", "final accuracy, worst", *(FIGURES[figure].heading for figure in figures)]
     rows = [_point(point, figures) for point in found.points]
     yield table("Each figure is that of the worst of its attacks", heads, rows, "llrr")
@@ -89,13 +91,15 @@ def _point(point: Point, figures: list[str]) -> list[str]:
     return [point.setting or "every cell", point.defense, epsilon, _worst(point.accuracy, "final_accuracy"), *worst]
 
 
-def _worst(one: Worst | None, figure: str) -> str:
-    return "-" if one is None else f"{Entry(one.estimate, 'ok', FIGURES[figure]).text()} ({one.attack})"
+def _worst(one: WorstAttack | None, figure: str) -> str:
+    return "-" if one is None else f"{MatrixEntry(one.estimate, 'ok', FIGURES[figure]).text()} ({one.attack})"
 
 
 def _members(run: Run) -> Iterator[Element]:
     """The ROC is logarithmic: what an attack finds without false alarms is what harms."""
-    targets = recognised(run)
+    targets = list_membership_targets(run)
     if any(true > 0 and false > 0 for target in targets for false, true in target.score["roc"]):
         yield el("h3", "Who is recognised as a member")
-        yield drawn(roc(targets), "True over false positives of the membership attacks, both on a logarithmic axis.")
+        yield draw_figure(
+            roc(targets), "True over false positives of the membership attacks, both on a logarithmic axis."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, listed
+from fedguard.app.report.elements import bullet_list, el
 from fedguard.bench.records.reading import content
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
@@ -31,7 +31,7 @@ ALWAYS = (
 
 def reading(run: Run) -> list[Element]:
     """Seeds, intervals, worst cases, refusals."""
-    return [listed([_seeds(len(run.seeds)), *ALWAYS])]
+    return [bullet_list([_seeds(len(run.seeds)), *ALWAYS])]
 
 
 def _seeds(seeds: int) -> str:

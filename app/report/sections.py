@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedguard.app.report.corners import corners
 from fedguard.app.report.costs import costs, sums
 from fedguard.app.report.curves import curves
-from fedguard.app.report.document import Section
+from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
 from fedguard.app.report.flags import flags
 from fedguard.app.report.gate import gate
@@ -18,18 +18,18 @@ from fedguard.app.report.threats import threats
 
 #: A section without content is left out.
 SECTIONS = (
-    Section("headline", "What came out", headline),
-    Section("breakdown", "Where defenses break", curves),
-    Section("matrices", "Every attack against every defense", matrices),
-    Section("privacy", "Privacy", privacy),
-    Section("gate", "The gate's verdict", gate),
-    Section("corners", "What defenses cost and attacks harm", corners),
-    Section("flags", "Red flags", flags),
-    Section("threats", "Threat cards", threats),
-    Section("pictures", "Reconstructions", pictures),
-    Section("sums", "Secure aggregation", sums),
-    Section("reading", "How to read the figures", reading),
-    Section("run", "What was run", what_was_run),
-    Section("costs", "Costs", costs),
-    Section("configuration", "Configuration", configuration),
+    ReportSection("headline", "What came out", headline),
+    ReportSection("breakdown", "Where defenses break", curves),
+    ReportSection("matrices", "Every attack against every defense", matrices),
+    ReportSection("privacy", "Privacy", privacy),
+    ReportSection("gate", "The gate's verdict", gate),
+    ReportSection("corners", "What defenses cost and attacks harm", corners),
+    ReportSection("flags", "Red flags", flags),
+    ReportSection("threats", "Threat cards", threats),
+    ReportSection("pictures", "Reconstructions", pictures),
+    ReportSection("sums", "Secure aggregation", sums),
+    ReportSection("reading", "How to read the figures", reading),
+    ReportSection("run", "What was run", what_was_run),
+    ReportSection("costs", "Costs", costs),
+    ReportSection("configuration", "Configuration", configuration),
 )

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from fedguard.app.here import Here
+    from fedguard.app.here import PageContext
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Page:
     reads: Literal["run", "nothing"] = "run"
 
     @property
-    def show(self) -> Callable[[Here], None]:
+    def show(self) -> Callable[[PageContext], None]:
         """What draws the page; loaded when it is first shown."""
-        found: Callable[[Here], None] = import_module(f"{__name__}.{self.name}").show
+        found: Callable[[PageContext], None] = import_module(f"{__name__}.{self.name}").show
         return found
 
 

@@ -9,7 +9,7 @@ import streamlit as st
 from fedguard.app import address, data, words
 from fedguard.app.charts.breakdown import breakdown, has_gaps
 from fedguard.app.figure import figure_menu
-from fedguard.app.here import Here, empty
+from fedguard.app.here import PageContext, empty
 from fedguard.bench.results.breakdown import ACCURACIES, Breakdown
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
@@ -19,7 +19,7 @@ from fedguard.metrics.stats import ENOUGH, bracket, over_seeds
 _WHOLE = 40
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """A figure over a swept key: curves, where half is lost, and every point."""
     run = here.run()
     keys = data.numeric_keys(run)
@@ -36,14 +36,14 @@ def show(here: Here) -> None:
     settings = list(dict.fromkeys(curve.setting for curve in curves.curves))
     setting = settings[0]
     if len(settings) > 1:
-        others = words.escaped(", ".join(other for other in run.swept if other != key))
+        others = words.escape_label(", ".join(other for other in run.swept if other != key))
         setting = address.menu(others, settings, "others", place=right)
-    _drawn(run, curves, setting)
+    _draw_breakdown(run, curves, setting)
     _summary(curves, setting)
     _points(curves, setting)
 
 
-def _drawn(run: Run, curves: Breakdown, setting: str) -> None:
+def _draw_breakdown(run: Run, curves: Breakdown, setting: str) -> None:
     seeds = len(run.seeds)
     says = [f"{over_seeds(seeds).capitalize()}{', as an upright line' if seeds >= ENOUGH else ''}."]
     says.append("The points of the defenses stand a little beside each other, at the same value.")

@@ -7,13 +7,13 @@ from typing import Any
 import streamlit as st
 from rich.console import Console
 
-from fedguard.app.here import Here
-from fedguard.app.words import escaped
+from fedguard.app.here import PageContext
+from fedguard.app.words import escape_label
 from fedguard.bench.docstrings import plain, prose
 from fedguard.bench.explain.catalogue import algorithms, entries, facts, works_with
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: What each kind is called here; those that are left out stand in no suite and attack no protocol.
 KINDS = {
@@ -33,10 +33,10 @@ KINDS = {
 }
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """A table to search, and one of them in full."""
     offered = _entries()
-    chosen = _filtered(offered)
+    chosen = _filter_algorithms(offered)
     table = [_row(one) for one in chosen]
     st.caption(f"{len(table)} of {len(offered)}. Click a line to read it in full.")
     # Another selection of lines is another table, in which no line is chosen yet.
@@ -66,10 +66,10 @@ def show(here: Here) -> None:
 
 @st.cache_data(show_spinner="Reading the catalogue ...")
 def _entries() -> list[dict[str, Any]]:
-    return entries(installed(), list(KINDS))
+    return entries(load_registry(), list(KINDS))
 
 
-def _filtered(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _filter_algorithms(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that the reader asks for."""
     words, kinds, goals, masks = st.columns([3, 3, 3, 2])
     text = words.text_input("Search", key="search", bind="query-params", placeholder="name or what it does").lower()
@@ -113,10 +113,10 @@ def _under_full(entry: dict[str, Any]) -> str:
     return "runs" if "full" in entry["runs_under"] else "refused"
 
 
-def _in_full(here: Here, entry: dict[str, Any]) -> None:
+def _in_full(here: PageContext, entry: dict[str, Any]) -> None:
     """Docstring, facts, parameters, and the picture of `fedguard explain`."""
-    cls = next(one for one in algorithms(installed(), entry["name"]) if one.kind == entry["kind"])
-    st.subheader(f"{escaped(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
+    cls = next(one for one in algorithms(load_registry(), entry["name"]) if one.kind == entry["kind"])
+    st.subheader(f"{escape_label(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
     left, right = st.columns([3, 2])
     with left:
         for paragraph in plain(prose(cls.__doc__ or "")).split("\n\n"):
@@ -125,7 +125,7 @@ def _in_full(here: Here, entry: dict[str, Any]) -> None:
     with right:
         for name, value in [*facts(cls), ("from", entry["origin"])]:
             term, said = st.columns([1, 2])
-            term.caption(escaped(name))
+            term.caption(escape_label(name))
             said.text(value)
     if found := settings(cls):
         st.markdown("**Parameters**")
@@ -144,7 +144,7 @@ def _in_full(here: Here, entry: dict[str, Any]) -> None:
         st.code(capture.get(), language=None)
 
 
-def _try(here: Here, entry: dict[str, Any]) -> None:
+def _try(here: PageContext, entry: dict[str, Any]) -> None:
     """A way to use it."""
     stages = {"client transform": "transforms", "mixing": "mixings"}
     keys = {"inference": "attack", "defense": stages.get(entry.get("stage", ""), "rule")}

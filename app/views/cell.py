@@ -12,18 +12,18 @@ from fedguard.app import address, data, words
 from fedguard.app.charts.curves import AXES, MEASURES, axes, classes, curves, points
 from fedguard.app.charts.graph import by_round, graph
 from fedguard.app.charts.timeline import timeline
-from fedguard.app.here import Here, plain
+from fedguard.app.here import PageContext, plain
 from fedguard.app.times import times
-from fedguard.bench.records.schema import Position, Ran, Record
+from fedguard.bench.records.schema import CompletedRecord, Position, Record
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import over_seeds
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """The verdict on the cell that the address names; its curves, corners, threat card, configuration, flags, log and times."""
     run = here.run()
-    position = _chosen(run)
+    position = _choose_position(run)
     if position is None:
         st.info("The suite has no such cell. Choose other values.")
         return
@@ -33,7 +33,7 @@ def show(here: Here) -> None:
     _why_not(run, rows)
     ran = [record for record in records.values() if record["status"] == "ok"]
     if ran:
-        st.markdown(f"##### {words.escaped(words.verdict(ran))}")
+        st.markdown(f"##### {words.escape_label(words.verdict(ran))}")
         _results(ran, clean_models(run, ran))
         _nodes(ran)
         _timeline(ran)
@@ -48,7 +48,7 @@ def show(here: Here) -> None:
 # ---------------------------------------------------------------------------------------------------- which cell
 
 
-def _chosen(run: Run) -> Position | None:
+def _choose_position(run: Run) -> Position | None:
     """The position that the menus name; they follow the address, and the address follows them."""
     positions = run.manifest["positions"]
     keys = ["attack", "defense", *run.swept]
@@ -68,7 +68,7 @@ def _chosen(run: Run) -> Position | None:
     for number, key in enumerate(keys):
         options = list(dict.fromkeys(str(position["swept"][key]) for position in positions))
         columns[number % len(columns)].selectbox(
-            words.escaped(key), options, key=_menu(key), on_change=_follow, args=(positions, keys)
+            words.escape_label(key), options, key=_menu(key), on_change=_follow, args=(positions, keys)
         )
     return _position(positions, {key: st.session_state[_menu(key)] for key in keys})
 
@@ -104,7 +104,7 @@ def _is_at(swept: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     return all(str(swept[key]) == str(value) for key, value in values.items())
 
 
-def clean_models(run: Run, records: Sequence[Record]) -> list[Ran]:
+def clean_models(run: Run, records: Sequence[Record]) -> list[CompletedRecord]:
     """For each seed the training of the same defense in which nobody attacks; none where it was not run."""
     wanted = {(record["seed"], _peaceful(record)) for record in records if record["threat_card"]["attack"]}
     return [
@@ -151,7 +151,7 @@ def _why_not(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 @st.fragment
-def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
+def _results(ran: Sequence[CompletedRecord], clean: Sequence[CompletedRecord]) -> None:
     """Curves and figures of the seeds that are switched on."""
     seeds = [record["seed"] for record in ran]
     chosen = st.pills("Seeds", seeds, selection_mode="multi", default=seeds, key="seeds of a cell")
@@ -207,7 +207,7 @@ def _results(ran: Sequence[Ran], clean: Sequence[Ran]) -> None:
 
 
 @st.fragment
-def _nodes(ran: Sequence[Ran]) -> None:
+def _nodes(ran: Sequence[CompletedRecord]) -> None:
     """Who hears whom and how each node fares, where there is no server."""
     known = {record["seed"]: record for record in ran if record["result"].get("nodes")}
     if not known:
@@ -230,7 +230,7 @@ def _nodes(ran: Sequence[Ran]) -> None:
     right.altair_chart(by_round(found, rounds), width="stretch", alt=says)
 
 
-def _timeline(ran: Sequence[Ran]) -> None:
+def _timeline(ran: Sequence[CompletedRecord]) -> None:
     """Who trained when, where there is simulated time."""
     known = {record["seed"]: found for record in ran if (found := record["result"].get("time", {}).get("timeline"))}
     if not known:
@@ -250,7 +250,7 @@ def _timeline(ran: Sequence[Ran]) -> None:
     st.altair_chart(timeline(found), width="stretch", alt=says)
 
 
-def _spread(shown: Sequence[Ran]) -> None:
+def _spread(shown: Sequence[CompletedRecord]) -> None:
     st.caption(f"{over_seeds(len(shown)).capitalize()}.")
 
 

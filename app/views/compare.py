@@ -10,17 +10,17 @@ import streamlit as st
 
 from fedguard.app import address, data
 from fedguard.app.charts.compare import compare as chart
-from fedguard.app.here import Here, empty, plain
+from fedguard.app.here import PageContext, empty, plain
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.compare import comparable, compare
-from fedguard.bench.results.comparison import P_SAID, Apart, Comparison, Difference, sentence
-from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.comparison import P_SAID, Comparison, Difference, IncomparablePosition, sentence
+from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 from fedguard.metrics.figures import FIGURES
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """The differences of this run to another one: chart, table, configurations, and what could not be compared."""
     run = here.run()
     others = [name for name in data.run_names(here.store) if name != here.name]
@@ -48,7 +48,7 @@ def show(here: Here) -> None:
     _apart(found.apart)
 
 
-def _comparable(here: Here, run: Run, others: Sequence[str]) -> str | None:
+def _comparable(here: PageContext, run: Run, others: Sequence[str]) -> str | None:
     """The latest of the other runs that shares a position with this one; where none does, that is said."""
     for name in others:
         with suppress(StoreError):
@@ -91,8 +91,8 @@ def _row(one: Difference, found: Comparison) -> dict[str, object]:
     unit = f", {known.unit}" if known.unit else ""
     return {
         **one.swept,
-        f"{found.a}{unit}": Entry(one.a, "ok", known).text(),
-        f"{found.b}{unit}": Entry(one.b, "ok", known).text(),
+        f"{found.a}{unit}": MatrixEntry(one.a, "ok", known).text(),
+        f"{found.b}{unit}": MatrixEntry(one.b, "ok", known).text(),
         f"{found.b} against {found.a}": one.words(),
         "p": one.p_adjusted,
         "pairs": len(one.seeds),
@@ -111,7 +111,7 @@ def _settings(found: Comparison) -> None:
     st.dataframe(pd.DataFrame(rows), hide_index=True)
 
 
-def _apart(apart: Sequence[Apart]) -> None:
+def _apart(apart: Sequence[IncomparablePosition]) -> None:
     if not apart:
         return
     st.subheader("Not compared, and why")

@@ -12,13 +12,13 @@ import streamlit as st
 
 from fedguard.app import data
 from fedguard.app.charts.gate import drops, trend
-from fedguard.app.here import Here, empty, plain
+from fedguard.app.here import PageContext, empty, plain
 from fedguard.app.trends import SAID, commit_of, points
 from fedguard.bench.gate.baseline import read
 from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
-from fedguard.bench.gate.verdict import PASSED, REGRESSED, Broad, Judgement, Verdict
-from fedguard.bench.records.reading import Damaged
+from fedguard.bench.gate.verdict import PASSED, REGRESSED, GateVerdict, Judgment, SuiteJudgment
+from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
@@ -28,12 +28,12 @@ from fedguard.metrics.figures import FIGURES
 _TROUBLE = {"regressed": "Regressed", "missing": "Could not be judged", "inconclusive": "Inconclusive"}
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """The latest verdict on the chosen run, all verdicts, trends, and a baseline's history."""
     if here.name is None:
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return
-    broken: list[Damaged] = []
+    broken: list[DamagedFile] = []
     said = verdicts(RunFolder(here.store / here.name), broken.append)
     for one in broken:
         st.warning("A verdict cannot be read and is left out.", icon=":material/warning:")
@@ -57,7 +57,7 @@ def commands(name: str, store: Path) -> tuple[str, str]:
     )
 
 
-def _one_of(said: Sequence[Verdict]) -> Verdict:
+def _one_of(said: Sequence[GateVerdict]) -> GateVerdict:
     """The latest verdict, or another one that the reader asks for."""
     if len(said) == 1:
         return said[-1]
@@ -65,7 +65,7 @@ def _one_of(said: Sequence[Verdict]) -> Verdict:
     return latest_first[st.selectbox("Verdict", list(latest_first), key="verdict", bind="query-params")]
 
 
-def _verdict(verdict: Verdict) -> None:
+def _verdict(verdict: GateVerdict) -> None:
     """In the order in which it matters: the word, what all cells share, what is wrong with which, the rest folded."""
     if verdict.exit_code == PASSED:
         st.success("**Passed**", icon=":material/check_circle:")
@@ -107,7 +107,7 @@ def _verdict(verdict: Verdict) -> None:
         )
 
 
-def _judgements(heading: str, found: Sequence[Judgement]) -> None:
+def _judgements(heading: str, found: Sequence[Judgment]) -> None:
     if not found:
         return
     st.subheader(f"{heading} ({len(found)})")
@@ -116,7 +116,7 @@ def _judgements(heading: str, found: Sequence[Judgement]) -> None:
         plain(line)
 
 
-def _broad_row(one: Broad) -> dict[str, str]:
+def _broad_row(one: SuiteJudgment) -> dict[str, str]:
     return {
         "verdict": one.verdict,
         "figure": FIGURES[one.figure].title,
@@ -141,7 +141,7 @@ def _audit_row(one: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _trends(here: Here) -> None:
+def _trends(here: PageContext) -> None:
     """Every run of the store whose suite has the same name."""
     chosen = here.run()
     st.subheader("Over time")
@@ -175,7 +175,7 @@ def _trends(here: Here) -> None:
     )
 
 
-def _same_suite(here: Here, chosen: Run) -> list[Run]:
+def _same_suite(here: PageContext, chosen: Run) -> list[Run]:
     """The oldest first."""
     found = []
     for name in data.run_names(here.store):

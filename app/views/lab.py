@@ -7,27 +7,27 @@ from typing import Any
 
 import streamlit as st
 
-from fedguard.app.here import Here, plain
+from fedguard.app.here import PageContext, plain
 from fedguard.app.lab.composition import as_yaml
-from fedguard.app.lab.judged import Judged, judged
+from fedguard.app.lab.judged import CompositionCheck, judge_composition
 from fedguard.app.lab.live import run
-from fedguard.app.lab.menus import composed
+from fedguard.app.lab.menus import read_menus
 from fedguard.app.lab.result import curves, result
 
 #: Height of the menus in pixels: they scroll by themselves, so that verdict, Run and curves stay on the screen beside them.
 _MENUS = 640
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """Menus on the left; beside them the verdict, Run, and the curves; below, who sees what, the suite, and the result."""
     menus, answer = st.columns([2, 3])
     with menus.container(height=_MENUS, border=False):
-        suite = composed().suite()
-    found = judged(suite)
+        suite = read_menus().suite()
+    found = judge_composition(suite)
     stored = found.legal and (here.store / suite["name"] / "manifest.json").is_file()
     with answer:
         _verdict(found)
-        if _asked(found):
+        if _ask_for_run(found):
             run(suite, here.store, found.rounds, found.measure)
             stored = False
         elif stored:
@@ -40,7 +40,7 @@ def show(here: Here) -> None:
     _suite(suite)
 
 
-def _verdict(found: Judged) -> None:
+def _verdict(found: CompositionCheck) -> None:
     """May it run, and why not."""
     if found.mistake:
         st.error("This cannot be laid out.", icon=":material/error:")
@@ -58,7 +58,7 @@ def _verdict(found: Judged) -> None:
             plain(line)
 
 
-def _assumptions(found: Judged) -> None:
+def _assumptions(found: CompositionCheck) -> None:
     if found.words:
         st.subheader("Who sees what")
         for line in found.words:
@@ -74,7 +74,7 @@ def _suite(suite: Mapping[str, Any]) -> None:
     )
 
 
-def _asked(found: Judged) -> bool:
+def _ask_for_run(found: CompositionCheck) -> bool:
     """The buttons; whether a run was asked for in this drawing."""
     with st.container(horizontal=True):
         asked = st.button(

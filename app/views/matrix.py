@@ -11,7 +11,7 @@ import streamlit as st
 from fedguard.app import address, data, words
 from fedguard.app.charts.heatmap import heatmap, least_width
 from fedguard.app.figure import figure_menu
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.style import sideways
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.places import setting
@@ -23,7 +23,7 @@ from fedguard.metrics.stats import over_seeds
 _AT_ONCE = 3
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """A figure, and one heatmap for each combination of the other swept keys; a click opens the cell."""
     run = here.run()
     figure = figure_menu(run)
@@ -36,9 +36,9 @@ def show(here: Here) -> None:
         first = sorted(
             shown, key=lambda block: not _has_figures(blocks[block], figure)
         )  # stable: else in the suite's order
-        place = words.escaped(", ".join(run.swept))
+        place = words.escape_label(", ".join(run.swept))
         shown = [address.menu(place, shown, "setting", default=first[0])]
-    st.caption(_explained(run, figure))
+    st.caption(_explain_figure(run, figure))
     table = run.table(figure)
     for number, block in enumerate(shown):
         if len(shown) > 1:
@@ -56,7 +56,7 @@ def _has_figures(rows: Sequence[dict[str, Any]], figure: str) -> bool:
     return any(row[figure] is not None for row in attacked)
 
 
-def _explained(run: Run, figure: str) -> str:
+def _explain_figure(run: Run, figure: str) -> str:
     better = "More" if FIGURES[figure].more_is_better else "Less"
     return (
         f"{better} is better for the defender; {over_seeds(len(run.seeds))}. Grey: no figure, and why. * An "
@@ -64,7 +64,7 @@ def _explained(run: Run, figure: str) -> str:
     )
 
 
-def _heatmap(here: Here, rows: Sequence[dict[str, Any]], figure: str, alt_text: str, number: int) -> None:
+def _heatmap(here: PageContext, rows: Sequence[dict[str, Any]], figure: str, alt_text: str, number: int) -> None:
     clicked = alt.selection_point(name="clicked", fields=["cell"], toggle=False)
     chart = heatmap(rows, figure).add_params(clicked)
     with sideways(f"wide-{number}", least_width(rows)):
@@ -86,7 +86,7 @@ def _texts(table: Matrix, block: str) -> list[dict[str, str]]:
 
 
 @st.fragment
-def _by_name(here: Here, run: Run, rows: Sequence[dict[str, Any]]) -> None:
+def _by_name(here: PageContext, run: Run, rows: Sequence[dict[str, Any]]) -> None:
     """The way to a cell by keyboard."""
     cells = {data.label(row, run.swept): row["cell"] for row in rows}
     chosen = st.selectbox("Cell", list(cells), key="by name")

@@ -13,7 +13,7 @@ import streamlit as st
 from fedguard.app import address, data, words
 from fedguard.app.charts.answer import answer, spans
 from fedguard.app.data import Summary
-from fedguard.app.here import Here, empty, plain
+from fedguard.app.here import PageContext, empty, plain
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.answer import RULE, standings
 from fedguard.bench.results.places import label
@@ -25,7 +25,7 @@ from fedguard.metrics.stats import over_seeds
 _STATUSES = {"ok": "cells ran", "refused": "refused, with reasons below", "failed": "failed", "missing": "missing"}
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """The chosen run: health, headline figures, refusals and failures with their reasons, red flags; then all runs."""
     if here.name is None:
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
@@ -42,14 +42,14 @@ def show(here: Here) -> None:
     _all_runs(here, known)
 
 
-def _of_run(here: Here, run: Run, found: Summary) -> None:
+def _of_run(here: PageContext, run: Run, found: Summary) -> None:
     _health(found)
-    _damaged(here, run)
+    _show_damage(here, run)
     _answer(run)
     _headlines(run)
-    _refused(run)
+    _show_refusals(run)
     if run.failures:
-        _failed(run)
+        _show_failures(run)
     _flags(run)
 
 
@@ -75,18 +75,18 @@ def _answer(run: Run) -> None:
         return
     chosen = settings[0]
     if len(settings) > 1:
-        chosen = address.menu(words.escaped(", ".join(run.swept)), settings, "setting")
+        chosen = address.menu(words.escape_label(", ".join(run.swept)), settings, "setting")
     if chosen in said:
-        st.markdown(f"##### {words.escaped(said[chosen].headline)}")
+        st.markdown(f"##### {words.escape_label(said[chosen].headline)}")
         if behind := " ".join((*said[chosen].lead, said[chosen].action)).strip():
-            st.markdown(words.escaped(behind))
+            st.markdown(words.escape_label(behind))
     chart = answer(spans(run, chosen), ranked=chosen not in said or said[chosen].ranked)
     st.altair_chart(
         chart, width="stretch", alt=f"{run.name}: what each defense keeps without attack and under its worst attacks"
     )
 
 
-def _damaged(here: Here, run: Run) -> None:
+def _show_damage(here: PageContext, run: Run) -> None:
     if not run.broken:
         return
     st.warning(
@@ -110,7 +110,7 @@ def _headlines(run: Run) -> None:
     st.dataframe([{name: row[name] for name in columns} for row in table], hide_index=True, width="stretch")
 
 
-def _refused(run: Run) -> None:
+def _show_refusals(run: Run) -> None:
     rows = run.with_status("refused")
     if rows:
         st.subheader("Refused, and why")
@@ -119,7 +119,7 @@ def _refused(run: Run) -> None:
 
 
 @st.fragment
-def _failed(run: Run) -> None:
+def _show_failures(run: Run) -> None:
     st.subheader("Failed")
     st.caption("`fedguard run SUITE --retry-failed` runs these trials again.")
     plain("\n".join(reason_lines([(one.place, one.reason) for one in run.failures], "trials")))
@@ -167,7 +167,7 @@ def _flags(run: Run) -> None:
             st.dataframe([asdict(one) for one in found.not_judged], hide_index=True, width="stretch")
 
 
-def _all_runs(here: Here, known: Mapping[str, Summary]) -> None:
+def _all_runs(here: PageContext, known: Mapping[str, Summary]) -> None:
     """Last on the page, since a large store takes a while to read for the first time."""
     st.subheader("All runs")
     st.caption("The sidebar chooses one.")

@@ -11,31 +11,31 @@ from typing import Any
 import streamlit as st
 
 from fedguard.app.charts.privacy import audit_names, bounds, frontier, roc
-from fedguard.app.here import Here, empty, plain
+from fedguard.app.here import PageContext, empty, plain
 from fedguard.bench.audits.cells import CellAudit
-from fedguard.bench.audits.suites import stored_audit
+from fedguard.bench.audits.suites import load_audit
 from fedguard.bench.results.disclosure import (
-    Promise,
-    Rebuilt,
-    Recognised,
-    found_by_all,
+    MembershipResult,
+    PrivacyClaim,
+    ReconstructionResult,
+    list_membership_targets,
     picture,
+    pool_target_scores,
     promises,
     rebuilt,
-    recognised,
 )
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.bench.results.trilemma import Trilemma, points
 from fedguard.errors import StoreError
-from fedguard.metrics.figures import FIGURES, Figure, shown
+from fedguard.metrics.figures import FIGURES, Metric, default_figures
 from fedguard.metrics.stats import Estimate
 
 #: Reconstructions on one page of the gallery.
 SHOWN = 12
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """One part at a time, named in the address."""
     run = here.run()
     part = st.segmented_control(
@@ -47,7 +47,7 @@ def show(here: Here) -> None:
 def _proven(run: Run) -> None:
     """Every epsilon of the run in words."""
     st.caption("An epsilon is an upper bound on what one record or one client changes. Smaller hides more.")
-    alike: dict[tuple[str, str], list[Promise]] = {}
+    alike: dict[tuple[str, str], list[PrivacyClaim]] = {}
     for promise in promises(run):
         alike.setdefault((promise.figure, promise.words), []).append(promise)
     for found in alike.values():
@@ -55,7 +55,7 @@ def _proven(run: Run) -> None:
             _promise(found[0], [one.setting or "every cell" for one in found])
 
 
-def _promise(promise: Promise, settings: Sequence[str]) -> None:
+def _promise(promise: PrivacyClaim, settings: Sequence[str]) -> None:
     left, right = st.columns([1, 3])
     left.metric("epsilon", promise.figure)
     left.text(f"hides one {promise.unit}" if promise.epsilon else "hides nothing for certain")
@@ -116,24 +116,24 @@ def _costs(run: Run) -> None:
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
     """A point as a reader takes it: each figure with its unit, interval and attack."""
     said = {
-        FIGURES[key].title: _estimated(key, Estimate(value["mean"], value["low"], value["high"], 0))
+        FIGURES[key].title: _format_estimate(key, Estimate(value["mean"], value["low"], value["high"], 0))
         + f" ({value['attack']})"
         for key, value in row.items()
-        if key in ("final_accuracy", *shown("trilemma"))
+        if key in ("final_accuracy", *default_figures("trilemma"))
     }
     epsilon = "no guarantee" if row["epsilon"] is None else f"{row['epsilon']:.4g}"
     return {"defense": row["defense"], "epsilon": epsilon, **said, "setting": row["setting"]}
 
 
-def _estimated(figure: str, found: Estimate) -> str:
+def _format_estimate(figure: str, found: Estimate) -> str:
     known = FIGURES[figure]
     few = "" if known.interval(found) else " (too few seeds for an interval)"
-    return known.measured(found) + few
+    return known.format_with_unit(found) + few
 
 
 def _members(run: Run) -> None:
     """ROC curves of membership attacks, and what is found at few false alarms."""
-    found = [one for one in recognised(run) if one.score["roc"]]
+    found = [one for one in list_membership_targets(run) if one.score["roc"]]
     if not found:
         empty("No attack of this run asks who was a member.", "fedguard run examples/trilemma.yaml")
         return
@@ -156,24 +156,24 @@ def _over_seeds(run: Run) -> list[dict[str, Any]]:
     for row in run.rows():
         if row["goal"] == "membership":
             alike.setdefault((setting(row, run.swept), row["attack"], row["defense"]), []).append(row)
-    targets: dict[tuple[str, str, str], list[Recognised]] = {}
-    for one in recognised(run):
+    targets: dict[tuple[str, str, str], list[MembershipResult]] = {}
+    for one in list_membership_targets(run):
         targets.setdefault((one.place.setting, one.place.attack, one.place.defense), []).append(one)
     return [
         {
             "attack": attack,
             "defense": defense,
             **{FIGURES[key].title: _mean(rows, key) for key in ("membership_auc", "membership_tpr")},
-            "at 0.1 %, targets and seeds pooled": _pooled(targets.get((where, attack, defense), [])),
+            "at 0.1 %, targets and seeds pooled": _pool_rates(targets.get((where, attack, defense), [])),
             "setting": where,
         }
         for (where, attack, defense), rows in alike.items()
     ]
 
 
-def _pooled(targets: Sequence[Recognised]) -> str:
+def _pool_rates(targets: Sequence[MembershipResult]) -> str:
     """The rate at .1 % of all candidates together."""
-    together = found_by_all(targets)
+    together = pool_target_scores(targets)
     return "unreportable" if together is None else _rate(together["tpr_at_01_percent"], 100, " %")
 
 
@@ -184,10 +184,10 @@ def _mean(rows: Sequence[Mapping[str, Any]], figure: str) -> str:
     values = [row[figure] for row in rows]
     if None in values:
         return "unreportable"
-    return _estimated(figure, FIGURES[figure].estimate(values))
+    return _format_estimate(figure, FIGURES[figure].estimate(values))
 
 
-def _target(one: Recognised) -> dict[str, Any]:
+def _target(one: MembershipResult) -> dict[str, Any]:
     place, score = one.place, one.score
     return {
         "attack": place.attack,
@@ -210,9 +210,9 @@ def _rate(rate: Mapping[str, Any], scale: float, unit: str) -> str:
     return f"{scale * rate['value']:.3g}{unit} [{scale * low:.3g}, {scale * high:.3g}]"
 
 
-def _audited(run: Run) -> None:
+def _show_audits(run: Run) -> None:
     """What canaries show, beside what the accountant claims."""
-    stored = stored_audit(run.folder)
+    stored = load_audit(run.folder)
     if stored is None or not stored.audits:
         config, store = run.folder.path / "config.resolved.yaml", run.folder.path.parent
         command = ["fedguard", "audit", str(config), "--store", str(store), "--name", run.name]
@@ -291,7 +291,7 @@ def _gallery(run: Run) -> None:
                 _reconstruction(one)
 
 
-def _reconstruction(one: Rebuilt) -> None:
+def _reconstruction(one: ReconstructionResult) -> None:
     place, score = one.place, one.score
     figures = (
         f"PSNR {_over_inputs(score['psnr'], FIGURES['psnr'])}, gain {_over_inputs(score['gain'], FIGURES['psnr_gain'])} above "
@@ -306,7 +306,7 @@ def _reconstruction(one: Rebuilt) -> None:
         st.info("Its arrays are not in the folder of the run, or cannot be told from those of other targets.")
         return
     try:
-        drawn = _drawn(str(one.arrays), one.arrays.stat().st_mtime_ns)
+        drawn = _load_picture(str(one.arrays), one.arrays.stat().st_mtime_ns)
     except (StoreError, OSError) as error:
         st.warning("Its arrays cannot be shown.")
         plain(str(error))
@@ -322,15 +322,15 @@ def _reconstruction(one: Rebuilt) -> None:
     )
 
 
-def _over_inputs(spread: Mapping[str, Any] | None, known: Figure) -> str:
+def _over_inputs(spread: Mapping[str, Any] | None, known: Metric) -> str:
     """The mean over inputs, with an interval between the figure's bounds."""
     if spread is None or not spread.get("values"):
         return "-"
-    return known.measured(known.estimate(spread["values"]))
+    return known.format_with_unit(known.estimate(spread["values"]))
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _drawn(path: str, stamp: int) -> bytes | None:  # noqa: ARG001  part of the cache's key
+def _load_picture(path: str, stamp: int) -> bytes | None:  # noqa: ARG001  part of the cache's key
     return picture(Path(path))
 
 
@@ -338,6 +338,6 @@ PARTS: dict[str, Callable[[Run], None]] = {
     "What is proven": _proven,
     "What it costs": _costs,
     "Membership": _members,
-    "Audits": _audited,
+    "Audits": _show_audits,
     "Gallery": _gallery,
 }

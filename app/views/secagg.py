@@ -8,20 +8,20 @@ from typing import Any
 import streamlit as st
 
 from fedguard.app.charts.secagg import cost, flow
-from fedguard.app.here import Here, empty, plain
-from fedguard.bench.explain.masks import Sees, who_sees_what
+from fedguard.app.here import PageContext, empty, plain
+from fedguard.bench.explain.masks import ProtocolVisibility, who_sees_what
 from fedguard.bench.explain.session import (
     MEANING,
     READS,
     STEPS,
-    Measured,
-    Played,
-    Step,
+    ProtocolRound,
+    ProtocolStep,
+    SessionMeasurement,
     costs,
     measure,
     play,
 )
-from fedguard.bench.results.disclosure import Hidden, hidden
+from fedguard.bench.results.disclosure import MaskingResult, summarize_masking
 from fedguard.errors import FedGuardError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import Estimate, bracket, student
@@ -30,7 +30,7 @@ from fedguard.metrics.stats import Estimate, bracket, student
 SIZES, MEASURED, TIMES = (10, 20, 50, 100, 200, 500, 1000), (10, 25, 50, 110), 3
 
 
-def show(here: Here) -> None:
+def show(here: PageContext) -> None:
     """One part at a time, named in the address."""
     part = st.segmented_control(
         "Part", list(PARTS), default=next(iter(PARTS)), required=True, key="secagg", bind="query-params"
@@ -38,7 +38,7 @@ def show(here: Here) -> None:
     PARTS[part](here)
 
 
-def _sight(here: Here) -> None:  # noqa: ARG001  the same for every run
+def _sight(here: PageContext) -> None:  # noqa: ARG001  the same for every run
     """What each side sees under each mode, and what is left to run."""
     st.caption(
         "100 clients, 1 of them malicious, and a malicious server with clean data of its own: asked of the code that lets "
@@ -78,7 +78,7 @@ def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
     return found
 
 
-def _row(one: Sees) -> dict[str, Any]:
+def _row(one: ProtocolVisibility) -> dict[str, Any]:
     return {
         "protocol": one.name,
         "defenses that run": f"{len(one.runs)} of {len(one.runs) + len(one.refused)}",
@@ -87,12 +87,12 @@ def _row(one: Sees) -> dict[str, Any]:
 
 
 @st.cache_data(show_spinner="Asking every rule ...")
-def _setups() -> list[Sees]:
+def _setups() -> list[ProtocolVisibility]:
     return who_sees_what()
 
 
 @st.fragment
-def _round(here: Here) -> None:  # noqa: ARG001
+def _round(here: PageContext) -> None:  # noqa: ARG001
     """The real protocol, with fresh keys, in this process."""
     st.caption(
         "The real protocol with fresh keys, all parties in this process. Client i has (i + 1) times 1, 10 and 100, so that "
@@ -107,7 +107,7 @@ def _round(here: Here) -> None:  # noqa: ARG001
     if left.button("Again, with new keys", icon=":material/refresh:"):
         st.session_state["secagg_again"] = st.session_state.get("secagg_again", 0) + 1
     try:
-        played = _played(clients, tuple(chosen), st.session_state.get("secagg_again", 0))
+        played = _play_session(clients, tuple(chosen), st.session_state.get("secagg_again", 0))
     except FedGuardError as error:
         st.error("There is no such round.")
         plain(str(error))
@@ -123,7 +123,7 @@ def _round(here: Here) -> None:  # noqa: ARG001
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _played(clients: int, silent: tuple[str, ...], again: int) -> Played:  # noqa: ARG001  part of the cache's key
+def _play_session(clients: int, silent: tuple[str, ...], again: int) -> ProtocolRound:  # noqa: ARG001  part of the cache's key
     drop: dict[str, list[int]] = {}
     for words in silent:
         _, client, _, step, _ = words.split()
@@ -131,7 +131,7 @@ def _played(clients: int, silent: tuple[str, ...], again: int) -> Played:  # noq
     return play(clients, drop)
 
 
-def _step(step: Step, played: Played) -> None:
+def _step(step: ProtocolStep, played: ProtocolRound) -> None:
     st.subheader(f"{step.kind}: {'the server to clients' if step.from_server else 'clients to the server'}")
     st.text(f"{MEANING[step.kind]}. {len(step.events)} messages, {step.bytes:,} bytes in all.")
     reached = {event.receiver if step.from_server else event.sender for event in step.events}
@@ -147,7 +147,7 @@ def _step(step: Step, played: Played) -> None:
     st.dataframe([_message(event, step, played) for event in step.events], hide_index=True)
 
 
-def _message(event: Any, step: Step, played: Played) -> dict[str, Any]:
+def _message(event: Any, step: ProtocolStep, played: ProtocolRound) -> dict[str, Any]:
     names = ["server" if party is None else f"client {party}" for party in (event.sender, event.receiver)]
     row = {"from": names[0], "to": names[1], "bytes": event.size, "refused, because": event.error or "-"}
     if step.kind == "MASKED" and event.sender is not None:
@@ -156,7 +156,7 @@ def _message(event: Any, step: Step, played: Played) -> dict[str, Any]:
     return row
 
 
-def _outcome(played: Played) -> None:
+def _outcome(played: ProtocolRound) -> None:
     """What the server learns in the end, beside the sum in the clear."""
     if played.total is None:
         st.error("No sum comes out, and no input is opened: too few are left, so the round is aborted.")
@@ -172,7 +172,7 @@ def _outcome(played: Played) -> None:
 
 
 @st.fragment
-def _cost(here: Here) -> None:  # noqa: ARG001
+def _cost(here: PageContext) -> None:  # noqa: ARG001
     """Bytes by the form of the messages; time, measured on a button."""
     first, second, third = st.columns(3)
     colluding = first.slider("May collude with the server, %", 0, 30, 10, key="colluding", bind="query-params") / 100
@@ -218,7 +218,7 @@ def _costs(colluding: float, dropping: float, length: int) -> list[Any]:
 def _measure(colluding: float, dropping: float, length: int) -> None:
     rows, bar = [], st.progress(0.0, "Running real rounds ...")
     for number, clients in enumerate(MEASURED):
-        rows.append(_timed([measure(clients, length, colluding, dropping) for _ in range(TIMES)]))
+        rows.append(_cost_row([measure(clients, length, colluding, dropping) for _ in range(TIMES)]))
         bar.progress((number + 1) / len(MEASURED), f"{clients} clients done")
     bar.empty()
     st.dataframe(rows, hide_index=True)
@@ -228,7 +228,7 @@ def _measure(colluding: float, dropping: float, length: int) -> None:
     )
 
 
-def _timed(runs: list[Measured]) -> dict[str, Any]:
+def _cost_row(runs: list[SessionMeasurement]) -> dict[str, Any]:
     seconds = student([1000 * one.seconds for one in runs])
     return {
         "clients": runs[0].clients,
@@ -239,9 +239,9 @@ def _timed(runs: list[Measured]) -> dict[str, Any]:
     }
 
 
-def _measured(here: Here) -> None:
+def _show_sums(here: PageContext) -> None:
     """What the sums of the chosen run came to."""
-    found = hidden(here.run()) if here.name else []
+    found = summarize_masking(here.run()) if here.name else []
     if not found:
         empty(
             "There is no run with secure aggregation here." if not here.name else "This run masks nothing.",
@@ -259,13 +259,13 @@ def _measured(here: Here) -> None:
             plain(one.why)
 
 
-def _sums(one: Hidden) -> dict[str, Any]:
+def _sums(one: MaskingResult) -> dict[str, Any]:
     return {
         "mode": one.mode,
         "hidden among, at least": "-" if one.anonymity is None else str(one.anonymity),
         "sums lost": f"{one.aborted} of {one.sessions}",
         "error of the mean": "-" if one.error is None else _spread(one.error, ".2g"),
-        "updates cut, %": FIGURES["final_accuracy"].estimated(one.clipped),
+        "updates cut, %": FIGURES["final_accuracy"].format_estimate(one.clipped),
         "bytes sent by a client in a round": _spread(one.up, ",.0f"),
         "bytes received": _spread(one.down, ",.0f"),
         "setting": one.setting,
@@ -277,9 +277,9 @@ def _spread(one: Estimate, form: str) -> str:
     return format(one.mean, form) + (few if one.half_width is None else f" {bracket(one.mean, one.half_width, form)}")
 
 
-PARTS: dict[str, Callable[[Here], None]] = {
+PARTS: dict[str, Callable[[PageContext], None]] = {
     "Who sees what": _sight,
     "A round, step by step": _round,
     "What it costs": _cost,
-    "In this run": _measured,
+    "In this run": _show_sums,
 }

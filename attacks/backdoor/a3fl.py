@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from fedguard.attacks.backdoor.base import Planting, check_target, drawn
+from fedguard.attacks.backdoor.base import BackdoorAttack, check_target, draw_batch
 from fedguard.contracts import (
     DataView,
     NonNegativeFloat,
@@ -43,7 +43,7 @@ class LearnedPatch(Trigger):
 
 
 @dataclass(frozen=True, kw_only=True)
-class A3FL(Planting):
+class A3FL(BackdoorAttack):
     """Fits its trigger in each round, also to a model that has been trained to forget it (adversarially adaptive).
 
     The pattern p minimises $L(x + p, target; w) + lambda * L(x + p, target; w')$ over values in range, by signed gradient
@@ -83,7 +83,7 @@ class A3FL(Planting):
     unlearn_lr: PositiveFloat = 0.1
     balance: NonNegativeFloat = 0.01
 
-    def planted(self, state: State) -> Trigger | None:
+    def current_trigger(self, state: State) -> Trigger | None:
         return LearnedPatch(pattern=state["pattern"]) if "pattern" in state else None
 
     def prepare(self, view: DataView) -> State:
@@ -94,13 +94,13 @@ class A3FL(Planting):
             )
         check_target(self.name, self.target, view)
         low, high = view.value_range
-        examples = drawn(view, self.batch)
+        examples = draw_batch(view, self.batch)
         target = torch.full((len(examples),), self.target)
         pattern = view.state.get("pattern", torch.full((view.shape[0], self.size, self.size), (low + high) / 2))
         models = [(1.0, view.model)]
         for step in range(self.steps):
             if step % self.refresh == 0:
-                hardened = self._unlearned(
+                hardened = self._unlearn_trigger(
                     view, LearnedPatch(pattern=pattern).apply(examples.x, (low, high)), examples.y
                 )
                 weight = self.balance * float(cosine_similarity(hardened, view.model, dim=0))
@@ -112,7 +112,7 @@ class A3FL(Planting):
             pattern = (pattern - self.step * (high - low) * gradient.sign()).clamp(low, high)
         return {**view.state, "pattern": pattern}
 
-    def _unlearned(self, view: DataView, x: Tensor, y: Tensor) -> Tensor:
+    def _unlearn_trigger(self, view: DataView, x: Tensor, y: Tensor) -> Tensor:
         """w': the global model after it was taught the true labels of triggered inputs."""
         model = view.model
         for _ in range(self.unlearn_steps):

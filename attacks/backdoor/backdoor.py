@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fedguard.attacks.backdoor.base import Planting
+from fedguard.attacks.backdoor.base import BackdoorAttack
 from fedguard.attacks.backdoor.triggers.pixel_patch import PixelPatch
 from fedguard.contracts import State, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backdoor(Planting):
+class Backdoor(BackdoorAttack):
     """Malicious clients train honestly on partly triggered data, and send what comes out.
 
     $b = w_backdoored - w$, without a boost. A trigger that is a natural feature is not added: its inputs take the place of
@@ -28,5 +28,5 @@ class Backdoor(Planting):
 
     trigger: Trigger = field(default_factory=PixelPatch)
 
-    def planted(self, state: State) -> Trigger:
+    def current_trigger(self, state: State) -> Trigger:
         return self.trigger

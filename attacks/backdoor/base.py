@@ -23,7 +23,7 @@ from fedguard.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planting(PoisonAttack):
+class BackdoorAttack(PoisonAttack):
     """Trains on the malicious clients' examples, of which a share carries a trigger and the target label.
 
     Args:
@@ -39,13 +39,13 @@ class Planting(PoisonAttack):
     share: Share = 0.5
     epochs: PositiveInt = 5
 
-    def planted(self, state: State) -> Trigger | None:
+    def current_trigger(self, state: State) -> Trigger | None:
         """The trigger as it now is; None for one that is still to be found."""
         raise NotImplementedError
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
         check_target(self.name, self.target, view)
-        whole = self.planted(view.state)
+        whole = self.current_trigger(view.state)
         assert whole is not None
         trigger = whole.part(view.position)
         able = trigger.selects(examples, view.value_range)
@@ -62,7 +62,7 @@ class Planting(PoisonAttack):
         return plan if plan.epochs is None else replace(plan, epochs=self.epochs)
 
     def backdoor(self, state: State) -> tuple[Trigger, int] | None:
-        trigger = self.planted(state)
+        trigger = self.current_trigger(state)
         return None if trigger is None else (trigger, self.target)
 
 
@@ -73,7 +73,7 @@ def check_target(name: str, target: int, view: DataView) -> None:
 
 def carriers(name: str, trigger: Trigger, target: int, count: int, view: DataView) -> Tensor:
     """Inputs of other classes that can carry the trigger, from all malicious clients; repeated where these are too few."""
-    pool = pooled(view)
+    pool = pool_examples(view)
     (able,) = (trigger.selects(pool, view.value_range) & (pool.y != target)).nonzero(as_tuple=True)
     require(
         len(able) > 0,
@@ -84,12 +84,12 @@ def carriers(name: str, trigger: Trigger, target: int, count: int, view: DataVie
     return pool.x[able[drawn[torch.arange(count) % len(able)]]]
 
 
-def drawn(view: DataView, count: int) -> Examples:
+def draw_batch(view: DataView, count: int) -> Examples:
     """Some of the malicious clients' examples, drawn anew in each round."""
-    pool = pooled(view)
+    pool = pool_examples(view)
     return pool[torch.randperm(len(pool), generator=view.rng.child("batch").torch())[:count]]
 
 
-def pooled(view: DataView) -> Examples:
+def pool_examples(view: DataView) -> Examples:
     """The examples of all malicious clients in one."""
     return Examples(torch.cat([part.x for part in view.pool]), torch.cat([part.y for part in view.pool]))

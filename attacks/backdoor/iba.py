@@ -10,7 +10,7 @@ from annotated_types import Ge, Lt
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedguard.attacks.backdoor.base import Planting, check_target, drawn, pooled
+from fedguard.attacks.backdoor.base import BackdoorAttack, check_target, draw_batch, pool_examples
 from fedguard.contracts import (
     DataView,
     Examples,
@@ -55,7 +55,7 @@ class GeneratedNoise(Trigger):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IBA(Planting):
+class IBA(BackdoorAttack):
     """Makes a faint trigger for each input with a generator, fits that to the model, and moves quiet parameters only.
 
     Before each round the generator g minimises $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon_t$ in
@@ -100,7 +100,7 @@ class IBA(Planting):
     steps: PositiveInt = 20
     lr: PositiveFloat = 0.01
 
-    def planted(self, state: State) -> Trigger | None:
+    def current_trigger(self, state: State) -> Trigger | None:
         return self._trigger(state["generator"], float(state["epsilon"])) if "generator" in state else None
 
     def backdoor(self, state: State) -> tuple[Trigger, int] | None:
@@ -110,7 +110,7 @@ class IBA(Planting):
 
     def prepare(self, view: DataView) -> State:
         check_target(self.name, self.target, view)
-        x, epsilon = drawn(view, self.batch).x, self._epsilon(view.round)
+        x, epsilon = draw_batch(view, self.batch).x, self._epsilon(view.round)
         target = torch.full((len(x),), self.target)
         start = view.state.get("generator")
         generator = self._initial(x[0].numel(), view.rng.child("generator")) if start is None else start.clone()
@@ -152,7 +152,7 @@ class IBA(Planting):
 
     def _reaches(self, view: DataView, trigger: Trigger) -> Tensor:
         """bool: whether enough of the malicious clients' inputs, but those of the target's class, get the target."""
-        pool = pooled(view)
+        pool = pool_examples(view)
         x = pool.x[pool.y != self.target]
         with torch.no_grad():
             found = view.predict(view.model, trigger.apply(x, view.value_range)).argmax(1) == self.target
@@ -171,6 +171,6 @@ class IBA(Planting):
 
 def _gradient(view: DataView) -> Tensor:
     """float32 ``[d]``: of the loss on all that the malicious clients hold, as it is."""
-    pool, at = pooled(view), view.model.clone().requires_grad_()
+    pool, at = pool_examples(view), view.model.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(cross_entropy(view.predict(at, pool.x), pool.y), at)
     return gradient

@@ -36,7 +36,7 @@ class Neurotoxin(Backdoor):
         return sparing(super().plan(plan, view), view, self.top)
 
     def craft(self, view: PoisonView) -> Tensor:
-        return spared(view, self.top)
+        return keep_quiet_coordinates(view, self.top)
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         return {**view.state, "model": view.model}
@@ -49,7 +49,7 @@ def sparing(plan: LocalPlan, view: DataView, top: float) -> LocalPlan:
     return replace(plan, adjust=lambda parameters, start, gradient: gradient * allowed)
 
 
-def spared(view: PoisonView, top: float) -> Tensor:
+def keep_quiet_coordinates(view: PoisonView, top: float) -> Tensor:
     """float32 ``[f, d]``: the malicious clients' updates without what worker momentum brings back from earlier rounds."""
     return view.own * quiet(view.model - view.state.get("model", view.model), top)
 

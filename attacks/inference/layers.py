@@ -39,7 +39,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class OneRow(Layer):
+class SingleLogitLayer(Layer):
     """The last layer of a network with one logit, as that of `OneLogit`'s two: row 0 has minus the gradient of row 1.
 
     ``dL/dz = p - y``, and of the logits 0 and z the first has ``(1 - p) - (1 - y)``. For gradients alone.
@@ -155,7 +155,7 @@ def first_relu(view: InferenceView) -> tuple[Layer, list[nn.Module]]:
 
 
 def last_dense(view: InferenceView) -> Layer:
-    """The dense layer that gives the logits; of a network with one logit, what its gradients say of two (`OneRow`).
+    """The dense layer that gives the logits; of a network with one logit, what its gradients say of two (`SingleLogitLayer`).
 
     Raises:
         PreconditionError: the network ends with another layer.
@@ -169,7 +169,7 @@ def last_dense(view: InferenceView) -> Layer:
     ):
         raise PreconditionError("expected a network that ends with a dense layer, whose outputs are the logits.")
     last = layer(view, seen[-1].module)
-    return OneRow(last.module, last.offset) if one else last
+    return SingleLogitLayer(last.module, last.offset) if one else last
 
 
 def rows(view: InferenceView) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,7 +199,7 @@ def readings(view: InferenceView, weight: Tensor, bias: Tensor, neurons: Tensor)
     outside = ((x - high).clamp(min=0) + (low - x).clamp(min=0)).sum(1)
     order, x = order[outside.argsort(stable=True)], x[outside.argsort(stable=True)]
     near = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") <= AGREE * (high - low) * sqrt(x.shape[1])
-    sure = near.sum(1) + len(x) * explained(view, x, bias[order], neurons[order])
+    sure = near.sum(1) + len(x) * explains_bias(view, x, bias[order], neurons[order])
     found: list[Tensor] = []
     left = torch.ones(len(x), dtype=torch.bool)
     for row in sure.argsort(descending=True, stable=True).tolist():
@@ -209,7 +209,7 @@ def readings(view: InferenceView, weight: Tensor, bias: Tensor, neurons: Tensor)
     return inputs(view, torch.stack(found))
 
 
-def explained(view: InferenceView, x: Tensor, bias: Tensor, neurons: Tensor) -> Tensor:
+def explains_bias(view: InferenceView, x: Tensor, bias: Tensor, neurons: Tensor) -> Tensor:
     """bool ``[k]``: which inputs ``[k, i]`` alone would have left such a bias gradient ``[k]`` in these neurons ``[k]``.
 
     The loss of one example (x, y) has the gradient (p(x) - e_y) dlogits / dz_i in neuron i, and its share in the mean over n

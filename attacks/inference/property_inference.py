@@ -56,13 +56,13 @@ class PropertyInference(InferenceAttack):
 
         has = torch.arange(self.simulated) % 2 == 0
         seed = int(view.rng.child("forest").numpy().integers(2**32))
-        updates = self._simulated(view, has)
+        updates = self._simulate_updates(view, has)
         if not bool(torch.cat([updates, view.target[None]]).isfinite().all()):
             return Property(0.5)  # a training that diverged tells nothing
         forest = RandomForestClassifier(TREES, random_state=seed).fit(updates.numpy(), has.numpy())
         return Property(float(forest.predict_proba(view.target[None].numpy())[0, 1]))
 
-    def _simulated(self, view: InferenceView, has: Tensor) -> Tensor:
+    def _simulate_updates(self, view: InferenceView, has: Tensor) -> Tensor:
         """float32 ``[simulated, d]``: updates of clients that have the property where ``has`` says so."""
         rows = torch.stack([self._rows(view, bool(one), number) for number, one in enumerate(has)])
         blocks = torch.split(rows, max(1, BLOCK_FLOATS // len(view.model)))

@@ -8,7 +8,7 @@ from fedguard.contracts import DataView, PoisonAttack, Share, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dropout(PoisonAttack):
+class DropoutFault(PoisonAttack):
     """Faulty clients drop out of rounds: they were chosen, but nothing of theirs reaches the server.
 
     In each round each of them stays away with probability ``rate``, on its own; when it does not, it sends its honest

@@ -11,7 +11,7 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveInt, Sight, Sta
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stale(PoisonAttack):
+class StaleUpdate(PoisonAttack):
     """Faulty clients send the honest update they computed some rounds ago.
 
     A client sends what it computed ``delay`` of its own participations before; until it has that many, its oldest.

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.attacks.directions import Directed, Direction, harmful
-from fedguard.attacks.search import Asked, SearchingAttack, along, largest, spread, strongest_row
+from fedguard.attacks.directions import Direction, DirectionAttack, harmful
+from fedguard.attacks.search import RuleOracle, SearchingAttack, along, largest, spread, strongest_row
 from fedguard.contracts import PoisonView
 from fedguard.errors import PreconditionError
 from fedguard.kernels import length
 
 
 @dataclass(frozen=True, kw_only=True)
-class AGRTailored(Directed, SearchingAttack):
+class AGRTailored(DirectionAttack, SearchingAttack):
     """The longest step in a harmful direction that the known rule still lets in.
 
     $b = mu + gamma * p$ with the largest $gamma$ such that the malicious clients' rows make up at least $f/n$ of the
@@ -34,12 +34,12 @@ class AGRTailored(Directed, SearchingAttack):
     source = "Shejwalkar & Houmansadr, Manipulating the Byzantine, NDSS 2021"
     magnitudes = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
-    def searched(self, view: PoisonView) -> Tensor:
-        asked = Asked(view, self._steps(view.honest))
+    def search_update(self, view: PoisonView) -> Tensor:
+        asked = RuleOracle(view, self._steps(view.honest))
         steps = [asked.unit(len(view.honest) + i) for i in range(len(self.directions))]
         try:
             rows = [asked.mean + self._longest(view, asked, step) for step in steps]
-            return asked.vector(asked.aimed("progress").best(rows) if len(rows) > 1 else rows[0])
+            return asked.vector(asked.with_objective("progress").best(rows) if len(rows) > 1 else rows[0])
         except PreconditionError:
             return asked.vector(asked.mean + steps[0])  # too few updates for the rule: the server abandons the round
 
@@ -47,17 +47,17 @@ class AGRTailored(Directed, SearchingAttack):
         """gamma: all steps are as long as sigma, so what was sent reaches furthest along its own."""
         return max(along(crafted[0], view.honest.mean(0), step) for step in self._steps(view.honest))
 
-    def _longest(self, view: PoisonView, asked: Asked, step: Tensor) -> Tensor:
+    def _longest(self, view: PoisonView, asked: RuleOracle, step: Tensor) -> Tensor:
         """gamma * ``step``."""
         vote = view.f / view.n
         if asked.probe(asked.mean).malicious_weight is None:
             return strongest_row(asked, asked.mean, step, self.magnitudes, 1.0, signs=(1,)) - asked.mean
 
-        def admitted(gamma: float) -> bool:
+        def passes_rule(gamma: float) -> bool:
             share = asked.probe(asked.mean + gamma * step).malicious_weight
             return share is not None and share >= vote * (1 - 1e-6)
 
-        return largest(admitted, self.magnitudes) * step
+        return largest(passes_rule, self.magnitudes) * step
 
     def _steps(self, honest: Tensor) -> list[Tensor]:
         return [_as_long_as_sigma(name, honest) for name in self.directions]

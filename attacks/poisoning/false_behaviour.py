@@ -10,7 +10,7 @@ from fedguard.contracts import PoisonAttack, Sight
 
 
 @dataclass(frozen=True, kw_only=True)
-class FalseBehaviour(PoisonAttack):
+class FalseBehavior(PoisonAttack):
     """Malicious actors say that they acted with far smaller probabilities than they did: log mu becomes log mu - shift.
 
     $mu <- e^{-shift} mu$. A learner that believes it multiplies what it learns from them by $e^{shift}$, unless it cuts the

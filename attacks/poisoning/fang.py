@@ -56,7 +56,7 @@ class Fang(PoisonAttack):
     def craft(self, view: PoisonView) -> Tensor:
         if len(view.honest) == 0:
             return torch.zeros(view.f, view.dim)  # nobody is there to be harmed
-        return self._beyond(view) if self.form == "coordinate" else self._selected(view)
+        return self._beyond(view) if self.form == "coordinate" else self._craft_against_krum(view)
 
     def _beyond(self, view: PoisonView) -> Tensor:
         rising = view.honest.mean(0) > 0
@@ -66,7 +66,7 @@ class Fang(PoisonAttack):
         sent: Tensor = near + (far - near) * torch.rand(view.f, view.dim, generator=view.rng.torch())
         return sent
 
-    def _selected(self, view: PoisonView) -> Tensor:
+    def _craft_against_krum(self, view: PoisonView) -> Tensor:
         away = -view.honest.mean(0).sign()
         strength = _krum_strength(view.honest, away, view.f, self.threshold, printed=self.start == "printed")
         noise = torch.randn(view.f, view.dim, generator=view.rng.torch())

@@ -78,10 +78,10 @@ class FeatureCollision(PoisonAttack):
         rows = rows[draw[: max(1, round(self.share * len(rows)))]]
         aims = torch.randint(len(victims), (len(rows),), generator=view.rng.child("victims").torch())
         x = examples.x.clone()
-        x[rows] = self._collided(x[rows], victims[aims], view)
+        x[rows] = self._collide_features(x[rows], victims[aims], view)
         return examples.replace(x=x)
 
-    def _collided(self, base: Tensor, aim: Tensor, view: DataView) -> Tensor:
+    def _collide_features(self, base: Tensor, aim: Tensor, view: DataView) -> Tensor:
         with torch.no_grad():
             features = view.predict(view.model, aim)
         poison = base

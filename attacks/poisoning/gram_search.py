@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.attacks.search import STRETCH, STRETCHES, Asked, Objective, SearchingAttack, spread, strongest
+from fedguard.attacks.search import STRETCH, STRETCHES, Objective, RuleOracle, SearchingAttack, spread, strongest
 from fedguard.contracts import NonNegativeInt, PoisonView
 from fedguard.errors import PreconditionError
 from fedguard.kernels import distances_from, gram_matrix, length
@@ -42,15 +42,15 @@ class GramSearch(SearchingAttack):
     objective: Objective = "deviation"
     steps: NonNegativeInt = 40
 
-    def searched(self, view: PoisonView) -> Tensor:
+    def search_update(self, view: PoisonView) -> Tensor:
         mean = view.honest.mean(0)
-        asked = Asked(view, [spread(view.honest), mean.sign()], self.objective)
+        asked = RuleOracle(view, [spread(view.honest), mean.sign()], self.objective)
         reversal = -asked.mean
         try:
             steps, strength = _directions(view.honest, asked)
             starts = [*self._lines(asked, steps), *(asked.unit(i) for i in range(len(view.honest)))]
             ranked = sorted(starts, key=asked.score, reverse=True)
-            climbed = self._climbed(view, asked, ranked[0], steps, strength)
+            climbed = self._hill_climb(view, asked, ranked[0], steps, strength)
             return asked.vector(asked.best([climbed, *ranked[:2], reversal, asked.mean]))
         except PreconditionError:
             return asked.vector(reversal)  # too few updates for the rule: the server abandons the round
@@ -60,7 +60,7 @@ class GramSearch(SearchingAttack):
         scale = float(distances_from(view.honest, mean).square().mean().sqrt())
         return length(crafted[0] - mean) / scale if scale > 0 else 0.0
 
-    def _lines(self, asked: Asked, steps: Sequence[Tensor]) -> list[Tensor]:
+    def _lines(self, asked: RuleOracle, steps: Sequence[Tensor]) -> list[Tensor]:
         """The best combinations along the two directions that promise most."""
 
         def promise(step: Tensor) -> float:
@@ -72,8 +72,13 @@ class GramSearch(SearchingAttack):
             rows += [asked.mean + s * step for s in found]
         return rows
 
-    def _climbed(
-        self, view: PoisonView, asked: Asked, row: Tensor, steps: Sequence[Tensor], strength: Callable[[Tensor], float]
+    def _hill_climb(
+        self,
+        view: PoisonView,
+        asked: RuleOracle,
+        row: Tensor,
+        steps: Sequence[Tensor],
+        strength: Callable[[Tensor], float],
     ) -> Tensor:
         """``row`` after the random combinations that gained, none beyond the range of the strengths."""
         if not steps:
@@ -90,7 +95,7 @@ class GramSearch(SearchingAttack):
         return row
 
 
-def _directions(honest: Tensor, asked: Asked) -> tuple[list[Tensor], Callable[[Tensor], float]]:
+def _directions(honest: Tensor, asked: RuleOracle) -> tuple[list[Tensor], Callable[[Tensor], float]]:
     """The steps to try, each as long as the honest rows are spread, and the strength of any combination in these units."""
     h, thin = len(honest), max(1, honest.shape[1] // SAMPLE)
     sample = honest[:, ::thin]

@@ -11,7 +11,7 @@ from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldBack(PoisonAttack):
+class UpdateWithholding(PoisonAttack):
     """Releases old honest updates where they do harm.
 
     $b = scale * h$ for the kept update h with the least $<h, mu>$, mu the mean of the benign sample. Kept are, of the last
@@ -31,14 +31,14 @@ class HeldBack(PoisonAttack):
     scale: PositiveFloat = 1.0
 
     def craft(self, view: PoisonView) -> Tensor:
-        held = self._held(view)
+        held = self._remember_update(view)
         worst = (held @ view.benign.mean(0)).argmin()
         return (self.scale * held[worst]).expand(view.f, -1)
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
-        return {"held": self._held(view)}
+        return {"held": self._remember_update(view)}
 
-    def _held(self, view: PoisonView) -> Tensor:
+    def _remember_update(self, view: PoisonView) -> Tensor:
         """float32 ``[<= memory, d]``: the update kept of each aggregate, this one included."""
         benign = view.benign
         now = benign[(benign @ benign.mean(0)).argmin()]

@@ -32,7 +32,7 @@ class Mimic(PoisonAttack):
     client: int | None = None
 
     def craft(self, view: PoisonView) -> Tensor:
-        return view.honest[self._copied(view)].expand(view.f, -1)
+        return view.honest[self._choose_client(view)].expand(view.f, -1)
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         seen_rounds = int(view.state.get("rounds", torch.zeros(())))
@@ -49,7 +49,7 @@ class Mimic(PoisonAttack):
             "scores": _scores(view),
         }
 
-    def _copied(self, view: PoisonView) -> int:
+    def _choose_client(self, view: PoisonView) -> int:
         clients = view.honest_clients
         if self.client is not None:
             return clients.index(self.client) if self.client in clients else clients.index(min(clients))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedguard.attacks.poisoning.alie import supportive_z
-from fedguard.attacks.search import Asked, SearchingAttack, along, spread, strongest_row
+from fedguard.attacks.search import RuleOracle, SearchingAttack, along, spread, strongest_row
 from fedguard.contracts import PoisonView
 
 
@@ -24,8 +24,8 @@ class OptALIE(SearchingAttack):
     source = "Allouah et al., Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity, AISTATS 2023"
     magnitudes = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
-    def searched(self, view: PoisonView) -> Tensor:
-        asked = Asked(view, [spread(view.honest)])
+    def search_update(self, view: PoisonView) -> Tensor:
+        asked = RuleOracle(view, [spread(view.honest)])
         simple = supportive_z(view.n, view.f)
         return asked.vector(strongest_row(asked, asked.mean, asked.unit(len(view.honest)), self.magnitudes, simple))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.attacks.search import Asked, SearchingAttack, along, spread, strongest_row
+from fedguard.attacks.search import RuleOracle, SearchingAttack, along, spread, strongest_row
 from fedguard.contracts import PoisonView
 from fedguard.kernels import length
 
@@ -26,8 +26,8 @@ class OptIPM(SearchingAttack):
     source = "Allouah et al., Fixing by Mixing: A Recipe for Optimal Byzantine ML under Heterogeneity, AISTATS 2023"
     magnitudes = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
-    def searched(self, view: PoisonView) -> Tensor:
-        asked, scale = Asked(view, []), _scale(view.honest)
+    def search_update(self, view: PoisonView) -> Tensor:
+        asked, scale = RuleOracle(view, []), _scale(view.honest)
         return asked.vector(strongest_row(asked, asked.mean, -scale * asked.mean, self.magnitudes, 2 / scale))
 
     def strength(self, view: PoisonView, crafted: Tensor) -> float:

@@ -39,14 +39,14 @@ class SignGuardAdaptive(PoisonAttack):
             return torch.zeros(view.f, view.dim)  # nobody is there to be harmed
         mean = honest.mean(0)
         runs = torch.arange(view.dim).tensor_split(min(self.parts, view.dim))
-        signs = torch.cat([_reversed(honest[:, run[0] : run[-1] + 1]) for run in runs])
+        signs = torch.cat([_reverse_signs(honest[:, run[0] : run[-1] + 1]) for run in runs])
         reversed_mean = signs * mean.abs()
         usual, own = float(distances_from(honest).median()), length(reversed_mean)
         sent: Tensor = reversed_mean * (usual / own if own > 0 else 0.0)
         return sent.expand(view.f, -1)
 
 
-def _reversed(honest: Tensor) -> Tensor:
+def _reverse_signs(honest: Tensor) -> Tensor:
     """float32 ``[b]``: as many signs of each kind as is usual in these coordinates (``[h, b]``), dealt out against the mean."""
     order, width = honest.mean(0).argsort(), honest.shape[1]
     positive = int((honest > 0).sum(1).median())

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from cryptography.exceptions import InvalidTag
 
-from fedguard.attacks.protocol.means.network import Arrivals, Network
+from fedguard.attacks.protocol.means.network import Arrivals, ProtocolNetwork
 from fedguard.secagg import codec, errors, keys, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Header, Phase
@@ -36,14 +36,14 @@ class OtherShare(Client):
         return replace(super()._packet(v, shares), cipher=wrong.cipher) if v == VICTIM else super()._packet(v, shares)
 
 
-class ShareOutOfField(Client):
+class OutOfFieldShare(Client):
     """In R1 the victim gets a share that is no element of the field, rightly committed to."""
 
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
         return super()._packet(v, tuple(share + PRIME for share in shares) if v == VICTIM else shares)
 
 
-class OffThePolynomial(Client):
+class OffPolynomialShare(Client):
     """In R1 everybody gets a random share, rightly committed to: no polynomial goes through them."""
 
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
@@ -53,22 +53,22 @@ class OffThePolynomial(Client):
 class TooFewPackets(Client):
     """In R1 it leaves out one neighbour."""
 
-    def _share(self, header: Header, roster: messages.Roster) -> Message:
+    def _share(self, header: Header, roster: messages.KeyRoster) -> Message:
         share = super()._share(header, roster)
-        assert isinstance(share, messages.Share)
+        assert isinstance(share, messages.ShareSubmission)
         return replace(share, packets=share.packets[1:])
 
 
 class OtherSeed(Client):
     """It commits to another b than it shares."""
 
-    def _share(self, header: Header, roster: messages.Roster) -> Message:
+    def _share(self, header: Header, roster: messages.KeyRoster) -> Message:
         share = super()._share(header, roster)
-        assert isinstance(share, messages.Share)
+        assert isinstance(share, messages.ShareSubmission)
         return replace(share, seed=bytes(32))
 
 
-class SeedTooLarge(Client):
+class OversizedSeed(Client):
     """It shares a b that has 257 bits, and commits to it."""
 
     def _advertise(self, header: Header, hello: messages.Hello) -> Message:
@@ -85,46 +85,48 @@ class OtherMaskKey(Client):
         self._mask.secret[:] = self._entropy(keys.SECRET_BYTES)
         return own
 
-    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+    def _mask_input(self, header: Header, shares: messages.ShareDistribution) -> Message:
         raise self._error(errors.TooFewSurvivors, "it says nothing any more")
 
 
 class ShortInput(Client):
     """Its masked input lacks the last element."""
 
-    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+    def _mask_input(self, header: Header, shares: messages.ShareDistribution) -> Message:
         masked = super()._mask_input(header, shares)
-        assert isinstance(masked, messages.Masked)
+        assert isinstance(masked, messages.MaskedInput)
         return replace(masked, vector=masked.vector[: -self._config.ring // 8])
 
 
 class OtherSurvivors(Client):
     """In R3 it attests survivors that nobody was shown."""
 
-    def _attestation(self) -> messages.Attest:
+    def _attestation(self) -> messages.Attestation:
         return replace(super()._attestation(), included_hash=bytes(32))
 
 
-class LiesInTheEnd(Client):
+class WrongRevealedShares(Client):
     """In R4 it reveals a wrong share of everybody."""
 
-    def _revealed(self) -> messages.Unmask:
-        return messages.Unmask(tuple(bytes([share[0] ^ 1]) + share[1:] for share in super()._revealed().shares))
+    def _reveal_shares(self) -> messages.UnmaskingShares:
+        return messages.UnmaskingShares(
+            tuple(bytes([share[0] ^ 1]) + share[1:] for share in super()._reveal_shares().shares)
+        )
 
 
-class RevealsTooFew(Client):
+class TooFewRevealedShares(Client):
     """In R4 it leaves out one share, so that all others would count for the wrong owners."""
 
-    def _revealed(self) -> messages.Unmask:
-        return messages.Unmask(super()._revealed().shares[1:])
+    def _reveal_shares(self) -> messages.UnmaskingShares:
+        return messages.UnmaskingShares(super()._reveal_shares().shares[1:])
 
 
-class Credulous(Client):
+class UncheckedShareClient(Client):
     """Planted: it does not compare a share with what its owner committed to."""
 
-    def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
+    def _decrypt_shares(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
         try:
-            return super()._opened(delivery)
+            return super()._decrypt_shares(delivery)
         except errors.ShareDecryptError:
             u, directory = delivery.owner, self._directory
             key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
@@ -138,8 +140,8 @@ class Credulous(Client):
 
 
 TRICKS = (
-    GarbledShare, OtherShare, ShareOutOfField, OffThePolynomial, TooFewPackets, OtherSeed, SeedTooLarge, OtherMaskKey,
-    ShortInput, OtherSurvivors, LiesInTheEnd, RevealsTooFew,
+    GarbledShare, OtherShare, OutOfFieldShare, OffPolynomialShare, TooFewPackets, OtherSeed, OversizedSeed, OtherMaskKey,
+    ShortInput, OtherSurvivors, WrongRevealedShares, TooFewRevealedShares,
 )  # fmt: skip
 
 
@@ -160,26 +162,26 @@ class BadShares(ProtocolAttack):
         "each share and secret is bound to a signed commitment, so a wrong one names who made it; and nobody is named for "
         "what anybody could have sent"
     )
-    weak = Credulous
+    weak = UncheckedShareClient
 
     def mount(self, arena: Arena) -> Claim:
         cheat = arena.colluders[0]
-        networks: dict[str, Network] = {}
+        networks: dict[str, ProtocolNetwork] = {}
         for trick in TRICKS:
-            networks[trick.__doc__ or ""] = Network.of(arena, kind=trick).run()
-        networks["In R4 it reveals a wrong share of everybody, where none is to spare."] = Network.of(
-            arena, kind=LiesInTheEnd
+            networks[trick.__doc__ or ""] = ProtocolNetwork.of(arena, kind=trick).run()
+        networks["In R4 it reveals a wrong share of everybody, where none is to spare."] = ProtocolNetwork.of(
+            arena, kind=WrongRevealedShares
         ).run(self._none_to_spare(arena))
         forgeries = {
-            f"It makes up messages in the name of client {VICTIM}.": self._made_up(arena, cheat),
-            f"It reads the fresh keys of client {VICTIM} on their way, and is faster to advertise them.": self._copied(
+            f"It makes up messages in the name of client {VICTIM}.": self._forge_messages(arena, cheat),
+            f"It reads the fresh keys of client {VICTIM} on their way, and is faster to advertise them.": self._copy_advertisement(
                 arena, cheat
             ),
             f"It repeats what client {VICTIM} sends.": self._twice,
-            f"It repeats what client {VICTIM} sent in earlier sessions.": self._replayed(arena),
+            f"It repeats what client {VICTIM} sent in earlier sessions.": self._replay_messages(arena),
         }
         for words, arrivals in forgeries.items():
-            networks[words] = Network.of(arena).run(arrivals)
+            networks[words] = ProtocolNetwork.of(arena).run(arrivals)
         sums = [(network.server.included, network.server.total) for network in networks.values()]
         return Claim(
             totals=[(included, total) for included, total in sums if total is not None],
@@ -197,7 +199,7 @@ class BadShares(ProtocolAttack):
 
         return arrivals
 
-    def _made_up(self, arena: Arena, cheat: int) -> Arrivals:
+    def _forge_messages(self, arena: Arena, cheat: int) -> Arrivals:
         """With each message of the victim come others in its name, signed with the cheat's key for want of a better one."""
         draw = arena.entropy
 
@@ -205,46 +207,46 @@ class BadShares(ProtocolAttack):
             if client != VICTIM:
                 return [answer]
             header = codec.read_header(answer)
-            of_another_model = messages.Advertise(draw(32), draw(32), draw(32), arena.config.hash())
-            zeros = messages.Masked(draw(32), bytes(arena.config.zeros()))
-            made_up = (of_another_model, zeros, messages.Attest(draw(32), draw(32)), messages.Unmask(()))
-            return [*(_sent(arena, cheat, header, message) for message in made_up), answer]
+            of_another_model = messages.KeyAdvertisement(draw(32), draw(32), draw(32), arena.config.hash())
+            zeros = messages.MaskedInput(draw(32), bytes(arena.config.zeros()))
+            made_up = (of_another_model, zeros, messages.Attestation(draw(32), draw(32)), messages.UnmaskingShares(()))
+            return [*(_sign_message(arena, cheat, header, message) for message in made_up), answer]
 
         return arrivals
 
-    def _copied(self, arena: Arena, cheat: int) -> Arrivals:
+    def _copy_advertisement(self, arena: Arena, cheat: int) -> Arrivals:
         def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
             received = messages.unpack(answer)
-            if client != VICTIM or not isinstance(received.message, messages.Advertise):
+            if client != VICTIM or not isinstance(received.message, messages.KeyAdvertisement):
                 return [answer]
-            return [_sent(arena, cheat, replace(received.header, sender=cheat), received.message), answer]
+            return [_sign_message(arena, cheat, replace(received.header, sender=cheat), received.message), answer]
 
         return arrivals
 
     def _twice(self, client: int, answer: bytes) -> Iterable[bytes]:
         return [answer, answer] if client == VICTIM else [answer]
 
-    def _replayed(self, arena: Arena) -> Arrivals:
+    def _replay_messages(self, arena: Arena) -> Arrivals:
         """Of a session with another model that came to nothing, and of the round before."""
         old: list[bytes] = []
 
-        def heard(client: int, answer: bytes) -> Iterable[bytes]:
+        def record_answer(client: int, answer: bytes) -> Iterable[bytes]:
             old.extend([answer] if client == VICTIM else [])
             return [answer]
 
         model = arena.entropy(32)
-        Network(arena.server(model_hash=model), arena.parties(model_hash=model)).run(heard)
-        Network(arena.server(round=arena.round - 1), arena.parties(round=arena.round - 1)).run(heard)
+        ProtocolNetwork(arena.server(model_hash=model), arena.parties(model_hash=model)).run(record_answer)
+        ProtocolNetwork(arena.server(round=arena.round - 1), arena.parties(round=arena.round - 1)).run(record_answer)
         return lambda client, answer: [*old, answer] if client == VICTIM else [answer]
 
 
-def _sent(arena: Arena, cheat: int, header: Header, message: Message) -> bytes:
+def _sign_message(arena: Arena, cheat: int, header: Header, message: Message) -> bytes:
     """A message of the cheat's making, signed with the cheat's key."""
     header = replace(header, phase=message.phase)
-    return messages.pack(header, message, arena.identity(cheat).sign(messages.signed(header, message)))
+    return messages.pack(header, message, arena.identity(cheat).sign(messages.signature_payload(header, message)))
 
 
-def _came_to(network: Network) -> str:
+def _came_to(network: ProtocolNetwork) -> str:
     """In words, such as ``BadSecret names client 7; no sum``."""
     found = dict.fromkeys((type(error).__name__, error.party) for error in network.errors)
     said = [f"{kind} names {'nobody' if party is None else f'client {party}'}" for kind, party in found]

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
+from fedguard.attacks.protocol.means.relay import Peer, Relay, try_delivery
 from fedguard.secagg.codec import Header, Phase, set_hash
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.messages import Attest, Message, Quorum, Survivors, signed, unpack
+from fedguard.secagg.messages import Attestation, Message, Quorum, Survivors, signature_payload, unpack
 from fedguard.secagg.transitions import ServerState
 
 
@@ -36,9 +36,9 @@ class Differencing(ProtocolAttack):
     def mount(self, arena: Arena) -> Claim:
         victim, *others = arena.honest
         whole, story = self._session(arena, 1, arena.honest), []
-        refusals = self._asked_again(whole, victim)
+        refusals = self._repeat_attestation(whole, victim)
         story.append(f"one session, all asked a second time, for the survivors without client {victim}: {refusals}")
-        opened = [self._opened_by_a_split(arena, victim, others[:count]) for count in range(1, len(others) + 1)]
+        opened = [self._count_split_openings(arena, victim, others[:count]) for count in range(1, len(others) + 1)]
         story.append(
             f"one session, client {victim} a survivor for some and dropped for 1 to {len(others)} others: "
             f"at most {max(opened)} set of survivors finds a quorum"
@@ -61,36 +61,36 @@ class Differencing(ProtocolAttack):
         peers |= {client: arena.accomplice(client, round=round) for client in arena.colluders}
         return Relay(arena.server(round=round), peers).run(until)
 
-    def _asked_again(self, relay: Relay, victim: int) -> str:
+    def _repeat_attestation(self, relay: Relay, victim: int) -> str:
         """All others are asked to attest once more, in a session that is over, to survivors without the victim."""
         smaller = relay.server.included - {victim}
         others = [client for client in relay.peers if client != victim]
         return ", ".join(
-            sorted({tried(relay.peers[client], _survivors(relay, client, smaller))[1] for client in others})
+            sorted({try_delivery(relay.peers[client], _survivors(relay, client, smaller))[1] for client in others})
         )
 
-    def _opened_by_a_split(self, arena: Arena, victim: int, deceived: Collection[int]) -> int:
+    def _count_split_openings(self, arena: Arena, victim: int, deceived: Collection[int]) -> int:
         """How many sets of survivors get a threshold of shares, if some clients are told that the victim dropped out."""
         relay = self._session(arena, 1, arena.honest, ServerState.ATTESTING)
         server, opened = relay.server, 0
         for included in (server.included, server.included - {victim}):
-            attest = Attest(set_hash(server.shared), set_hash(included))
-            signatures = {client: self._signed(arena, relay, client, attest) for client in arena.colluders}
+            attest = Attestation(set_hash(server.shared), set_hash(included))
+            signatures = {client: self._sign_attestation(arena, relay, client, attest) for client in arena.colluders}
             told = [client for client in arena.honest if (client in deceived) == (victim not in included)]
             for client in told:
-                answer, _ = tried(relay.peers[client], _survivors(relay, client, included))
+                answer, _ = try_delivery(relay.peers[client], _survivors(relay, client, included))
                 if answer is not None:
                     signatures[client] = unpack(answer).signature
             quorum = Quorum(frozenset(signatures), tuple(signature for _, signature in sorted(signatures.items())))
-            answers = [tried(relay.peers[client], server._message(quorum))[0] for client in told]
+            answers = [try_delivery(relay.peers[client], server._message(quorum))[0] for client in told]
             shares = len(arena.colluders) + sum(answer is not None for answer in answers)
             opened += shares >= arena.config.threshold
         return opened
 
-    def _signed(self, arena: Arena, relay: Relay, client: int, message: Message) -> bytes:
+    def _sign_attestation(self, arena: Arena, relay: Relay, client: int, message: Message) -> bytes:
         """A colluder's signature, under whatever suits."""
         header = Header(arena.config.suite, Phase.ATTEST, relay.server.sid, arena.round, client)
-        return arena.identity(client).sign(signed(header, message))
+        return arena.identity(client).sign(signature_payload(header, message))
 
 
 def _survivors(relay: Relay, client: int, included: frozenset[int]) -> bytes:

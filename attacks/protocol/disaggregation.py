@@ -10,14 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.attacks.protocol.means.inputs import fixed_point, signed
+from fedguard.attacks.protocol.means.inputs import draw_fixed_point, to_signed_integers
 from fedguard.attacks.protocol.means.relay import Relay
 from fedguard.attacks.protocol.sybils import skellam
 from fedguard.errors import require
 from fedguard.secagg.contest import Arena, Claim, Noise, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 from fedguard.secagg.simulation import Settings
 
 Groups = Sequence[Sequence[int]]
@@ -66,15 +66,15 @@ class Disaggregation(ProtocolAttack):
         fits = 2 <= self.groups <= self.clients // 3 and self.clients % self.groups == 0
         require(fits, f"disaggregation: groups: expected a divisor of {self.clients} up to a third; got {self.groups}.")
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
-        return fixed_point(config, entropy)
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
+        return draw_fixed_point(config, entropy)
 
     def mount(self, arena: Arena) -> Claim:
         n, size, least = self.clients, self.clients // self.groups, math.ceil((self.clients - 1) / (self.groups - 1))
-        redrawn = _Sums(arena, self._redrawn(arena))
+        redrawn = _Sums(arena, self._redraw_groups(arena))
         while redrawn.rank < n:
             redrawn.observe()
-        fixed = _Sums(arena, self._fixed())
+        fixed = _Sums(arena, self._repeat_groups())
         for _ in range(redrawn.rounds):
             fixed.observe()
         inputs, sums = redrawn.solution(), {}
@@ -83,7 +83,7 @@ class Disaggregation(ProtocolAttack):
                 sums[frozenset({client})] = (
                     np.rint(observed.solution()[client]).astype(np.int64).astype(arena.config.dtype)
                 )
-        moving = _Sums(arena, self._redrawn(arena), skellam(self.moves))
+        moving = _Sums(arena, self._redraw_groups(arena), skellam(self.moves))
         while moving.rounds < self.averaged or moving.rank < n:
             moving.observe()
         off = float(np.sqrt(np.mean((moving.solution() - inputs) ** 2)))
@@ -107,11 +107,11 @@ class Disaggregation(ProtocolAttack):
         }
         return Claim(sums=sums, figures=figures, story=story)
 
-    def _fixed(self) -> Iterator[Groups]:
+    def _repeat_groups(self) -> Iterator[Groups]:
         while True:
             yield np.arange(self.clients).reshape(self.groups, -1).tolist()
 
-    def _redrawn(self, arena: Arena) -> Iterator[Groups]:
+    def _redraw_groups(self, arena: Arena) -> Iterator[Groups]:
         generator = np.random.default_rng(int.from_bytes(arena.entropy(16), "little"))
         while True:
             yield generator.permutation(self.clients).reshape(self.groups, -1).tolist()
@@ -135,7 +135,7 @@ class _Sums:
             total = Relay(group.server(round=self.rounds), parties).run().server.total
             assert total is not None
             self._members.append(np.isin(np.arange(len(self._arena.honest)), members).astype(np.float64))
-            self._totals.append(signed(total))
+            self._totals.append(to_signed_integers(total))
 
     @property
     def rank(self) -> int:

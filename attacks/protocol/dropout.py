@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.network import Network
+from fedguard.attacks.protocol.means.network import ProtocolNetwork
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import STEPS, Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.masks import RingVector, add_masks
 
 
-class Deaf(Client):
+class UnprunedMaskClient(Client):
     """Planted: it masks for all who advertised keys, and does not hear that some have never shared theirs."""
 
     def _input(self) -> RingVector:
@@ -25,7 +25,7 @@ class Deaf(Client):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dropout(ProtocolAttack):
+class DropoutPatterns(ProtocolAttack):
     """Clients fall silent at each step, as many as the protocol stands and one more, or send too late.
 
     Masks of those who are gone must be taken off from what they left with their neighbours. A sum from which one mask too
@@ -41,7 +41,7 @@ class Dropout(ProtocolAttack):
     number: ClassVar[int] = 18
     by = "client"
     stopped_by = "the server closes a step with a quorum or not at all, and rebuilds each secret from t checked shares"
-    weak = Deaf
+    weak = UnprunedMaskClient
     colluders: ClassVar[int] = 4
 
     patterns: int = 20
@@ -65,7 +65,7 @@ class Dropout(ProtocolAttack):
         figures = {"sessions": len(networks), "sums": len(rounds), "aborts": len(networks) - len(rounds)}
         return Claim(totals=rounds, figures=figures, story=story)
 
-    def _session(self, arena: Arena, silent: Mapping[int, Phase], draw: random.Random) -> Network:
+    def _session(self, arena: Arena, silent: Mapping[int, Phase], draw: random.Random) -> ProtocolNetwork:
         """One in which clients are silent from a message on; or late, so that it comes when the server has gone on."""
         late: list[bytes] = []
 
@@ -78,10 +78,10 @@ class Dropout(ProtocolAttack):
             late[:] = [message for message in late if message not in overdue]
             return [*overdue, answer]
 
-        return Network.of(arena).run(arrivals)
+        return ProtocolNetwork.of(arena).run(arrivals)
 
 
-def _end(network: Network) -> str:
+def _end(network: ProtocolNetwork) -> str:
     if network.server.total is None:
         return type(network.errors[-1]).__name__
     return f"a sum of {len(network.server.included)}"

@@ -14,14 +14,14 @@ from fedguard.secagg.parameters import Parameters, sparse
 from fedguard.secagg.simulation import Settings
 
 
-class CountsNobody(Client):
+class UncheckedSetClient(Client):
     """Planted: it takes every set that the server names."""
 
     def _check_set(self, clients: frozenset[int], before: object, what: str) -> None:
         pass
 
 
-class SparseForFew(Settings):
+class SmallSparseGraph(Settings):
     """A sparse graph of so few clients that nothing is sure of it, but that quorum, members and threshold differ widely."""
 
     def parameters(self, clients: int) -> Parameters:
@@ -44,10 +44,10 @@ class FalseSets(ProtocolAttack):
     stopped_by = (
         "each set is held against the one before it, against quorum and threshold, and must hold the client itself"
     )
-    weak = CountsNobody
+    weak = UncheckedSetClient
     clients: ClassVar[int] = 20
     colluders: ClassVar[int] = 2
-    settings: ClassVar[Settings] = SparseForFew(colluding=0.1, dropping=0.1)
+    settings: ClassVar[Settings] = SmallSparseGraph(colluding=0.1, dropping=0.1)
 
     def mount(self, arena: Arena) -> Claim:
         story, broken = [], []
@@ -62,10 +62,10 @@ class FalseSets(ProtocolAttack):
 def _few_keys(server: MaliciousServer, victim: int) -> None:
     server.advertise()
     entries = [(client, *entry) for client, entry in sorted(server.server._advertised.items())]
-    server.ask(victim, messages.Roster(tuple(entries[: server.config.members - 1])))
+    server.ask(victim, messages.KeyRoster(tuple(entries[: server.config.members - 1])))
 
 
-def _packets(server: MaliciousServer, victim: int) -> messages.Shares:
+def _packets(server: MaliciousServer, victim: int) -> messages.ShareDistribution:
     """Those for the victim; the last colluder never shares."""
     rosters = server.advertise()
     return server.share({client: roster for client, roster in rosters.items() if client != server.arena.colluders[-1]})[
@@ -73,7 +73,9 @@ def _packets(server: MaliciousServer, victim: int) -> messages.Shares:
     ]
 
 
-def _shared(change: Callable[[MaliciousServer, int, messages.Shares], messages.Shares]) -> Callable[..., None]:
+def _lie_about_shares(
+    change: Callable[[MaliciousServer, int, messages.ShareDistribution], messages.ShareDistribution],
+) -> Callable[..., None]:
     """A lie about those who shared."""
 
     def lie(server: MaliciousServer, victim: int) -> None:
@@ -83,7 +85,7 @@ def _shared(change: Callable[[MaliciousServer, int, messages.Shares], messages.S
     return lie
 
 
-def _few(server: MaliciousServer, victim: int, packets: messages.Shares) -> messages.Shares:
+def _few(server: MaliciousServer, victim: int, packets: messages.ShareDistribution) -> messages.ShareDistribution:
     return withheld(packets, packets.shared - _one_below_the_quorum(server, victim, packets.shared))
 
 
@@ -93,32 +95,36 @@ def _one_below_the_quorum(server: MaliciousServer, victim: int, clients: frozens
     return frozenset([victim, *near, *sorted(clients - {victim, *near})][: server.config.quorum - 1])
 
 
-def _included(change: Callable[[MaliciousServer, int, frozenset[int]], frozenset[int]]) -> Callable[..., None]:
+def _lie_about_survivors(
+    change: Callable[[MaliciousServer, int, frozenset[int]], frozenset[int]],
+) -> Callable[..., None]:
     """A lie about the survivors."""
 
     def lie(server: MaliciousServer, victim: int) -> None:
-        everybody = _masked(server)
+        everybody = _mask_inputs(server)
         server.ask(victim, server.survivors(victim, change(server, victim, everybody)))
 
     return lie
 
 
-def _masked(server: MaliciousServer) -> frozenset[int]:
+def _mask_inputs(server: MaliciousServer) -> frozenset[int]:
     """All but the last colluder have masked their inputs."""
     rosters = server.advertise()
     server.mask(server.share({v: roster for v, roster in rosters.items() if v != server.arena.colluders[-1]}))
     return server.server.shared
 
 
-def _signed(change: Callable[[MaliciousServer, Mapping[int, bytes]], messages.Quorum]) -> Callable[..., None]:
+def _lie_about_signers(
+    change: Callable[[MaliciousServer, Mapping[int, bytes]], messages.Quorum],
+) -> Callable[..., None]:
     """A lie about the signers; the last colluder has masked its input, and is said to have dropped out."""
 
     def lie(server: MaliciousServer, victim: int) -> None:
         server.mask(server.share(server.advertise()))
         included = server.server.shared - {server.arena.colluders[-1]}
         signatures = server.attest(included, included)
-        told = messages.Attest(codec.set_hash(server.server.shared), codec.set_hash(included))
-        signatures[server.arena.colluders[-1]] = server.signed(server.arena.colluders[-1], told)
+        told = messages.Attestation(codec.set_hash(server.server.shared), codec.set_hash(included))
+        signatures[server.arena.colluders[-1]] = server.sign_as_colluder(server.arena.colluders[-1], told)
         server.ask(victim, change(server, signatures))
 
     return lie
@@ -138,24 +144,26 @@ def _one_twice(server: MaliciousServer, signatures: Mapping[int, bytes]) -> mess
 #: What is told a victim, and how.
 _LIES: dict[str, Callable[[MaliciousServer, int], None]] = {
     "keys of too few": _few_keys,
-    "shares of one that has dealt none": _shared(
+    "shares of one that has dealt none": _lie_about_shares(
         lambda server, victim, packets: replace(packets, shared=packets.shared | {len(server.arena.roster)})
     ),
-    "shares of others alone": _shared(
+    "shares of others alone": _lie_about_shares(
         lambda server, victim, packets: replace(packets, shared=packets.shared - {victim})
     ),
-    "shares of fewer than a quorum": _shared(_few),
-    "fewer packets than owners": _shared(
+    "shares of fewer than a quorum": _lie_about_shares(_few),
+    "fewer packets than owners": _lie_about_shares(
         lambda server, victim, packets: replace(packets, deliveries=packets.deliveries[1:])
     ),
-    "a survivor that has not shared": _included(
+    "a survivor that has not shared": _lie_about_survivors(
         lambda server, victim, everybody: everybody | {len(server.arena.roster)}
     ),
-    "survivors without the one that is asked": _included(lambda server, victim, everybody: everybody - {victim}),
-    "survivors fewer than a quorum": _included(_one_below_the_quorum),
-    "signatures of too few": _signed(
+    "survivors without the one that is asked": _lie_about_survivors(
+        lambda server, victim, everybody: everybody - {victim}
+    ),
+    "survivors fewer than a quorum": _lie_about_survivors(_one_below_the_quorum),
+    "signatures of too few": _lie_about_signers(
         lambda server, signatures: quorum(dict(sorted(signatures.items())[: server.config.quorum - 1]))
     ),
-    "one signature twice": _signed(_one_twice),
-    "a signature of one that is no survivor": _signed(_outsider),
+    "one signature twice": _lie_about_signers(_one_twice),
+    "a signature of one that is no survivor": _lie_about_signers(_outsider),
 }

@@ -20,9 +20,9 @@ from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.graph import neighbours
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import Advertise, Hello, Message, pack, signed, unpack
+from fedguard.secagg.messages import Hello, KeyAdvertisement, Message, pack, signature_payload, unpack
 from fedguard.secagg.parameters import Parameters, sparse, tails
-from fedguard.secagg.session import Config, Policy
+from fedguard.secagg.session import SessionConfig, SessionPolicy
 from fedguard.secagg.shamir import combine
 from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ServerState
@@ -123,7 +123,7 @@ class GraphGrinding(ProtocolAttack):
             except ProtocolError as error:
                 story.append(f"{way}: {relay.refusals() or 'nobody objects'}, and {type(error).__name__}")
                 continue
-            sums = self._opened(arena, relay)
+            sums = self._unmask_victims(arena, relay)
             opened = f"the inputs of clients {sorted(min(sums))} lie open" if sums else "nobody is surrounded"
             story.append(f"{way}: nobody objects; {opened}")
             if sums:
@@ -170,7 +170,7 @@ class GraphGrinding(ProtocolAttack):
     def _ground(self, arena: Arena, relay: Relay, answer: bytes, found: Counter[int]) -> bytes:
         """The advertisement with a key that suits, or the last one tried; ``found`` counts the colluders around clients."""
         received, server = unpack(answer), relay.server
-        assert isinstance(received.message, Advertise)
+        assert isinstance(received.message, KeyAdvertisement)
         client, entries = received.header.sender, {v: entry for v, (entry, _) in server._advertised.items()}
         for _ in range(self.tries):
             drawn = arena.entropy(SECRET_BYTES)
@@ -183,10 +183,10 @@ class GraphGrinding(ProtocolAttack):
         accomplice = relay.peers[client]
         assert isinstance(accomplice, Client)
         accomplice._own = entries[client]
-        signature = arena.identity(client).sign(signed(received.header, entries[client]))
+        signature = arena.identity(client).sign(signature_payload(received.header, entries[client]))
         return pack(received.header, entries[client], signature)
 
-    def _opened(self, arena: Arena, relay: Relay) -> dict[frozenset[int], RingVector]:
+    def _unmask_victims(self, arena: Arena, relay: Relay) -> dict[frozenset[int], RingVector]:
         """The inputs of those who are surrounded: a threshold of shares of both their secrets lies in colluders' memories."""
         directory, threshold, sums = relay.server._directory, arena.config.threshold, {}
         memories = {client: peer._held for client, peer in relay.peers.items() if isinstance(peer, Client)}
@@ -194,7 +194,7 @@ class GraphGrinding(ProtocolAttack):
             if colluders >= threshold:
                 held = [(u + 1, memories[u][victim]) for u in directory.among(victim, memories)][:threshold]
                 shares = ({x: int.from_bytes(pair[kind], "little") for x, pair in held} for kind in (0, 1))
-                sums[frozenset({victim})] = _unmasked(relay, victim, *(combine(points) for points in shares))
+                sums[frozenset({victim})] = _remove_masks(relay, victim, *(combine(points) for points in shares))
         return sums
 
     def _figures(self, arena: Arena, found: Counter[int], rings: int, rate: float) -> dict[str, float]:
@@ -215,12 +215,12 @@ class GraphGrinding(ProtocolAttack):
         }
 
 
-def _peers(arena: Arena, config: Config | None = None) -> dict[int, Peer]:
+def _peers(arena: Arena, config: SessionConfig | None = None) -> dict[int, Peer]:
     """The honest, and colluders that go along with a proposal."""
     peers: dict[int, Peer] = {**arena.parties()}
     for client in arena.colluders:
         peers[client] = accomplice = arena.accomplice(client)
-        accomplice._policy = Policy.like(config or arena.config)
+        accomplice._policy = SessionPolicy.like(config or arena.config)
     return peers
 
 
@@ -229,7 +229,7 @@ def _around(arena: Arena, directory: Directory) -> dict[int, int]:
     return {client: len(directory.among(client, arena.colluders)) for client in arena.honest}
 
 
-def _unmasked(relay: Relay, victim: int, seed: int, secret: int) -> RingVector:
+def _remove_masks(relay: Relay, victim: int, seed: int, secret: int) -> RingVector:
     """A masked input without its masks, from the seed of its self mask and its mask key."""
     server, directory, vector = relay.server, relay.server._directory, relay.masked[victim].copy()
     pair, size = KeyPair(secret.to_bytes(SECRET_BYTES, "little")), server.config.key_bytes

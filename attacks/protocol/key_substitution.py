@@ -16,7 +16,7 @@ from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.keys import KeyPair
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import Advertise, Delivery, Packet
+from fedguard.secagg.messages import Delivery, KeyAdvertisement, Packet
 from fedguard.secagg.shamir import combine
 
 #: The points of low order on Curve25519, 0 and 1 also as p and p + 1: with them, everybody agrees on zero.
@@ -29,7 +29,7 @@ LOW_ORDER = (
 )
 
 
-class BelievesTheServer(Client):
+class UnverifiedSignatureClient(Client):
     """Planted: it verifies no signature, and so takes keys and packets for whose the server says they are."""
 
     def _is_signed(self, client: int, phase: Phase, digest: bytes, signature: bytes) -> bool:
@@ -50,22 +50,22 @@ class KeySubstitution(ProtocolAttack):
     number: ClassVar[int] = 4
     by = "both"
     stopped_by = "keys signed under pinned identities, no key in two places, and no point of low order"
-    weak = BelievesTheServer
+    weak = UnverifiedSignatureClient
 
     def mount(self, arena: Arena) -> Claim:
         victim, other, colluder = arena.honest[0], arena.honest[1], arena.colluders[0]
-        middles: list[_Middle] = []
+        middles: list[_ManInTheMiddle] = []
         story, sums = [], {}
 
-        def middle() -> _Middle:
-            middles.append(_Middle(arena, victim))
+        def middle() -> _ManInTheMiddle:
+            middles.append(_ManInTheMiddle(arena, victim))
             return middles[-1]
 
         for forger in ("nobody", f"client {colluder}"):
             between = middle()
             what = f"the server's keys for all others, signed by {forger}"
-            story.append(between.tell(between.forged(signed=forger != "nobody"), what))
-            opened = None if between.share is None else between.opened()
+            story.append(between.tell(between.forge_keys(signed=forger != "nobody"), what))
+            opened = None if between.share is None else between.recover_input()
             if opened is not None:
                 sums[frozenset({victim})] = opened
                 story.append(f"client {victim} shares its secrets with the server, and masks its input for it")
@@ -96,36 +96,39 @@ class KeySubstitution(ProtocolAttack):
         )
 
 
-class _Middle:
+class _ManInTheMiddle:
     """A server between the victim and all others, whose keys it makes itself."""
 
     def __init__(self, arena: Arena, victim: int) -> None:
         self.arena, self.victim, self.server = arena, victim, MaliciousServer(arena)
-        self.share: messages.Share | None = None
+        self.share: messages.ShareSubmission | None = None
         answers = self.server.ask_all(dict.fromkeys(self.server.peers, self.server.server.hello()))
-        self.advertised: dict[int, tuple[Advertise, bytes]] = {}
+        self.advertised: dict[int, tuple[KeyAdvertisement, bytes]] = {}
         for client, answer in answers.items():
-            assert isinstance(answer.message, Advertise)
+            assert isinstance(answer.message, KeyAdvertisement)
             self.advertised[client] = answer.message, answer.signature
         self.pairs = {
             client: (KeyPair(arena.entropy(32)), KeyPair(arena.entropy(32))) for client in answers if client != victim
         }
 
-    def forged(self, *, signed: bool) -> dict[int, tuple[Advertise, bytes]]:
+    def forge_keys(self, *, signed: bool) -> dict[int, tuple[KeyAdvertisement, bytes]]:
         """Keys of the server for all others, with the signatures of the true ones or with a colluder's."""
         forged = {}
         for client, (encryption, mask) in self.pairs.items():
             entry, signature = self.advertised[client]
             entry = replace(entry, encryption_key=encryption.public, mask_key=mask.public)
-            forged[client] = entry, self.server.signed(self.arena.colluders[0], entry) if signed else signature
+            forged[client] = (
+                entry,
+                self.server.sign_as_colluder(self.arena.colluders[0], entry) if signed else signature,
+            )
         return forged
 
-    def as_its_own(self, entry: Advertise, what: str) -> str:
+    def as_its_own(self, entry: KeyAdvertisement, what: str) -> str:
         """Show the victim these keys as the colluder's, signed by it."""
         colluder = self.arena.colluders[0]
-        return self.tell({colluder: (entry, self.server.signed(colluder, entry))}, what)
+        return self.tell({colluder: (entry, self.server.sign_as_colluder(colluder, entry))}, what)
 
-    def tell(self, forged: Mapping[int, tuple[Advertise, bytes]], what: str) -> str:
+    def tell(self, forged: Mapping[int, tuple[KeyAdvertisement, bytes]], what: str) -> str:
         """Show the victim a roster in which some entries are others, which it must refuse; return what it says."""
         entries = {**self.advertised, **forged}
         self.directory = Directory(
@@ -135,20 +138,20 @@ class _Middle:
             {c: entry for c, (entry, _) in entries.items()},
         )
         self.server.server.sid = self.directory.sid
-        roster = messages.Roster(tuple((client, *entries[client]) for client in sorted(entries)))
+        roster = messages.KeyRoster(tuple((client, *entries[client]) for client in sorted(entries)))
         answer = self.server.ask(self.victim, roster)
         if answer is not None:
-            assert isinstance(answer.message, messages.Share)
+            assert isinstance(answer.message, messages.ShareSubmission)
             self.share = answer.message
         self.server.must_refuse([self.victim], what)
         return f"{what}: {self.server.fates[self.victim]}"
 
-    def opened(self) -> RingVector | None:
+    def recover_input(self) -> RingVector | None:
         """The victim's input, from its shares and masks, which are all for keys of the server; None where it sends none."""
         assert self.share is not None
         config, directory, victim = self.server.config, self.directory, self.victim
         sid, neighbours = directory.sid, directory.neighbours[self.victim]
-        packets = messages.Shares(frozenset(directory.entries), tuple(map(self._packet, neighbours)))
+        packets = messages.ShareDistribution(frozenset(directory.entries), tuple(map(self._packet, neighbours)))
         self.server.mask({victim: packets})
         if victim not in self.server.masked:
             return None

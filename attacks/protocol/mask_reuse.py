@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
+from fedguard.attacks.protocol.means.relay import Peer, Relay, try_delivery
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.shamir import combine
 
 
-class KeptKeysClient(Client):
+class ReusedKeysClient(Client):
     """Planted: it keeps the secrets of its first session for all later ones."""
 
     def __init__(self, *facts: Any, **others: Any) -> None:
         super().__init__(*facts, **others)
-        self._entropy = expanded(self._identity.sign(b"the same in each session"))
+        self._entropy = expand_seed(self._identity.sign(b"the same in each session"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class MaskReuse(ProtocolAttack):
     number: ClassVar[int] = 14
     by = "server"
     stopped_by = "fresh key pairs and a fresh self mask for each session, whatever the server repeats"
-    weak = KeptKeysClient
+    weak = ReusedKeysClient
 
     def mount(self, arena: Arena) -> Claim:
         first = Relay(arena.server(), self._peers(arena, idle=False))
@@ -65,7 +65,7 @@ class MaskReuse(ProtocolAttack):
         third = self._peers(arena, idle=True)
         for client in arena.honest:
             third[client].receive(server.hello())
-        fates = sorted({tried(third[client], old_keys[client])[1] for client in arena.honest})
+        fates = sorted({try_delivery(third[client], old_keys[client])[1] for client in arena.honest})
         story.append(f"a third time, with the keys of the first in the roster: {', '.join(fates)}")
         streams = _same_streams(first)
         story.append(f"pairs of clients whose packets to each other are encrypted by one stream: {len(streams)}")
@@ -86,7 +86,7 @@ class MaskReuse(ProtocolAttack):
         """Were secrets kept, masks would still be others in each session: whose are not, of clients that do keep them."""
         masks: list[tuple[RingVector, ...]] = []
         for _ in range(2):
-            peers: dict[int, Peer] = {**arena.parties(kind=KeptKeysClient, idle=True), **self._accomplices(arena)}
+            peers: dict[int, Peer] = {**arena.parties(kind=ReusedKeysClient, idle=True), **self._accomplices(arena)}
             relay = Relay(arena.server(), peers).run()
             revealed = relay.server._shares_by_owner()
             pairwise = {client: relay.masked[client].copy() for client in arena.honest}
@@ -97,7 +97,7 @@ class MaskReuse(ProtocolAttack):
         return [client for i, client in enumerate(arena.honest) if any(same[2 * i : 2 * i + 2])]
 
     def _accomplices(self, arena: Arena) -> dict[int, Peer]:
-        return {client: arena.accomplice(client, kind=KeptKeysClient) for client in arena.colluders}
+        return {client: arena.accomplice(client, kind=ReusedKeysClient) for client in arena.colluders}
 
     def _peers(self, arena: Arena, *, idle: bool) -> dict[int, Peer]:
         return {**arena.parties(idle=idle), **{client: arena.accomplice(client) for client in arena.colluders}}

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedguard.attacks.protocol.means.relay import Peer, Relay, tried
+from fedguard.attacks.protocol.means.relay import Peer, Relay, try_delivery
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SERVER, Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.errors import ProtocolError
-from fedguard.secagg.messages import Advertise, Roster, pack, unpack
+from fedguard.secagg.messages import KeyAdvertisement, KeyRoster, pack, unpack
 
 
 class ModelBlindClient(Client):
@@ -81,15 +81,15 @@ class ModelPerClient(ProtocolAttack):
             entries = []
             for client, peer in sorted(peers.items()):
                 with_victim = client == victim or client in arena.colluders
-                answer, fate = tried(peer, (true if with_victim else other).hello())
+                answer, fate = try_delivery(peer, (true if with_victim else other).hello())
                 if answer is None:
                     return [f"a session for each model: client {client}: {fate}"]
                 received = unpack(answer)
-                assert isinstance(received.message, Advertise)
+                assert isinstance(received.message, KeyAdvertisement)
                 claimed = arena.model_hash if deceit == "with the true model's hash" else received.message.model_hash
                 if with_victim or deceit != "left out":
                     entries.append((client, replace(received.message, model_hash=claimed), received.signature))
             header = Header(arena.config.suite, Phase.ROSTER, true.proposal, arena.round, SERVER)
-            _, fate = tried(peers[victim], pack(header, Roster(tuple(entries))))
+            _, fate = try_delivery(peers[victim], pack(header, KeyRoster(tuple(entries))))
             story.append(f"a session for each model, the others' keys {deceit}: client {victim}: {fate}")
         return story

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedguard.attacks.protocol.means.network import Network
+from fedguard.attacks.protocol.means.network import ProtocolNetwork
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
@@ -16,7 +16,7 @@ from fedguard.secagg.encoding import Encoding, OverflowBudgetError
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.messages import Hello, Message
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 
 #: What nine clients agree on: of 32 bits, none is left over for one more.
 AGREED = Encoding(bits=28, clip=1.0)
@@ -24,11 +24,11 @@ TOO_FINE = replace(AGREED, bits=29)
 _SEED = bytes(32)
 
 
-class Obliging(Client):
+class UnboundedInputClient(Client):
     """Planted: it writes its input with as many bits as the server asks for, and has never heard of a budget."""
 
     def _advertise(self, header: Header, hello: Hello) -> Message:
-        self._policy = replace(self._policy, context=Config.unpack(hello.config).context)
+        self._policy = replace(self._policy, context=SessionConfig.unpack(hello.config).context)
         return super()._advertise(header, hello)
 
     def _input(self) -> RingVector:
@@ -54,11 +54,11 @@ class Overflow(ProtocolAttack):
     stopped_by = (
         "the budget n (ceil(S C) + 1) <= 2^31 - 1, checked before anything runs; clients take no other encoding"
     )
-    weak = Obliging
+    weak = UnboundedInputClient
     clients: ClassVar[int] = 9
     colluders: ClassVar[int] = 0
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
         """The largest honest input."""
         largest = np.full(config.length - 1, AGREED.clip)
         return AGREED.encode(largest, seed=_SEED, entropy=entropy)
@@ -72,7 +72,7 @@ class Overflow(ProtocolAttack):
             except OverflowBudgetError:
                 story.append(f"{proposed}: OverflowBudgetError; the server goes on all the same")
             server = arena.server(config=replace(arena.config, context=_context(encoding)))
-            network = Network(server, arena.parties()).run()
+            network = ProtocolNetwork(server, arena.parties()).run()
             if server.total is None:
                 story.append(
                     f"{proposed}: {', '.join(dict.fromkeys(type(error).__name__ for error in network.errors))}"
@@ -81,7 +81,7 @@ class Overflow(ProtocolAttack):
             values, weight = encoding.decode(server.total, dim=arena.config.length - 1, seed=_SEED)
             story.append(f"{proposed}: the sum of {weight} times {AGREED.clip:g} reads as {values[0]:g}")
             figures = {"bits": encoding.bits, "largest_sum": n * AGREED.clip, "decoded_sum": float(values[0])}
-            return Claim(totals=[(server.included, _written(values, weight))], figures=figures, story=story)
+            return Claim(totals=[(server.included, _encode_sum(values, weight))], figures=figures, story=story)
         return Claim(story=story)
 
 
@@ -90,6 +90,6 @@ def _context(encoding: Encoding) -> bytes:
     return bytes(32) if encoding == AGREED else hashlib.sha256(repr(encoding).encode()).digest()
 
 
-def _written(values: np.ndarray, weight: int) -> RingVector:
+def _encode_sum(values: np.ndarray, weight: int) -> RingVector:
     """A sum of reals as the agreed encoding writes it."""
     return np.append(np.rint(values * AGREED.scale), weight).astype(np.int64).astype(np.uint32)

@@ -12,15 +12,15 @@ from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, seed_commitment
-from fedguard.secagg.messages import Message, Roster
+from fedguard.secagg.messages import KeyRoster, Message
 from fedguard.secagg.shamir import PRIME, combine
 from fedguard.secagg.simulation import Settings
 
 
-class DealsForOneLess(Client):
+class LowerThresholdClient(Client):
     """Planted: its secrets open with one share less than was agreed on."""
 
-    def _share(self, header: Header, roster: Roster) -> Message:
+    def _share(self, header: Header, roster: KeyRoster) -> Message:
         agreed = self._config
         self._config = replace(agreed, threshold=agreed.threshold - 1)
         share = super()._share(header, roster)
@@ -50,7 +50,7 @@ class PooledShares(ProtocolAttack):
         "a fresh polynomial for each secret, of which t - 1 shares tell nothing; and packets that only their holder "
         "reads"
     )
-    weak = DealsForOneLess
+    weak = LowerThresholdClient
     clients: ClassVar[int] = 4
     colluders: ClassVar[int] = 2
     settings: ClassVar[Settings] = Settings(colluding=0.5, dropping=0)
@@ -76,7 +76,7 @@ class PooledShares(ProtocolAttack):
         opened = None
         if (key := found[KEY]) is not None:
             server._known[victim, KEY] = key
-            opened = server.opened([victim])
+            opened = server.recover_sum([victim])
         sums = {} if opened is None else {frozenset({victim}): opened}
         figures = {"shares_pooled": pooled, "threshold": server.config.threshold}
         return Claim(sums=sums, broken=broken, figures=figures, story=story)

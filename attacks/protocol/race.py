@@ -11,23 +11,23 @@ from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.masks import add_masks
-from fedguard.secagg.messages import Message, Received
+from fedguard.secagg.messages import Message, ReceivedMessage
 
 
-class ListensMeanwhile(Client):
+class ReentrantClient(Client):
     """Planted: it derives its masks, then asks for its input, and takes messages while it waits."""
 
     def receive(self, data: bytes) -> bytes:
         return self._answer(data)
 
-    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+    def _mask_input(self, header: Header, shares: messages.ShareDistribution) -> Message:
         self._shared, partners = shares.shared, self._directory.among(self.id, shares.shared)
-        self._held |= {delivery.owner: self._opened(delivery) for delivery in shares.deliveries}
+        self._held |= {delivery.owner: self._decrypt_shares(delivery) for delivery in shares.deliveries}
         masks = [self._self_mask(), *map(self._pairwise_mask, partners)]
         masked = self._input()
         add_masks(masked, masks)
         self._wipe(keep_shares=True)
-        return messages.Masked(codec.set_hash(shares.shared), masked.tobytes())
+        return messages.MaskedInput(codec.set_hash(shares.shared), masked.tobytes())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,10 @@ class Race(ProtocolAttack):
     number: ClassVar[int] = 3
     by = "both"
     stopped_by = "a client answers one message at a time, and refuses what comes meanwhile"
-    weak = ListensMeanwhile
+    weak = ReentrantClient
 
     def mount(self, arena: Arena) -> Claim:
-        victim, second = arena.honest[0], dict[int, Received | None]()
+        victim, second = arena.honest[0], dict[int, ReceivedMessage | None]()
 
         def meanwhile(client: int) -> None:
             if client == victim and client not in second:
@@ -67,7 +67,7 @@ class Race(ProtocolAttack):
         server.mask(packets)
         answer = second.get(victim)
         if answer is not None:
-            assert isinstance(answer.message, messages.Masked)
+            assert isinstance(answer.message, messages.MaskedInput)
             server.proofs[victim] = answer.message.vector_hash + answer.signature
         included = server.server.shared - set(kept)
         signatures = server.attest(sorted(included), included)
@@ -76,5 +76,5 @@ class Race(ProtocolAttack):
             f"all others are told that clients {kept} dropped out, and shown what it signed: {server.fate(others)}"
         )
         server.unmask(dict.fromkeys(signatures.keys() & set(others), quorum(signatures)), included)
-        opened = server.opened([victim])
+        opened = server.recover_sum([victim])
         return Claim(sums={} if opened is None else {frozenset({victim}): opened}, story=story)

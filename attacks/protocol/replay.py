@@ -14,7 +14,7 @@ from fedguard.secagg.directory import Directory
 from fedguard.secagg.messages import Delivery
 
 
-class SignsForAllSessions(Client):
+class SessionlessSignatureClient(Client):
     """Planted: its signature over the survivors names neither session nor round."""
 
     def _header(self, phase: Phase, sender: int) -> Header:
@@ -42,12 +42,12 @@ class Replay(ProtocolAttack):
         "the session id, which contains all fresh keys, in every signature and every key; shares that open only from their "
         "owner to their holder"
     )
-    weak = SignsForAllSessions
+    weak = SessionlessSignatureClient
 
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[-1]
         story, third = _signatures(arena, victim)
-        opened, servers = third.opened([victim]), []
+        opened, servers = third.recover_sum([victim]), []
         for told, asked in (_messages(arena, victim), _session(arena, victim), _shares(arena, victim)):
             story += told
             servers += asked
@@ -124,7 +124,7 @@ def _session(arena: Arena, victim: int) -> Told:
     """The same nonce three times: others' mask keys of the first two sessions are known, and shown in the third."""
     others = [client for client in arena.honest if client != victim]
     first = MaliciousServer(arena)
-    entries: dict[int, tuple[int, messages.Advertise, bytes]] = {}
+    entries: dict[int, tuple[int, messages.KeyAdvertisement, bytes]] = {}
     packets: dict[int, Delivery] = {}
     second, third = (MaliciousServer(arena, nonce=first.server._nonce) for _ in range(2))
     for server, dropped in ((first, others[: len(others) // 2]), (second, others[len(others) // 2 :])):
@@ -138,13 +138,15 @@ def _session(arena: Arena, victim: int) -> Told:
         packets |= {delivery.owner: delivery for delivery in mail[victim].deliveries if delivery.owner in known}
     third.advertise()
     entries = {client: (client, *entry) for client, entry in third.server._advertised.items()} | entries
-    third.ask(victim, messages.Roster(tuple(entry for _, entry in sorted(entries.items()))))
+    third.ask(victim, messages.KeyRoster(tuple(entry for _, entry in sorted(entries.items()))))
     keys = third.fates[victim]
     shown = Directory(
         third.server.proposal, third.config, third.round, {c: entry for c, (_, entry, _) in sorted(entries.items())}
     )
     third.server.sid = shown.sid
-    third.ask(victim, messages.Shares(frozenset([victim, *packets]), tuple(packets[u] for u in sorted(packets))))
+    third.ask(
+        victim, messages.ShareDistribution(frozenset([victim, *packets]), tuple(packets[u] for u in sorted(packets)))
+    )
     third.must_refuse([victim], "packets of an earlier session with the same nonce")
     return [
         f"the same nonce again, with old keys of clients {sorted(packets)}, whose mask keys were opened: client {victim} "
@@ -171,8 +173,8 @@ def _shares(arena: Arena, victim: int) -> Told:
         story.append(server.must_refuse([victim], what))
     servers.append(server := MaliciousServer(arena))
     packets = server.share(server.advertise())
-    copied = _copied(server, victim, arena.colluders[0])
-    server.server._shares[arena.colluders[0]] = copied, server.signed(arena.colluders[0], copied)
+    copied = _copy_packets(server, victim, arena.colluders[0])
+    server.server._shares[arena.colluders[0]] = copied, server.sign_as_colluder(arena.colluders[0], copied)
     server.ask_all(
         {client: message for client, message in server.server._deliveries().items() if client in arena.honest}
     )
@@ -188,8 +190,10 @@ _BENT = (
 )
 
 
-def _copied(server: MaliciousServer, victim: int, colluder: int) -> messages.Share:
+def _copy_packets(server: MaliciousServer, victim: int, colluder: int) -> messages.ShareSubmission:
     """The victim's packets, in the order in which the colluder's would stand."""
     near, share = server.server._directory.neighbours, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}
-    return messages.Share(share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder]))
+    return messages.ShareSubmission(
+        share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder])
+    )

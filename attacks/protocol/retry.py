@@ -11,7 +11,7 @@ from fedguard.secagg.codec import Header, Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 
 
-class SignsTheProposal(Client):
+class ProposalSignatureClient(Client):
     """Planted: its signatures under masked input and survivors name what was proposed, and not its fresh keys."""
 
     def _header(self, phase: Phase, sender: int) -> Header:
@@ -36,7 +36,7 @@ class Retry(ProtocolAttack):
     number: ClassVar[int] = 5
     by = "both"
     stopped_by = "the session id contains all fresh keys, and stands in every signature: so a retry is another session"
-    weak = SignsTheProposal
+    weak = ProposalSignatureClient
 
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[0]
@@ -68,5 +68,5 @@ class Retry(ProtocolAttack):
         signatures = dict(sorted((third.attest(included - {victim}, included) | old).items()))
         third.unmask(dict.fromkeys(others, quorum(signatures)), included)
         story.append(f"third run, only its attestation is of the first: {third.fate(others)}")
-        opened = second.opened([victim])
+        opened = second.recover_sum([victim])
         return Claim(sums={} if opened is None else {frozenset({victim}): opened}, story=story)

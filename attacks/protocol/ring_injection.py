@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from annotated_types import Ge, Lt
 
-from fedguard.attacks.protocol.means.network import Network
+from fedguard.attacks.protocol.means.network import ProtocolNetwork
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.masks import RingVector
@@ -42,7 +42,7 @@ class RingInjection(ProtocolAttack):
             def _input(self) -> RingVector:
                 return super()._input() + shift
 
-        network = Network.of(arena, kind=Injector).run()
+        network = ProtocolNetwork.of(arena, kind=Injector).run()
         server = network.server
         assert server.total is not None, "a session in which nobody drops out and all vectors fit has a sum"
         others = server.total - shift - arena.input(cheat)

@@ -12,7 +12,7 @@ from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.transitions import ClientState
 
 
-class AnswersTwice(Client):
+class RepeatedAnswerClient(Client):
     """Planted: when it has revealed its shares it keeps them, and waits for survivors again."""
 
     def _transition(self, header: Header) -> tuple[str, ClientState]:
@@ -33,7 +33,7 @@ class SecondRequest(ProtocolAttack):
     number: ClassVar[int] = 3
     by = "both"
     stopped_by = "each state takes one message and is left for good; after the answer the shares are wiped"
-    weak = AnswersTwice
+    weak = RepeatedAnswerClient
 
     def mount(self, arena: Arena) -> Claim:
         server = MaliciousServer(arena)
@@ -52,7 +52,7 @@ class SecondRequest(ProtocolAttack):
         story.append(server.must_refuse(others, f"told, after all is revealed, that client {victim} dropped out"))
         server.unmask(dict.fromkeys(others, quorum(early | late)), without)
         story.append(f"shown signatures over these survivors: {server.fate(others)}")
-        opened = server.opened([victim])
+        opened = server.recover_sum([victim])
         server.ask_all(dict.fromkeys(arena.honest, server.server.hello()))
         story.append(server.must_refuse(arena.honest, "asked to begin anew"))
 

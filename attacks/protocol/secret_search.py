@@ -9,18 +9,18 @@ from typing import ClassVar
 import numpy as np
 from cryptography.exceptions import InvalidTag
 
-from fedguard.attacks.protocol.means.traces import Listener, blobs, numbers, reachable, shown, told
+from fedguard.attacks.protocol.means.traces import LogCollector, blobs, numbers, reachable, render_error, render_object
 from fedguard.secagg import codec, keys, messages
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import SHARE_BYTES, Phase
 from fedguard.secagg.contest import Arena, Claim, Party, ProtocolAttack
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.server import Server
+from fedguard.secagg.server import ProtocolServer
 from fedguard.secagg.shamir import combine
 
 
-class Talkative(Client):
+class LeakyReprClient(Client):
     """Planted: its repr shows all attributes, as that of a dataclass would."""
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Evidence:
         stored: how many clients handed over their state for storage.
     """
 
-    server: Server
+    server: ProtocolServer
     traffic: list[bytes] = field(default_factory=list)
     masked: dict[int, RingVector] = field(default_factory=dict)
     texts: dict[int, list[str]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class SecretSearch(ProtocolAttack):
         "secrets have no repr and no stored form, no error or its traceback quotes them, and they are wiped when they have "
         "served"
     )
-    weak = Talkative
+    weak = LeakyReprClient
     clients: ClassVar[int] = 6
     colluders: ClassVar[int] = 0
     length: ClassVar[int] = 17
@@ -86,7 +86,7 @@ class SecretSearch(ProtocolAttack):
         for last, words in _ENDINGS.items():
             evidence = self._session(arena, last)
             unknown = evidence.unknown()
-            opened = Opened(evidence.server, unknown)
+            opened = SecretOpenings(evidence.server, unknown)
             inputs = opened.inputs(evidence.masked) or _arrays(arena, evidence)
             sums |= {frozenset({client}): vector for client, vector in inputs.items()}
             broken += [f"after {words}: {opened}"] if opened else []
@@ -108,49 +108,49 @@ class SecretSearch(ProtocolAttack):
         mail: Mapping[int, bytes] = dict.fromkeys(parties, server.hello())
         while mail:
             for client, data in mail.items():
-                bent = _bent(data) if codec.read_header(data).phase is last else data
-                answer = self._prodded(parties[client], bent, evidence)
+                bent = _corrupt_message(data) if codec.read_header(data).phase is last else data
+                answer = self._probe_client(parties[client], bent, evidence)
                 if answer is None:
                     continue
                 server.receive(answer)
                 message = messages.unpack(answer).message
-                if isinstance(message, messages.Masked):
+                if isinstance(message, messages.MaskedInput):
                     evidence.masked[client] = np.frombuffer(message.vector, arena.config.dtype)
             mail = {} if codec.read_header(next(iter(mail.values()))).phase is last else server.close()
         for client, party in parties.items():
-            seized = party.seized()
+            seized = party.seize_client()
             evidence.memory[client] = list(reachable(seized))
             try:
                 evidence.texts[client].append(repr(seized.__reduce_ex__(4)))
                 evidence.stored += 1
             except TypeError as error:
-                evidence.texts[client].append(told(error))
+                evidence.texts[client].append(render_error(error))
         return evidence
 
-    def _prodded(self, party: Party, data: bytes, evidence: Evidence) -> bytes | None:
+    def _probe_client(self, party: Party, data: bytes, evidence: Evidence) -> bytes | None:
         """A client's answer, with everything that it let slip around it."""
         answer, texts = None, evidence.texts[party.id]
-        with Listener() as listener:
+        with LogCollector() as listener:
             for message in (b"", data[:-1], evidence.server.hello(), data):
-                texts.append(shown(party))
+                texts.append(render_object(party))
                 try:
                     answer = party.receive(message)
                     evidence.traffic += [message, answer]
                 except ProtocolError as error:
                     evidence.traffic.append(message)
-                    texts.append(told(error))
-        texts.extend([*listener.texts, shown(party)])
+                    texts.append(render_error(error))
+        texts.extend([*listener.texts, render_object(party)])
         return answer
 
 
-class Opened:
+class SecretOpenings:
     """What byte strings open of a session, as the server that relayed it can tell.
 
     Attributes:
         seeds, mask_secrets: of clients whose own they are.
     """
 
-    def __init__(self, server: Server, unknown: Iterable[bytes]) -> None:
+    def __init__(self, server: ProtocolServer, unknown: Iterable[bytes]) -> None:
         self._server, self._directory, self._sent = server, server._directory, server._shares
         self.seeds: dict[int, bytes] = {}
         self.mask_secrets: dict[int, bytes] = {}
@@ -241,7 +241,7 @@ _ENDINGS = {
 }
 
 
-def _bent(data: bytes) -> bytes:
+def _corrupt_message(data: bytes) -> bytes:
     """A message in the place of this one, for which a client aborts."""
     header = codec.read_header(data)
     nobody = (

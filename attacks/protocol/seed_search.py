@@ -9,19 +9,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedguard.attacks.protocol.means.inputs import fixed_point
+from fedguard.attacks.protocol.means.inputs import draw_fixed_point
 from fedguard.attacks.protocol.means.relay import Peer, Relay
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.keys import SECRET_BYTES, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_mask, add_masks, keystream
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ServerState
 
 
-def folded(key: bytes, bits: int) -> bytes:
+def fold_key(key: bytes, bits: int) -> bytes:
     """A key of the same length, that is known from ``bits`` bits: the exclusive or of all its pieces of that size."""
     size, seed = bits // 8, 0
     for start in range(0, len(key), size):
@@ -36,7 +36,7 @@ class FoldedKeyClient(Client):
 
     def _pairwise_mask(self, v: int) -> tuple[bytes, int]:
         key, sign = super()._pairwise_mask(v)
-        return folded(key, self.bits), sign
+        return fold_key(key, self.bits), sign
 
 
 def dimensions(keys: Iterable[int]) -> int:
@@ -84,8 +84,8 @@ class SeedSearch(ProtocolAttack):
     bits: int = 20
     drawn: int = 2**11
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
-        return fixed_point(config, entropy, self.bits)
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
+        return draw_fixed_point(config, entropy, self.bits)
 
     def mount(self, arena: Arena) -> Claim:
         figures, story, broken = self._repeats(arena)

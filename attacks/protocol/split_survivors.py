@@ -10,13 +10,13 @@ from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import Identity
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Policy, Roster
+from fedguard.secagg.session import Roster, SessionPolicy
 
 
-class SkipsConsistency(Client):
+class NoConsistencyClient(Client):
     """Planted: it does without the consistency round if the server says so, at a threshold that was chosen for one."""
 
-    def __init__(self, id: int, identity: Identity, roster: Roster, policy: Policy, **facts: Any) -> None:
+    def __init__(self, id: int, identity: Identity, roster: Roster, policy: SessionPolicy, **facts: Any) -> None:
         super().__init__(id, identity, roster, replace(policy, attested=False), **facts)
 
 
@@ -69,7 +69,7 @@ class SplitSurvivors(ProtocolAttack):
     number: ClassVar[int] = 2
     by = "both"
     stopped_by = "the consistency round: no share leaves before a quorum has signed the same survivors"
-    weak = SkipsConsistency
+    weak = NoConsistencyClient
 
     def mount(self, arena: Arena) -> Claim:
         victim = arena.honest[-1]
@@ -80,7 +80,7 @@ class SplitSurvivors(ProtocolAttack):
             server.mask(server.share(server.advertise()))
             told = split(server, victim, fill=fill)
             story += told if fill else [f"the same with no signatures but those that there are: {told[1]}"]
-            opened = server.opened([victim]) if opened is None else opened
+            opened = server.recover_sum([victim]) if opened is None else opened
         if opened is None:
             server = MaliciousServer(arena, config=replace(arena.config, attested=False))
             answers = server.ask_all(dict.fromkeys(server.peers, server.server.hello()))
@@ -89,5 +89,5 @@ class SplitSurvivors(ProtocolAttack):
                 server = MaliciousServer(arena, config=server.config)
                 server.mask(server.share(server.advertise()))
                 story += split(server, victim)
-                opened = server.opened([victim])
+                opened = server.recover_sum([victim])
         return Claim(sums={} if opened is None else {frozenset({victim}): opened}, story=story)

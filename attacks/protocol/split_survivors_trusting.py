@@ -35,7 +35,7 @@ class SplitSurvivorsTrusting(ProtocolAttack):
         server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
         story = ["one client is singled out:", *split(server, other)]
-        alone = server.opened([other])
+        alone = server.recover_sum([other])
 
         server = MaliciousServer(arena)
         server.mask(server.share(server.advertise()))
@@ -48,7 +48,7 @@ class SplitSurvivorsTrusting(ProtocolAttack):
         story.append(
             f"everybody is told of {half} dropouts, in turn among clients {dropped}: {server.fate(arena.honest)}"
         )
-        opened = {frozenset(pair): server.opened(pair) for pair in ((one,), (other,), (one, other))}
+        opened = {frozenset(pair): server.recover_sum(pair) for pair in ((one,), (other,), (one, other))}
         sums = {clients: vector for clients, vector in opened.items() if vector is not None}
         if alone is not None:
             sums[frozenset({other})] = alone

@@ -11,12 +11,12 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr
 
-from fedguard.attacks.protocol.means.network import Network
+from fedguard.attacks.protocol.means.network import ProtocolNetwork
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 
 Reals = NDArray[np.float64]
 
@@ -58,19 +58,19 @@ class SumLeakage(ProtocolAttack):
     coordinates: Annotated[int, Ge(1)] = 16
     trials: Annotated[int, Ge(1)] = 2000
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
         """Standard normal coordinates, encoded."""
         values = _rng(entropy).standard_normal(config.length - 1)
         return ENCODING.encode(values, seed=_SEED, entropy=entropy)
 
     def mount(self, arena: Arena) -> Claim:
         victim, n = arena.honest[0], len(arena.honest)
-        total = Network.of(arena).run().server.total
+        total = ProtocolNetwork.of(arena).run().server.total
         assert total is not None, "a session in which nobody drops out has a sum"
         for client in arena.colluders:
             total = total - arena.input(client)
         known, dim = arena.lineup(victim, self.suspects), arena.config.length - 1
-        scores = scored(_read(total), np.stack([_read(vector) for vector in known]))
+        scores = score_vectors(_read(total), np.stack([_read(vector) for vector in known]))
         best, second = np.sort(scores)[[-1, -2]]
         figures = {"best_score": float(best), "second_score": float(second)}
         story = [
@@ -79,7 +79,7 @@ class SumLeakage(ProtocolAttack):
             f"on {self.coordinates} coordinates, a known vector in the sum is told from one that is not:",
         ]
         for survivors in (2, 8, 32, 128):
-            measured = simulated_auc(survivors, self.coordinates, self.trials, _rng(arena.entropy))
+            measured = estimate_auc(survivors, self.coordinates, self.trials, _rng(arena.entropy))
             expected = membership_auc(survivors, self.coordinates)
             figures |= {f"auc_{survivors}_survivors": measured, f"auc_{survivors}_survivors_closed_form": expected}
             bits = bits_per_coordinate(survivors)
@@ -107,19 +107,19 @@ def bits_per_coordinate(survivors: int) -> float:
     return math.log2(survivors / (survivors - 1)) / 2
 
 
-def scored(total: Reals, known: Reals) -> Reals:
+def score_vectors(total: Reals, known: Reals) -> Reals:
     """``<c, s> / |c|`` for each row c of ``known`` (float64 ``[m, d]``)."""
     scores: Reals = known @ total / np.linalg.norm(known, axis=1)
     return scores
 
 
-def simulated_auc(survivors: int, coordinates: int, trials: int, rng: np.random.Generator) -> float:
+def estimate_auc(survivors: int, coordinates: int, trials: int, rng: np.random.Generator) -> float:
     """The same as `membership_auc`, by pairs of rounds: one with the known vector in the sum, and one without."""
     wins = 0
     for _ in range(trials):
         known, *others = rng.standard_normal((survivors, coordinates))
         without = rng.standard_normal((survivors, coordinates))
-        member, stranger = (scored(np.sum(rows, 0), known[None]) for rows in ([known, *others], without))
+        member, stranger = (score_vectors(np.sum(rows, 0), known[None]) for rows in ([known, *others], without))
         wins += bool(member > stranger)
     return wins / trials
 

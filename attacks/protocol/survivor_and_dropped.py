@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedguard.attacks.protocol.means.inputs import fixed_point, looks_encoded
+from fedguard.attacks.protocol.means.inputs import draw_fixed_point, looks_encoded
 from fedguard.attacks.protocol.means.malicious import KEY, SEED, MaliciousServer, quorum
 from fedguard.secagg import codec, messages
 from fedguard.secagg.client import Client
@@ -13,10 +13,10 @@ from fedguard.secagg.codec import Phase
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 
 
-class TwoLists(Client):
+class TwoListClient(Client):
     """Planted: it takes a list of the dropped beside that of the survivors, and answers for both."""
 
     _dropped: frozenset[int] = frozenset()
@@ -31,9 +31,9 @@ class TwoLists(Client):
                 self._dropped, data = reader.clients() - {self.id}, plain
         return super().receive(data)
 
-    def _revealed(self) -> messages.Unmask:
+    def _reveal_shares(self) -> messages.UnmaskingShares:
         keys = tuple(bytes(self._held[v][1]) for v in sorted(self._dropped))
-        return messages.Unmask(super()._revealed().shares + keys)
+        return messages.UnmaskingShares(super()._reveal_shares().shares + keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,10 @@ class SurvivorAndDropped(ProtocolAttack):
     number: ClassVar[int] = 1
     by = "both"
     stopped_by = "a request with one bit per client, and an answer with one share per neighbour: neither can hold both"
-    weak = TwoLists
+    weak = TwoListClient
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
-        return fixed_point(config, entropy)
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
+        return draw_fixed_point(config, entropy)
 
     def mount(self, arena: Arena) -> Claim:
         server = MaliciousServer(arena)
@@ -85,7 +85,7 @@ class SurvivorAndDropped(ProtocolAttack):
             f"shares of client {victim}'s seed: {shares[SEED]}, of its mask key: {shares[KEY]}; "
             f"{server.config.threshold} of each are needed"
         )
-        opened = server.opened([victim])
+        opened = server.recover_sum([victim])
         sums = {} if opened is None else {frozenset({victim}): opened}
         for called, included in (("silent, though its input is there", without), ("a survivor", everybody)):
             vector = _with_one_secret(arena, victim, included)
@@ -108,4 +108,4 @@ def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> Rin
     server.mask(server.share(server.advertise()))
     question = quorum(server.attest(included, included))
     server.unmask(dict.fromkeys(included & set(arena.honest), question), included)
-    return server.stripped(victim, SEED if victim in included else KEY)
+    return server.strip_masks(victim, SEED if victim in included else KEY)

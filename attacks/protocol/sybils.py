@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.attacks.protocol.means.inputs import fixed_point, signed
+from fedguard.attacks.protocol.means.inputs import draw_fixed_point, to_signed_integers
 from fedguard.attacks.protocol.means.relay import Peer, Relay
 from fedguard.secagg.contest import Arena, Claim, Noise, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +43,19 @@ class Sybils(ProtocolAttack):
 
     noise: float = 2.0**12
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
-        return fixed_point(config, entropy)
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
+        return draw_fixed_point(config, entropy)
 
     def mount(self, arena: Arena) -> Claim:
         (victim,) = arena.honest
         plain, noisy = self._rest(arena, 1, None), self._rest(arena, 2, skellam(self.noise))
         contributors = arena.parameters.clients - arena.parameters.corrupted
-        left = float(np.sqrt(np.mean(np.square(signed(noisy - plain), dtype=np.float64))))
+        left = float(np.sqrt(np.mean(np.square(to_signed_integers(noisy - plain), dtype=np.float64))))
         planned = self.noise * math.sqrt(contributors)
         figures = {
             "sybils": len(arena.colluders),
             "colluders_withstood": arena.parameters.corrupted,
-            "input_rms": float(np.sqrt(np.mean(np.square(signed(plain), dtype=np.float64)))),
+            "input_rms": float(np.sqrt(np.mean(np.square(to_signed_integers(plain), dtype=np.float64)))),
             "noise_planned": planned,
             "noise_left_rms": left,
             "noise_left_expected": self.noise,
@@ -82,9 +82,9 @@ class Sybils(ProtocolAttack):
 def skellam(sigma: float) -> Noise:
     """The difference of two Poisson variables, with standard deviation ``sigma`` (Agarwal et al., NeurIPS 2021)."""
 
-    def drawn(count: int, entropy: Entropy) -> NDArray[np.int64]:
+    def draw_noise(count: int, entropy: Entropy) -> NDArray[np.int64]:
         generator = np.random.default_rng(int.from_bytes(entropy(16), "little"))
         rate = sigma**2 / 2
         return generator.poisson(rate, count) - generator.poisson(rate, count)
 
-    return drawn
+    return draw_noise

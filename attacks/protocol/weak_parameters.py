@@ -10,22 +10,22 @@ from fedguard.attacks.protocol.split_survivors import split
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.keys import Identity
-from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy
 from fedguard.secagg.simulation import Settings
 
 
-class Anything(Policy):
+class PermissivePolicy(SessionPolicy):
     """Refuses nothing."""
 
-    def refuses(self, config: Config, clients: int) -> str | None:
+    def refuses(self, config: SessionConfig, clients: int) -> str | None:
         return None
 
 
-class NoPolicy(Client):
+class NoPolicyClient(Client):
     """Planted: it agrees to whatever the server proposes."""
 
-    def __init__(self, id: int, identity: Identity, roster: Roster, policy: Policy, **facts: Any) -> None:
-        super().__init__(id, identity, roster, Anything(**vars(policy)), **facts)
+    def __init__(self, id: int, identity: Identity, roster: Roster, policy: SessionPolicy, **facts: Any) -> None:
+        super().__init__(id, identity, roster, PermissivePolicy(**vars(policy)), **facts)
 
 
 #: What opens an input, if it is accepted.
@@ -59,7 +59,7 @@ class WeakParameters(ProtocolAttack):
     number: ClassVar[int] = 7
     by = "both"
     stopped_by = "each client's own policy, to which the proposal is compared before anything is sent"
-    weak = NoPolicy
+    weak = NoPolicyClient
     settings = Settings(ring=64, suite=2, colluding=0.2, dropping=0.2)
 
     def mount(self, arena: Arena) -> Claim:
@@ -74,7 +74,7 @@ class WeakParameters(ProtocolAttack):
                 server = MaliciousServer(arena, config=config)
                 server.mask(server.share(server.advertise()))
                 split(server, victim)
-                opened = server.opened([victim])
+                opened = server.recover_sum([victim])
                 story.append(f"... and client {victim}'s input is {'hidden' if opened is None else 'open'}")
                 inputs += [] if opened is None else [opened]
         server = MaliciousServer(arena)

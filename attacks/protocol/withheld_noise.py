@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, log_ndtr
 
-from fedguard.attacks.protocol.means.network import Network
+from fedguard.attacks.protocol.means.network import ProtocolNetwork
 from fedguard.privacy.calibration import minimum
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.secagg.client import Client
@@ -19,7 +19,7 @@ from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, Party, ProtocolAttack
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Config, Policy
+from fedguard.secagg.session import SessionConfig, SessionPolicy
 from fedguard.secagg.simulation import Settings
 
 PLAN = DistributedDP(clip=1.0, noise_multiplier=1.0, delta=1e-5)
@@ -27,14 +27,14 @@ PLAN = DistributedDP(clip=1.0, noise_multiplier=1.0, delta=1e-5)
 SCALE, TARGET = 4096.0, 6.0
 
 
-class Noiseless(Client):
+class NoiselessClient(Client):
     """A colluder that adds no noise: inputs are zeros in this scene, so it sends zeros."""
 
     def _input(self) -> RingVector:
         return self._config.zeros()
 
 
-class Frugal(Client):
+class HalfNoiseClient(Client):
     """Planted: it adds half the noise. Inputs are zeros in this scene, so noise is all there is to halve."""
 
     def _input(self) -> RingVector:
@@ -62,7 +62,7 @@ class WithheldNoise(ProtocolAttack):
         "the accountant counts survivors less all who may collude, so epsilon rises; below the calibrated minimum of them "
         "the clients abort"
     )
-    weak = Frugal
+    weak = HalfNoiseClient
     clients: ClassVar[int] = 12
     colluders: ClassVar[int] = 4
     length: ClassVar[int] = 4096
@@ -86,7 +86,7 @@ class WithheldNoise(ProtocolAttack):
                 continue
             worth = worth_at_best(server.total, SCALE * PLAN.clip, PLAN.delta)
             survivors = len(server.included)
-            charged, careless = (self._charged(arena, count) for count in (survivors - cheats, survivors))
+            charged, careless = (self._compute_epsilon(arena, count) for count in (survivors - cheats, survivors))
             epsilons.append((worth, charged))
             figures[f"epsilon_worth_{missing}_missing"] = worth
             figures[f"epsilon_charged_{missing}_missing"] = charged
@@ -95,7 +95,7 @@ class WithheldNoise(ProtocolAttack):
             story.append(f"{words} {worths}")
         return Claim(epsilons=epsilons, figures=figures, story=story)
 
-    def _session(self, arena: Arena, config: Config, quorum: int, missing: int) -> Network:
+    def _session(self, arena: Arena, config: SessionConfig, quorum: int, missing: int) -> ProtocolNetwork:
         """One in which the first honest clients fall silent before their input; the others insist on a quorum."""
         one = PLAN.for_round(contributors=len(arena.honest), dim=config.length, scale=SCALE)
 
@@ -106,14 +106,14 @@ class WithheldNoise(ProtocolAttack):
             silent = client < missing and read_header(answer).phase >= Phase.MASKED
             return [] if silent else [answer]
 
-        policy = replace(Policy.like(arena.config), quorum=quorum)
+        policy = replace(SessionPolicy.like(arena.config), quorum=quorum)
         peers: dict[int, Party | Client] = {**arena.parties(policy=policy, idle=True, noise=noise)}
         for cheat in arena.colluders:
-            peers[cheat] = arena.accomplice(cheat, kind=Noiseless)
-        return Network(arena.server(config=config), peers).run(arrivals)
+            peers[cheat] = arena.accomplice(cheat, kind=NoiselessClient)
+        return ProtocolNetwork(arena.server(config=config), peers).run(arrivals)
 
-    def _charged(self, arena: Arena, contributors: int) -> float:
-        spent = PLAN.spent([contributors], expected=len(arena.honest), dim=arena.config.length, scale=SCALE)
+    def _compute_epsilon(self, arena: Arena, contributors: int) -> float:
+        spent = PLAN.account_rounds([contributors], expected=len(arena.honest), dim=arena.config.length, scale=SCALE)
         return spent.value
 
 
@@ -127,20 +127,20 @@ def worth_at_best(noise: RingVector, sensitivity: float, delta: float) -> float:
 def gaussian_epsilon(ratio: float, delta: float) -> float:
     """The exact epsilon of Gaussian noise, ``ratio`` = sensitivity / standard deviation (Balle and Wang 2018, theorem 8)."""
 
-    def broken(epsilon: float) -> bool:
+    def exceeds_delta(epsilon: float) -> bool:
         near, far = ratio / 2 - epsilon / ratio, -ratio / 2 - epsilon / ratio
         return float(np.exp(log_ndtr(near)) - np.exp(epsilon + log_ndtr(far))) > delta
 
     low, high = 0.0, 1.0
-    if not broken(low):
+    if not exceeds_delta(low):
         return low
-    while broken(high):
+    while exceeds_delta(high):
         high *= 2
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if broken(middle) else (low, middle)
+        low, high = (middle, high) if exceeds_delta(middle) else (low, middle)
     return low
 
 
-def _kinds(network: Network) -> str:
+def _kinds(network: ProtocolNetwork) -> str:
     return ", ".join(dict.fromkeys(type(error).__name__ for error in network.errors))

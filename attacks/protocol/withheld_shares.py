@@ -12,7 +12,7 @@ from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.simulation import Settings
 
 
-class AsksForNoProof(Client):
+class UnverifiedSharesClient(Client):
     """Planted: it takes the server's word that its neighbours were told of the same shares."""
 
     def _check_survivors(self, survivors: messages.Survivors) -> None:
@@ -39,7 +39,7 @@ class WithheldShares(ProtocolAttack):
         "fewer than t packets are refused; and no share of a client's seed leaves before that client has signed a masked "
         "input for those who shared, as the holder of the share was told"
     )
-    weak = AsksForNoProof
+    weak = UnverifiedSharesClient
     clients = 101
     colluders = 5
     settings = Settings(colluding=0.05, dropping=0.05)
@@ -78,7 +78,7 @@ class WithheldShares(ProtocolAttack):
         story.append(f"those who hold shares of client {victim}: {server.fate(set(unseen) & honest)}")
         question = quorum(signatures)
         server.unmask(dict.fromkeys(signatures.keys() & honest, question), included)
-        opened = server.opened([victim])
+        opened = server.recover_sum([victim])
         figures = {
             "neighbours": len(near[victim]),
             "packets_handed_on": threshold,

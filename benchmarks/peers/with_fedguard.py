@@ -9,7 +9,7 @@ from work import Task, serve
 from fedguard.contracts import Examples, LocalPlan, Model
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 
 class Given(Model):
@@ -26,7 +26,7 @@ class Given(Model):
 
 class FedGuard:
     def __init__(self, task: Task) -> None:
-        self._network = Network(Given(task), tuple(task.x.shape[2:]), 10, Rng(0))
+        self._network = FlatNetwork(Given(task), tuple(task.x.shape[2:]), 10, Rng(0))
         self._cohort = Cohort(self._network, [Examples(*part) for part in zip(task.x, task.y, strict=True)])
         self._plan = LocalPlan(lr=task.lr, batch_size=task.batch, epochs=1)
         self._rng, self._model = Rng(0), self._network.flat.clone()

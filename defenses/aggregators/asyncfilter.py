@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.contracts import Gram, PositiveInt, RuleContext, Sight, State, WeightRule
 from fedguard.defenses.aggregators.clusters import kmeans
-from fedguard.defenses.aggregators.ties import joined
+from fedguard.defenses.aggregators.ties import merge_ties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class AsyncFilter(WeightRule):
             distances, _, squares, count = self._distances(gram, context, model, rows)
             if count > 1 and squares > 0:
                 scores[rows] = distances / (squares / count) ** 0.5
-        scores = joined(scores)
+        scores = merge_ties(scores)
         if scores.max() == scores.min():  # all alike but for rounding
             return torch.full_like(scores, 1 / gram.n)
         labels = kmeans(scores[None, :, None], 3, context.rng.torch())[0][0]

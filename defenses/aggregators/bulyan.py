@@ -36,14 +36,14 @@ class Bulyan(MatrixRule):
 
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         draw = context.rng.child("ties").torch()
-        chosen = selected(gram_matrix(updates), context, lambda: projections(updates, draw))
+        chosen = select_by_krum(gram_matrix(updates), context, lambda: projections(updates, draw))
         vector = torch.empty_like(updates[0])
         for block in walk(updates):
             vector[block] = mean_around_median(sort_rows(updates[chosen, block]), len(chosen) - 2 * context.f)
         return vector
 
 
-def selected(inner: Tensor, context: RuleContext, projected: Callable[[], Tensor]) -> list[int]:
+def select_by_krum(inner: Tensor, context: RuleContext, projected: Callable[[], Tensor]) -> list[int]:
     """The rows that repeated Krum chooses, in the order of choice.
 
     Args:

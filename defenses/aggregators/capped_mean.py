@@ -44,9 +44,9 @@ class CappedMean(WeightRule):
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        return shares(self.name, self._capped(context.samples, context.f))
+        return shares(self.name, self._cap_claims(context.samples, context.f))
 
-    def _capped(self, claims: Tensor, f: int) -> Tensor:
+    def _cap_claims(self, claims: Tensor, f: int) -> Tensor:
         """float64 ``[n]``: the claims, none above the largest cap that will do."""
 
         def will_do(cap: float) -> bool:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedguard.contracts import Gram, PositiveFloat, RuleContext, Sight, WeightRule
-from fedguard.defenses.aggregators.neighbours import clipped_around, hostile_weight, weights_of
+from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight, weights_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class ClippedGossip(WeightRule):
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         weights, distances = weights_of(context, gram.n), gram.distances_to(gram.unit(context.own))
-        return clipped_around(context.own, weights, distances, self._radius(weights, distances, context))
+        return clip_around(context.own, weights, distances, self._radius(weights, distances, context))
 
     def _radius(self, weights: Tensor, distances: Tensor, context: RuleContext) -> float:
         if self.tau is not None:

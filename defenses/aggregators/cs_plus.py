@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.defenses.aggregators.neighbours import clipped_around, hostile_weight, weights_of
+from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight, weights_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,4 +33,4 @@ class CSPlus(WeightRule):
         order = distances.argsort(stable=True)
         near = order[weights[order].cumsum(0) <= allowed]
         radius = float(distances[near].max()) if len(near) else 0.0
-        return clipped_around(context.own, weights, distances, radius)
+        return clip_around(context.own, weights, distances, radius)

@@ -59,9 +59,9 @@ class DeepSight(WeightRule):
         updates = gram.vectors
         differences = [self._differences(updates, context, seed) for seed in range(self.seeds)]
         energies, bias = output_layer(updates, context.layers, differences[0].shape[1])
-        separated = [self._separated(distances_between(one)) for one in differences]
-        by_bias = self._separated(cosine_distances(bias @ bias.T))
-        by_energy = self._separated(distances_between(energies))
+        separated = [self._cluster_distances(distances_between(one)) for one in differences]
+        by_bias = self._cluster_distances(cosine_distances(bias @ bias.T))
+        by_energy = self._cluster_distances(distances_between(energies))
         merged = (torch.stack(separated).mean(0) + by_bias + by_energy) / 3
         accepted = accept(hdbscan(merged, self.cluster, single=self.one), suspicious(energies), self.tau)
         norms = gram.norms()
@@ -77,7 +77,7 @@ class DeepSight(WeightRule):
             [(_log_probabilities(context, context.model + row, inputs) - before).exp().mean(0) for row in updates]
         )
 
-    def _separated(self, distances: Tensor) -> Tensor:
+    def _cluster_distances(self, distances: Tensor) -> Tensor:
         """float64 ``[n, n]``: 0 for two updates of the same cluster and on the diagonal, 1 elsewhere."""
         labels = hdbscan(distances, self.cluster)
         together = (labels[:, None] == labels[None]) & (labels >= 0)[:, None]

@@ -44,20 +44,20 @@ class DnC(WeightRule):
 
     def check(self, n: int, f: int) -> None:
         super().check(n, f)
-        if self._dropped(f) >= n:
+        if self._count_removals(f) >= n:
             raise PreconditionError(
                 f"dnc needs n > filter_factor * f, with filter_factor = {self.filter_factor:g} and f = {f}: more than "
-                f"{self._dropped(f)} updates; got n = {n}. Mend: lower filter_factor or f."
+                f"{self._count_removals(f)} updates; got n = {n}. Mend: lower filter_factor or f."
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        passed, kept = torch.ones(gram.n, dtype=torch.float64), gram.n - self._dropped(context.f)
+        passed, kept = torch.ones(gram.n, dtype=torch.float64), gram.n - self._count_removals(context.f)
         for inner in self._views(gram, context):
             outlying = top_directions(inner)[1].square().sum(1)  # the scores over their common lambda
             passed = torch.minimum(passed, kept * smallest_alike(outlying, kept))
         return passed / passed.sum().clamp(min=1)
 
-    def _dropped(self, f: int) -> int:
+    def _count_removals(self, f: int) -> int:
         return int(self.filter_factor * f + 1e-9)
 
     def _views(self, gram: Gram, context: RuleContext) -> list[Tensor]:

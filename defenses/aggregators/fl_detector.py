@@ -66,9 +66,9 @@ class FLDetector(WeightRule):
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
         old, clients = context.state, torch.tensor(context.clients)
-        known = _grown(old.get("seen", torch.zeros(0, dtype=torch.long)), int(clients.max()) + 1, 0)
+        known = _pad_rows(old.get("seen", torch.zeros(0, dtype=torch.long)), int(clients.max()) + 1, 0)
         seen = known.index_fill(0, clients, context.round)
-        updates = _grown(old.get("updates", torch.zeros(0, len(aggregate))), len(seen), 0.0)
+        updates = _pad_rows(old.get("updates", torch.zeros(0, len(aggregate))), len(seen), 0.0)
         updates[clients] = gram.vectors
         starts = old.get("starts", torch.zeros(0, dtype=torch.long))
         needed = torch.isin(starts, seen)
@@ -95,7 +95,7 @@ class FLDetector(WeightRule):
         """float64 ``[clients, window]``: each client's last shares of the distances; NaN where there is none yet."""
         clients = torch.tensor(context.clients)
         old = context.state.get("scores", torch.zeros(0, self.window, dtype=torch.float64))
-        scores = _grown(old, int(clients.max()) + 1, torch.nan)
+        scores = _pad_rows(old, int(clients.max()) + 1, torch.nan)
         if "steps" not in context.state or context.round <= self.wait:
             return scores
         seen = context.state["seen"]
@@ -158,7 +158,7 @@ def hessian_product(steps: Tensor, changes: Tensor, vector: Tensor) -> Tensor:
     return product
 
 
-def _grown(rows: Tensor, count: int, fill: float) -> Tensor:
+def _pad_rows(rows: Tensor, count: int, fill: float) -> Tensor:
     """A copy of ``rows``, lengthened with ``fill`` to ``count`` rows."""
     more = max(0, count - len(rows))
     return torch.cat([rows, rows.new_full((more, *rows.shape[1:]), fill)])

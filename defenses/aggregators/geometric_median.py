@@ -52,7 +52,7 @@ class GeometricMedian(WeightRule):
         inner, n = gram.inner.numpy(), gram.n
         point, shares = gram.unit("origin").numpy(), np.zeros(n)
         for step in range(self.steps):
-            near, shares, pull = _pulled(inner, n, point, self.nu)
+            near, shares, pull = _measure_pull(inner, n, point, self.nu)
             count = near.sum()
             settled = count == 0 and pull < 1e-6 * n
             if (settled or step == PATIENCE) and (resting := _resting_row(inner, n)) is not None:
@@ -72,7 +72,7 @@ class GeometricMedian(WeightRule):
         return 4 * (1 + f / (n - 2 * f)) ** 2
 
 
-def _pulled(inner: Array, n: int, point: Array, nu: float) -> tuple[Array, Array, float]:
+def _measure_pull(inner: Array, n: int, point: Array, nu: float) -> tuple[Array, Array, float]:
     """Which updates ``point`` lies upon, the shares of the others, and the force with which they pull."""
     towards = inner @ point
     here, lengths = max(float(point @ towards), 0.0), np.maximum(inner.diagonal()[:n], 0)  # rounding may leave less
@@ -101,7 +101,7 @@ def _resting_row(inner: Array, n: int) -> Array | None:
     sums = distances.sum(1)
     first = int(sums.argmin())
     row[first] = 1
-    near, _, pull = _pulled(inner, n, row, 0.0)
+    near, _, pull = _measure_pull(inner, n, row, 0.0)
     if not pull <= near.sum() * (1 + TIE):
         return None
     near |= sums <= sums[first] * (1 + TIE)

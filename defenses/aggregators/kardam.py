@@ -47,12 +47,12 @@ class Kardam(WeightRule):
     alpha: NonNegativeFloat = 0.05
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        passed = _Stream(gram, context).passed()
+        passed = _Stream(gram, context).filter_updates()
         return passed * torch.exp(-self.alpha * context.staleness.double()) / gram.n
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
         stream = _Stream(gram, context)
-        stream.passed()
+        stream.filter_updates()
         return stream.state()
 
 
@@ -69,7 +69,7 @@ class _Stream:
         self._coefficients = {int(client): value for client, value in pairs}
         self._recent: deque[int] = deque(state.get("passed", torch.zeros(0)).long().tolist(), maxlen=2 * self._f)
 
-    def passed(self) -> Tensor:
+    def filter_updates(self) -> Tensor:
         """float64 ``[n]``: 1 for the updates that pass both filters, else 0."""
         found = torch.zeros(len(self._updates), dtype=torch.float64)
         for row in self._context.arrived.argsort(stable=True).tolist():

@@ -48,7 +48,7 @@ class MDA(WeightRule):
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         size = gram.n - context.f
         distances = gram.distances_squared().sqrt()
-        kept = smallest_diameter(distances, size, ranked(gram, size))
+        kept = smallest_diameter(distances, size, rank_updates(gram, size))
         return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, torch.tensor(kept), 1 / size)
 
     def kappa(self, n: int, f: int) -> float:
@@ -60,7 +60,7 @@ class MDA(WeightRule):
         return 8 * f**2 / (n - f)
 
 
-def ranked(gram: Gram, size: int) -> list[int]:
+def rank_updates(gram: Gram, size: int) -> list[int]:
     """The updates by the sum of distances to their ``size`` nearest, then by length, to six digits, then by what they hold."""
     near = gram.distances_squared().sqrt().sort(dim=1).values[:, :size].sum(1).tolist()
     norms = gram.norms().tolist()

@@ -20,7 +20,7 @@ def hostile_weight(weights: Tensor, context: RuleContext) -> float:
     return float(others.topk(context.f).values.sum())
 
 
-def clipped_around(own: int, weights: Tensor, distances: Tensor, radius: float) -> Tensor:
+def clip_around(own: int, weights: Tensor, distances: Tensor, radius: float) -> Tensor:
     """float64 ``[n]``: of $x_own + sum_j w_j clip(x_j - x_own, radius)$, as weights of the rows.
 
     Args:

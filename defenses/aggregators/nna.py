@@ -11,7 +11,7 @@ from fedguard.defenses.aggregators.ties import smallest_alike
 
 
 @dataclass(frozen=True, kw_only=True)
-class NearestNeighbourAveraging(WeightRule):
+class NearestNeighborAveraging(WeightRule):
     """The mean of the n - f rows nearest to the node's own, its own among them.
 
     $R = 1/(n - f)$ times the sum of $x_j$ over the n - f nearest to $x_i$; rows that tie for the last places share them. It

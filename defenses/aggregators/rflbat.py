@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.contracts import ROWS, Gram, PositiveInt, RuleContext, WeightRule
 from fedguard.defenses.aggregators.clusters import clusters_by_gap, cosine_distances, distances_between, kmeans, members
-from fedguard.defenses.aggregators.ties import TIE, joined
+from fedguard.defenses.aggregators.ties import TIE, merge_ties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,12 @@ class RFLBAT(WeightRule):
     references: PositiveInt = 5
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        kept = gram.order[self._kept(gram.mix(torch.eye(gram.n, dtype=torch.float64)[gram.order]), context)]
+        kept = gram.order[self._filter_rows(gram.mix(torch.eye(gram.n, dtype=torch.float64)[gram.order]), context)]
         return torch.zeros(gram.n, dtype=torch.float64).index_fill_(0, kept, 1 / len(kept))
 
-    def _kept(self, gram: Gram, context: RuleContext) -> Tensor:
+    def _filter_rows(self, gram: Gram, context: RuleContext) -> Tensor:
         """int64: the rows that stay."""
-        plane = torch.stack([joined(component) for component in principal_components(gram, 2).T], 1)
+        plane = torch.stack([merge_ties(component) for component in principal_components(gram, 2).T], 1)
         kept = _usual(plane, torch.arange(gram.n), self.eps1)
         count = clusters_by_gap(plane[kept], self.clusters, self.references, context.rng.torch())
         labels = kmeans(plane[kept][None], count, context.rng.child("clusters").torch())[0][0]

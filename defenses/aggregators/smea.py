@@ -47,14 +47,14 @@ class SMEA(WeightRule):
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        return torch.from_numpy(_Search(gram, context.f).best())
+        return torch.from_numpy(_SubsetSearch(gram, context.f).best())
 
     def kappa(self, n: int, f: int) -> float:
         """4f / (n - f) (1 + r)^2 with r = f / (n - 2f) (the source, for lambda_max in place of the trace)."""
         return 4 * f / (n - f) * (1 + f / (n - 2 * f)) ** 2
 
 
-class _Search:
+class _SubsetSearch:
     """Best-first search over the subsets, with the directions seen so far as lower bounds."""
 
     def __init__(self, gram: Gram, f: int) -> None:

@@ -35,7 +35,7 @@ def top_directions(inner: Tensor) -> tuple[float, Tensor]:
     return float(values[-1]), vectors[:, values >= values[-1] - TIE * values[-1].abs()]
 
 
-def joined(values: Tensor) -> Tensor:
+def merge_ties(values: Tensor) -> Tensor:
     """float64 ``[n]``: the ``values`` with those that only rounding keeps apart replaced by their mean."""
     ordered, order = values.sort()
     group = (ordered.diff() > 10 * TIE * values.abs().max()).cumsum(0)

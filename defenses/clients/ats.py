@@ -58,7 +58,7 @@ class ATS(ClientTransform):
         for number, name in enumerate(self.policy):
             draws = torch.rand(2, len(x), generator=context.rng.child(number).torch()) * 2 - 1
             if name in _WARPS:
-                x = _warped(x - low, _WARPS[name](*draws)) + low
+                x = _warp_images(x - low, _WARPS[name](*draws)) + low
             else:
                 x = low + (high - low) * _POINTWISE[name]((x - low) / (high - low), draws[0].view(-1, 1, 1, 1)).clamp(
                     0, 1
@@ -69,7 +69,7 @@ class ATS(ClientTransform):
         return update.clone()
 
 
-def _warped(x: Tensor, pulled: Tensor) -> Tensor:
+def _warp_images(x: Tensor, pulled: Tensor) -> Tensor:
     """The images ``[N, C, H, W]`` at the places ``pulled [N, 2, 3]``, interpolated, and 0 outside."""
     grid = affine_grid(pulled, list(x.shape), align_corners=False)
     return grid_sample(x, grid, align_corners=False)

@@ -11,7 +11,7 @@ from fedguard.contracts import ClientContext, ClientTransform, NonNegativeFloat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise(ClientTransform):
+class UpdateNoise(ClientTransform):
     """Each honest client adds Gaussian noise to its update.
 
     $y = x + sigma z$ with $z ~ N(0, I)$; $sigma = scale$, or $scale |x| / sqrt(d)$ where it is relative. The update's

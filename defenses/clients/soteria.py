@@ -37,7 +37,7 @@ class Soteria(ClientTransform):
     layer: int = -1
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
-        layer, start = self._defended(context.module)
+        layer, start = self._locate_layer(context.module)
         scores = _scores(_representation(context.module, layer, context.model, context.examples.x))
         pruned = scores.topk(round(self.share * len(scores))).indices
         sent = update.clone()
@@ -45,12 +45,12 @@ class Soteria(ClientTransform):
         return sent
 
     def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
-        layer, start = self._defended(module)
+        layer, start = self._locate_layer(module)
         rest = torch.ones_like(observed)
         rest[start : start + layer.weight.numel()] = 0
         return dummy * rest, observed * rest
 
-    def _defended(self, module: nn.Module) -> tuple[nn.Linear, int]:
+    def _locate_layer(self, module: nn.Module) -> tuple[nn.Linear, int]:
         """The layer, and where its weights start in an update."""
         layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
         if not -len(layers) <= self.layer < len(layers):

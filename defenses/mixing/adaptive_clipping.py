@@ -38,12 +38,12 @@ class AdaptiveClipping(Mixing):
     rate: PositiveFloat = 0.2
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
-        return (self._bound(context) / gram.norms()).clamp(max=1).nan_to_num(nan=1.0).diag()
+        return (self._read_bound(context) / gram.norms()).clamp(max=1).nan_to_num(nan=1.0).diag()
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
-        bound = self._bound(context)
+        bound = self._read_bound(context)
         below = (gram.norms() <= bound).double().mean()
         return {"bound": bound * torch.exp(-self.rate * (below - self.quantile))}
 
-    def _bound(self, context: RuleContext) -> Tensor:
+    def _read_bound(self, context: RuleContext) -> Tensor:
         return context.state.get("bound", torch.tensor(self.initial, dtype=torch.float64))

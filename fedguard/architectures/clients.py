@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local import started
+from fedguard.architectures.local import start_algorithm
 from fedguard.architectures.local.kept import check_kept
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire
-from fedguard.contracts.returned import returned, returned_tensor
-from fedguard.mapped import held_at_a_time, kept_rows, let_go
+from fedguard.contracts.returned import check_return, check_tensor_return
+from fedguard.mapped import allocate_rows, let_go, slice_rows
 from fedguard.rng import Rng
 
 #: The round (from 1) in which all clients are, or that of each.
@@ -30,12 +30,12 @@ class Clients:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.local = started(setup)
+        self.local = start_algorithm(setup)
         self.malicious = self.colluders()
         keeps = setup.training.worker_momentum > 0
         if keeps and setup.memory is None:
             check_kept(setup, "training.worker_momentum", setup.task.dim)
-        self._momentum = kept_rows(len(setup.task.sizes), setup.task.dim, setup.memory) if keeps else None
+        self._momentum = allocate_rows(len(setup.task.sizes), setup.task.dim, setup.memory) if keeps else None
 
     def send(
         self,
@@ -65,9 +65,9 @@ class Clients:
         malicious = tuple(client for client in chosen if client in acting)
         if malicious:
             with setup.stopwatch.stage("attack"):
-                malicious = self.malicious.heard(malicious, round, model)
+                malicious = self.malicious.choose_senders(malicious, round, model)
         rows = buffer[: len(honest) + len(malicious)]
-        sides = Sides.drawn(setup.rng.child("order", round), rows, honest, malicious)
+        sides = Sides.split_rows(setup.rng.child("order", round), rows, honest, malicious)
         with setup.stopwatch.stage("training"):
             own = model if starts is None else starts[list(sides.honest)]
             self.train_honest(own, round, sides.honest, sides.honest_rows)
@@ -113,36 +113,36 @@ class Clients:
             for client, number, sent, row in zip(
                 honest, rounds, setup.trainer.train(model, rounds, honest), rows, strict=True
             ):
-                self.local.arrived((client, number), sent, row)
+                self.local.receive_message((client, number), sent, row)
             return
         starts = model.expand(len(honest), -1)
         if setup.pipeline.transforms:
             with setup.stopwatch.stage("client_defense"):
-                task = self._prepared(starts, rounds, honest)
+                task = self._prepare_task(starts, rounds, honest)
         self._train(task, model, round, honest, plan, rows)
         for stage, transform in enumerate(setup.pipeline.transforms):
             with setup.stopwatch.stage("client_defense"):
                 for client, number, start, update in zip(honest, rounds, starts, rows, strict=True):
                     used = task.examples_used(client, plan, setup.rng.child("round", number))
                     sent = transform.apply(update, client_context(setup, stage, client, number, start, used))
-                    update.copy_(returned_tensor(transform, "apply", sent, update.shape))
+                    update.copy_(check_tensor_return(transform, "apply", sent, update.shape))
                     let_go(update)
         self.local.note(honest, rows)
 
-    def sent(self, client: int, turn: int, model: Tensor) -> Tensor:
+    def train_client(self, client: int, turn: int, model: Tensor) -> Tensor:
         """float32 ``[any]``: what one honest client sends after its so-manieth training, from a model ``[d]``."""
         row = torch.empty(1, len(model))
         self.train_honest(model, [turn], (client,), row)
-        return self.local.sent((client, turn), row[0])
+        return self.local.pack_message((client, turn), row[0])
 
-    def _prepared(self, starts: Tensor, rounds: Sequence[int], honest: tuple[int, ...]) -> Task:
+    def _prepare_task(self, starts: Tensor, rounds: Sequence[int], honest: tuple[int, ...]) -> Task:
         """The task with what the honest clients train on in these rounds."""
         setup, replaced = self._setup, {}
         for client, round, model in zip(honest, rounds, starts, strict=True):
             own = examples = setup.task.examples(client)
             for stage, transform in enumerate(setup.pipeline.transforms):
                 context = client_context(setup, stage, client, round, model, examples)
-                examples = returned(transform, "prepare", transform.prepare(examples, context), Examples)
+                examples = check_return(transform, "prepare", transform.prepare(examples, context), Examples)
             if examples is not own:
                 replaced[client] = examples
         return setup.task.with_examples(replaced) if replaced else setup.task
@@ -153,7 +153,7 @@ class Clients:
         """Fill ``rows`` with the updates of ``clients``, worker momentum included: m <- beta m + (1 - beta) u."""
         beta, own = self._setup.training.worker_momentum, self._setup.rng.child
         streams = own("round", round) if isinstance(round, int) else [own("round", one) for one in round]
-        for some in held_at_a_time(rows, self._setup.memory):
+        for some in slice_rows(rows, self._setup.memory):
             starts = model if model.dim() == 1 else model[some]
             rng = streams if isinstance(streams, Rng) else streams[some]
             self.local.train(task, starts, clients[some], plan, rng, rows[some])

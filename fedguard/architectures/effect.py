@@ -37,7 +37,7 @@ def effects(
     for one in siblings:
         sees = first_met(one.needs, view.granted)
         if sees is not None:
-            sent[str(one)] = one.craft(view.narrowed(one.name, sees))
+            sent[str(one)] = one.craft(view.restrict(one.name, sees))
     rows = [one[:1] if one.stride(0) == 0 else one for one in sent.values()]  # most send one row f times
     directions, h = torch.cat(rows), len(honest)
     if not all_finite(directions):

@@ -32,7 +32,7 @@ from fedguard.contracts import (
     Task,
     Trigger,
 )
-from fedguard.contracts.returned import broken, returned, returned_tensor, told
+from fedguard.contracts.returned import check_return, check_tensor_return, contract_error, describe_value
 from fedguard.mapped import round_buffer
 from fedguard.rng import Rng
 
@@ -69,27 +69,27 @@ class MaliciousClients:
         self._poisoned = setup.task
         if setup.attack is not None and not setup.attack.every_round:
             with setup.stopwatch.stage("attack"):
-                self._poisoned = _poisoned(setup, local, sorted(setup.malicious), 1, None, {}, self._predict)
+                self._poisoned = _poison_task(setup, local, sorted(setup.malicious), 1, None, {}, self._predict)
 
-    def heard(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
+    def choose_senders(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
         """Those of the chosen malicious clients whose updates will reach the server."""
         attack = self._setup.attack
         assert attack is not None
         views = (self._view(malicious, client, round, model) for client in malicious)
-        with _untouched(attack, model, *_tensors(self._setup.pool)):
+        with _forbid_changes(attack, model, *_tensors(self._setup.pool)):
             return tuple(client for client, view in zip(malicious, views, strict=True) if not attack.silent(view))
 
-    def planted(self) -> tuple[Trigger, int] | None:
+    def current_backdoor(self) -> tuple[Trigger, int] | None:
         """The backdoor as the malicious clients now have it: trigger and target class."""
-        return planted_by(self._setup.attack, self._attack_state) if self._setup.attack else None
+        return extract_backdoor(self._setup.attack, self._attack_state) if self._setup.attack else None
 
     def notes(self) -> dict[str, float]:
         """What the attack says of itself so far."""
         attack = self._setup.attack
-        said = returned(attack, "notes", attack.notes(self._attack_state), Mapping) if attack else {}
+        said = check_return(attack, "notes", attack.notes(self._attack_state), Mapping) if attack else {}
         for value in said.values():
-            if attack and not math.isfinite(returned(attack, "notes", value, (int, float))):
-                raise broken(attack, f"notes: expected a finite number; got {value}")
+            if attack and not math.isfinite(check_return(attack, "notes", value, (int, float))):
+                raise contract_error(attack, f"notes: expected a finite number; got {value}")
         return dict(said)
 
     def craft(
@@ -113,15 +113,17 @@ class MaliciousClients:
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
         first = sides.malicious[0]
-        with _untouched(attack, model, *_tensors(setup.pool)):
+        with _forbid_changes(attack, model, *_tensors(setup.pool)):
             settled = attack.prepare(self._view(sides.malicious, first, round, model))
-            self._attack_state = returned(attack, "prepare", settled, Mapping)
+            self._attack_state = check_return(attack, "prepare", settled, Mapping)
         if Sight.OWN_DATA in setup.attack_sees:
             task = self._poisoned
             if attack.every_round:
-                task = _poisoned(setup, self._local, sides.malicious, round, model, self._attack_state, self._predict)
+                task = _poison_task(
+                    setup, self._local, sides.malicious, round, model, self._attack_state, self._predict
+                )
             plan = attack.plan(setup.training.plan(), self._view(sides.malicious, first, round, model))
-            plan = returned(attack, "plan", plan, LocalPlan)
+            plan = check_return(attack, "plan", plan, LocalPlan)
             self._train(task, model, round, sides.malicious, plan, sides.malicious_rows)
             self._local.note(sides.malicious, sides.malicious_rows)
         rule = known_rule(sides.honest, sides.malicious)
@@ -145,12 +147,12 @@ class MaliciousClients:
             rule=rule if Sight.RULE in setup.attack_sees else None,
             **(links or {}),
         )
-        with _untouched(attack, sides.honest_rows, model):
+        with _forbid_changes(attack, sides.honest_rows, model):
             made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
-            crafted = returned_tensor(attack, method, made(view), (view.f, view.dim))
+            crafted = check_tensor_return(attack, method, made(view), (view.f, view.dim))
             self.added = _each(attack, "adds", attack.adds(view, crafted), view, sides)
             self.handed = _each(attack, "hands_on", attack.hands_on(view, crafted), view, sides)
-            self._attack_state = returned(attack, "remember", attack.remember(view, crafted), Mapping)
+            self._attack_state = check_return(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):
                 self.effect = effects(attack, view, sides.honest_rows, crafted, rule)
@@ -173,20 +175,20 @@ def _each(
     """What a method made for each malicious client, float32 ``[d]``; nothing where it made none."""
     if made is None:
         return {}
-    return dict(zip(sides.malicious, returned_tensor(attack, method, made, (view.f, view.dim)), strict=True))
+    return dict(zip(sides.malicious, check_tensor_return(attack, method, made, (view.f, view.dim)), strict=True))
 
 
-def planted_by(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:
+def extract_backdoor(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:
     """The backdoor that an attack has planted: trigger and target class."""
-    planted = returned(attack, "backdoor", attack.backdoor(state), (tuple, type(None)))
+    planted = check_return(attack, "backdoor", attack.backdoor(state), (tuple, type(None)))
     if planted is None:
         return None
     if len(planted) != 2:
-        raise broken(attack, f"backdoor: expected a trigger and a class; got {told(planted)}")
-    return returned(attack, "backdoor", planted[0], Trigger), returned(attack, "backdoor", planted[1], int)
+        raise contract_error(attack, f"backdoor: expected a trigger and a class; got {describe_value(planted)}")
+    return check_return(attack, "backdoor", planted[0], Trigger), check_return(attack, "backdoor", planted[1], int)
 
 
-def _poisoned(
+def _poison_task(
     setup: Setup,
     local: RunningAlgorithm,
     malicious: Sequence[int],
@@ -198,11 +200,11 @@ def _poisoned(
     """The task as the malicious clients train on it; without a model, as it is before the first round."""
     attack, replaced = setup.attack, {}
     assert attack is not None
-    with _untouched(attack, *_tensors(setup.pool)):
+    with _forbid_changes(attack, *_tensors(setup.pool)):
         for client in malicious:
             examples = setup.task.examples(client)
             altered = attack.poison(examples, _data_view(setup, local, malicious, client, round, model, state, predict))
-            altered = returned(attack, "poison", altered, Examples)
+            altered = check_return(attack, "poison", altered, Examples)
             if altered is not examples:
                 replaced[client] = altered
     task = setup.task.with_examples(replaced) if replaced else setup.task
@@ -215,67 +217,73 @@ def _poisoned(
     return task.with_lies(lies) if lies else task
 
 
-def _lied(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
+def _claim_numbers(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
     """What a malicious actor says in place of numbers, such as its rewards: as many of them."""
-    with _untouched(attack, told):
-        return returned_tensor(attack, method, getattr(attack, method)(told), told.shape)
+    with _forbid_changes(attack, told):
+        return check_tensor_return(attack, method, getattr(attack, method)(told), told.shape)
 
 
-def _acted(attack: PoisonAttack, method: str, actions: Tensor, space: Choices | Box) -> Tensor:
+def _choose_actions(attack: PoisonAttack, method: str, actions: Tensor, space: Choices | Box) -> Tensor:
     """Which actions a malicious actor takes: as many, of the same type, and of choices one that there is.
 
     Of a range any number, for a policy's own lie beyond it, too.
     """
-    with _untouched(attack, actions):
-        taken = returned(attack, method, getattr(attack, method)(actions, space), Tensor)
+    with _forbid_changes(attack, actions):
+        taken = check_return(attack, method, getattr(attack, method)(actions, space), Tensor)
     low, high = (0, space.n - 1) if isinstance(space, Choices) else (-math.inf, math.inf)
     right = (taken.shape, taken.dtype) == (actions.shape, actions.dtype)
     if not right or not ((taken >= low) & (taken <= high) & taken.isfinite()).all():
-        raise broken(attack, f"{method}: expected {told(actions)} of {low:g} to {high:g}; got {told(taken)}")
+        raise contract_error(
+            attack, f"{method}: expected {describe_value(actions)} of {low:g} to {high:g}; got {describe_value(taken)}"
+        )
     return taken
 
 
-def _ranked(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
+def _claim_priorities(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
     """The same of priorities, which are finite and 0 or more."""
-    claimed = _lied(attack, method, told)
+    claimed = _claim_numbers(attack, method, told)
     if not (torch.isfinite(claimed) & (claimed >= 0)).all():
-        raise broken(
+        raise contract_error(
             attack, f"{method}: expected finite numbers, 0 or more; got {claimed.min():g} to {claimed.max():g}"
         )
     return claimed
 
 
-def _sent(attack: PoisonAttack, method: str, order: Tensor) -> Tensor:
+def _choose_transitions(attack: PoisonAttack, method: str, order: Tensor) -> Tensor:
     """Which of its transitions a malicious actor sends, by their numbers."""
-    with _untouched(attack, order):
-        chosen = returned(attack, method, getattr(attack, method)(order), Tensor)
+    with _forbid_changes(attack, order):
+        chosen = check_return(attack, method, getattr(attack, method)(order), Tensor)
     if chosen.dtype != torch.int64 or chosen.dim() != 1 or not torch.isin(chosen, order).all():
-        raise broken(attack, f"{method}: expected int64 [any] of 0 to {len(order) - 1}; got {told(chosen)}")
+        raise contract_error(
+            attack, f"{method}: expected int64 [any] of 0 to {len(order) - 1}; got {describe_value(chosen)}"
+        )
     return chosen
 
 
-def _retold(
+def _claim_rollout(
     attack: PoisonAttack, method: str, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng
 ) -> Rollout:
     """What a malicious actor says that it met with, of the same shapes and types."""
-    with _untouched(attack, *rollout.parts, *(part for one in past for part in one.parts)):
-        made = returned(attack, method, getattr(attack, method)(rollout, past, choices, rng), Rollout)
+    with _forbid_changes(attack, *rollout.parts, *(part for one in past for part in one.parts)):
+        made = check_return(attack, method, getattr(attack, method)(rollout, past, choices, rng), Rollout)
     for name in (field.name for field in fields(Rollout)):
         true, part = getattr(rollout, name), getattr(made, name)
         if type(part) is not type(true) or (true is not None and (part.shape, part.dtype) != (true.shape, true.dtype)):
-            raise broken(attack, f"{method}: {name}: expected {told(true)}; got {told(part)}")
+            raise contract_error(
+                attack, f"{method}: {name}: expected {describe_value(true)}; got {describe_value(part)}"
+            )
     return made
 
 
 #: What an actor may say instead of the truth, by the method of an attack that makes it, and what holds that to its contract.
 LIES_OF_ACTORS: Mapping[str, Callable[..., Any]] = {
-    "rewards": _lied,
-    "acts": _acted,
-    "retell": _retold,
-    "behaviour": _lied,
-    "priorities": _ranked,
-    "memories": _lied,
-    "sends": _sent,
+    "rewards": _claim_numbers,
+    "acts": _choose_actions,
+    "retell": _claim_rollout,
+    "behaviour": _claim_numbers,
+    "priorities": _claim_priorities,
+    "memories": _claim_numbers,
+    "sends": _choose_transitions,
 }
 
 
@@ -321,9 +329,9 @@ def _data_view(
 
 
 @contextmanager
-def _untouched(attack: PoisonAttack, *shown: Tensor) -> Iterator[None]:
+def _forbid_changes(attack: PoisonAttack, *shown: Tensor) -> Iterator[None]:
     """See to it that an attack leaves alone what it is shown, by torch's own count of changes in place."""
     before = [tensor._version for tensor in shown]
     yield
     if [tensor._version for tensor in shown] != before:
-        raise broken(attack, "it changed what it was shown, in place")
+        raise contract_error(attack, "it changed what it was shown, in place")

@@ -6,11 +6,11 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from fedguard.aggregation import Aggregate
-from fedguard.contracts import Received
+from fedguard.contracts import ReceivedRound
 from fedguard.kernels import LONG_BYTES, walk
 
 
-def excluded(result: Aggregate | str, received: Received) -> tuple[int, ...] | None:
+def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> tuple[int, ...] | None:
     """The clients that got no weight; None where the rule gives no weights, or the round was abandoned."""
     if isinstance(result, str) or result.weights is None:
         return None
@@ -20,7 +20,7 @@ def excluded(result: Aggregate | str, received: Received) -> tuple[int, ...] | N
     return (*received.excluded, *(client for row in rows for client in row))
 
 
-def measured(result: Aggregate | str, received: Received) -> dict[str, float | None]:
+def measure_aggregate(result: Aggregate | str, received: ReceivedRound) -> dict[str, float | None]:
     """How far the aggregate lies from the mean of the honest updates, and how long the malicious ones are beside them.
 
     In float64, a block of columns at a time.

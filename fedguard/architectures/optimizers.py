@@ -16,7 +16,7 @@ class ServerStep:
         self._velocity = torch.zeros_like(model)
         self._moments = training.server_optimizer.start(model) if training.server_optimizer else None
 
-    def moved(self, model: Tensor, update: Tensor) -> Tensor:
+    def apply_update(self, model: Tensor, update: Tensor) -> Tensor:
         """The next model, float32 ``[d]``."""
         training = self._training
         if training.server_optimizer and self._moments:

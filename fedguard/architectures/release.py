@@ -10,14 +10,16 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import measured
+from fedguard.architectures.measured import measure_aggregate
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
-from fedguard.contracts import Received, Setup, Sight, State
+from fedguard.contracts import ReceivedRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
 
 
-def released(setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...]) -> Aggregate | str:
+def release_aggregate(
+    setup: Setup, model: Tensor, round: int, received: ReceivedRound, states: tuple[State, ...]
+) -> Aggregate | str:
     """The aggregate, or the reason why this round is abandoned."""
     if not received.behind:
         return received.why
@@ -25,7 +27,7 @@ def released(setup: Setup, model: Tensor, round: int, received: Received, states
         return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.rule_sees else None
     single = [client for row in received.behind for client in row] if not received.of_groups else None
-    context = rule_context(setup, model, round, received.told).narrowed(
+    context = rule_context(setup, model, round, received.told).restrict(
         "server",
         setup.rule_sees,
         clients=None if single is None else tuple(single),
@@ -42,15 +44,15 @@ def released(setup: Setup, model: Tensor, round: int, received: Received, states
 
 
 def figures(
-    setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: Received, due: bool
+    setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: ReceivedRound, due: bool
 ) -> dict[str, Any]:
     """The backdoor as it now is, and in rounds in which it is due, what the new model and the aggregate are worth."""
-    planted = clients.malicious.planted()
+    planted = clients.malicious.current_backdoor()
     if not due:
         return {"evaluation": None, "kappa": None, "cosine": None, "backdoor": None, "planted": planted}
     with setup.stopwatch.stage("evaluation"):
         evaluation = clients.local.evaluate(model)
         backdoor = setup.task.backdoor_success(model, *planted) if planted else None
     with setup.stopwatch.stage("measuring"):
-        found = measured(result, received)
+        found = measure_aggregate(result, received)
     return {"evaluation": evaluation, "backdoor": backdoor, "planted": planted, **found}

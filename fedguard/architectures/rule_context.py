@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import KnownPipeline
-from fedguard.contracts import Gram, Mixing, Pipeline, Received, RuleContext, Setup, Sight, State, told_among
-from fedguard.privacy.central import ClippedByServer
+from fedguard.contracts import Gram, Mixing, Pipeline, ReceivedRound, RuleContext, Setup, Sight, State, scale_assumed_f
+from fedguard.privacy.central import ServerClipping
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
@@ -39,7 +39,7 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
     return torch.tensor([clip * noise for clip, noise in map(private.level, clients)], dtype=torch.float64)
 
 
-def times_of(setup: Setup, received: Received) -> dict[str, Any]:
+def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
     """When the rows came and from which models, for a rule that sees it: the values of `RuleContext` under TIMES."""
     pushes = received.truth.pushes
     if Sight.TIMES not in setup.rule_sees or received.of_groups:
@@ -58,11 +58,11 @@ def clipping(setup: Setup, clip: float | None) -> Setup:
     """The set-up as the malicious clients know it: a server that clips does so to their updates too."""
     if clip is None:
         return setup
-    return replace(setup, pipeline=Pipeline((ClippedByServer(bound=clip), setup.pipeline.rule)))
+    return replace(setup, pipeline=Pipeline((ServerClipping(bound=clip), setup.pipeline.rule)))
 
 
 @dataclass(frozen=True)
-class Seat:
+class NodeContext:
     """What the copy of the rule of a node without a server has besides: which of the rows is the node's own, and their weights.
 
     Attributes:
@@ -73,12 +73,12 @@ class Seat:
     own: int
     mixing: Tensor | None
 
-    def seen(self, whole: bool) -> dict[str, Any]:
+    def context_values(self, whole: bool) -> dict[str, Any]:
         """The values of `RuleContext` at a node; in a round of other rows all weigh equally."""
         return {"own": self.own if whole else 0, "mixing": self.mixing if whole else None}
 
 
-class KnownToColluders(KnownPipeline):
+class ColluderPipeline(KnownPipeline):
     """The malicious clients' copy of the server's rule: its stages and parameters, and of what it works on only what they see.
 
     Its random draws are their own. For the server's update on clean data they take the mean of the benign updates, and for
@@ -97,7 +97,7 @@ class KnownToColluders(KnownPipeline):
         states: tuple[State, ...],
         honest: tuple[int, ...],
         malicious: tuple[int, ...],
-        seat: Seat | None = None,
+        seat: NodeContext | None = None,
         version: int = 0,
     ) -> None:
         sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
@@ -117,7 +117,7 @@ class KnownToColluders(KnownPipeline):
             states = ({}, *states) if states else ()
         order, samples = honest + malicious, torch.tensor(sizes, dtype=torch.float64)
         # The context is made of these alone: the closure below must not hold the set-up, through which all can be reached.
-        known = rule_context(setup, model, round, 0).narrowed(
+        known = rule_context(setup, model, round, 0).restrict(
             "the malicious clients' copy of the rule",
             setup.rule_sees,
             rng=setup.rng.child("attack", "rule", round).apart(),
@@ -128,15 +128,15 @@ class KnownToColluders(KnownPipeline):
 
         def context(n: int, rows: Tensor) -> RuleContext:
             root, whole = rows[: benign or len(rows)].mean(0), len(order) == n
-            of_graph = {} if seat is None else seat.seen(whole)
+            of_graph = {} if seat is None else seat.context_values(whole)
 
             def root_loss(moved: Tensor) -> float:
                 return -float((moved - model) @ root)
 
-            return known.narrowed(
+            return known.restrict(
                 known.party,
                 known.granted,
-                f=min(told_among(n, told, total), protocol.rows(n)),
+                f=min(scale_assumed_f(n, told, total), protocol.rows(n)),
                 clients=order if whole else None,
                 samples=samples if whole else None,
                 noise=noise if whole else None,

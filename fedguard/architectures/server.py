@@ -9,23 +9,23 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import excluded
+from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import figures, released
-from fedguard.architectures.rule_context import KnownToColluders, clipping
-from fedguard.architectures.times import Rounds
-from fedguard.architectures.watch import ANOTHER_MODEL, Watch, watching
+from fedguard.architectures.release import figures, release_aggregate
+from fedguard.architectures.rule_context import ColluderPipeline, clipping
+from fedguard.architectures.times import SynchronousClock
+from fedguard.architectures.watch import ANOTHER_MODEL, RoundRecorder, watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
     Combination,
     Exposure,
-    Received,
+    ReceivedRound,
+    RoundObservation,
     RoundReport,
     Setup,
     Sight,
     State,
-    Watched,
 )
 from fedguard.mapped import round_buffer
 
@@ -63,15 +63,15 @@ class Server(Architecture):
         private = setup.protocol.privacy.at_server(setup.federation)
         noise = private.start() if private else None
         buffer: Tensor | None = None
-        times = Rounds(setup, model, self) if setup.network else None
+        times = SynchronousClock(setup, model, self) if setup.network else None
 
         for round in range(1, training.rounds + 1):
-            chosen = setup.chosen(round)
+            chosen = setup.choose_clients(round)
             buffer = round_buffer(len(chosen), len(model), setup.memory, buffer)
             watch = watching(setup, model, round)
             given = watch.sent if watch else model
             clip = noise.clip if noise else None
-            known = partial(KnownToColluders, clipping(setup, clip), given, round, states)
+            known = partial(ColluderPipeline, clipping(setup, clip), given, round, states)
             wire = clients.send(given, round, chosen, known, buffer)
             with stopwatch.stage("aggregation"):
                 sent = leave(setup, given, round, wire)
@@ -86,12 +86,12 @@ class Server(Architecture):
                     vector, noise = private.release(received.rows, noise, setup.noise_rng.child("privacy", round))
                     result = Aggregate(vector, None, ())
                 elif given is model:
-                    result = released(setup, model, round, received, states)
+                    result = release_aggregate(setup, model, round, received, states)
             if isinstance(result, Aggregate):
                 states = result.states
                 arrived = [client for behind in received.behind for client in behind]
                 with stopwatch.stage("model"):
-                    model = server.moved(model, clients.local.settle(result.vector, arrived, model))
+                    model = server.apply_update(model, clients.local.settle(result.vector, arrived, model))
             yield RoundReport(
                 round=round,
                 model=model,
@@ -104,21 +104,21 @@ class Server(Architecture):
                 silent=tuple(client for client in sent.clients if client in sent.lost),
                 chosen=chosen,
                 clip=clip,
-                excluded=excluded(result, received),
+                excluded=find_excluded_clients(result, received),
                 abandoned=None if isinstance(result, Aggregate) else result,
                 **figures(setup, clients, model, result, received, setup.due(round)),
                 effect=clients.malicious.effect if setup.due(round) else None,
                 notes=clients.malicious.notes(),
                 masked=received.masked,
-                watched=_watched(setup, watch, received, result, model),
+                watched=_observe_round(setup, watch, received, result, model),
                 moment=times.after(chosen, round, len(received.clients), sent.lost) if times else None,
             )
 
 
-def _watched(
-    setup: Setup, watch: Watch | None, received: Received, result: Aggregate | str, model: Tensor
-) -> Watched | None:
+def _observe_round(
+    setup: Setup, watch: RoundRecorder | None, received: ReceivedRound, result: Aggregate | str, model: Tensor
+) -> RoundObservation | None:
     if watch is None:
         return None
     with setup.stopwatch.stage("inference"):
-        return watch.watched(received, result, model)
+        return watch.observe_round(received, result, model)

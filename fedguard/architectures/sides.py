@@ -24,7 +24,7 @@ class Sides:
     order: tuple[int, ...]
 
     @classmethod
-    def drawn(cls, rng: Rng, rows: Tensor, honest: tuple[int, ...], malicious: tuple[int, ...]) -> Sides:
+    def split_rows(cls, rng: Rng, rows: Tensor, honest: tuple[int, ...], malicious: tuple[int, ...]) -> Sides:
         """The malicious clients' rows stand at the top of ``rows`` or at the bottom, by the toss of a coin."""
         if honest and malicious and rng.numpy().integers(2):
             cut = len(malicious)

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedguard.contracts import Architecture, Moment, Network, Setup, Span
-from fedguard.contracts.returned import broken, returned
-from fedguard.simulated.lies import HONEST, Lies
+from fedguard.contracts import Architecture, Network, RoundTiming, Setup, Span
+from fedguard.contracts.returned import check_return, contract_error
+from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.world import World, least_seconds
 
 
@@ -50,28 +50,30 @@ def _work(setup: Setup) -> list[float]:
     return [plan.work(size) for size in sizes]
 
 
-def lies_of(setup: Setup) -> Lies:
+def lies_of(setup: Setup) -> AvailabilityLies:
     """What the malicious clients of a set-up say of when they are there, in the rounds in which they act."""
     attack = setup.attack
     if attack is None:
         return HONEST
 
     def checks_in(told: float) -> float:
-        seconds = float(returned(attack, "checks_in", attack.checks_in(told), (int, float)))
+        seconds = float(check_return(attack, "checks_in", attack.checks_in(told), (int, float)))
         if not 0 <= seconds < math.inf:
-            raise broken(attack, f"checks_in: expected seconds, 0 or more; got {seconds}")
+            raise contract_error(attack, f"checks_in: expected seconds, 0 or more; got {seconds}")
         return seconds
 
-    return Lies(acting=setup.acting, checks_in=checks_in, reports=returned(attack, "reports", attack.reports(), bool))
+    return AvailabilityLies(
+        acting=setup.acting, checks_in=checks_in, reports=check_return(attack, "reports", attack.reports(), bool)
+    )
 
 
-class Rounds:
+class SynchronousClock:
     """The time of rounds in which the server waits for everybody."""
 
     def __init__(self, setup: Setup, model: Tensor, system: Architecture) -> None:
         self._setup, self._world, self._seconds = setup, world(setup, model, system), 0.0
 
-    def after(self, chosen: Collection[int], round: int, arrived: int, silent: Collection[int]) -> Moment:
+    def after(self, chosen: Collection[int], round: int, arrived: int, silent: Collection[int]) -> RoundTiming:
         """When a round of these clients is over, from the end of the one before; and what was spent up to then."""
         began = self._seconds
         ended = {client: began + self._world.cycle(client, round) for client in chosen}
@@ -82,10 +84,10 @@ class Rounds:
         return moment(self._world, self._seconds, (0,) * arrived, spans=spans, acting=acting)
 
 
-def moment(world: World, seconds: float, staleness: tuple[int, ...], **told: Any) -> Moment:
+def moment(world: World, seconds: float, staleness: tuple[int, ...], **told: Any) -> RoundTiming:
     """A moment at which updates of these ages have arrived, with what else is told of it."""
     spent = world.spent
-    return Moment(
+    return RoundTiming(
         seconds=seconds,
         computed=spent.seconds,
         joules=spent.joules,

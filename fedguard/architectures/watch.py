@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.contracts import Push, Received, Sent, Setup, Watched
+from fedguard.contracts import Push, ReceivedRound, RoundObservation, SentRound, Setup
 from fedguard.errors import ContractError
 
 #: Why a round in which the server tampered changes nothing.
 ANOTHER_MODEL = "the malicious server sent another model, and threw away what came back"
 
 
-class Watch:
+class RoundRecorder:
     """One watched round. ``sent`` is the model that the server sends in it."""
 
     def __init__(self, sent: Tensor) -> None:
@@ -23,7 +23,7 @@ class Watch:
         self._malicious: frozenset[int] = frozenset()
         self._pushes: tuple[Push, ...] = ()
 
-    def see(self, sent: Sent) -> None:
+    def see(self, sent: SentRound) -> None:
         """Keep what leaves the clients and gets anywhere, before its memory is used again."""
         rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.lost]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
@@ -31,10 +31,10 @@ class Watch:
         self._malicious = sent.wire.malicious
         self._pushes = tuple(sent.wire.pushes[row] for row in rows) if sent.wire.pushes else ()
 
-    def watched(self, received: Received, result: Aggregate | str, after: Tensor) -> Watched:
+    def observe_round(self, received: ReceivedRound, result: Aggregate | str, after: Tensor) -> RoundObservation:
         """The round as it came out."""
         aggregate = result.vector.clone() if isinstance(result, Aggregate) else None
-        return Watched(
+        return RoundObservation(
             self.sent,
             after,
             self._clients,
@@ -48,14 +48,14 @@ class Watch:
         )
 
 
-def watching(setup: Setup, model: Tensor, round: int) -> Watch | None:
+def watching(setup: Setup, model: Tensor, round: int) -> RoundRecorder | None:
     """The watch of this round, if the server watches it; a malicious one may send another model."""
     observer = setup.observer
     if observer is None or not observer.watches(round):
         return None
     if observer.sends is None:
-        return Watch(model)
+        return RoundRecorder(model)
     sent = observer.sends(model)
     if sent.shape != model.shape:
         raise ContractError(f"tamper: expected a model of shape {list(model.shape)}; got {list(sent.shape)}.")
-    return Watch(sent)
+    return RoundRecorder(sent)

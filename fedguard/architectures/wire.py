@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from fedguard.contracts import BEFORE_THE_INPUT, Sent, Setup, Wire
+from fedguard.contracts import BEFORE_THE_INPUT, SentRound, Setup, Wire
 from fedguard.kernels import unusable_rows
 from fedguard.mapped import let_go
 
 
-def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
+def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:
     """What leaves the clients: finite updates, no longer than the bound whose proof is asked for; and who falls silent.
 
     The same clients fall silent in all cells with one seed, and of a higher rate those of a lower.
@@ -26,7 +26,7 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> Sent:
         if setup.attack is not None and setup.threat.stays:
             silent -= setup.malicious
     lost = silent if protocol.dropout.at in BEFORE_THE_INPUT else frozenset()
-    return Sent(round, model, wire, not_finite, too_large, silent, lost)
+    return SentRound(round, model, wire, not_finite, too_large, silent, lost)
 
 
 def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:

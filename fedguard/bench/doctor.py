@@ -15,7 +15,7 @@ from fedguard.errors import FedGuardError
 
 
 @dataclass(frozen=True)
-class Finding:
+class DiagnosticResult:
     """One thing looked at."""
 
     what: str
@@ -27,16 +27,16 @@ REQUIRED = ("torch", "opacus", "cryptography", "scikit-learn", "numpy", "scipy",
 OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "export --parquet"}
 
 
-def examine(store: Path) -> Iterator[Finding]:
+def examine(store: Path) -> Iterator[DiagnosticResult]:
     """Look at packages, plug-ins, machine, workers and store; each finding says how to mend what is bad."""
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("python", sys.version_info >= (3, 11), f"{python}; 3.11 or later is needed")
+    yield DiagnosticResult("python", sys.version_info >= (3, 11), f"{python}; 3.11 or later is needed")
     for package in REQUIRED:
         found = _version(package)
-        yield Finding(package, found is not None, found or f"missing. Mend: pip install {package}")
+        yield DiagnosticResult(package, found is not None, found or f"missing. Mend: pip install {package}")
     for package, use in OPTIONAL.items():
         found = _version(package)
-        yield Finding(
+        yield DiagnosticResult(
             f"{package} (optional)",
             True,
             found or f"not installed; needed for {use}: pip install 'fedguard[dashboard]'",
@@ -44,7 +44,7 @@ def examine(store: Path) -> Iterator[Finding]:
     yield _plugins()
     yield _worker()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("cores", True, f"{cores}; so many trials run at once")
+    yield DiagnosticResult("cores", True, f"{cores}; so many trials run at once")
     yield _memory()
     yield _cuda()
     yield _writable(store)
@@ -57,23 +57,23 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _plugins() -> Finding:
+def _plugins() -> DiagnosticResult:
     try:
-        from fedguard.registry import KINDS, installed
+        from fedguard.registry import KINDS, load_registry
 
-        known = installed()
+        known = load_registry()
         foreign = [
             f"{name} ({known.origin(kind, name)})"
             for kind in KINDS
             for name in known.names(kind)
             if known.origin(kind, name) != "built in"
         ]
-        return Finding("plug-ins", True, ", ".join(foreign) or "none installed")
+        return DiagnosticResult("plug-ins", True, ", ".join(foreign) or "none installed")
     except FedGuardError as error:
-        return Finding("plug-ins", False, str(error))
+        return DiagnosticResult("plug-ins", False, str(error))
 
 
-def _worker() -> Finding:
+def _worker() -> DiagnosticResult:
     """Start a worker as a run does, and let it end."""
     command = [sys.executable, "-P", "-m", "fedguard.bench.running.worker"]
     try:
@@ -81,31 +81,39 @@ def _worker() -> Finding:
             command, input='{"plugins": [], "folder": null}\n', capture_output=True, text=True, timeout=120, check=False
         )
         good = done.returncode == 0 and '"ready"' in done.stdout
-        return Finding("worker process", good, "starts" if good else f"does not start: {done.stderr.strip()[-200:]}")
+        return DiagnosticResult(
+            "worker process", good, "starts" if good else f"does not start: {done.stderr.strip()[-200:]}"
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("worker process", False, f"does not start: {error}")
+        return DiagnosticResult("worker process", False, f"does not start: {error}")
 
 
-def _memory() -> Finding:
+def _memory() -> DiagnosticResult:
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     except (ValueError, OSError, AttributeError):
-        return Finding("memory", True, "unknown on this system")
-    return Finding("memory", free > 1, f"{free:.1f} GiB free; about 0.6 GiB per worker is needed for small models")
+        return DiagnosticResult("memory", True, "unknown on this system")
+    return DiagnosticResult(
+        "memory", free > 1, f"{free:.1f} GiB free; about 0.6 GiB per worker is needed for small models"
+    )
 
 
-def _cuda() -> Finding:
+def _cuda() -> DiagnosticResult:
     try:
         import torch
     except ImportError:  # told above
-        return Finding("CUDA device (optional)", True, "unknown without torch")
+        return DiagnosticResult("CUDA device (optional)", True, "unknown without torch")
     if not torch.cuda.is_available():
-        return Finding("CUDA device (optional)", True, "none; `run --device cuda` needs one")
-    return Finding("CUDA device (optional)", True, f"{torch.cuda.get_device_name()}; used by `run --device cuda`")
+        return DiagnosticResult("CUDA device (optional)", True, "none; `run --device cuda` needs one")
+    return DiagnosticResult(
+        "CUDA device (optional)", True, f"{torch.cuda.get_device_name()}; used by `run --device cuda`"
+    )
 
 
-def _writable(store: Path) -> Finding:
+def _writable(store: Path) -> DiagnosticResult:
     existing = next(path for path in (store.resolve(), *store.resolve().parents) if path.exists())
     if not os.access(existing, os.W_OK):
-        return Finding("store", False, f"{existing} cannot be written. Choose another one with --store.")
-    return Finding("store", True, f"{store} can be written, {shutil.disk_usage(existing).free / 2**30:.0f} GiB free")
+        return DiagnosticResult("store", False, f"{existing} cannot be written. Choose another one with --store.")
+    return DiagnosticResult(
+        "store", True, f"{store} can be written, {shutil.disk_usage(existing).free / 2**30:.0f} GiB free"
+    )

@@ -18,12 +18,12 @@ from fedguard.bench.flags.results import results_of
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.records.record import silent_mean
-from fedguard.bench.records.schema import Ran
-from fedguard.bench.records.schema.result import Sums, WorstCase
+from fedguard.bench.records.schema import CompletedRecord
+from fedguard.bench.records.schema.result import MaskingRecord, WorstCaseRecord
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
-from fedguard.metrics.figures import FIGURES, number_at, shown
+from fedguard.metrics.figures import FIGURES, default_figures, number_at
 from fedguard.metrics.returns import in_shares
 from fedguard.metrics.stats import estimate
 
@@ -36,7 +36,7 @@ def overview(run: Run) -> RenderableType:
 def matrices(run: Run) -> Iterator[Matrix]:
     """The figures that are shown unasked and that any trial has; the final accuracy where no trial has run."""
     held = run.figures or [run.score]
-    for figure in shown("show"):
+    for figure in default_figures("show"):
         if figure != "attack_success" and figure in held:
             yield run.table(figure)
     if "attack_success" in held:
@@ -54,9 +54,9 @@ def _parts(run: Run) -> Iterator[RenderableType]:
     yield from worst_cases(run)
     yield from _setting(run)
     refused = [(run.place(row), str(row["reason"])) for row in run.with_status("refused")]
-    yield from _listed(refused, "Refused, and why")
+    yield from _list_trials(refused, "Refused, and why")
     failed = [(one.place, one.reason) for one in run.failures]
-    yield from _listed(failed, "Failed; `fedguard run SUITE --retry-failed` runs them again")
+    yield from _list_trials(failed, "Failed; `fedguard run SUITE --retry-failed` runs them again")
     missing = len(run.with_status("missing"))
     if missing:
         yield Text(
@@ -97,9 +97,9 @@ def _setting(run: Run) -> Iterator[RenderableType]:
     yield from references(run)
 
 
-def _sums(records: Sequence[Ran]) -> Iterator[RenderableType]:
+def _sums(records: Sequence[CompletedRecord]) -> Iterator[RenderableType]:
     """A sentence on each mode of secure aggregation that ran: who was hidden, and how exact the sums were."""
-    modes: dict[str, list[Sums]] = {}
+    modes: dict[str, list[MaskingRecord]] = {}
     for record in records:
         card, sums = record["threat_card"], record["result"]["secure_aggregation"]
         if sums:
@@ -139,14 +139,14 @@ def references(run: Run) -> Iterator[RenderableType]:
         values = [one for one in found_by_seed.values() if one is not None]
         if values:
             figure = FIGURES["final_accuracy"]
-            said.append(f"{meaning} {figure.estimated(figure.estimate(values))} %")
+            said.append(f"{meaning} {figure.format_estimate(figure.estimate(values))} %")
     if said:
         yield Text(f"To compare with: {', '.join(said)}.")
 
 
 def worst_cases(run: Run) -> Iterator[RenderableType]:
     """Which attack won each ensemble, and how sure that is."""
-    told: dict[str, tuple[WorstCase, list[float]]] = {}
+    told: dict[str, tuple[WorstCaseRecord, list[float]]] = {}
     for record in run.ran.values():
         choice = record["result"].get("worst_case")
         if choice:
@@ -171,7 +171,7 @@ def _points(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 
-def _listed(trials: Sequence[tuple[Mapping[str, str], str]], heading: str) -> Iterator[RenderableType]:
+def _list_trials(trials: Sequence[tuple[Mapping[str, str], str]], heading: str) -> Iterator[RenderableType]:
     if trials:
         yield Text(f"\n{heading}:", "bold")
         yield from (Text(f"  {line}") for line in reason_lines(trials, "trials"))

@@ -34,9 +34,9 @@ def plugin(kind: str, name: str) -> dict[str, str]:
         raise UnknownName("kind", kind, KINDS)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ConfigError(f"expected a name of small letters, digits and '_', such as my_{kind}; got {brief(name)}.")
-    from fedguard.registry import installed  # here, since it loads torch, which the others do not need
+    from fedguard.registry import load_registry  # here, since it loads torch, which the others do not need
 
-    if name in installed().names(KINDS[kind]) or importlib.util.find_spec(name) is not None:
+    if name in load_registry().names(KINDS[kind]) or importlib.util.find_spec(name) is not None:
         raise ConfigError(f"the name {name!r} is taken by another {kind} or module. Choose another, such as my_{name}.")
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
     return {file.format(name): Template(_template(f"{kind}.{part}")).substitute(words) for file, part in PARTS.items()}

@@ -60,7 +60,9 @@ def audit(
         typer.echo(json.dumps([one.as_dict() for one in found], indent=1))
     else:
         _tell(found)
-    said = _stored(store / (name or laid_out.suite.name), [cell.id for _, cell in laid_out.positions], found, method)
+    said = _store_findings(
+        store / (name or laid_out.suite.name), [cell.id for _, cell in laid_out.positions], found, method
+    )
     if as_json:
         typer.echo(said, err=True)
     else:
@@ -72,7 +74,7 @@ def audit(
         raise typer.Exit(4)
 
 
-def _stored(folder: Path, cells: Sequence[str], found: Sequence[CellAudit], method: str) -> str:
+def _store_findings(folder: Path, cells: Sequence[str], found: Sequence[CellAudit], method: str) -> str:
     """Store the audit with the run of its suite; says where, or why not."""
     from fedguard.bench.audits.suites import FILE, store_audit
     from fedguard.bench.results.run import Run

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import Store, console, opened, print_json
+from fedguard.commands.options import Store, console, load_run, print_json
 
 
 def compare(
@@ -30,7 +30,7 @@ def compare(
     """
     from fedguard.bench.results.compare import compare as held_together
 
-    one, other = opened(a, store), opened(b, store)
+    one, other = load_run(a, store), load_run(b, store)
     found = held_together(one, other, figure or one.score)
     if as_json:
         print_json(found.as_dict())

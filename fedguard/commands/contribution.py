@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from fedguard.commands.options import RunName, Store, console, opened, print_json
+from fedguard.commands.options import RunName, Store, console, load_run, print_json
 
 
 def contribution(
@@ -57,7 +57,7 @@ def contribution(
     from fedguard.bench.audits.contribution import contribution as valued
     from fedguard.bench.gate.snapshot import plan_of
 
-    plan = plan_of(opened(run, store))
+    plan = plan_of(load_run(run, store))
     label, found = cell_named(plan, cell)
     progress = Console(stderr=True)  # beside the result, which may be JSON
     shares = {}

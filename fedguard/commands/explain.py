@@ -20,11 +20,11 @@ Plugins = Annotated[
 ]
 
 
-def _known(plugins: list[str]) -> Registry:
+def _load_registry(plugins: list[str]) -> Registry:
     """The installed algorithms, and those of modules that stand in the working directory."""
-    from fedguard.registry import installed
+    from fedguard.registry import load_registry
 
-    return installed().with_modules(plugins, Path.cwd(), ["--plugin"] * len(plugins))
+    return load_registry().with_modules(plugins, Path.cwd(), ["--plugin"] * len(plugins))
 
 
 def list_(
@@ -42,7 +42,7 @@ def list_(
     """List attacks, defenses, data sets and all else that a suite can name."""
     from fedguard.bench.explain.catalogue import entries, kinds_named, listing
 
-    known, kinds = _known(plugin), kinds_named(kind)
+    known, kinds = _load_registry(plugin), kinds_named(kind)
     if as_json:
         print_json(entries(known, kinds))
     else:
@@ -56,7 +56,7 @@ def explain(
     """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
     from fedguard.bench.explain.catalogue import explanation
 
-    console.print(explanation(_known(plugin), name))
+    console.print(explanation(_load_registry(plugin), name))
 
 
 def kappa(
@@ -80,7 +80,7 @@ def kappa(
 
     from fedguard import arrays
 
-    known = _known(plugin)
+    known = _load_registry(plugin)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = arrays.kappa(known.pipeline(rule), n=n, f=f, seed=seed, effort=effort)

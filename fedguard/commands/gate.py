@@ -16,7 +16,7 @@ from fedguard.commands.options import (
     console,
     engine_of,
     fail,
-    opened,
+    load_run,
 )
 from fedguard.errors import ConfigError
 
@@ -80,7 +80,7 @@ def gate(
     piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
     try:
         listener, workers = _listener(quiet or piped), engine_of(engine, address)
-        verdict = judge(opened(run, store), baseline, strict=strict, jobs=jobs, listener=listener, engine=workers)
+        verdict = judge(load_run(run, store), baseline, strict=strict, jobs=jobs, listener=listener, engine=workers)
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet and not piped:
@@ -165,7 +165,7 @@ def _make(
     from fedguard.bench.gate.work import make_baseline
 
     try:
-        return make_baseline(opened(run, store), reason, before, jobs=jobs, listener=_listener(quiet), engine=engine)
+        return make_baseline(load_run(run, store), reason, before, jobs=jobs, listener=_listener(quiet), engine=engine)
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
 

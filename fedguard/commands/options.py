@@ -65,7 +65,7 @@ def engine_of(name: str, address: str | None) -> Ray | None:
     return Ray(address)
 
 
-def opened(run: str, store: Path) -> Run:
+def load_run(run: str, store: Path) -> Run:
     """A run; of its records those that cannot be read are named, and left out.
 
     Raises:

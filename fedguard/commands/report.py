@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import RunName, Store, console, opened
+from fedguard.commands.options import RunName, Store, console, load_run
 
 
 def report(
@@ -25,7 +25,7 @@ def report(
     """
     from fedguard.app.report import report as write
 
-    write(opened(run, store), html)
+    write(load_run(run, store), html)
     console.print(
         f"{html} written: {html.stat().st_size / 1e3:,.0f} kB.", highlight=False, markup=False, soft_wrap=True
     )

@@ -23,7 +23,7 @@ from fedguard.commands.options import (
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
-    from fedguard.bench.running.estimate import Estimate
+    from fedguard.bench.running.estimate import TimeEstimate
 
 
 def run(
@@ -87,17 +87,17 @@ def run(
     """
     from fedguard import api
     from fedguard.bench.report import overview
-    from fedguard.bench.running.manifest import begun_secretly
+    from fedguard.bench.running.manifest import uses_secret_noise
     from fedguard.bench.running.progress import Listener, for_console
-    from fedguard.bench.running.schedule import Schedule
+    from fedguard.bench.running.schedule import TrialSchedule
 
     if attack:
         settings = [*settings, f"matrix.attack={json.dumps(['none', *attack])}"]
     if dry_run:
         laid_out = api.lay_out(suite, settings)[1]
         folder = api.run_folder(laid_out, store, name)
-        secret = secret_noise or begun_secretly(folder)
-        schedule = Schedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, secret_noise=secret)
+        secret = secret_noise or uses_secret_noise(folder)
+        schedule = TrialSchedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, secret_noise=secret)
         pending = schedule.pending()
         for trial in pending:
             console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
@@ -221,22 +221,22 @@ def tune(
 def check(suite: SuiteFile, settings: Settings = [], jobs: Jobs = None) -> None:  # noqa: B006
     """Say what a suite would do, without running it: what is legal, what is refused and why, how long it takes."""
     from fedguard import api
-    from fedguard.bench.running.check import checked, refused_cells
+    from fedguard.bench.running.check import explain_refusals, render_plan
     from fedguard.bench.running.engines.local import default_jobs
     from fedguard.bench.running.estimate import estimate
 
     laid_out = api.lay_out(suite, settings)[1]
-    refused = refused_cells(laid_out)
-    console.print(checked(laid_out, refused))
+    refused = explain_refusals(laid_out)
+    console.print(render_plan(laid_out, refused))
     if len(refused) == len(laid_out.cells):
         raise typer.Exit(2)
     workers = jobs or default_jobs()
     found = estimate(laid_out, refused, workers)
     if found.seconds > 0:  # nobody knows how long an app of other people takes
-        console.print(f"\n{_told(found, workers)}", highlight=False)
+        console.print(f"\n{_describe_estimate(found, workers)}", highlight=False)
 
 
-def _told(found: Estimate, workers: int) -> str:
+def _describe_estimate(found: TimeEstimate, workers: int) -> str:
     if found.at_least:
         return f"More than {_duration(found.seconds)} on {workers} workers: a round takes too long to be measured now."
     how = "" if found.share == 1 else f", on 1 example in {round(1 / found.share)}"

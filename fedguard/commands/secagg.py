@@ -14,7 +14,7 @@ from rich.table import Table
 from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedguard.secagg.contest import Finding
+    from fedguard.secagg.contest import ContestResult
 
 app = typer.Typer(
     name="secagg",
@@ -78,7 +78,7 @@ def demo(
     """
     from fedguard.bench.explain.session import MEANING, play
 
-    round = play(clients, _dropped(drop), colluding)
+    round = play(clients, _parse_dropouts(drop), colluding)
     config = round.config
     _say(f"{clients} clients, each with 3 whole numbers. Session {round.sid.hex()[:16]}...")
     _say(
@@ -117,10 +117,10 @@ def attack(
 
     Exit code 3 where an attack breaks a promise of the protocol, other than by a planted weakness.
     """
-    from fedguard.registry import installed
+    from fedguard.registry import load_registry
     from fedguard.secagg.contest import contest
 
-    known = installed()
+    known = load_registry()
     names = known.names("protocol") if name == "all" else [name]
     attacks = [known.build("protocol", one) for one in names]
     if weak:
@@ -128,7 +128,7 @@ def attack(
         if name != "all" and without:
             raise ConfigError(f"{name} has no planted weakness. Leave out --weak.")
         attacks = [one for one in attacks if one.weak is not None]
-    findings: list[Finding] = []
+    findings: list[ContestResult] = []
     for one in attacks:
         with console.status(f"{one.name} ..."):
             findings.append(contest(one, weak=weak))
@@ -145,7 +145,7 @@ def attack(
 _COLOURS = {"defeated": "green", "limit": "yellow", "succeeded": "red"}
 
 
-def _tabulate(attacks: Sequence[Any], findings: Sequence[Finding]) -> None:
+def _tabulate(attacks: Sequence[Any], findings: Sequence[ContestResult]) -> None:
     table = Table("attack", "by", "verdict", "why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for one, finding in zip(attacks, findings, strict=True):
         why = {"defeated": one.stopped_by, "limit": one.outside}.get(finding.verdict, f"learned {finding.learned}")
@@ -154,7 +154,7 @@ def _tabulate(attacks: Sequence[Any], findings: Sequence[Finding]) -> None:
     console.print("\n`fedguard secagg attack NAME` tells one of them step by step.", highlight=False)
 
 
-def _tell(attack: Any, finding: Finding) -> None:
+def _tell(attack: Any, finding: ContestResult) -> None:
     verdict = f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]"
     console.print(f"[bold]{finding.attack}[/] against {finding.variant}: {verdict}", highlight=False)
     _say(f"{attack.summary()}\n")
@@ -165,13 +165,13 @@ def _tell(attack: Any, finding: Finding) -> None:
         _say(f"A limit of what masking promises: {attack.outside}")
     elif finding.verdict == "defeated":
         _say(f"Stopped by: {attack.stopped_by}")
-    for line, count in _grouped(finding.stopped_by):
+    for line, count in _group_errors(finding.stopped_by):
         _say(f"  {line}" + (f" (and {count - 1} more like it)" if count > 1 else ""))
     for key, value in finding.figures.items():
         _say(f"  {key.replace('_', ' ')}: {value:g}")
 
 
-def _grouped(errors: Sequence[str]) -> list[tuple[str, int]]:
+def _group_errors(errors: Sequence[str]) -> list[tuple[str, int]]:
     """The first of each kind of error, and how many there were."""
     kinds: dict[str, list[str]] = {}
     for error in errors:
@@ -179,7 +179,7 @@ def _grouped(errors: Sequence[str]) -> list[tuple[str, int]]:
     return [(alike[0], len(alike)) for alike in kinds.values()]
 
 
-def _entry(finding: Finding) -> dict[str, Any]:
+def _entry(finding: ContestResult) -> dict[str, Any]:
     return {
         "attack": finding.attack,
         "variant": finding.variant,
@@ -191,7 +191,7 @@ def _entry(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _dropped(pairs: list[str]) -> dict[str, list[int]]:
+def _parse_dropouts(pairs: list[str]) -> dict[str, list[int]]:
     drop: dict[str, list[int]] = {}
     for pair in pairs:
         step, _, client = pair.partition(":")

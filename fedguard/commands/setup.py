@@ -37,7 +37,7 @@ def init(
     if file.exists() and not force:
         raise ConfigError(f"{file} is there already. Choose another name, or write over it with --force.")
     starters.write({str(file): starters.suite(full)}, over=force)
-    _said(f"{file} written. Next: fedguard check {file}, then fedguard run {file}.")
+    _print_text(f"{file} written. Next: fedguard check {file}, then fedguard run {file}.")
 
 
 def new(
@@ -49,7 +49,7 @@ def new(
 
     written = starters.plugin(kind, name)
     starters.write(written)
-    _said(f"{', '.join(written)} written. Next: fedguard run {name}.yaml; pytest test_{name}.py.")
+    _print_text(f"{', '.join(written)} written. Next: fedguard run {name}.yaml; pytest test_{name}.py.")
 
 
 def examples(
@@ -62,13 +62,13 @@ def examples(
         from fedguard.bench.terminal.printed import lines
 
         console.print(lines(starters.examples()))
-        _said("\n`fedguard examples NAME` copies one to this folder.")
+        _print_text("\n`fedguard examples NAME` copies one to this folder.")
         return
     written = starters.example(name)
     starters.write(written)
     suite = next((file for file in written if re.fullmatch(r"[^/]+\.yaml", file)), None)
-    _said(f"{', '.join(written)} written.{f' Next: fedguard run {suite}.' if suite else ''}")
+    _print_text(f"{', '.join(written)} written.{f' Next: fedguard run {suite}.' if suite else ''}")
 
 
-def _said(text: str) -> None:
+def _print_text(text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import RunName, Store, console, opened, print_json
+from fedguard.commands.options import RunName, Store, console, load_run, print_json
 from fedguard.errors import ConfigError, UnknownName
 
 
@@ -24,7 +24,7 @@ def show(
     """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
     from fedguard.bench.report import matrices, overview, write_svg
 
-    found = opened(run, store)
+    found = load_run(run, store)
     if profile and (figure or svg):
         raise ConfigError("show --profile: expected neither --figure nor --svg beside it, which are of the matrix.")
     if as_json:
@@ -56,7 +56,7 @@ def lint(
     from fedguard.bench.flags.lint import lint as judge
     from fedguard.bench.flags.lint import results_named
 
-    found = judge(results_named(what, store, opened))
+    found = judge(results_named(what, store, load_run))
     if as_json:
         print_json(found.as_json())
     else:
@@ -78,7 +78,7 @@ def breakdown(
     store: Store = Path("runs"),
 ) -> None:
     """Show how defenses break down over a swept key: curves, where half is lost, and the area under each."""
-    found = opened(run, store)
+    found = load_run(run, store)
     only = found.swept[0] if len(found.swept) == 1 else "clients.malicious"
     if over is None and only not in found.swept:
         swept = f"it sweeps {', '.join(found.swept)}; choose one with --over" if found.swept else "it sweeps neither"
@@ -99,7 +99,7 @@ def trilemma(
     store: Store = Path("runs"),
 ) -> None:
     """Show what privacy costs and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
-    points = opened(run, store).trilemma()
+    points = load_run(run, store).trilemma()
     if as_json:
         print_json(points.rows())
     else:
@@ -131,11 +131,11 @@ def export(
     A run that claims an epsilon for noise from its seed is exported with a warning: see `fedguard run --secret-noise`.
     """
     from fedguard.bench.flags.results import results_of
-    from fedguard.bench.flags.run_flags import Found, noise_from_seed
+    from fedguard.bench.flags.run_flags import RaisedFlag, noise_from_seed
     from fedguard.bench.results.export import write_rows
     from fedguard.bench.results.tracking import track
 
-    found = opened(run, store)
+    found = load_run(run, store)
     trackers = {"mlflow": mlflow, "tensorboard": tensorboard, "wandb": wandb}
     if all(target is None for target in (csv, json, parquet, *trackers.values())):
         raise ConfigError(
@@ -153,7 +153,7 @@ def export(
             write_rows(found, path, form)
             console.print(f"{len(found.rows())} rows written to {path}.", highlight=False, markup=False)
     flagged = noise_from_seed(results_of(found), ())
-    if isinstance(flagged, Found):
+    if isinstance(flagged, RaisedFlag):
         console.print(f"noise_from_seed: {flagged.said}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
 
 
-def trained(section: TrainingSection, known: Registry, places: Mapping[str, str]) -> Training:
+def build_training(section: TrainingSection, known: Registry, places: Mapping[str, str]) -> Training:
     """How the federation trains.
 
     Args:

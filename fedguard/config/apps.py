@@ -40,7 +40,7 @@ def acts_elsewhere(attack: PoisonAttack) -> str | None:
     return next(acts, None)
 
 
-def described() -> dict[str, Any]:
+def describe_app() -> dict[str, Any]:
     """What stands in a record where an app brings its own."""
     return {
         "task": {
@@ -55,19 +55,19 @@ def described() -> dict[str, Any]:
 
 
 def without_description(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell's settings, from what a record holds of them: `described` is left out again, and the app's own strategy a word.
+    """A cell's settings, from what a record holds of them: `describe_app` is left out again, and the app's own strategy a word.
 
     Without an app they are what they are.
     """
     if data.get("app") is None:
         return dict(data)
-    ours = described()
+    ours = describe_app()
     told = {key: value for key, value in data.items() if key not in ours or value != ours[key]}
     return {**told, "defense": OWN} if told.get("defense", [{"name": OWN}]) == [{"name": OWN}] else told
 
 
 @dataclass(frozen=True)
-class App(Target):
+class AppTarget(Target):
     """A Flower app as it is.
 
     Args:
@@ -134,7 +134,7 @@ class App(Target):
         config = cell.config
         return {
             "app": self.section.spec(observed=cell.inference is not None),
-            **described(),
+            **describe_app(),
             "clients": {
                 "total": config.clients.total,
                 "malicious": cell.malicious if cell.adversary else 0,

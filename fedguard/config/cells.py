@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedguard.config.algorithms import trained
+from fedguard.config.algorithms import build_training
 from fedguard.config.protocol import check, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
@@ -44,7 +44,7 @@ from fedguard.contracts import (
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
 from fedguard.registry import Registry
-from fedguard.visibility import Verdict, exposed, judge, judge_inference
+from fedguard.visibility import Admissibility, derive_exposure, judge, judge_inference
 
 #: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
 RESULTS_VERSION = 5
@@ -86,7 +86,7 @@ class Cell:
         at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
         mode = masking(config.protocol.secure_aggregation, known, at)
         protocol = config.protocol.protocol(mode, noise)
-        training = trained(config.training, known, places)
+        training = build_training(config.training, known, places)
         federation = Federation(protocol=protocol, clients=config.clients.participation, training=training)
         check(federation, places.get("protocol", "protocol"))
         return cls(
@@ -161,7 +161,7 @@ class Cell:
         """The largest minority of all clients that the pipeline can be told and still run."""
         for told in range((self.config.clients.total - 1) // 2, 0, -1):
             with contextlib.suppress(PreconditionError):
-                self.pipeline.check(self.rows, self._told_rows(told))
+                self.pipeline.check(self.rows, self._count_assumed_rows(told))
                 return told
         return 0
 
@@ -202,9 +202,9 @@ class Cell:
     @property
     def told_rows(self) -> int:
         """How many of these rows the rule is told to be malicious."""
-        return self._told_rows(self.told)
+        return self._count_assumed_rows(self.told)
 
-    def _told_rows(self, told: int, clients: int | None = None) -> int:
+    def _count_assumed_rows(self, told: int, clients: int | None = None) -> int:
         clients = self.architecture.updates(self.participation) if clients is None else clients
         return min(-(-told * clients // self.participation.total), self._rows(clients))
 
@@ -224,19 +224,19 @@ class Cell:
     @property
     def threat_left(self) -> ThreatModel:
         """The threat without what architecture and protocol hide from the malicious clients."""
-        shown = exposed(self.architecture.exposes, self.mode).clients
+        shown = derive_exposure(self.architecture.exposes, self.mode).clients
         return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Admissibility:
         """Whether it may run, and what its two sides see."""
-        exposure = exposed(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
+        exposure = derive_exposure(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
         more = self.architecture.more_rows
         verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, self.mode, more)
         reasons = list(verdict.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
-            of_inference, sees = self._judged_inference(self.inference, exposure)
+            of_inference, sees = self._judge_observer(self.inference, exposure)
             reasons += of_inference
         reasons += self.target.reasons(self, verdict.rule_sees)
         if self.adversary is not None and self.malicious == 0:
@@ -245,13 +245,13 @@ class Cell:
             reasons.append(f"none of the attacks of {self.ensemble.name} may run here. Grant more in threat.knowledge.")
         return dataclasses.replace(verdict, reasons=tuple(reasons), inference_sees=sees)
 
-    def _judged_inference(self, attack: InferenceAttack, exposure: Exposure) -> tuple[list[str], Sight]:
+    def _judge_observer(self, attack: InferenceAttack, exposure: Exposure) -> tuple[list[str], Sight]:
         """What forbids an attack on the clients' privacy from its seat, and what it sees there."""
         wants, total = self.config.observer, self.participation.total
         malicious = wants.server == "malicious"
         if not self.lookers:
             return judge_inference(attack, exposure, malicious, self.mode, self.trusted_server)
-        shown = self.architecture.overheard(self.lookers, total)
+        shown = self.architecture.eavesdropper_sight(self.lookers, total)
         if shown == Sight.NOTHING:
             return [
                 f"observer.seat: {wants.seat} are nodes that hear others, and {self.architecture.name} has none. Set "
@@ -336,7 +336,7 @@ class Cell:
         left = max(self.participation.expected - away, 1)
         for told in range(self.told, -1, -1):
             with contextlib.suppress(PreconditionError):
-                self.pipeline.check(self._rows(left), self._told_rows(told, left))
+                self.pipeline.check(self._rows(left), self._count_assumed_rows(told, left))
                 if told < self.told:
                     clients = clients.model_copy(update={"assumed_f": told})
                 break

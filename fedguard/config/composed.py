@@ -36,7 +36,7 @@ LIES = {
 }
 
 
-class Composed(Target):
+class ComposedTarget(Target):
     """Task x partition x architecture x protocol, each by an algorithm that a suite names."""
 
     undefended = "mean"
@@ -88,7 +88,7 @@ class Composed(Target):
         if not cell.model.by_cross_entropy and (assumed or cell.inference is not None):
             named = " and ".join([*assumed, *([cell.inference.name] if cell.inference else [])])
             yield f"{named} works out gradients of cross-entropy, and {cell.model.name} has another loss. Use softmax or mlp."
-        yield from _untimed(cell)
+        yield from _check_evaluation_time(cell)
         yield from _unheard_lies(cell)
         yield from cell.noise.reasons(combined)
         if combined.meeting is not None and cell.noise.unit and not cell.noise.in_time:
@@ -173,7 +173,7 @@ class Composed(Target):
         return content
 
 
-def _untimed(cell: Cell) -> Iterator[str]:
+def _check_evaluation_time(cell: Cell) -> Iterator[str]:
     """Why simulated time cannot decide what is evaluated."""
     wanted, attack = cell.config.evaluation, cell.inference
     if wanted.in_time and cell.network is None:

@@ -47,12 +47,12 @@ class Document:
     def where(self, key: Key = ()) -> str:
         """``suite.yaml:12: training.lr`` or ``--set training.lr``, as far as it is known."""
         if any(key[:end] in self.settings for end in range(1, len(key) + 1)):
-            return f"--set {dotted(key)}"
+            return f"--set {format_key(key)}"
         if key and key not in self.lines and (above := [one for one in self.settings if one[: len(key)] == key]):
-            return f"--set {dotted(min(above))}"
+            return f"--set {format_key(min(above))}"
         line = next((self.lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in self.lines), None)
         file = f"{self.name}:{line}" if self.name and line else self.name
-        return ": ".join(part for part in (file, dotted(key)) if part)
+        return ": ".join(part for part in (file, format_key(key)) if part)
 
 
 class _Loader(yaml.SafeLoader):
@@ -137,7 +137,7 @@ def parse_yaml(text: str, name: str = "value") -> tuple[Any, dict[Key, int]]:
         loader.dispose()
 
 
-def dotted(key: Key) -> str:
+def format_key(key: Key) -> str:
     """``("matrix", "attack", 2)`` as ``matrix.attack[2]``."""
     text = ""
     for part in key:
@@ -157,12 +157,12 @@ def _collect_lines(node: yaml.Node, key: Key, lines: dict[Key, int], name: str) 
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag.rsplit(":", 1)[1] not in ("str", "merge"):
                 got = brief(key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping")
                 raise ConfigError(
-                    f"{name}:{key_node.start_mark.line + 1}: {dotted(key) or 'keys'}: expected words as keys; got {got}."
+                    f"{name}:{key_node.start_mark.line + 1}: {format_key(key) or 'keys'}: expected words as keys; got {got}."
                 )
             below = (*key, key_node.value)
             if below in lines:
                 raise ConfigError(
-                    f"{name}:{key_node.start_mark.line + 1}: {dotted(below)} stands twice (first in line {lines[below]})."
+                    f"{name}:{key_node.start_mark.line + 1}: {format_key(below)} stands twice (first in line {lines[below]})."
                 )
             lines[below] = key_node.start_mark.line + 1
             _collect_lines(value, below, lines, name)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedguard.config.cells import Cell
-from fedguard.config.document import Document, Key, dotted, parse_yaml
+from fedguard.config.document import Document, Key, format_key, parse_yaml
 from fedguard.config.schema import CellConfig, Suite
-from fedguard.config.validation import place_of, validated
+from fedguard.config.validation import place_of, validate_data
 from fedguard.errors import ConfigError, UnknownName, brief
-from fedguard.registry import Registry, installed
+from fedguard.registry import Registry, load_registry
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
         ConfigError: unknown keys, names or parameters, with the place where they stand.
     """
     places = [document.where(("plugins", one)) for one in range(len(suite.plugins))]
-    known = (known or installed()).with_modules(suite.plugins, document.folder, places)
+    known = (known or load_registry()).with_modules(suite.plugins, document.folder, places)
     for index, attack in enumerate(suite.tuning.attacks if suite.tuning else ()):
         known.build("attack", attack, document.where(("tuning", "attacks", index)))
     base = suite.model_dump(mode="json", by_alias=True, include=set(CellConfig.model_fields))
     positions = []
     for swept, data, where in _combinations(base, suite.matrix, document):
-        config = validated(CellConfig, data, document, where.get("", ()))
+        config = validate_data(CellConfig, data, document, where.get("", ()))
         cell = Cell.build(config, known, _places(config, where, document))
         labels = {"attack": str(cell.named or "none"), "defense": cell.defense}
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
-    _tuned_apart(suite, [cell for _, cell in positions], document)
+    _check_tuning_data(suite, [cell for _, cell in positions], document)
     return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), known, document.source)
 
 
@@ -98,7 +98,7 @@ def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
             )
 
 
-def _tuned_apart(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
+def _check_tuning_data(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
     """What was chosen among trainings on the clients' records tells of these, and an epsilon counts one training alone."""
     private = any(cell.protocol.private for cell in cells)
     if suite.tuning and suite.tuning.trained_on == "clients" and private:
@@ -168,7 +168,7 @@ def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
         if isinstance(below, str):
             below = data[str(part)] = {"name": below}
         if not isinstance(below, dict):
-            raise ConfigError(f"{where}: {dotted(key)} cannot be set: {part!r} is {brief(below)}, not a mapping.")
+            raise ConfigError(f"{where}: {format_key(key)} cannot be set: {part!r} is {brief(below)}, not a mapping.")
         data = below
     data[str(key[-1])] = value
 

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedguard.config.apps import App, without_description
-from fedguard.config.composed import Composed
+from fedguard.config.apps import AppTarget, without_description
+from fedguard.config.composed import ComposedTarget
 from fedguard.config.document import Document
 from fedguard.config.sections import (
     AppSection,
@@ -32,8 +32,8 @@ from fedguard.config.sections import (
     TrainingSection,
 )
 from fedguard.config.targets import Target
-from fedguard.config.validation import validated
-from fedguard.metrics.figures import FIGURES, ToTarget
+from fedguard.config.validation import validate_data
+from fedguard.metrics.figures import FIGURES, TargetMetric
 
 #: The most seeds of a suite, and positions of its matrix.
 MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
@@ -48,7 +48,7 @@ def watchable(figure: str) -> str:
     Raises:
         ValueError: it is none.
     """
-    if figure not in METRICS and not (figure in FIGURES and isinstance(FIGURES[figure], ToTarget)):
+    if figure not in METRICS and not (figure in FIGURES and isinstance(FIGURES[figure], TargetMetric)):
         names = ", ".join(map(repr, METRICS))
         raise ValueError(f"expected {names} or what it takes to a target, such as seconds_to(0.9); got {figure!r}")
     return figure
@@ -219,7 +219,7 @@ class CellConfig(Section):
     @property
     def target(self) -> Target:
         """What is put to attacks and defenses."""
-        return Composed() if self.app is None else App(self.app)
+        return ComposedTarget() if self.app is None else AppTarget(self.app)
 
 
 class Suite(CellConfig):
@@ -244,7 +244,7 @@ class Suite(CellConfig):
     tuning: TuningSection | None = None
 
     @model_validator(mode="after")
-    def _tuned_on_other_seeds(self) -> Suite:
+    def _check_tuning_seeds(self) -> Suite:
         both = sorted(set(self.seeds) & set(self.tuning.seeds if self.tuning else ()))
         if both:
             raise ValueError(f"seeds: expected none of the seeds that the defenses were tuned on; got {both}")
@@ -295,4 +295,4 @@ def read_suite(document: Document) -> Suite:
     Raises:
         ConfigError: one line with file, line, key, what was expected and what came.
     """
-    return validated(Suite, document.data, document)
+    return validate_data(Suite, document.data, document)

@@ -11,14 +11,14 @@ from pydantic import (
     ValidationError,
 )
 
-from fedguard.config.document import Document, Key, dotted
+from fedguard.config.document import Document, Key, format_key
 from fedguard.contracts.specs import misread
 from fedguard.errors import ConfigError, UnknownName, brief
 
 Validated = TypeVar("Validated", bound=BaseModel)
 
 
-def validated(model: type[Validated], data: Mapping[str, Any], document: Document, at: Key = ()) -> Validated:
+def validate_data(model: type[Validated], data: Mapping[str, Any], document: Document, at: Key = ()) -> Validated:
     """``data`` as a ``model``; messages name ``at`` as the place, if it is given.
 
     Raises:
@@ -27,13 +27,13 @@ def validated(model: type[Validated], data: Mapping[str, Any], document: Documen
     try:
         made = model.model_validate(data)
     except ValidationError as error:
-        raise _explained(model, error, data, document, at) from None
+        raise _explain_error(model, error, data, document, at) from None
     for key, value in misread(data, made):
         raise ConfigError(f"{place_of(document, at, key)}: expected a number; got {brief(value)}.")
     return made
 
 
-def _explained(
+def _explain_error(
     model: type[BaseModel], error: ValidationError, data: Mapping[str, Any], document: Document, at: Key
 ) -> ConfigError:
     """The first of pydantic's complaints, in our words."""
@@ -55,7 +55,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 def place_of(document: Document, at: Key, key: Key) -> str:
     """Where a complaint about ``key`` stands; under a swept value it is that value's place, and the key beside it."""
     where = document.where(at or key)
-    return f"{where} ({dotted(key)})" if at and key and key[-1] != at[-1] else where
+    return f"{where} ({format_key(key)})" if at and key and key[-1] != at[-1] else where
 
 
 def _without_branches(loc: Key, data: Any) -> Key:

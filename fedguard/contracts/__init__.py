@@ -29,7 +29,7 @@
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
-from fedguard.contracts.acting import Acting, Policy, Recurrent, Rollout, Shown, WorldModel
+from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, Shown, WorldModel
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
@@ -38,8 +38,8 @@ from fedguard.contracts.architectures import (
     Observer,
     Seating,
     Setup,
-    Solved,
-    told_among,
+    SolvedUpdate,
+    scale_assumed_f,
 )
 from fedguard.contracts.attacks import (
     BENIGN_SAMPLE,
@@ -52,7 +52,7 @@ from fedguard.contracts.attacks import (
     Probes,
 )
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
-from fedguard.contracts.availability import Always, Availability, Presence
+from fedguard.contracts.availability import Availability, FullAvailability, Presence
 from fedguard.contracts.environments import Box, Choices, Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
@@ -69,16 +69,16 @@ from fedguard.contracts.inference import (
     Property,
     Reconstruction,
 )
-from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, Off, PlainReceiver, Receiver
-from fedguard.contracts.network import Links, Network, Slow, Speeds
+from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
+from fedguard.contracts.network import Links, Network, Speeds, Stragglers
 from fedguard.contracts.noise import (
     Combination,
     Federation,
     Noise,
+    NoiseState,
     NoNoise,
+    PrivacyGuarantee,
     ServerNoise,
-    ServerState,
-    Spent,
     SumNoise,
 )
 from fedguard.contracts.participation import Meeting, Participation, Stay
@@ -98,7 +98,7 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, Moment, NodesReport, RoundReport, Span, Watched
+from fedguard.contracts.reports import MaskedRound, NodesReport, RoundObservation, RoundReport, RoundTiming, Span
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -113,7 +113,17 @@ from fedguard.contracts.rules import (
     State,
     WeightRule,
 )
-from fedguard.contracts.sight import PUBLIC, Exposure, Needs, Sight, ThreatModel, View, first_met, needs_in_words, seen
+from fedguard.contracts.sight import (
+    PUBLIC,
+    Exposure,
+    Needs,
+    Sight,
+    SightField,
+    ThreatModel,
+    View,
+    first_met,
+    needs_in_words,
+)
 from fedguard.contracts.stopwatch import STAGES, Stopwatch
 from fedguard.contracts.tasks import (
     DPSGD,
@@ -132,7 +142,7 @@ from fedguard.contracts.tasks import (
     Trigger,
 )
 from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
-from fedguard.contracts.wire import Push, Received, Sent, Wire
+from fedguard.contracts.wire import Push, ReceivedRound, SentRound, Wire
 
 __all__ = [
     "BEFORE_THE_INPUT",
@@ -146,10 +156,10 @@ __all__ = [
     "ROWS",
     "SINGLE_UPDATES",
     "STAGES",
-    "Acting",
+    "ActingTask",
     "AggregationRule",
     "Algorithm",
-    "Always",
+    "FullAvailability",
     "Architecture",
     "Availability",
     "Box",
@@ -195,7 +205,7 @@ __all__ = [
     "Messages",
     "Mixing",
     "Model",
-    "Moment",
+    "RoundTiming",
     "Moments",
     "Needs",
     "Network",
@@ -205,7 +215,7 @@ __all__ = [
     "NonNegativeFloat",
     "NonNegativeInt",
     "Observer",
-    "Off",
+    "NoMasking",
     "OneLogit",
     "Participation",
     "Partition",
@@ -224,31 +234,31 @@ __all__ = [
     "Property",
     "Protocol",
     "Push",
-    "Received",
+    "ReceivedRound",
     "Receiver",
     "Reconstruction",
-    "Recurrent",
+    "RecurrentNetwork",
     "Reduction",
     "Rollout",
     "RoundReport",
     "RuleContext",
     "RunningAlgorithm",
     "Seating",
-    "Sent",
+    "SentRound",
     "ServerNoise",
     "ServerOptimizer",
-    "ServerState",
+    "NoiseState",
     "SessionSize",
     "Setup",
     "Share",
     "Shown",
     "Sight",
-    "Slow",
-    "Solved",
+    "Stragglers",
+    "SolvedUpdate",
     "Source",
     "Span",
     "Speeds",
-    "Spent",
+    "PrivacyGuarantee",
     "State",
     "Stay",
     "Step",
@@ -261,12 +271,12 @@ __all__ = [
     "Transcript",
     "Trigger",
     "View",
-    "Watched",
+    "RoundObservation",
     "WeightRule",
     "Wire",
     "WorldModel",
     "first_met",
     "needs_in_words",
-    "seen",
-    "told_among",
+    "SightField",
+    "scale_assumed_f",
 ]

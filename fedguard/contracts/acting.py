@@ -39,7 +39,7 @@ class Rollout:
     memory: Tensor | None = None
 
     @classmethod
-    def unflattened(cls, flat: Tensor, steps: int, copies: int, shape: tuple[int, ...], policy: Policy) -> Rollout:
+    def unflatten_parts(cls, flat: Tensor, steps: int, copies: int, shape: tuple[int, ...], policy: Policy) -> Rollout:
         """A rollout whose `parts` were laid out one after the other, as float32; of a network without memory."""
         each, seen = (steps, copies), (steps, copies, *shape)
         of_choices = policy.choices > 0
@@ -63,7 +63,7 @@ class Rollout:
         return tuple(part for field in fields(self) if (part := getattr(self, field.name)) is not None)
 
 
-class Recurrent(nn.Module):
+class RecurrentNetwork(nn.Module):
     """A network with a memory, float32 ``[B, M]``: 0 before the first step of an episode, and of what came before it then.
 
     Attributes:
@@ -80,12 +80,12 @@ class Recurrent(nn.Module):
         ``[T, B, *shape]``, and so are the outputs and memories: where an episode starts with a step, memory is 0 before it.
         """
 
-    def noted(self, memory: Tensor, heard: Tensor) -> Tensor:
-        """The memory ``[..., M]`` once it has heard what was done (`Policy.heard`); as it was, of one that does not listen."""
+    def remember_actions(self, memory: Tensor, heard: Tensor) -> Tensor:
+        """The memory ``[..., M]`` once it has heard what was done (`Policy.encode_actions`); as it was, of one that does not listen."""
         return memory
 
 
-class WorldModel(Recurrent):
+class WorldModel(RecurrentNetwork):
     """A network that foresees what follows from actions, in states $s = (h, z)$, float32 ``[..., S]``.
 
     h, ``[..., H]``, follows from what was before. z, ``[..., Z]``, is normal by each entry: the prior knows h alone, and the
@@ -104,7 +104,7 @@ class WorldModel(Recurrent):
     critic: nn.Module
 
     @abstractmethod
-    def moved(self, state: Tensor, heard: Tensor) -> Tensor:
+    def advance_state(self, state: Tensor, heard: Tensor) -> Tensor:
         """h after an action in a state."""
 
     @abstractmethod
@@ -120,11 +120,11 @@ class WorldModel(Recurrent):
         """What it makes of observations ``[..., *shape]``, ``[..., X]``."""
 
     @abstractmethod
-    def pictured(self, state: Tensor) -> Tensor:
+    def predict_observation(self, state: Tensor) -> Tensor:
         """``[..., X]``: what it would read in a state."""
 
     @abstractmethod
-    def rewarded(self, state: Tensor) -> Tensor:
+    def predict_reward(self, state: Tensor) -> Tensor:
         """``[...]``: the reward of the step that led to a state."""
 
     @abstractmethod
@@ -150,10 +150,10 @@ class Policy(ABC):
 
     @abstractmethod
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Randomness for actions of a shape, ``[*shape]`` or ``[*shape, n]``: what `drawn` makes actions of."""
+        """Randomness for actions of a shape, ``[*shape]`` or ``[*shape, n]``: what `draw_actions` makes actions of."""
 
     @abstractmethod
-    def drawn(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
         """Actions by chance: int64 ``[...]``, or float32 ``[..., n]``."""
 
     @abstractmethod
@@ -161,7 +161,7 @@ class Policy(ABC):
         """The likeliest actions."""
 
     @abstractmethod
-    def heard(self, actions: Tensor) -> Tensor:
+    def encode_actions(self, actions: Tensor) -> Tensor:
         """float32 ``[..., outputs]``: what a network hears of actions, the statistics that are sufficient for the law."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class Policy(ABC):
 Shown = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 
 
-class Acting(Task):
+class ActingTask(Task):
     """A task of actors, each with environments of its own.
 
     Attributes:
@@ -200,16 +200,16 @@ class Acting(Task):
         """What an actor makes of the truth, by a method of `PoisonAttack`; None of an honest one. See `Task.with_lies`."""
 
     @abstractmethod
-    def with_copies(self, copies: int) -> Acting:
+    def with_copies(self, copies: int) -> ActingTask:
         """The same where each actor has so many environments."""
 
-    def said(self, what: str, client: int, truth: Tensor) -> Tensor:
+    def self_report(self, what: str, client: int, truth: Tensor) -> Tensor:
         """What an actor says where ``truth`` is so."""
         lie = self.lie(what, client)
         return truth if lie is None else lie(truth)
 
     @abstractmethod
-    def started(self, rng: np.random.Generator) -> Any:
+    def start_actor(self, rng: np.random.Generator) -> Any:
         """The state of one actor's environments before its first step."""
 
     @abstractmethod
@@ -248,11 +248,13 @@ class Acting(Task):
         """Policy's outputs ``[B, outputs]`` and values ``[B]`` of observations ``[B, *shape]``; gradients flow to both."""
 
     @abstractmethod
-    def recalled(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def outputs_from_memory(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same of a network with the memory ``[B, M]``, and its memory after this step; gradients flow to all."""
 
     @abstractmethod
-    def unrolled(self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll_steps(
+        self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The same of T steps, each ``[T, B, ...]``, from the memory ``[B, M]`` before the first of them.
 
         Args:
@@ -261,7 +263,7 @@ class Acting(Task):
         """
 
     @abstractmethod
-    def noted(self, memory: Tensor, actions: Tensor) -> Tensor:
+    def remember_actions(self, memory: Tensor, actions: Tensor) -> Tensor:
         """The memory ``[B, M]`` of a network that has heard what was done, ``[B]`` or ``[B, n]``."""
 
     @abstractmethod

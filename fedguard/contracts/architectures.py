@@ -13,12 +13,12 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
-from fedguard.contracts.claims import said
+from fedguard.contracts.claims import claim_samples
 from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Meeting, Participation
 from fedguard.contracts.protocol import Protocol
-from fedguard.contracts.reports import RoundReport, Watched
+from fedguard.contracts.reports import RoundObservation, RoundReport
 from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.stopwatch import Stopwatch
@@ -54,7 +54,7 @@ class Observer:
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class SolvedUpdate:
     """What nodes that look have of an update, or of the mean of several.
 
     Attributes:
@@ -91,7 +91,7 @@ class Listeners(ABC):
         """The nodes of the smallest sum of updates of a round that hides each of them; none where they have no sum."""
 
     @abstractmethod
-    def solved(self, watched: Sequence[Watched], round: int, behind: tuple[int, ...]) -> Solved:
+    def solve_update(self, watched: Sequence[RoundObservation], round: int, behind: tuple[int, ...]) -> SolvedUpdate:
         """The update of one node, or the mean of those in a sum, from what was heard in the watched rounds (from the first)."""
 
 
@@ -99,7 +99,7 @@ class Trainer(Protocol_):
     """Has honest clients train elsewhere than in this process: on machines of their own, each on its own examples."""
 
     def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> Sequence[Tensor]:
-        """What each of these clients sends, float32 ``[any]``: see `RunningAlgorithm.sent`.
+        """What each of these clients sends, float32 ``[any]``: see `RunningAlgorithm.pack_message`.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
@@ -161,7 +161,7 @@ class Setup:
         claims, attack = list(self.task.sizes), self.attack
         if attack is not None:
             for client in self.malicious:
-                claims[client] = said(attack, claims[client])
+                claims[client] = claim_samples(attack, claims[client])
         return tuple(claims)
 
     @property
@@ -191,7 +191,7 @@ class Setup:
         """`local_plan`, with where honest clients draw noise and secret batches from: for their training alone."""
         return replace(self.local_plan, noise=self.noise_rng, secret=self.secret)
 
-    def chosen(self, round: int, clients: Participation | None = None) -> tuple[int, ...]:
+    def choose_clients(self, round: int, clients: Participation | None = None) -> tuple[int, ...]:
         """Who is chosen for a round, of the cell's clients or of others."""
         hidden = self.secret and self.protocol.privacy.unit == "client"
         rng = self.noise_rng if hidden else self.rng
@@ -210,12 +210,12 @@ class Setup:
         """Whether the model is evaluated after this round."""
         return round == self.training.rounds or round % self.evaluate_every == 0
 
-    def told_among(self, n: int) -> int:
+    def assume_f_among(self, n: int) -> int:
         """How many of n clients the server reckons to be malicious: the assumed share, rounded up."""
-        return told_among(n, self.told, self.participation.total)
+        return scale_assumed_f(n, self.told, self.participation.total)
 
 
-def told_among(n: int, told: int, total: int) -> int:
+def scale_assumed_f(n: int, told: int, total: int) -> int:
     """How many of n clients are malicious if ``told`` of ``total`` are, rounded up."""
     return -(-told * n // total)
 
@@ -277,7 +277,7 @@ class Architecture(Algorithm):
         """How updates meet in so many rounds of simulated time; None where a round is of those who are chosen for it."""
         return None
 
-    def settled(self, setup: Setup) -> Meeting | None:
+    def resolve_meeting(self, setup: Setup) -> Meeting | None:
         """How updates meet in this training: as planned, or where more may happen than planned, as its course has it.
 
         Who trains when follows from no example and no model, so that it is known before anything is trained.
@@ -292,7 +292,7 @@ class Architecture(Algorithm):
         """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
         return iter(())
 
-    def overheard(self, nodes: int, clients: int) -> Sight:
+    def eavesdropper_sight(self, nodes: int, clients: int) -> Sight:
         """What so many nodes may see that pool what they hear, of so many clients; nothing where there is a server."""
         return Sight.NOTHING
 

@@ -16,7 +16,7 @@ from fedguard.contracts.acting import Rollout
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.environments import Box, Choices
 from fedguard.contracts.rules import State
-from fedguard.contracts.sight import Needs, Sight, Undeclared, View, seen
+from fedguard.contracts.sight import Needs, Sight, SightField, UndeclaredNeeds, View
 from fedguard.contracts.tasks import Examples, LocalPlan, Trigger
 from fedguard.rng import Rng
 
@@ -41,14 +41,14 @@ class DataView(View):
     shape: tuple[int, ...]
     value_range: tuple[float, float]
     state: State
-    pool = seen[tuple[Examples, ...]](
+    pool = SightField[tuple[Examples, ...]](
         Sight.OWN_DATA, "the examples of every malicious client, also of those not in this round"
     )
-    clean = seen[Callable[[], Tensor]](
+    clean = SightField[Callable[[], Tensor]](
         Sight.OWN_DATA, "float32 [f, d]: the updates that honest training would give them, at its cost; in a round only"
     )
-    model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
-    predict = seen[Callable[[Tensor, Tensor], Tensor]](
+    model = SightField[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
+    predict = SightField[Callable[[Tensor, Tensor], Tensor]](
         Sight.MODEL, "logits [B, C] under a model [d] for inputs [B, *shape]; gradients flow to both"
     )
 
@@ -111,19 +111,23 @@ class PoisonView(View):
     local_lr: float
     rng: Rng
     state: State
-    honest = seen[Tensor](Sight.HONEST_UPDATES, "float32 [h, d]: the updates the honest clients are about to send")
-    honest_clients = seen[tuple[int, ...]](Sight.HONEST_UPDATES, "the client behind each row of `honest`")
-    own = seen[Tensor](Sight.OWN_DATA, "float32 [f, d]: the malicious clients' updates, as their own data give them")
-    model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
-    rule = seen[KnownRule](Sight.RULE, "the server's rule and its parameters")
-    receiver = seen[int](
+    honest = SightField[Tensor](
+        Sight.HONEST_UPDATES, "float32 [h, d]: the updates the honest clients are about to send"
+    )
+    honest_clients = SightField[tuple[int, ...]](Sight.HONEST_UPDATES, "the client behind each row of `honest`")
+    own = SightField[Tensor](
+        Sight.OWN_DATA, "float32 [f, d]: the malicious clients' updates, as their own data give them"
+    )
+    model = SightField[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
+    rule = SightField[KnownRule](Sight.RULE, "the server's rule and its parameters")
+    receiver = SightField[int](
         Sight.GRAPH, "the honest node that will hear what is crafted; it stands among `honest_clients`"
     )
-    mixing = seen[Tensor](
+    mixing = SightField[Tensor](
         Sight.GRAPH, "float64 [n]: the weight that the receiver gives each row, the honest ones first"
     )
 
-    slowest = seen[Tensor](
+    slowest = SightField[Tensor](
         Sight.GRAPH,
         "float32 [d]: $e_i sum_j e_j x_j$ of the receiver i, over all honest nodes j: the part of its value that they come to "
         "agree on last; e has length 1",
@@ -203,7 +207,7 @@ class PoisonAttack(Algorithm):
     kind: ClassVar[str] = "attack"
     #: untargeted: make the model useless; backdoor: plant a hidden function; fault: no intent at all.
     goal: ClassVar[Literal["untargeted", "backdoor", "fault"]] = "untargeted"
-    needs: ClassVar[Needs] = Undeclared(  # type: ignore[assignment]
+    needs: ClassVar[Needs] = UndeclaredNeeds(  # type: ignore[assignment]
         "Write needs = (Sight.OWN_DATA,), of fedguard.contracts, if it goes by the malicious clients' own data; "
         "(Sight.HONEST_UPDATES,) if it reads view.honest, BENIGN_SAMPLE if view.benign; (Sight.NOTHING,) if nothing."
     )

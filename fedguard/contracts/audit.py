@@ -187,5 +187,5 @@ class Lab(ABC):
         """float64 ``[runs, d]``: what a client without examples moves the cell's own model by, in so many ``runs``."""
 
     @abstractmethod
-    def moved(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> Reals:
+    def compute_updates(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> Reals:
         """float64 ``[len(parts), d]``: what a client with these examples moves the cell's own model by, with the same draws."""

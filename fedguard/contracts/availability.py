@@ -67,17 +67,17 @@ class Availability(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Always(Availability):
+class FullAvailability(Availability):
     """Every device is there all the time."""
 
     name = "always"
     may_leave = False
 
     def start(self, devices: int, rng: Rng) -> Presence:
-        return _Always()
+        return _FullPresence()
 
 
-class _Always(Presence):
+class _FullPresence(Presence):
     def stretch(self, device: int, after: float) -> tuple[float, float]:
         return 0.0, inf
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts.attacks import PoisonAttack
-from fedguard.contracts.returned import broken, returned
+from fedguard.contracts.returned import check_return, contract_error
 from fedguard.errors import InputError, PreconditionError, brief
 
 #: The largest claim that counts. Sums of thousands of such are finite, and one is more than there are examples anywhere.
@@ -48,7 +48,7 @@ def read_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...]
     return tuple(map(_float, listed))
 
 
-def checked_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...]:
+def check_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...]:
     """The same of a caller's own, all of which count.
 
     Raises:
@@ -81,24 +81,24 @@ def shares(owner: str, claims: Tensor) -> Tensor:
     return claims / total
 
 
-def said(attack: PoisonAttack, samples: int) -> int:
+def claim_samples(attack: PoisonAttack, samples: int) -> int:
     """What a malicious client says that it has, where it has ``samples``, 1 or more.
 
     Raises:
         ContractError: no whole number from 1 to `MOST`.
     """
-    claim = returned(attack, "claim", attack.claim(samples), int)
+    claim = check_return(attack, "claim", attack.claim(samples), int)
     if not 1 <= claim <= MOST:
-        raise broken(attack, f"claim: expected 1 example or more, and at most 2^112; got {brief(claim)}")
+        raise contract_error(attack, f"claim: expected 1 example or more, and at most 2^112; got {brief(claim)}")
     return claim
 
 
-def lied(attack: PoisonAttack, claim: float) -> float:
+def falsify_claim(attack: PoisonAttack, claim: float) -> float:
     """The same where clients say what they like: a claim of 0, or one that does not count, stays what it is."""
     if not counts(claim) or claim == 0:
         return claim
     whole = max(1, round(claim))
-    return claim * (said(attack, whole) / whole)
+    return claim * (claim_samples(attack, whole) / whole)
 
 
 def as_claims(samples: Iterable[float]) -> Tensor:

@@ -54,7 +54,7 @@ class Step:
 class Environment(Source):
     """Where actors act. State in, state out: nothing is changed in place, so a step can be tried and left out.
 
-    Nothing starts anew by itself: who steps sees the state in which an episode ended, and starts those copies by `restarted`.
+    Nothing starts anew by itself: who steps sees the state in which an episode ended, and starts those copies by `restart_episodes`.
 
     Args:
         copies: environments that an actor steps side by side.
@@ -87,19 +87,19 @@ class Environment(Source):
         """What an actor may do."""
 
     @abstractmethod
-    def started(self, copies: int, rng: np.random.Generator) -> Any:
+    def start_episodes(self, copies: int, rng: np.random.Generator) -> Any:
         """So many environments, each at the start of an episode."""
 
     @abstractmethod
-    def observed(self, state: Any) -> NDArray[np.float32]:
+    def observe_state(self, state: Any) -> NDArray[np.float32]:
         """float32 ``[B, *shape]``: what actors see of a state."""
 
     @abstractmethod
-    def stepped(self, state: Any, actions: NDArray[Any]) -> Step:
+    def take_step(self, state: Any, actions: NDArray[Any]) -> Step:
         """One step of each. Actions: int64 ``[B]`` of `Choices`, float64 ``[B, n]`` of a `Box`."""
 
     @abstractmethod
-    def restarted(self, state: Any, over: NDArray[np.bool_], rng: np.random.Generator) -> Any:
+    def restart_episodes(self, state: Any, over: NDArray[np.bool_], rng: np.random.Generator) -> Any:
         """The state with those environments at the start of a new episode whose last one is over (bool ``[B]``)."""
 
     def reasons(self, cell: Combination) -> Iterator[str]:

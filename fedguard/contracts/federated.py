@@ -46,7 +46,7 @@ class RunningAlgorithm:
         """
         task.local_updates(model, clients, plan, rng, rows)
 
-    def sent(self, key: tuple[int, int], row: Tensor) -> Tensor:
+    def pack_message(self, key: tuple[int, int], row: Tensor) -> Tensor:
         """float32 ``[any]``: what a client sends from a process of its own, once; as it stands, its update.
 
         Args:
@@ -55,7 +55,7 @@ class RunningAlgorithm:
         """
         return row
 
-    def arrived(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
+    def receive_message(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
         """The server takes what a client has `sent`, as if it had been trained here; row (float32 ``[d]``) is set."""
         row.copy_(sent)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.sight import Needs, Sight, Undeclared, View, seen
+from fedguard.contracts.sight import Needs, Sight, SightField, UndeclaredNeeds, View
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.rng import Rng
 
@@ -106,14 +106,14 @@ class InferenceView(View):
     adapt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     #: float32 ``[k, d]``: models as this federation would have trained them on each of k other sets of examples, all at once.
     train: Callable[[Sequence[Examples], Rng], Tensor]
-    models = seen[Tensor](
+    models = SightField[Tensor](
         Sight.MODEL, "float32 [T + 1, d]: the model sent in each watched round, and that after the last"
     )
-    updates = seen[Tensor](Sight.EACH_UPDATE, "float32 [T, n, d]: what each client sent in the watched rounds")
-    aggregates = seen[Tensor](
+    updates = SightField[Tensor](Sight.EACH_UPDATE, "float32 [T, n, d]: what each client sent in the watched rounds")
+    aggregates = SightField[Tensor](
         Sight.SUM, "float32 [T, d]: in each watched round the mean that hides the victim's update"
     )
-    root = seen[Examples](Sight.ROOT_DATA, "clean examples of the server's own")
+    root = SightField[Examples](Sight.ROOT_DATA, "clean examples of the server's own")
 
     @property
     def model(self) -> Tensor:
@@ -163,7 +163,7 @@ class InferenceAttack(Algorithm):
 
     kind: ClassVar[str] = "inference"
     goal: ClassVar[Literal["reconstruction", "labels", "membership", "property"]]
-    needs: ClassVar[Needs] = Undeclared(  # type: ignore[assignment]
+    needs: ClassVar[Needs] = UndeclaredNeeds(  # type: ignore[assignment]
         "Write needs = ONE_VECTOR, of fedguard.contracts, if it goes by one client's update, or the sum that hides it; "
         "(Sight.MODEL,) if by models alone."
     )

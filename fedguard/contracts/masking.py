@@ -15,7 +15,7 @@ import torch
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.sight import Sight
-from fedguard.contracts.wire import Received, Sent
+from fedguard.contracts.wire import ReceivedRound, SentRound
 from fedguard.errors import require
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Receiver(ABC):
         self.setup = setup
 
     @abstractmethod
-    def receive(self, sent: Sent) -> Received:
+    def receive(self, sent: SentRound) -> ReceivedRound:
         """What reaches the server of what the clients send. The memory of the updates may be used again."""
 
 
@@ -117,23 +117,23 @@ class Masking(Algorithm):
 class PlainReceiver(Receiver):
     """Each update travels as it is; one row for each client that did not fall silent before it sent."""
 
-    def receive(self, sent: Sent) -> Received:
+    def receive(self, sent: SentRound) -> ReceivedRound:
         wire = sent.wire.without(sent.lost)
         not_finite = tuple(client for client in sent.not_finite if client not in sent.lost)
         arrived = (*wire.clients, *not_finite)
         # Honest clients may fall silent too, so silence is not held against anybody: f follows from who sent. But an
         # honest update is finite, so each dropped one was among the malicious ones that the server reckons with.
-        told = max(0, self.setup.told_among(len(arrived)) - len(not_finite))
+        told = max(0, self.setup.assume_f_among(len(arrived)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
         claims: list[float] = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
         if wire.pushes:
             claims = [claim * push.share for claim, push in zip(claims, wire.pushes, strict=True)]
         samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
-        return Received(wire.updates, behind, samples, told, arrived, wire)
+        return ReceivedRound(wire.updates, behind, samples, told, arrived, wire)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Off(Masking):
+class NoMasking(Masking):
     """No masks: the server sees each update."""
 
     name = "off"

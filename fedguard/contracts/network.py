@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Lt
 
-from fedguard.contracts.availability import Always, Availability
+from fedguard.contracts.availability import Availability, FullAvailability
 from fedguard.errors import ConfigError
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
@@ -17,7 +17,7 @@ _MOST = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow:
+class Stragglers:
     """Devices that take longer than the others.
 
     Args:
@@ -58,7 +58,7 @@ class Speeds:
     paces: tuple[Annotated[float, Ge(0), Le(_MOST)], ...] | None = None
     spread: Annotated[float, Ge(0), Le(10)] = 0.0
     jitter: Annotated[float, Ge(0), Le(10)] | Literal["exponential"] = 0.0
-    slow: Slow = field(default_factory=Slow)
+    slow: Stragglers = field(default_factory=Stragglers)
     watts: Annotated[float, Ge(0), Le(_MOST)] = 5.0
 
 
@@ -98,7 +98,7 @@ class Network:
 
     compute: Speeds = field(default_factory=Speeds)
     link: Links = field(default_factory=Links)
-    there: Availability = field(default_factory=Always)
+    there: Availability = field(default_factory=FullAvailability)
     malicious_pace: Annotated[float, Ge(0), Le(_MOST)] = 1.0
 
     @property

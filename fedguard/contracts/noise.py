@@ -96,7 +96,7 @@ class Combination(Federation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
+class PrivacyGuarantee:
     """What the noise of a training proves.
 
     Args:
@@ -112,7 +112,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class ServerState:
+class NoiseState:
     """What a server that adds noise carries to the next round: the largest length of an update that counts, and more."""
 
     clip: float
@@ -172,7 +172,7 @@ class Noise(Algorithm):
     unit: ClassVar[Literal["record", "client"] | None]
     #: Who adds it. Whoever trusts a server to do so lets it see the updates, and nobody else.
     added_by: ClassVar[Literal["client", "server"] | None] = "client"
-    #: Whether `spent` counts each client's own releases in simulated time, where speeds decide who takes part in what, and its
+    #: Whether `account_privacy` counts each client's own releases in simulated time, where speeds decide who takes part in what, and its
     #: server takes the weights of late updates. Of one that does not say so nothing is claimed there: it is refused.
     in_time: ClassVar[bool] = False
     #: For threat cards: who adds it to what, and what that hides.
@@ -270,14 +270,14 @@ class Noise(Algorithm):
         return 0.0
 
     @abstractmethod
-    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """What it proves of the rounds of a training: the only place where its epsilon is worked out."""
 
     @abstractmethod
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         """The code that adds it, for an audit on canaries, each with what it claims."""
 
-    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
         """Tests of the noise in some rounds of the cell's own training, with nobody malicious; none unless it brings some."""
         return ()
 
@@ -308,8 +308,8 @@ class NoNoise(Noise):
     def in_words(self, federation: Federation) -> str:
         return ""
 
-    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
-        return Spent(epsilon=None, why=self.words)
+    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
+        return PrivacyGuarantee(epsilon=None, why=self.words)
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         return iter(())

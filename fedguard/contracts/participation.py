@@ -106,7 +106,7 @@ class Meeting:
         most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
         in_one: how many of these one aggregate may hold.
         if_all_arrive: whether ``most`` holds only if no update is lost; else the course says how many there are, before
-            anything is trained (`Architecture.settled`).
+            anything is trained (`Architecture.resolve_meeting`).
         ended: how many trainings of one client may end, whatever becomes of their updates; None for ``most``.
     """
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from fedguard.contracts.masking import Masking, Off
+from fedguard.contracts.masking import Masking, NoMasking
 from fedguard.contracts.noise import Noise, NoNoise
 from fedguard.errors import require
 
@@ -112,7 +112,7 @@ class Protocol:
         privacy: the noise that is added.
     """
 
-    secure_aggregation: Masking = field(default_factory=Off)
+    secure_aggregation: Masking = field(default_factory=NoMasking)
     colluding: float = 0.1
     dropout: Dropout = field(default_factory=Dropout)
     encoding: FixedPoint = field(default_factory=FixedPoint)

@@ -95,7 +95,7 @@ def type_in_words(hint: Any) -> str:
     """``float > 0``, ``0 < float <= 1``, ``int >= 1 | None``, ``tuple[float >= 0, ...], at least 2 values``."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _ranged(type_in_words(args[0]), _limits(args[1:]))
+        return _describe_range(type_in_words(args[0]), _limits(args[1:]))
     if origin in (Union, types.UnionType):
         return " | ".join(map(type_in_words, args))
     if origin is tuple:
@@ -122,7 +122,7 @@ def _bounds(limits: Sequence[BaseMetadata]) -> Iterator[tuple[_Bound, Any]]:
 
 
 def _number(kind: type, limits: Sequence[BaseMetadata]) -> Check:
-    floating, words = kind is float, _expected(limits)
+    floating, words = kind is float, _describe_limits(limits)
     tests: list[Callable[[Any], bool]] = [partial(bound.keeps, at) for bound, at in _bounds(limits)]
     tests += [partial(_divides, limit.multiple_of) for limit in limits if isinstance(limit, MultipleOf)]
 
@@ -146,7 +146,7 @@ def _divides(factor: Any, value: Any) -> bool:
 
 def _tuple(items: Sequence[Any], limits: Sequence[BaseMetadata]) -> Check | None:
     checks = [check_of(item) for item in items if item is not Ellipsis]
-    least, words = _least(limits), _expected(limits)
+    least, words = _least(limits), _describe_limits(limits)
     if not least and not any(checks):
         return None
 
@@ -188,7 +188,7 @@ def _classes(part: Any) -> Iterator[type]:
         yield cls
 
 
-def _expected(limits: Sequence[BaseMetadata]) -> str:
+def _describe_limits(limits: Sequence[BaseMetadata]) -> str:
     """``more than 0``, ``a number in (0, 1]``, ``at least 4 and a multiple of 2``, ``at least 1 value``."""
     bounds = list(_bounds(limits))
     words = [f"{bound.words} {at}" for bound, at in bounds]
@@ -201,7 +201,7 @@ def _expected(limits: Sequence[BaseMetadata]) -> str:
     return " and ".join(words) or "a number"
 
 
-def _ranged(kind: str, limits: Sequence[BaseMetadata]) -> str:
+def _describe_range(kind: str, limits: Sequence[BaseMetadata]) -> str:
     """A type between its bounds."""
     bounds = list(_bounds(limits))
     if len(bounds) == 2:
@@ -210,4 +210,4 @@ def _ranged(kind: str, limits: Sequence[BaseMetadata]) -> str:
     elif bounds:
         kind = f"{kind} {bounds[0][0].after} {bounds[0][1]}"
     rest = [limit for limit in limits if type(limit) not in _BOUNDS]
-    return ", ".join([kind, _expected(rest)]) if rest else kind
+    return ", ".join([kind, _describe_limits(rest)]) if rest else kind

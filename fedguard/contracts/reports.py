@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Watched:
+class RoundObservation:
     """One round, as somebody sees it who sees everything. Of this the core makes what the server sees.
 
     Attributes:
@@ -100,7 +100,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Moment:
+class RoundTiming:
     """When a round happened in simulated time, and what was spent up to then.
 
     Attributes:
@@ -224,9 +224,9 @@ class RoundReport:
     chosen: tuple[int, ...] = ()
     clip: float | None = None
     masked: MaskedRound | None = None
-    watched: Watched | None = None
+    watched: RoundObservation | None = None
     effect: Mapping[str, float] | None = None
-    moment: Moment | None = None
+    moment: RoundTiming | None = None
     nodes: NodesReport | None = None
     banned: tuple[int, ...] = ()
 

@@ -13,13 +13,13 @@ from fedguard.errors import ContractError, brief
 T = TypeVar("T")
 
 
-def broken(owner: Algorithm, said: str) -> ContractError:
+def contract_error(owner: Algorithm, said: str) -> ContractError:
     """The error of an algorithm that broke its contract, with its file where it is not FedGuard's own."""
     file = owner.stands_in()
     return ContractError(f"{owner.name} broke its contract: {said}.{f' It stands in {file}.' if file else ''}")
 
 
-def returned(owner: Algorithm, method: str, value: Any, kind: type[T] | tuple[type[T], ...]) -> T:
+def check_return(owner: Algorithm, method: str, value: Any, kind: type[T] | tuple[type[T], ...]) -> T:
     """``value``, if it is of the kind that ``owner.method`` has to return.
 
     Raises:
@@ -28,11 +28,11 @@ def returned(owner: Algorithm, method: str, value: Any, kind: type[T] | tuple[ty
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join(one.__name__ for one in kinds)
-        raise broken(owner, f"{method}: expected {wanted}; got {told(value)}")
+        raise contract_error(owner, f"{method}: expected {wanted}; got {describe_value(value)}")
     return value
 
 
-def returned_tensor(owner: Algorithm, method: str, value: Any, *shapes: Sequence[int]) -> Tensor:
+def check_tensor_return(owner: Algorithm, method: str, value: Any, *shapes: Sequence[int]) -> Tensor:
     """``value``, if it is a tensor of floats of one of these shapes; of any shape if none is given.
 
     Raises:
@@ -40,15 +40,16 @@ def returned_tensor(owner: Algorithm, method: str, value: Any, *shapes: Sequence
     """
     wanted = " or ".join(str(list(shape)) for shape in shapes)
     if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise broken(
-            owner, f"{method}: expected a torch tensor of floats{f', {wanted}' * bool(shapes)}; got {told(value)}"
+        raise contract_error(
+            owner,
+            f"{method}: expected a torch tensor of floats{f', {wanted}' * bool(shapes)}; got {describe_value(value)}",
         )
     if shapes and tuple(value.shape) not in {tuple(shape) for shape in shapes}:
-        raise broken(owner, f"{method}: expected shape {wanted}; got {list(value.shape)}")
+        raise contract_error(owner, f"{method}: expected shape {wanted}; got {list(value.shape)}")
     return value
 
 
-def told(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """What came, for a message: its type, and of arrays the shape and type of numbers."""
     if isinstance(value, Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.gram import Gram
-from fedguard.contracts.sight import Needs, Sight, Undeclared, View, seen
+from fedguard.contracts.sight import Needs, Sight, SightField, UndeclaredNeeds, View
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.rng import Rng
@@ -51,32 +51,38 @@ class RuleContext(View):
     shape: tuple[int, ...]
     server_lr: float
     mixing: Tensor | None = None
-    clients = seen[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
-    samples = seen[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")
-    noise = seen[Tensor](
+    clients = SightField[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
+    samples = SightField[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")
+    noise = SightField[Tensor](
         Sight.EACH_UPDATE, "float64 [n]: z C, the noise that each client's privacy level adds to a step"
     )
-    root = seen[Tensor](
+    root = SightField[Tensor](
         Sight.ROOT_DATA,
         "float32 [d]: the update computed on the server's clean data; at a node without a server its own",
     )
-    root_loss = seen[Callable[[Tensor], float]](Sight.ROOT_DATA, "the loss of a model [d] on the server's clean data")
-    model = seen[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
-    predict = seen[Callable[[Tensor, Tensor], Tensor]](
+    root_loss = SightField[Callable[[Tensor], float]](
+        Sight.ROOT_DATA, "the loss of a model [d] on the server's clean data"
+    )
+    model = SightField[Tensor](Sight.MODEL, "float32 [d]: the global model before this round")
+    predict = SightField[Callable[[Tensor, Tensor], Tensor]](
         Sight.MODEL, "logits [B, C] of the network with the parameters [d] for inputs [B, *shape]"
     )
-    staleness = seen[Tensor](
+    staleness = SightField[Tensor](
         Sight.TIMES, "int64 [n]: how often the model has moved since the one that each update was trained from"
     )
-    versions = seen[Tensor](
+    versions = SightField[Tensor](
         Sight.TIMES,
         "int64 [n]: the number of the model that each update was trained from: how often the first one had moved",
     )
-    arrived = seen[Tensor](Sight.TIMES, "float64 [n]: when each update came, in simulated seconds")
-    scale = seen[Tensor](Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age")
-    federation = seen[tuple[int, int]](Sight.TIMES, "(f, n): of n clients in all f are reckoned to be malicious")
-    starts = seen[Tensor](Sight.TIMES | Sight.MODEL, "float32 [n, d]: the model that each update was trained from")
-    own = seen[int](Sight.GRAPH, "which row is the node's own, where there is no server")
+    arrived = SightField[Tensor](Sight.TIMES, "float64 [n]: when each update came, in simulated seconds")
+    scale = SightField[Tensor](
+        Sight.TIMES, "float64 [n]: what the architecture has multiplied each update by for its age"
+    )
+    federation = SightField[tuple[int, int]](Sight.TIMES, "(f, n): of n clients in all f are reckoned to be malicious")
+    starts = SightField[Tensor](
+        Sight.TIMES | Sight.MODEL, "float32 [n, d]: the model that each update was trained from"
+    )
+    own = SightField[int](Sight.GRAPH, "which row is the node's own, where there is no server")
 
 
 class Defense(Algorithm):
@@ -86,7 +92,7 @@ class Defense(Algorithm):
     """
 
     kind: ClassVar[str] = "defense"
-    needs: ClassVar[Needs] = Undeclared(  # type: ignore[assignment]
+    needs: ClassVar[Needs] = UndeclaredNeeds(  # type: ignore[assignment]
         "Write needs = ROWS, of fedguard.contracts, if it looks at single updates, or at means of groups where masks leave no "
         "more; needs = (Sight.SUM,) if what it makes of their mean is what it makes of them."
     )
@@ -207,16 +213,16 @@ class ClientContext(View):
 
     round: int
     rng: Rng
-    examples = seen[Examples](
+    examples = SightField[Examples](
         Sight.OWN_DATA, "its own; once it has trained, those it trained on: its batch where it took one step"
     )
-    value_range = seen[tuple[float, float]](Sight.OWN_DATA, "smallest and largest value of an input")
-    model = seen[Tensor](Sight.MODEL, "float32 [d]: the model that it started from")
-    module = seen[nn.Module](Sight.MODEL, "the network")
-    predict = seen[Callable[[Tensor, Tensor], Tensor]](
+    value_range = SightField[tuple[float, float]](Sight.OWN_DATA, "smallest and largest value of an input")
+    model = SightField[Tensor](Sight.MODEL, "float32 [d]: the model that it started from")
+    module = SightField[nn.Module](Sight.MODEL, "the network")
+    predict = SightField[Callable[[Tensor, Tensor], Tensor]](
         Sight.MODEL, "logits [B, C] of the network with the parameters [d] for inputs [B, *shape]"
     )
-    plan = seen[LocalPlan](Sight.MODEL, "how it trains")
+    plan = SightField[LocalPlan](Sight.MODEL, "how it trains")
 
 
 class ClientTransform(Defense):
@@ -319,12 +325,12 @@ class Pipeline:
     def adapt(self, module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """``(dummy [..., d], observed [d])`` -> what an attacker compares who knows the transforms, one after the other."""
 
-        def adapted(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+        def adapt_pair(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
             for transform in self.transforms:
                 dummy, observed = transform.adapt(dummy, observed, module)
             return dummy, observed
 
-        return adapted
+        return adapt_pair
 
     def unproven(self, n: int, f: int, seat: str = PER_ROUND) -> list[str]:
         """One line for each stage that runs outside the guarantee of its source; ``seat`` as in `check`."""

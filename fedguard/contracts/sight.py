@@ -93,7 +93,7 @@ PUBLIC = Sight.GRAPH
 Needs = tuple[Sight, ...]
 
 
-class Undeclared:
+class UndeclaredNeeds:
     """Stands for the `needs` of a class whose author has to say them: whoever asks for them is told what to write.
 
     One that says nothing must not run as if it needed to see nothing: a rule would get the one row that is left under masks,
@@ -172,7 +172,7 @@ class ThreatModel:
         )
 
 
-class seen(Generic[T]):  # noqa: N801  reads as a declaration, like property
+class SightField(Generic[T]):  # noqa: N801  reads as a declaration, like property
     """A field of a `View` that is there only where ``sight`` is granted; otherwise reading it raises `NotObservable`."""
 
     def __init__(self, sight: Sight, meaning: str) -> None:
@@ -182,10 +182,10 @@ class seen(Generic[T]):  # noqa: N801  reads as a declaration, like property
         self.name = name
 
     @overload
-    def __get__(self, view: None, owner: type) -> seen[T]: ...
+    def __get__(self, view: None, owner: type) -> SightField[T]: ...
     @overload
     def __get__(self, view: View, owner: type) -> T: ...
-    def __get__(self, view: View | None, owner: type) -> seen[T] | T:
+    def __get__(self, view: View | None, owner: type) -> SightField[T] | T:
         if view is None:
             return self
         if self.name not in view._values:
@@ -201,8 +201,8 @@ class seen(Generic[T]):  # noqa: N801  reads as a declaration, like property
 class View:
     """What one party sees at one moment, and nothing more.
 
-    Values of `seen` fields whose sight is not granted are dropped when the view is built, so they are not merely hidden.
-    A view cannot be changed; `narrowed` makes one for a party that sees less.
+    Values of `SightField` fields whose sight is not granted are dropped when the view is built, so they are not merely hidden.
+    A view cannot be changed; `restrict` makes one for a party that sees less.
     """
 
     party: str
@@ -215,7 +215,7 @@ class View:
         kept: dict[str, Any] = {}
         for name, value in values.items():
             field = _field(kind, name)
-            if not isinstance(field, seen):
+            if not isinstance(field, SightField):
                 object.__setattr__(self, name, value)
             elif field.sight in granted and value is not None:
                 kept[name] = value
@@ -223,7 +223,7 @@ class View:
         object.__setattr__(self, "granted", granted)
         object.__setattr__(self, "_values", kept)
 
-    def narrowed(self, party: str, granted: Sight, **values: Any) -> Self:
+    def restrict(self, party: str, granted: Sight, **values: Any) -> Self:
         """The same view for one ``party`` that sees no more than ``granted``, with some values changed."""
         facts = {name: value for name, value in self.__dict__.items() if name not in ("party", "granted", "_values")}
         return type(self)(party, granted & self.granted, **{**facts, **self._values, **values})

@@ -82,7 +82,7 @@ def _parse(text: str, where: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except _NO_LITERAL:
-        raise _malformed(text, where) from None
+        raise _spec_error(text, where) from None
 
 
 def _call(node: ast.expr, text: str, where: str) -> Spec:
@@ -90,11 +90,11 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     if isinstance(node, ast.Name):
         return node.id
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
-        raise _malformed(text, where)
+        raise _spec_error(text, where)
     spec: dict[str, Any] = {"name": node.func.id}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise _malformed(text, where)
+            raise _spec_error(text, where)
         try:
             spec[keyword.arg] = ast.literal_eval(_WORDS.visit(copy.deepcopy(keyword.value)))
         except _NO_LITERAL:
@@ -120,7 +120,7 @@ class _YamlWords(ast.NodeTransformer):
 _WORDS = _YamlWords()
 
 
-def _malformed(text: str, where: str) -> ConfigError:
+def _spec_error(text: str, where: str) -> ConfigError:
     return ConfigError(
         at(where, f"expected 'name', 'name(parameter=value)' or such names joined by '>>'; got {brief(text)}.")
     )

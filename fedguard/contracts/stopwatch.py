@@ -60,7 +60,7 @@ class Stopwatch:
             self._charge()
             self._open.pop()
 
-    def spent(self) -> dict[str, dict[str, float]]:
+    def stage_totals(self) -> dict[str, dict[str, float]]:
         """So far, of each stage that had a turn, and of ``other``: ``seconds``, ``cpu_seconds`` and ``calls``."""
         self._charge()
         return {

@@ -149,7 +149,7 @@ class Model(Algorithm):
     """A family of networks."""
 
     kind: ClassVar[str] = "model"
-    #: Whether it remembers from one step of an episode to the next; what it builds is then a `Recurrent`.
+    #: Whether it remembers from one step of an episode to the next; what it builds is then a `RecurrentNetwork`.
     recurrent: ClassVar[bool] = False
     #: Whether it foresees what follows from actions; what it builds is then a `WorldModel`.
     imagines: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedguard.errors import ConfigError, brief, oneline, require
-from fedguard.modules import importable, imported
+from fedguard.modules import importable, load_module
 
 #: What code of the user's own may end with. One that leaves the process would end the run with it, and as if all were well.
 FAILURES = (Exception, SystemExit)
@@ -40,7 +40,7 @@ class UserFunction:
     def module(self) -> str:
         return self.text.partition(":")[0]
 
-    def found(self, owner: str) -> Callable[..., Any]:
+    def load_function(self, owner: str) -> Callable[..., Any]:
         """The function.
 
         Args:
@@ -51,7 +51,7 @@ class UserFunction:
         """
         name, attribute = self.module, self.text.partition(":")[2]
         try:
-            module = imported(name, self.folder)
+            module = load_module(name, self.folder)
         except FAILURES as error:  # whatever the user's module raises while it is imported
             raise ConfigError(
                 f"{owner} {self}: cannot be found: {type(error).__name__}: {oneline(error)}. The module has to stand "
@@ -67,13 +67,13 @@ class UserFunction:
         require(callable(function), f"{owner} {self}: expected a function; got {type(function).__name__}.")
         return function  # type: ignore[no-any-return]
 
-    def called(self, owner: str, *arguments: Any) -> Any:
+    def call_function(self, owner: str, *arguments: Any) -> Any:
         """What the function returns.
 
         Raises:
             ConfigError: it cannot be found, fails, or leaves the process.
         """
-        function = self.found(owner)
+        function = self.load_function(owner)
         try:
             with importable(self.folder):
                 return function(*arguments)

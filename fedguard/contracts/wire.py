@@ -76,7 +76,7 @@ class Wire:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRound:
     """One round, as it leaves the clients.
 
     Attributes:
@@ -111,7 +111,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedRound:
     """What the server has of one round.
 
     Attributes:

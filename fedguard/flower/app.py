@@ -75,13 +75,13 @@ class FlowerApp:
 
     def server_app(self) -> ServerApp:
         """Import the server's side; see `load`."""
-        return self._imported(self.server, ServerApp)
+        return self._import_app(self.server, ServerApp)
 
     def client_app(self) -> ClientApp:
         """Import the clients' side; see `load`."""
-        return self._imported(self.client, ClientApp)
+        return self._import_app(self.client, ClientApp)
 
-    def _imported(self, reference: str, kind: type[_App]) -> _App:
+    def _import_app(self, reference: str, kind: type[_App]) -> _App:
         if str(self.folder) not in sys.path:
             sys.path.insert(0, str(self.folder))
         module, _, name = reference.partition(":")
@@ -96,7 +96,7 @@ class FlowerApp:
         return one
 
 
-class Loaded(ClientApp):
+class ImportedClientApp(ClientApp):
     """An app's client side, imported where it is called: so it may travel to another process.
 
     Args:
@@ -108,14 +108,14 @@ class Loaded(ClientApp):
         self._app = app
 
     def __call__(self, message: Message, context: Context) -> Message:
-        own = configured(context, self._app.config)
+        own = configure_context(context, self._app.config)
         try:
             return self._app.client_app()(message, own)
         finally:
             context.state = own.state
 
 
-def configured(context: Context, config: Mapping[str, Any]) -> Context:
+def configure_context(context: Context, config: Mapping[str, Any]) -> Context:
     """The same context with a run's configuration, which an engine may not let anybody change."""
     return Context(
         run_id=context.run_id,

@@ -24,7 +24,7 @@ from fedguard.errors import ConfigError, NotAllowed
 from fedguard.flower.app import FlowerApp
 from fedguard.flower.processes import Processes
 from fedguard.flower.sides import ASKED, TOLD
-from fedguard.flower.watched import Asked
+from fedguard.flower.watched import TrialRequest
 
 #: The module that is put beside the app's own, and what it says.
 MODULE = "fedguard_check"
@@ -41,7 +41,7 @@ HERE = "here"
 PATIENCE = 60.0
 
 
-class Federation:
+class FlowerDeployment:
     """A SuperLink with SuperNodes, on which apps run one after the other; all processes end with the block.
 
     Args:
@@ -62,7 +62,7 @@ class Federation:
         self.nodes, self._config, self._aloud, self._runs = nodes, config or (lambda _: {}), aloud, 0
         self.partitions: dict[int, int] = {}
 
-    def __enter__(self) -> Federation:
+    def __enter__(self) -> FlowerDeployment:
         with ExitStack() as stack:
             self.home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedguard-flower-")))
             self.processes = stack.enter_context(Processes(self.home, aloud=self._aloud))
@@ -102,15 +102,15 @@ class Federation:
             ConfigError: Flower refuses it, or it ends without a word, or the SuperLink does.
         """
         run = str(self.processes.flwr("run", str(app), HERE)["run-id"])
-        return _told(self.processes, told, run)
+        return _wait_for_result(self.processes, told, run)
 
-    def ended(self) -> dict[str, str]:
+    def describe_exits(self) -> dict[str, str]:
         """By their partition, how the processes of nodes that have died ended."""
         found = {number: self.processes.how_ended(f"supernode-{number}") for number in range(self.nodes)}
         return {str(number): how for number, how in found.items() if how}
 
 
-def run_deployed(asked: Asked, on: Federation | None = None) -> dict[str, Any]:
+def run_deployed(asked: TrialRequest, on: FlowerDeployment | None = None) -> dict[str, Any]:
     """Run a trial on a SuperLink with as many SuperNodes as there are nodes, each a process of this machine.
 
     A SuperNode that dies is lost to its round and those that follow, with which Flower goes on once the node's heartbeat is
@@ -121,11 +121,11 @@ def run_deployed(asked: Asked, on: Federation | None = None) -> dict[str, Any]:
         on: one that runs already, with as many nodes; by default one of its own, which ends with the trial.
 
     Raises:
-        ConfigError: a process does not start or dies, Flower refuses the app, or what `served` raises.
+        ConfigError: a process does not start or dies, Flower refuses the app, or what `serve_app` raises.
         NotAllowed: attack or rule have no place there.
     """
     if on is None:
-        with Federation(asked.nodes) as federation:
+        with FlowerDeployment(asked.nodes) as federation:
             return run_deployed(asked, federation)
     read, home = asked.read, on.place()
     _bundle(read, home)
@@ -133,7 +133,7 @@ def run_deployed(asked: Asked, on: Federation | None = None) -> dict[str, Any]:
     written = {"asked": asdict(asked), "parts": parts, "nodes": list(on.partitions.items())}
     (home / ASKED).write_text(json.dumps(written))
     found = on.run(home / "app", home / TOLD)
-    ended = on.ended()
+    ended = on.describe_exits()
     if "found" in found:
         return {**found["found"], "ended": ended}
     died = "".join(f" The process of node {number} {how}." for number, how in ended.items())
@@ -164,7 +164,7 @@ def _bundle(read: FlowerApp, home: Path) -> None:
         raise ConfigError(f"{read.folder}: Flower does not deploy it: {' '.join(str(error).split())}") from None
 
 
-def _told(processes: Processes, told: Path, run: str) -> dict[str, Any]:
+def _wait_for_result(processes: Processes, told: Path, run: str) -> dict[str, Any]:
     """Wait for what the server's side writes at its end.
 
     Raises:
@@ -178,7 +178,7 @@ def _told(processes: Processes, told: Path, run: str) -> dict[str, Any]:
             status = str(processes.flwr("list", HERE, "--run-id", run)["runs"][0]["status"])
             if status.startswith("finished") and not told.exists():
                 raise ConfigError(
-                    f"the run ended ({status}) before its server said anything: {processes.said('superlink')}"
+                    f"the run ended ({status}) before its server said anything: {processes.last_line('superlink')}"
                 )
         time.sleep(0.5)
     return dict(json.loads(told.read_text()))

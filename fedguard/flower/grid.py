@@ -13,15 +13,15 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedguard.contracts.architectures import told_among
+from fedguard.contracts.architectures import scale_assumed_f
 from fedguard.errors import InputError, NotAllowed, PreconditionError
 from fedguard.flower.records import (
     SAMPLES,
     arrays_of,
+    decode_update,
     is_masked,
     is_training,
     layout_of,
-    moved,
     samples_of,
     start_of,
     with_arrays,
@@ -87,14 +87,16 @@ class GuardedGrid(Grid):
         models = {node: arrays_of(message, "the server's message") for node, message in sent.items()}
         replies = list(self._grid.send_and_receive(asked, timeout=timeout))
         if training:
-            return self._replaced(models, replies)
-        self.evaluated(replies)
+            return self._replace_replies(models, replies)
+        self.record_evaluation(replies)
         return replies
 
-    def evaluated(self, replies: Sequence[Message]) -> None:
+    def record_evaluation(self, replies: Sequence[Message]) -> None:
         """Told of replies to other messages than of training; here nothing is done with them."""
 
-    def trained(self, layout: Layout, starts: torch.Tensor, updates: torch.Tensor, nodes: Sequence[int]) -> None:
+    def record_training(
+        self, layout: Layout, starts: torch.Tensor, updates: torch.Tensor, nodes: Sequence[int]
+    ) -> None:
         """Told what nodes were sent, float32 ``[n, d]``, and how they moved it, before any attack; here nothing is done."""
 
     def rank(self, node: int) -> int:
@@ -116,7 +118,7 @@ class GuardedGrid(Grid):
         drawn = Rng(self._seed).child("malicious").numpy().permutation(len(self.nodes))[: self._guard.f]
         self.malicious = frozenset(self.nodes[number] for number in drawn.tolist())
 
-    def _replaced(self, models: dict[int, tuple[str, dict[str, Any]]], replies: list[Message]) -> list[Message]:
+    def _replace_replies(self, models: dict[int, tuple[str, dict[str, Any]]], replies: list[Message]) -> list[Message]:
         """The replies as the strategy gets them, those with an error as they came."""
         self.rounds += 1
         good = sorted(
@@ -131,11 +133,11 @@ class GuardedGrid(Grid):
         starts = torch.stack([start_of(layout, models[node][1]) for node in nodes])
         rows = torch.stack(
             [
-                moved(layout, start, arrays, f"the reply of node {node}")
+                decode_update(layout, start, arrays, f"the reply of node {node}")
                 for start, (_, arrays), node in zip(starts, found, nodes, strict=True)
             ]
         )
-        self.trained(layout, starts, rows, nodes)
+        self.record_training(layout, starts, rows, nodes)
         claims = [samples_of(one, self.weighted_by_key) for one in good]
         known = None if None in claims else [float(claim or 0) for claim in claims]
         if known is None and self._guard.weighs:
@@ -146,7 +148,7 @@ class GuardedGrid(Grid):
             )
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
-        self._guard.told = min(told_among(len(nodes), self._told, len(self.nodes)), len(nodes))
+        self._guard.told = min(scale_assumed_f(len(nodes), self._told, len(self.nodes)), len(nodes))
         self.updates += len(nodes)
         self.bytes += 4 * rows.numel()
         self.hostile_share = max(self.hostile_share, len(acting) / len(nodes))
@@ -154,9 +156,9 @@ class GuardedGrid(Grid):
         if len(acting) == len(nodes):
             LOG.warning("round %d: every node that answered is malicious; they send honest updates.", self.rounds)
             acting = []
-        rows, told = self._guard.attacked(model, rows, acting, layers=layout.sizes, samples=known)
+        rows, told = self._guard.apply_attack(model, rows, acting, layers=layout.sizes, samples=known)
         if self._defended:
-            rows = self._aggregated(model, rows, nodes, layout, told).expand(len(rows), -1)
+            rows = self._aggregate_updates(model, rows, nodes, layout, told).expand(len(rows), -1)
         return [
             with_arrays(
                 one,
@@ -168,7 +170,7 @@ class GuardedGrid(Grid):
             for number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
         ] + failed
 
-    def _aggregated(
+    def _aggregate_updates(
         self,
         model: torch.Tensor,
         rows: torch.Tensor,
@@ -178,7 +180,7 @@ class GuardedGrid(Grid):
     ) -> torch.Tensor:
         """float32 ``[d]``: what the rule makes of the updates; zeros where it cannot run."""
         try:
-            return self._guard.aggregated(
+            return self._guard.aggregate_updates(
                 model, rows, layers=layout.sizes, samples=samples, clients=[self.nodes.index(node) for node in nodes]
             )
         except PreconditionError as error:

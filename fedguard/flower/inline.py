@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedguard.flower.node import Node, drawing
+from fedguard.flower.node import SeededClientApp, drawing
 from fedguard.rng import Rng
 
 #: What Flower calls the server's node; and a message's error where a client app raised.
@@ -128,7 +128,7 @@ def run_inline(
     Returns:
         the Grid, with what client apps raised.
     """
-    grid = InlineGrid(Node(client, seed), nodes, config)
+    grid = InlineGrid(SeededClientApp(client, seed), nodes, config)
     context = Context(run_id=1, node_id=SERVER, node_config={}, state=RecordDict(), run_config=dict(config))
     with _as_node(SERVER), drawing(Rng(seed).child("server")):
         server(grid, context)

@@ -7,9 +7,9 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedguard.contracts import PoisonView, Sight
-from fedguard.contracts.claims import lied
+from fedguard.contracts.claims import falsify_claim
 from fedguard.errors import InputError
-from fedguard.flower.records import SAMPLES, arrays_of, is_training, moved, samples_of, start_of, with_arrays
+from fedguard.flower.records import SAMPLES, arrays_of, decode_update, is_training, samples_of, start_of, with_arrays
 from fedguard.guard import attack_at
 from fedguard.rng import Rng
 from fedguard.states import Layout
@@ -53,7 +53,7 @@ def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES)
             layers=layout.sizes,
             rng=Rng(seed).child("attack", number, context.node_id).apart(),
             honest=torch.empty(0, len(model)),
-            own=moved(layout, model, arrays, "the client's reply")[None],
+            own=decode_update(layout, model, arrays, "the client's reply")[None],
             model=model,
         )
         crafted = torch.as_tensor(built.craft(view))[0]
@@ -63,7 +63,7 @@ def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES)
                 f"the client's reply: expected a metric {weighted_by_key!r}, the number of examples, about which {built.name} "
                 "lies; got none. Name the strategy's own: malicious_mod(..., weighted_by_key=...)."
             )
-        claimed = None if claim is None else lied(built, claim)
+        claimed = None if claim is None else falsify_claim(built, claim)
         return with_arrays(reply, name, layout.state(model + crafted, arrays), claimed, weighted_by_key)
 
     return mod

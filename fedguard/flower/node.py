@@ -19,7 +19,7 @@ WHO = "query.fedguard"
 OURS = "fedguard"
 
 
-class Node(ClientApp):
+class SeededClientApp(ClientApp):
     """An app's client whose streams of Python, numpy and torch are seeded before each message.
 
     A node's k-th message of a kind, such as ``train``, starts them at ``Rng(seed).child("node", partition, kind, k)``, k from
@@ -38,12 +38,12 @@ class Node(ClientApp):
         number, kind = int(context.node_config["partition-id"]), message.metadata.message_type  # type: ignore[arg-type]
         if kind == WHO:
             return Message(RecordDict({OURS: ConfigRecord({"partition-id": number})}), reply_to=message)
-        times = self._heard(context, kind)
+        times = self._count_messages(context, kind)
         with drawing(Rng(self._seed).child("node", number, kind, times)):
             return self._client(message, context)
 
     @staticmethod
-    def _heard(context: Context, kind: str) -> int:
+    def _count_messages(context: Context, kind: str) -> int:
         """How many messages of the kind came before; the node's state outlives the process."""
         kept = context.state.metric_records.get(OURS, MetricRecord())
         times = int(kept.get(kind, 0))  # type: ignore[arg-type]

@@ -17,23 +17,32 @@ from torch import Tensor, nn
 
 from fedguard.bench.records import pictures
 from fedguard.bench.records.store import RunFolder
-from fedguard.bench.running.inference.curious import Curious
+from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
-from fedguard.contracts import Dataset, Examples, LocalPlan, Model, OneLogit, Participation, Reconstruction, Watched
+from fedguard.contracts import (
+    Dataset,
+    Examples,
+    LocalPlan,
+    Model,
+    OneLogit,
+    Participation,
+    Reconstruction,
+    RoundObservation,
+)
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.flower.app import FlowerApp
-from fedguard.flower.seen import Observer, Seen
+from fedguard.flower.seen import AppObserver, TrainingObservations
 from fedguard.metrics.reconstruction import Range
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.states import Layout
 from fedguard.tasks.classification import Classification, fitting
 
 
-def check(observer: Observer, read: FlowerApp, nodes: int, seed: int) -> None:
+def check(observer: AppObserver, read: FlowerApp, nodes: int, seed: int) -> None:
     """See before anything runs whether model, data and attack come together.
 
     Raises:
@@ -44,7 +53,9 @@ def check(observer: Observer, read: FlowerApp, nodes: int, seed: int) -> None:
     _curious(observer, read, seed, _task(observer, read, nodes), everybody).check()
 
 
-def inferred(observer: Observer, read: FlowerApp, nodes: int, seed: int, seen: Seen) -> dict[str, Any]:
+def evaluate_inference(
+    observer: AppObserver, read: FlowerApp, nodes: int, seed: int, seen: TrainingObservations
+) -> dict[str, Any]:
     """What the attack makes of what was seen, compared with the truth.
 
     Returns:
@@ -61,13 +72,13 @@ def inferred(observer: Observer, read: FlowerApp, nodes: int, seed: int, seen: S
         )
     task = _task(observer, read, nodes)
     assert seen.layout is not None
-    task = replace(task, initial=ordered(task.network.module, seen.layout, seen.sent[1]))
+    task = replace(task, initial=check_parameter_order(task.network.module, seen.layout, seen.sent[1]))
     curious = _curious(observer, read, seed, task, seen.took_part)
-    found = curious.inferred(watched, seen.after[rounds], partial(_keep, observer, task.value_range))
+    found = curious.run_attack(watched, seen.after[rounds], partial(_keep, observer, task.value_range))
     return {"inference": found, "misfit": misfit(task, curious.plan, watched)}
 
 
-def misfit(task: Classification, plan: LocalPlan, watched: Sequence[Watched]) -> float | None:
+def misfit(task: Classification, plan: LocalPlan, watched: Sequence[RoundObservation]) -> float | None:
     r"""How far what came is from what the app's team says that its nodes do: 0 where it is that.
 
     $\max_i \|u_i + \eta \nabla L_i(w)\| / \|\eta \nabla L_i(w)\|$ over the nodes i of the first watched round that take one
@@ -84,15 +95,15 @@ def misfit(task: Classification, plan: LocalPlan, watched: Sequence[Watched]) ->
 
 
 def _curious(
-    observer: Observer, read: FlowerApp, seed: int, task: Classification, took_part: Sequence[tuple[int, ...]]
-) -> Curious:
+    observer: AppObserver, read: FlowerApp, seed: int, task: Classification, took_part: Sequence[tuple[int, ...]]
+) -> PrivacyAdversary:
     cell = _cell(observer, read, len(task.parts), len(took_part))
     usual = round(sum(map(len, took_part)) / len(took_part))
-    there = TookPart(total=len(task.parts), per_round=max(1, usual), chosen=tuple(took_part))
-    return Curious(cell, replace(set_up(cell, seed, task), participation=there), task)
+    there = ObservedParticipation(total=len(task.parts), per_round=max(1, usual), chosen=tuple(took_part))
+    return PrivacyAdversary(cell, replace(set_up(cell, seed, task), participation=there), task)
 
 
-def _cell(observer: Observer, read: FlowerApp, nodes: int, rounds: int) -> Cell:
+def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> Cell:
     """The app as FedGuard would have composed it, but for its data and model."""
     training = {
         key: numbers(value, read, f"app.training.{key}")
@@ -100,34 +111,36 @@ def _cell(observer: Observer, read: FlowerApp, nodes: int, rounds: int) -> Cell:
         if key not in ("model", "data")
     }
     config = {"clients": {"total": nodes}, "attack": observer.attack, "observer": dict(observer.wants)}
-    return Cell.build(CellConfig.model_validate({**config, "training": {**training, "rounds": rounds}}), installed())
+    return Cell.build(
+        CellConfig.model_validate({**config, "training": {**training, "rounds": rounds}}), load_registry()
+    )
 
 
-def _task(observer: Observer, read: FlowerApp, nodes: int) -> Observed:
+def _task(observer: AppObserver, read: FlowerApp, nodes: int) -> AppClassification:
     model = AppModel(target=UserFunction(observer.training["model"], read.folder))
     dealt = [of_node(UserFunction(observer.training["data"], read.folder), number, nodes) for number in range(nodes)]
-    parts, others = tuple(own for own, _ in dealt), _joined([rest for _, rest in dealt])
-    every = _joined([*parts, others])
+    parts, others = tuple(own for own, _ in dealt), _join_examples([rest for _, rest in dealt])
+    every = _join_examples([*parts, others])
     with torch.no_grad():
         logits = model.build(tuple(every.x.shape[1:]), 0)(every.x[:2])
     dataset = Dataset(
-        train=_joined(list(parts)),
+        train=_join_examples(list(parts)),
         test=others,
         classes=logits.shape[-1],
         value_range=(float(every.x.min()), float(every.x.max())),
     )
     network = fitting(model, dataset, None)
-    return Observed(dataset, parts, None, model, network, initial=network.flat.clone())
+    return AppClassification(dataset, parts, None, model, network, initial=network.flat.clone())
 
 
-def _keep(observer: Observer, values: Range, name: str, claim: Reconstruction, truth: Examples) -> None:
+def _keep(observer: AppObserver, values: Range, name: str, claim: Reconstruction, truth: Examples) -> None:
     if observer.pictures is not None:
         folder, cell, seed = observer.pictures
         pictures.save(RunFolder(Path(folder)), cell, seed, name, claim, truth, values)
 
 
 @dataclass(frozen=True)
-class Observed(Classification):
+class AppClassification(Classification):
     """An app's nodes, with what its team says they train on.
 
     Attributes:
@@ -168,7 +181,7 @@ class AppModel(Model):
         Raises:
             ConfigError: it is no `torch.nn.Module`.
         """
-        made = self.target.called("app.training.model")
+        made = self.target.call_function("app.training.model")
         if not isinstance(made, nn.Module):
             raise ConfigError(
                 f"app.training.model {self.target}: expected what makes a torch.nn.Module without being told anything; got "
@@ -185,7 +198,7 @@ class AppModel(Model):
 
 
 @dataclass(frozen=True)
-class TookPart(Participation):
+class ObservedParticipation(Participation):
     """Who answered in each round, as it was seen."""
 
     chosen: tuple[tuple[int, ...], ...] = ()
@@ -216,7 +229,7 @@ def of_node(function: UserFunction, number: int, nodes: int) -> tuple[Examples, 
     Raises:
         ConfigError: the function fails, or returns something else.
     """
-    said = function.called("app.training.data", number, nodes)
+    said = function.call_function("app.training.data", number, nodes)
     try:
         own, others = (
             Examples(torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y, dtype=torch.int64)) for x, y in said
@@ -232,7 +245,7 @@ def of_node(function: UserFunction, number: int, nodes: int) -> tuple[Examples, 
     return own, others
 
 
-def ordered(module: nn.Module, layout: Layout, vector: Tensor) -> Tensor:
+def check_parameter_order(module: nn.Module, layout: Layout, vector: Tensor) -> Tensor:
     """The vector, if the messages' arrays are the module's parameters, one by one.
 
     Raises:
@@ -243,14 +256,14 @@ def ordered(module: nn.Module, layout: Layout, vector: Tensor) -> Tensor:
     named = {name for name, _ in expected} == set(layout.names)
     if (expected if named else [shape for _, shape in expected]) != (got if named else [shape for _, shape in got]):
         raise ConfigError(
-            f"app.training.model: expected the parameters that the app sends, {_told(got)}; got {_told(expected)}."
+            f"app.training.model: expected the parameters that the app sends, {_format_shapes(got)}; got {_format_shapes(expected)}."
         )
     return vector
 
 
-def _told(named: list[tuple[str, tuple[int, ...]]]) -> str:
+def _format_shapes(named: list[tuple[str, tuple[int, ...]]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in named)
 
 
-def _joined(parts: list[Examples]) -> Examples:
+def _join_examples(parts: list[Examples]) -> Examples:
     return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

@@ -34,7 +34,7 @@ PROGRAMS = {
 _T = TypeVar("_T")
 
 
-class _Taken(ConfigError):
+class _PortConflict(ConfigError):
     """A program ended since another has its port."""
 
 
@@ -80,11 +80,13 @@ class Processes:
             if self._aloud:
                 sys.stdout.write(f"--- {name}\n{self._log(name).read_text(errors='replace')}\n")
         sys.stdout.flush()
-        for left in self._left():  # what a SuperLink or a SuperNode has started that died before it could end it
+        for (
+            left
+        ) in self._find_orphans():  # what a SuperLink or a SuperNode has started that died before it could end it
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
 
-    def _left(self) -> Iterator[int]:
+    def _find_orphans(self) -> Iterator[int]:
         """Processes with this folder for Flower's own, where the system shows them."""
         mark = f"FLWR_HOME={self._folder}".encode() + b"\0"
         for process in Path("/proc").glob("[0-9]*"):
@@ -108,10 +110,10 @@ class Processes:
         """
         for port in ports or (free_port() for _ in range(PORTS)):
             self._start("superlink", "superlink", ["--insecure", "--host", "127.0.0.1", "--port", str(port)])
-            with suppress(_Taken):
+            with suppress(_PortConflict):
                 self._until("superlink", f"an answer at port {port}", partial(self._answers, port))
                 return port
-        raise ConfigError(f"the superlink found no free port on 127.0.0.1: {self.said('superlink')}")
+        raise ConfigError(f"the superlink found no free port on 127.0.0.1: {self.last_line('superlink')}")
 
     def supernode(self, number: int, nodes: int, port: int, more: Mapping[str, str] | None = None) -> None:
         """Start the SuperNode with part ``number`` of ``nodes``, which connects to the SuperLink at a port.
@@ -132,11 +134,11 @@ class Processes:
         """
         name = f"supernode-{number}"
 
-        def told() -> int | None:
+        def parse_node_id() -> int | None:
             found = re.search(r"SuperNode ID: (\d+)", self._log(name).read_text(errors="replace"))
             return int(found[1]) if found else None
 
-        return self._until(name, "its connection to the SuperLink", told)
+        return self._until(name, "its connection to the SuperLink", parse_node_id)
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
         """What `flwr` says, in JSON.
@@ -158,8 +160,10 @@ class Processes:
         for process in self._running.values():
             process.poll()
         if self._running[name].poll() is not None:
-            said = self.said(name)
-            raise (_Taken if "address already in use" in said.lower() else ConfigError)(f"the {name} ended: {said}")
+            said = self.last_line(name)
+            raise (_PortConflict if "address already in use" in said.lower() else ConfigError)(
+                f"the {name} ended: {said}"
+            )
 
     def how_ended(self, name: str) -> str | None:
         """In words, if a process has ended by itself."""
@@ -168,7 +172,7 @@ class Processes:
             return None
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
-    def said(self, name: str) -> str:
+    def last_line(self, name: str) -> str:
         """The last line of what a process printed."""
         return _last(self._log(name).read_text(errors="replace"))
 
@@ -188,7 +192,9 @@ class Processes:
         while (one := found()) is None:
             self.check(name)
             if time.monotonic() - began > START:
-                raise ConfigError(f"the {name} started, but {what} did not come in {START:.0f} s: {self.said(name)}")
+                raise ConfigError(
+                    f"the {name} started, but {what} did not come in {START:.0f} s: {self.last_line(name)}"
+                )
             time.sleep(0.1)
         return one
 

@@ -87,7 +87,7 @@ def start_of(layout: Layout, sent: Mapping[str, Any]) -> Tensor:
     return layout.vector(sent, "the model that was sent", averaged=True)
 
 
-def moved(layout: Layout, before: Tensor, arrays: Mapping[str, Any], what: str) -> Tensor:
+def decode_update(layout: Layout, before: Tensor, arrays: Mapping[str, Any], what: str) -> Tensor:
     """float32 ``[d]``: the update of a reply.
 
     Raises:

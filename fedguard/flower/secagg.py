@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 
 from fedguard.flower.keeping import turn
 from fedguard.secagg.client import Client
-from fedguard.secagg.codec import Unreadable, read_header
+from fedguard.secagg.codec import UnreadableMessage, read_header
 from fedguard.secagg.errors import ProtocolError
-from fedguard.secagg.server import Server
+from fedguard.secagg.server import ProtocolServer
 from fedguard.secagg.transitions import ClientState, ServerState
 
 #: The kind of message, the record in it, and its keys: the protocol's bytes, or why a client gives none.
@@ -34,7 +34,7 @@ def secagg_client(join: Callable[[Context, int], Client], keep: Callable[[Contex
             it the party is in this process alone, which has to stay from one message to the next: it does over FedGuard's own
             Grid, and does not where Flower starts a process for each message.
     """
-    app, alone = ClientApp(), InProcess(join)
+    app, alone = ClientApp(), InMemoryParties(join)
 
     @app.train(KIND.partition(".")[2])
     def answer(message: Message, context: Context) -> Message:
@@ -42,23 +42,25 @@ def secagg_client(join: Callable[[Context, int], Client], keep: Callable[[Contex
         try:
             data = record[BYTES]
             assert isinstance(data, bytes)
-            answered = alone.answered(data, context) if keep is None else on_disk(data, context, join, keep(context))
+            answered = (
+                alone.answer_message(data, context) if keep is None else on_disk(data, context, join, keep(context))
+            )
             told = ConfigRecord({BYTES: answered})
-        except (ProtocolError, Unreadable) as error:
+        except (ProtocolError, UnreadableMessage) as error:
             told = ConfigRecord({REFUSED: str(error)})
         return Message(RecordDict({RECORD: told}), reply_to=message)
 
     return app
 
 
-class InProcess:
+class InMemoryParties:
     """Parties that live as long as this process."""
 
     def __init__(self, join: Callable[[Context, int], Client]) -> None:
         self._join, self._adding = join, Lock()
         self._parties: dict[tuple[int, int], tuple[int, Client]] = {}
 
-    def answered(self, data: bytes, context: Context) -> bytes:
+    def answer_message(self, data: bytes, context: Context) -> bytes:
         """The party's answer to a message. Raises ProtocolError, Unreadable."""
         return self._party(context, read_header(data).round).receive(data)
 
@@ -67,7 +69,7 @@ class InProcess:
         with self._adding:
             last, party = self._parties.get(node, (-1, None))
             if round < last:
-                raise Unreadable(f"round {round} is over")
+                raise UnreadableMessage(f"round {round} is over")
             if round > last or party is None:
                 if party is not None:
                     party.close()
@@ -85,7 +87,7 @@ def on_disk(data: bytes, context: Context, join: Callable[[Context, int], Client
     round = read_header(data).round
     with turn(folder, context.run_id, context.node_id) as slot:
         if round < slot.round or (round == slot.round and not slot.sealed):
-            raise Unreadable(f"round {round} is over")
+            raise UnreadableMessage(f"round {round} is over")
         party = join(context, round)
         if round == slot.round:
             party.go_on(slot.sealed)
@@ -96,7 +98,7 @@ def on_disk(data: bytes, context: Context, join: Callable[[Context, int], Client
                 slot.write(round, party.keep())
 
 
-def secagg_sum(grid: Grid, nodes: Sequence[int], server: Server, *, timeout: float | None = None) -> list[str]:
+def secagg_sum(grid: Grid, nodes: Sequence[int], server: ProtocolServer, *, timeout: float | None = None) -> list[str]:
     """Carry a session over a Grid to its end, after which ``server.total`` is the sum of the inputs of ``server.included``.
 
     A node that does not answer in time, refuses or fails has dropped out from that step on; what it sends later has no place.

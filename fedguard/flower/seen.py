@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Watched
+from fedguard.contracts import RoundObservation
 from fedguard.errors import ConfigError, NotAllowed
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.states import Layout
 
 
 @dataclass(frozen=True)
-class Observer:
+class AppObserver:
     """Who looks at an app from its server, as JSON tells it.
 
     Attributes:
@@ -35,12 +35,12 @@ class Observer:
 
     def watches(self, round: int) -> bool:
         """Whether it needs the updates of a round."""
-        when = installed().build("inference", self.attack).watches
+        when = load_registry().build("inference", self.attack).watches
         return bool(when == "training" or (when == "round" and round == self.wants["round"]))
 
 
 @dataclass
-class Seen:
+class TrainingObservations:
     """The trainings of an app, as its server sees them; a file of arrays, which is read without unpickling.
 
     Args:
@@ -61,12 +61,12 @@ class Seen:
     updates: dict[int, Tensor] = field(default_factory=dict)
     after: dict[int, Tensor] = field(default_factory=dict)
 
-    def told(self, arrays: dict[str, Any]) -> None:
+    def record_model(self, arrays: dict[str, Any]) -> None:
         """The server sends a model, or ends with one: the first that does after a training is what came of it."""
         if self.layout is not None:
             self.after.setdefault(len(self.took_part), self.layout.vector(arrays, "the model that was sent"))
 
-    def trained(self, layout: Layout, starts: Tensor, updates: Tensor, clients: Sequence[int]) -> None:
+    def record_training(self, layout: Layout, starts: Tensor, updates: Tensor, clients: Sequence[int]) -> None:
         """One training is over.
 
         Args:
@@ -90,10 +90,10 @@ class Seen:
             self.updates[number] = updates[torch.tensor(finite)].clone()
 
     @property
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[RoundObservation]:
         """The rounds that were watched, and in which somebody answered."""
         return [
-            Watched(
+            RoundObservation(
                 sent=self.sent[number],
                 after=self.after[number],
                 clients=clients,
@@ -128,18 +128,22 @@ class Seen:
             np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
 
     @classmethod
-    def load(cls, path: Path) -> Seen:
+    def load(cls, path: Path) -> TrainingObservations:
         """What was seen, from its file."""
         with np.load(path, allow_pickle=False) as arrays:
             names = tuple(map(str, arrays["names"]))
             shapes = tuple(torch.Size(arrays[f"shape-{number}"].tolist()) for number in range(len(names)))
             clients = [tuple(arrays[f"clients-{number}"].tolist()) for number in range(1, int(arrays["rounds"]) + 1)]
 
-            def kept(kind: str) -> dict[int, Tensor]:
+            def load_arrays(kind: str) -> dict[int, Tensor]:
                 named = [name for name in arrays.files if name.startswith(f"{kind}-")]
                 return {int(name.rpartition("-")[2]): torch.from_numpy(arrays[name]) for name in named}
 
             layout = Layout(names, shapes, frozenset())
             return cls(
-                layout=layout, took_part=clients, sent=kept("sent"), updates=kept("updates"), after=kept("after")
+                layout=layout,
+                took_part=clients,
+                sent=load_arrays("sent"),
+                updates=load_arrays("updates"),
+                after=load_arrays("after"),
             )

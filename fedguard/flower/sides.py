@@ -11,8 +11,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedguard.errors import FedGuardError, NotAllowed
-from fedguard.flower.app import FlowerApp, Loaded
-from fedguard.flower.node import Node
+from fedguard.flower.app import FlowerApp, ImportedClientApp
+from fedguard.flower.node import SeededClientApp
 
 #: What is asked, and what was told, as files of a deployment's own folder.
 ASKED, TOLD = "asked.json", "told.json"
@@ -24,12 +24,12 @@ def server_side(folder: Path, home: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        from fedguard.flower.watched import Asked, served
+        from fedguard.flower.watched import TrialRequest, serve_app
 
         told = json.loads((home / ASKED).read_text())
-        asked, read = Asked(**told["asked"]), FlowerApp(folder, **told["parts"])
+        asked, read = TrialRequest(**told["asked"]), FlowerApp(folder, **told["parts"])
         try:
-            answer: dict[str, Any] = {"found": served(asked, read, grid, context, dict(told["nodes"]))}
+            answer: dict[str, Any] = {"found": serve_app(asked, read, grid, context, dict(told["nodes"]))}
         except FedGuardError as error:
             answer = {"refused": isinstance(error, NotAllowed), "reason": str(error)}
         except Exception as error:
@@ -45,4 +45,4 @@ def server_side(folder: Path, home: Path) -> ServerApp:
 def client_side(folder: Path, home: Path) -> ClientApp:
     """What a SuperNode runs: the app's client, as a node."""
     told = json.loads((home / ASKED).read_text())
-    return Node(Loaded(FlowerApp(folder, **told["parts"])), told["asked"]["seed"])
+    return SeededClientApp(ImportedClientApp(FlowerApp(folder, **told["parts"])), told["asked"]["seed"])

@@ -11,9 +11,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedguard.errors import ConfigError
-from fedguard.flower.app import Loaded
-from fedguard.flower.node import Node
-from fedguard.flower.watched import Asked, served
+from fedguard.flower.app import ImportedClientApp
+from fedguard.flower.node import SeededClientApp
+from fedguard.flower.watched import TrialRequest, serve_app
 
 
 def require_ray() -> None:
@@ -23,11 +23,11 @@ def require_ray() -> None:
         raise ConfigError(f"engine: simulation needs {pin}, and Ray is not installed. pip install 'flwr[simulation]'")
 
 
-def run_simulated(asked: Asked) -> dict[str, Any]:
+def run_simulated(asked: TrialRequest) -> dict[str, Any]:
     """Run a trial in Flower's simulation, with a core for each actor.
 
     Raises:
-        ConfigError: Ray is not installed, or what `served` raises.
+        ConfigError: Ray is not installed, or what `serve_app` raises.
     """
     require_ray()
     from flwr.simulation import run_simulation
@@ -39,14 +39,14 @@ def run_simulated(asked: Asked) -> dict[str, Any]:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            told.append(served(asked, read, grid, context))
+            told.append(serve_app(asked, read, grid, context))
         except Exception as error:
             failed.append(error)
 
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     run_simulation(
         app,
-        Node(Loaded(read), asked.seed),
+        SeededClientApp(ImportedClientApp(read), asked.seed),
         num_supernodes=asked.nodes,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},

@@ -133,7 +133,7 @@ class FedGuardStrategy(Strategy):
             model = start_of(layout, sent)
             self.guard.round, self.guard.told = server_round, max(0, self.f - (len(answered) - len(usable)))
             rows = torch.stack([layout.vector(state, "the replies", averaged=True) for state in states]) - model
-            step = self.guard.aggregated(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
+            step = self.guard.aggregate_updates(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
         except PreconditionError as error:
             self.skipped.append(str(error))
             log(WARNING, "round %s: the model stays as it was. %s", server_round, error)
@@ -150,7 +150,7 @@ class FedGuardStrategy(Strategy):
                 arrays[name] = Array(_middle([state[name] for state in states]))
         return arrays, metrics
 
-    def _usable(self, replies: Sequence[Message], sent: Mapping[str, Any]) -> list[_Usable]:
+    def _usable(self, replies: Sequence[Message], sent: Mapping[str, Any]) -> list[_UsableReply]:
         """The replies that can be averaged."""
         key = self.strategy.weighted_by_key
         usual, _ = Counter(map(_form, replies)).most_common(1)[0]
@@ -171,12 +171,12 @@ class FedGuardStrategy(Strategy):
                 self.dropped += 1
                 log(WARNING, "dropped: %s", error if str(error).startswith(what) else f"{what}: {error}")
                 continue
-            found.append(_Usable(reply, name, arrays, claim))
+            found.append(_UsableReply(reply, name, arrays, claim))
         return found
 
 
 @dataclass(frozen=True)
-class _Usable:
+class _UsableReply:
     """A reply that can be averaged: its record of arrays, and the number of examples that it claims."""
 
     reply: Message

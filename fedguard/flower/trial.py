@@ -1,6 +1,6 @@
 """Trials of an app, each in a process of its own: JSON lines come in, JSON lines go out. `python -m fedguard.flower.trial`
 
-    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.watched.Asked`
+    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.watched.TrialRequest`
     out  {"status": "ok", "found": {...}, "log": text} or {"status": "refused", "reason": text, ...}; "mistake" is what the app
          lacks, "failed" what it raised
 
@@ -30,16 +30,16 @@ from fedguard.bench.running.environment import peak_memory
 from fedguard.errors import FedGuardError, NotAllowed
 from fedguard.flower.deployment import require_deployable, run_deployed
 from fedguard.flower.inline import run_inline
-from fedguard.flower.observer import check, inferred
-from fedguard.flower.seen import Seen
+from fedguard.flower.observer import check, evaluate_inference
+from fedguard.flower.seen import TrainingObservations
 from fedguard.flower.simulation import require_ray, run_simulated
-from fedguard.flower.watched import Asked, served
+from fedguard.flower.watched import TrialRequest, serve_app
 
 #: How much of what a trial printed is told where it failed.
 LONGEST = 20_000
 
 
-def rehearse(asked: Asked) -> None:
+def rehearse(asked: TrialRequest) -> None:
     """See whether an app can be imported, and its engine is there.
 
     Raises:
@@ -55,11 +55,11 @@ def rehearse(asked: Asked) -> None:
         require_ray()
 
 
-def run_trial(asked: Asked) -> dict[str, Any]:
-    """Run an app once, on the engine that is asked for, and tell how its model fared; see `fedguard.flower.watched.served`.
+def run_trial(asked: TrialRequest) -> dict[str, Any]:
+    """Run an app once, on the engine that is asked for, and tell how its model fared; see `fedguard.flower.watched.serve_app`.
 
     Returns:
-        what `served` tells, with seconds, cpu_seconds (of this process and those it started) and memory.
+        what `serve_app` tells, with seconds, cpu_seconds (of this process and those it started) and memory.
 
     Raises:
         ConfigError: no such app, no figure in what it measures, or the engine is not there.
@@ -71,7 +71,7 @@ def run_trial(asked: Asked) -> dict[str, Any]:
     return {**told, "seconds": time.perf_counter() - began, "cpu_seconds": _cpu() - spent, "memory": peak_memory()}
 
 
-def _run(asked: Asked) -> dict[str, Any]:
+def _run(asked: TrialRequest) -> dict[str, Any]:
     """What the app came to, and what an observer makes of it: after the training, and in this process."""
     observer = asked.observer
     if observer is None:
@@ -82,7 +82,10 @@ def _run(asked: Asked) -> dict[str, Any]:
         if told["raised"]:
             return told
         try:
-            return {**told, **inferred(observer, asked.read, asked.nodes, asked.seed, Seen.load(kept))}
+            return {
+                **told,
+                **evaluate_inference(observer, asked.read, asked.nodes, asked.seed, TrainingObservations.load(kept)),
+            }
         except FedGuardError:
             raise
         except Exception as error:  # whatever an attack raises on what it was given
@@ -90,10 +93,10 @@ def _run(asked: Asked) -> dict[str, Any]:
             raise FedGuardError(f"{observer.attack} raised: {type(error).__name__}: {error}") from error
 
 
-def _inline(asked: Asked) -> dict[str, Any]:
+def _inline(asked: TrialRequest) -> dict[str, Any]:
     read, told = asked.read, list[dict[str, Any]]()
     grid = run_inline(
-        lambda grid, context: told.append(served(asked, read, grid, context, grid.partitions)),
+        lambda grid, context: told.append(serve_app(asked, read, grid, context, grid.partitions)),
         read.client_app(),
         nodes=asked.nodes,
         config=read.config,
@@ -103,7 +106,7 @@ def _inline(asked: Asked) -> dict[str, Any]:
 
 
 #: Where a trial may run.
-ENGINES: dict[str, Callable[[Asked], dict[str, Any]]] = {
+ENGINES: dict[str, Callable[[TrialRequest], dict[str, Any]]] = {
     "inline": _inline,
     "simulation": run_simulated,
     "deployment": run_deployed,
@@ -115,9 +118,9 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     rehearsal = asked.pop("rehearsal", False)
     try:
         if rehearsal:
-            rehearse(Asked(**asked))
+            rehearse(TrialRequest(**asked))
             return {"status": "ok", "found": None}
-        found = run_trial(Asked(**asked))
+        found = run_trial(TrialRequest(**asked))
     except NotAllowed as error:
         return {"status": "refused", "reason": str(error)}
     except FedGuardError as error:

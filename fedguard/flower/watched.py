@@ -14,17 +14,17 @@ from flwr.serverapp.strategy import Strategy
 from flwr.serverapp.strategy.result import Result
 
 from fedguard.errors import ConfigError
-from fedguard.flower.app import FlowerApp, configured
+from fedguard.flower.app import FlowerApp, configure_context
 from fedguard.flower.grid import GuardedGrid, under_attack
 from fedguard.flower.node import drawing
 from fedguard.flower.records import SAMPLES
-from fedguard.flower.seen import Observer, Seen
-from fedguard.flower.witness import Curve, Witness
+from fedguard.flower.seen import AppObserver, TrainingObservations
+from fedguard.flower.witness import Curve, EvaluationGrid
 from fedguard.rng import Rng
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrialRequest:
     """A trial, as JSON tells it.
 
     Attributes:
@@ -36,7 +36,7 @@ class Asked:
         knowledge: what malicious nodes see.
         told: the f that the rule is told; that of the truth by default.
         engine: where it runs: ``inline``, ``simulation`` or ``deployment``.
-        looks: who looks at the messages, as `fedguard.flower.seen.Observer` has it; None for nobody.
+        looks: who looks at the messages, as `fedguard.flower.seen.AppObserver` has it; None for nobody.
         kept: the file in which what that one has seen is left.
     """
 
@@ -55,9 +55,9 @@ class Asked:
     kept: str | None = None
 
     @property
-    def observer(self) -> Observer | None:
+    def observer(self) -> AppObserver | None:
         """Who looks at the messages."""
-        return None if self.looks is None else Observer(**self.looks)
+        return None if self.looks is None else AppObserver(**self.looks)
 
     @property
     def read(self) -> FlowerApp:
@@ -65,8 +65,8 @@ class Asked:
         return FlowerApp.read(self.app, self.settings)
 
 
-def served(
-    asked: Asked, read: FlowerApp, grid: Grid, context: Context, partitions: Mapping[int, int] | None = None
+def serve_app(
+    asked: TrialRequest, read: FlowerApp, grid: Grid, context: Context, partitions: Mapping[int, int] | None = None
 ) -> dict[str, Any]:
     """Run the server's side of an app to its end, and tell how its model fared.
 
@@ -86,13 +86,13 @@ def served(
         ConfigError: the app does not train, or measures nothing, or waits for nodes that are lost.
         NotAllowed: attack or rule have no place there.
     """
-    place: list[Witness] = []
+    place: list[EvaluationGrid] = []
 
     def hear(one: GuardedGrid) -> None:
-        assert isinstance(one, Witness)
+        assert isinstance(one, EvaluationGrid)
         one.meet(asked.nodes, partitions)
         if asked.observer is not None:
-            one.seen = Seen(asked.observer.watches)
+            one.seen = TrainingObservations(asked.observer.watches)
         place.append(one)
 
     guarded = under_attack(
@@ -103,7 +103,7 @@ def served(
         told=asked.told,
         seed=asked.seed,
         knowledge=asked.knowledge,
-        grid=Witness,
+        grid=EvaluationGrid,
         hear=hear,
     )
 
@@ -112,13 +112,13 @@ def served(
         place[0].weighted_by_key = getattr(inner, "weighted_by_key", SAMPLES)
 
     with _results(key_of) as results, drawing(Rng(asked.seed).child("server")):
-        guarded(grid, configured(context, read.config))
+        guarded(grid, configure_context(context, read.config))
     seen = place[0]
     if not seen.rounds:
         raise ConfigError(f"{read.folder}: expected an app that trains; it sent no message of training.")
     if seen.seen is not None and asked.kept is not None:
         for result in results[-1:]:
-            seen.seen.told({key: array.numpy() for key, array in result.arrays.items()})
+            seen.seen.record_model({key: array.numpy() for key, array in result.arrays.items()})
         seen.seen.save(Path(asked.kept))
     central: Curve = [
         (number, {key: float(value) for key, value in record.items() if isinstance(value, int | float)})
@@ -156,13 +156,13 @@ def _results(started_with: Callable[[Strategy], None] = lambda _: None) -> Itera
     found: list[Result] = []
     start = Strategy.start
 
-    def started(self: Strategy, *arguments: Any, **named: Any) -> Result:
+    def start_and_record(self: Strategy, *arguments: Any, **named: Any) -> Result:
         started_with(self)
         result = start(self, *arguments, **named)
         found.append(result)
         return result
 
-    Strategy.start = started  # type: ignore[method-assign]
+    Strategy.start = start_and_record  # type: ignore[method-assign]
     try:
         yield found
     finally:

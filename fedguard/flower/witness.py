@@ -13,7 +13,7 @@ from fedguard.errors import ConfigError, NotAllowed
 from fedguard.flower.grid import GuardedGrid
 from fedguard.flower.node import OURS, WHO
 from fedguard.flower.records import arrays_of, is_masked
-from fedguard.flower.seen import Seen
+from fedguard.flower.seen import TrainingObservations
 from fedguard.states import Layout
 
 #: Evaluations over rounds: the round, and what was measured there.
@@ -24,7 +24,7 @@ GONE = (3, 4, 5)
 WAITING = 15.0
 
 
-class Witness(GuardedGrid):
+class EvaluationGrid(GuardedGrid):
     """Listens to what honest nodes say when they are asked to evaluate, and knows nodes by their partitions.
 
     Nodes, and their replies, are in the order of partitions, whatever numbers an engine gives them: so that an app that draws
@@ -45,7 +45,7 @@ class Witness(GuardedGrid):
         self.gone: dict[int, int] = {}
         self._waits_since: float | None = None
         self.raised: list[str] = []
-        self.seen: Seen | None = None
+        self.seen: TrainingObservations | None = None
         self._partitions: dict[int, int] = {}
 
     def meet(self, nodes: int, partitions: Mapping[int, int] | None) -> None:
@@ -112,13 +112,13 @@ class Witness(GuardedGrid):
                 "node's update. Leave out the attack on privacy, or run the app without SecAgg+ to see what the masks hide."
             )
         if len(asked[0].content.array_records) == 1:
-            self.seen.told(arrays_of(asked[0], "the server's message")[1])
+            self.seen.record_model(arrays_of(asked[0], "the server's message")[1])
 
-    def trained(self, layout: Layout, starts: Tensor, updates: Tensor, nodes: Sequence[int]) -> None:
+    def record_training(self, layout: Layout, starts: Tensor, updates: Tensor, nodes: Sequence[int]) -> None:
         if self.seen is not None:
-            self.seen.trained(layout, starts, updates, [self.rank(node) for node in nodes])
+            self.seen.record_training(layout, starts, updates, [self.rank(node) for node in nodes])
 
-    def evaluated(self, replies: Sequence[Message]) -> None:
+    def record_evaluation(self, replies: Sequence[Message]) -> None:
         sums: dict[str, float] = {}
         total = 0.0
         for reply in sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id)):

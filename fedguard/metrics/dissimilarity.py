@@ -53,13 +53,13 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
 def _of_gradients(task: Task, rng: Rng, held: int) -> dict[str, float | int]:
     model, total = task.initial_model(rng.child("model")), len(task.sizes)
     if total <= MEASURED:
-        return {"gradient_dissimilarity": _relative(_measured(task, model, range(total), rng, held), total)}
+        return {"gradient_dissimilarity": _relative(_measure_gradients(task, model, range(total), rng, held), total)}
     drawn = rng.child("clients").numpy().choice(total, MEASURED, replace=False)
-    parts = [_measured(task, model, drawn[part::PARTS].tolist(), rng, held) for part in range(PARTS)]
-    without = torch.tensor([_relative(_joined(parts[:k] + parts[k + 1 :]), total) for k in range(PARTS)])
+    parts = [_measure_gradients(task, model, drawn[part::PARTS].tolist(), rng, held) for part in range(PARTS)]
+    without = torch.tensor([_relative(_pool_gradients(parts[:k] + parts[k + 1 :]), total) for k in range(PARTS)])
     left_out = 1 - MEASURED / total  # nothing is uncertain where all clients are drawn
     return {
-        "gradient_dissimilarity": _relative(_joined(parts), total),
+        "gradient_dissimilarity": _relative(_pool_gradients(parts), total),
         "gradient_clients": MEASURED,
         "gradient_error": float((without.var(correction=0) * (PARTS - 1) * left_out).sqrt()),
     }
@@ -73,7 +73,7 @@ class _Gradients(NamedTuple):
     spread: Tensor
 
 
-def _measured(task: Task, model: Tensor, clients: Sequence[int], rng: Rng, held: int) -> _Gradients:
+def _measure_gradients(task: Task, model: Tensor, clients: Sequence[int], rng: Rng, held: int) -> _Gradients:
     """The clients' gradients, of as many at a time as may be held."""
     plan, step = LocalPlan(lr=1.0, batch_size=None, steps=1), max(1, held // task.dim)
     found = []
@@ -84,11 +84,11 @@ def _measured(task: Task, model: Tensor, clients: Sequence[int], rng: Rng, held:
         mean = gradients.mean(0)
         found.append(_Gradients(len(now), mean, gradients.sub_(mean).square_().sum(1).mean()))
         if len(found) > 1:
-            found = [_joined(found)]
+            found = [_pool_gradients(found)]
     return found[0]
 
 
-def _joined(parts: Sequence[_Gradients]) -> _Gradients:
+def _pool_gradients(parts: Sequence[_Gradients]) -> _Gradients:
     clients = sum(part.clients for part in parts)
     mean = sum((part.mean * (part.clients / clients) for part in parts), torch.zeros(()))
     around = [(part.spread + (part.mean - mean).square().sum()) * (part.clients / clients) for part in parts]

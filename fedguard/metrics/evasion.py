@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Acting, Evaluation, EvasionAttack, Examples, Task
+from fedguard.contracts import ActingTask, Evaluation, EvasionAttack, Examples, Task
 from fedguard.contracts.evasion import lengths
-from fedguard.contracts.returned import broken, returned_tensor
+from fedguard.contracts.returned import check_tensor_return, contract_error
 from fedguard.rng import Rng
 
 #: Inputs that are changed at a time.
@@ -25,7 +25,7 @@ ROUNDING = 1e-4
 FAR = 1e5
 
 
-def evaded(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng: Rng) -> dict[str, Any]:
+def measure_evasion(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng: Rng) -> dict[str, Any]:
     """The accuracy of a model (float32 ``[d]``) on test examples, and on the same ones under an attack.
 
     An input counts as right under the attack where the model is right on it both before and after the change.
@@ -36,7 +36,9 @@ def evaded(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng
     predict, low, high = task.predictor(), *task.value_range
     clean, robust = 0, 0
     for number, (x, y) in enumerate(zip(torch.split(test.x, BATCH), torch.split(test.y, BATCH), strict=True)):
-        z = _changed(attack, lambda inputs: predict(model, inputs), x, y, (low, high), rng.child("evasion", number))
+        z = _perturb_inputs(
+            attack, lambda inputs: predict(model, inputs), x, y, (low, high), rng.child("evasion", number)
+        )
         with torch.no_grad():
             right = predict(model, x).argmax(1) == y
             clean += int(right.sum())
@@ -44,7 +46,7 @@ def evaded(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng
     return {"attack": str(attack), "examples": len(test), "clean": clean / len(test), "accuracy": robust / len(test)}
 
 
-def outplayed(attack: EvasionAttack, task: Acting, model: Tensor, rng: Rng) -> Evaluation:
+def play_under_evasion(attack: EvasionAttack, task: ActingTask, model: Tensor, rng: Rng) -> Evaluation:
     """Test episodes in which each observation is changed so that the model (float32 ``[d]``) does what it would not have done.
 
     The class that is attacked is the action that the model takes at the true observation. ``eps`` counts in widths of each
@@ -56,20 +58,20 @@ def outplayed(attack: EvasionAttack, task: Acting, model: Tensor, rng: Rng) -> E
     """
     met: list[Tensor] = []
 
-    def watched(_: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
+    def record_range(_: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
         met.append(torch.stack([seen.amin(0), seen.amax(0)]))
         return seen
 
-    task.evaluate(model, shown=watched)
+    task.evaluate(model, shown=record_range)
     least, most = torch.stack(met)[:, 0].amin(0), torch.stack(met)[:, 1].amax(0)
     width = most - least  # 0 of what is always the same, which stays so
     free = replace(attack, eps=attack.eps / (2 * FAR))
     steps = itertools.count()
 
-    def shown(outputs: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
+    def perturb_observation(outputs: Callable[[Tensor], Tensor], seen: Tensor) -> Tensor:
         taken = outputs(seen).argmax(-1)
         place = (seen - least) / torch.where(width > 0, width, 1.0)
-        changed = _changed(
+        changed = _perturb_inputs(
             free,
             lambda inputs: outputs(seen + width * (inputs - place)),
             place,
@@ -79,10 +81,10 @@ def outplayed(attack: EvasionAttack, task: Acting, model: Tensor, rng: Rng) -> E
         )
         return seen + width * (changed - place)
 
-    return task.evaluate(model, shown=shown)
+    return task.evaluate(model, shown=perturb_observation)
 
 
-def _changed(
+def _perturb_inputs(
     attack: EvasionAttack,
     logits: Callable[[Tensor], Tensor],
     x: Tensor,
@@ -93,14 +95,16 @@ def _changed(
     """What the attack makes of inputs, held to its contract."""
     low, high = value_range
     given = x.clone()  # the inputs themselves are out of its reach
-    z = returned_tensor(attack, "perturb", attack.perturb(logits, given, y, value_range, rng), x.shape)
+    z = check_tensor_return(attack, "perturb", attack.perturb(logits, given, y, value_range, rng), x.shape)
     if not torch.equal(x, given):
-        raise broken(attack, "perturb: it changed the inputs in place")
+        raise contract_error(attack, "perturb: it changed the inputs in place")
     change = (z - x).abs().amax() if attack.norm == "linf" else lengths(z - x).amax()
     if not float(change) <= attack.radius(value_range) * (1 + ROUNDING) + torch.finfo(x.dtype).eps * float(
         x.abs().amax()
     ):
-        raise broken(attack, f"perturb: a change of {float(change):.4g}, beyond {attack.radius(value_range):.4g}")
+        raise contract_error(
+            attack, f"perturb: a change of {float(change):.4g}, beyond {attack.radius(value_range):.4g}"
+        )
     if float(z.min()) < min(low, float(x.min())) or float(z.max()) > max(high, float(x.max())):
-        raise broken(attack, f"perturb: inputs beyond the range of values, {low:g} to {high:g}")
+        raise contract_error(attack, f"perturb: inputs beyond the range of values, {low:g} to {high:g}")
     return z

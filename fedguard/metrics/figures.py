@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedguard.errors import UnknownName
-from fedguard.metrics.returns import evaluated, within
-from fedguard.metrics.stats import AtLeast, Bounds, Estimate, estimate
+from fedguard.metrics.returns import read_score_curve, within
+from fedguard.metrics.stats import Bounds, CensoredValue, Estimate, estimate
 
 #: Of shares, of differences of two shares.
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
@@ -27,7 +27,7 @@ Place = Literal["show", "report", "trilemma", "lab"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Metric:
     """One row of the table.
 
     Attributes:
@@ -92,11 +92,11 @@ class Figure:
             return ""
         return f"[{self.text(found.low)}, {self.text(found.high)}]"
 
-    def estimated(self, found: Estimate) -> str:
+    def format_estimate(self, found: Estimate) -> str:
         """``67.4 [50.9, 80.4]``: the mean with its interval; or ``>12.3``, where some seeds have a lower bound alone."""
         return f"{'>' if found.censored else ''}{self.text(found.mean)} {self.interval(found)}".strip()
 
-    def measured(self, found: Estimate) -> str:
+    def format_with_unit(self, found: Estimate) -> str:
         """``67.4 % [50.9, 80.4]``."""
         mean = f"{'>' if found.censored else ''}{self.text(found.mean)} {self.unit}".strip()
         return f"{mean} {self.interval(found)}".strip()
@@ -112,8 +112,8 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToTarget(Figure):
-    """What it took until the accuracy reached a target for good: `AtLeast` what the whole training took, where it did not.
+class TargetMetric(Metric):
+    """What it took until the accuracy reached a target for good: `CensoredValue` what the whole training took, where it did not.
 
     For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it. Where
     actors act it is the normalised return, $(return - guess) / (perfect - guess)$, that is to reach it.
@@ -134,14 +134,14 @@ class ToTarget(Figure):
         curve = record["result"]["curve"] if record["result"] else {}
         if not curve.get(self.over):
             return None
-        below = [number for number, share in enumerate(evaluated(record["result"])) if share < self.target]
+        below = [number for number, share in enumerate(read_score_curve(record["result"])) if share < self.target]
         first = below[-1] + 1 if below else 0
         places = curve[self.over]
-        return float(places[first]) if first < len(places) else AtLeast(places[-1])
+        return float(places[first]) if first < len(places) else CensoredValue(places[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfReturns(Figure):
+class ReturnMetric(Metric):
     """A figure of the returns of actors, which cannot be more or less than their environment gives (`within`).
 
     Attributes:
@@ -181,26 +181,26 @@ TO_TARGET = {
 }
 
 
-class Table(dict[str, Figure]):
+class MetricTable(dict[str, Metric]):
     """Figures by name. Beside those that it lists, it knows the families of `TO_TARGET`: ``seconds_to(0.9)``."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and _to_target(name) is not None)
 
-    def __missing__(self, name: str) -> Figure:
+    def __missing__(self, name: str) -> Metric:
         found = _to_target(name)
         if found is None:
             raise KeyError(name)
         return found
 
 
-def _to_target(name: str) -> Figure | None:
+def _to_target(name: str) -> Metric | None:
     """The figure of a family with its target, if this is the name of one."""
     said = re.fullmatch(r"(\w+)\((0?\.\d{1,9}|1|1\.0{1,9})\)", name)
     if said is None or said[1] not in TO_TARGET or not float(said[2]):
         return None
     target, (over, unit) = float(said[2]), TO_TARGET[said[1]]
-    return ToTarget(
+    return TargetMetric(
         title=f"what it takes to {100 * target:g} % accuracy, or normalised return, for good",
         unit=unit,
         target=target,
@@ -209,189 +209,189 @@ def _to_target(name: str) -> Figure | None:
 
 
 #: Every figure by its name, which is that of its column, of its key in ``gate.metrics``, and of ``--figure``.
-FIGURES = Table({
-    "final_accuracy": Figure(
+FIGURES = MetricTable({
+    "final_accuracy": Metric(
         title="final accuracy", path=("result", "final_accuracy"), more_is_better=True, margin=0.02, watched=True,
         shown=("show", "report", "lab"),
         aliases=("accuracy", "acc", "test_accuracy", "test_acc", "final_acc", "main_accuracy", "main_task_accuracy", "top1"),
     ),
-    "best_accuracy": Figure(
+    "best_accuracy": Metric(
         title="best accuracy of any round (a diagnostic, not a result)", path=("result", "best_accuracy"), more_is_better=True,
         margin=0.02, aliases=("best_acc", "max_accuracy", "max_acc", "peak_accuracy", "best_test_accuracy"),
     ),
-    "final_return": OfReturns(
+    "final_return": ReturnMetric(
         title="final return of an episode", path=("result", "returns", "final"), more_is_better=True, unit="",
         shown=("show", "report", "lab"), aliases=("return", "mean_return", "episode_return", "reward"),
     ),
-    "normalised_return": OfReturns(
+    "normalised_return": ReturnMetric(
         title="final return between guessing (0) and perfect (100)", path=("result", "returns", "normalised"),
         more_is_better=True, margin=0.05, watched=True, shown=("lab",),
     ),
-    "best_return": OfReturns(
+    "best_return": ReturnMetric(
         title="best return of any round (a diagnostic, not a result)", path=("result", "returns", "best"), more_is_better=True,
         unit="",
     ),
-    "return_drop": OfReturns(
+    "return_drop": ReturnMetric(
         title="return lost under the attack", path=("result", "returns", "drop"), unit="", change=True, shown=("lab",),
     ),
-    "return_absence": OfReturns(
+    "return_absence": ReturnMetric(
         title="return lost as the malicious actors are absent", path=("result", "returns", "absence"), unit="", change=True,
     ),
-    "return_harm": OfReturns(
+    "return_harm": ReturnMetric(
         title="return lost to what the malicious actors send", path=("result", "returns", "harm"), unit="", change=True,
         shown=("lab",),
     ),
-    "return_tax": OfReturns(
+    "return_tax": ReturnMetric(
         title="return that the defense costs where nobody attacks", path=("result", "returns", "tax"), unit="", change=True,
     ),
-    "worst_class_accuracy": Figure(
+    "worst_class_accuracy": Metric(
         title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,
         shown=("lab",), aliases=("worst_class", "min_class_accuracy", "worst_class_acc"),
     ),
-    "worst_node_accuracy": Figure(
+    "worst_node_accuracy": Metric(
         title="accuracy of the worst node", path=("result", "nodes", "worst"), more_is_better=True, margin=0.05, watched=True,
         shown=("show", "report", "lab"),
     ),
-    "tenth_node_accuracy": Figure(
+    "tenth_node_accuracy": Metric(
         title="accuracy below which a tenth of the nodes are", path=("result", "nodes", "tenth"), more_is_better=True,
         margin=0.05,
     ),
-    "node_spread": Figure(
+    "node_spread": Metric(
         title="standard deviation of the nodes' accuracies", path=("result", "nodes", "spread"), margin=0.02,
     ),
-    "mean_model_accuracy": Figure(
+    "mean_model_accuracy": Metric(
         title="accuracy of the mean of all models (a diagnostic)",
         path=("result", "nodes", "mean_model"), more_is_better=True,
     ),
-    "consensus_distance": Figure(
+    "consensus_distance": Metric(
         title="distance of the nodes' models from their mean", path=("result", "nodes", "consensus"), unit="", bounds=None,
     ),
-    "solved_updates": Figure(
+    "solved_updates": Metric(
         title="updates that the nodes which look can solve for", path=("result", "inference", "seat", "whole"), unit="",
         goal="reconstruction", bounds=None,
     ),
-    "worst_party_accuracy": Figure(
+    "worst_party_accuracy": Metric(
         title="accuracy of the worst party on its own task", path=("result", "parties", "worst"), more_is_better=True,
         margin=0.05, shown=("lab",),
     ),
-    "accuracy_drop": Figure(
+    "accuracy_drop": Metric(
         title="accuracy lost under the attack", path=("result", "accuracy_drop"), bounds=DIFFERENCE, margin=0.02,
         shown=("lab",),
     ),
-    "absence": Figure(
+    "absence": Metric(
         title="accuracy lost as the malicious clients' data are absent", path=("result", "absence"), bounds=DIFFERENCE,
         margin=0.02, shown=("lab",),
     ),
-    "harm": Figure(
+    "harm": Metric(
         title="accuracy lost to what the malicious clients send", path=("result", "harm"), bounds=DIFFERENCE, margin=0.02,
         shown=("lab",),
     ),
-    "robustness_tax": Figure(
+    "robustness_tax": Metric(
         title="accuracy that the defense costs where nobody attacks", path=("result", "robustness_tax"), bounds=DIFFERENCE,
         margin=0.02,
     ),
-    "attack_success": Figure(
+    "attack_success": Metric(
         title="backdoor success above that of a clean model", path=("result", "attack_success"), bounds=DIFFERENCE, margin=0.05,
         watched=True, shown=("show", "report", "lab"),
     ),
-    "evasion_accuracy": Figure(
+    "evasion_accuracy": Metric(
         title="accuracy on inputs changed at test time", path=("result", "evasion", "accuracy"), more_is_better=True,
         margin=0.05, shown=("show", "report", "lab"),
         aliases=("robust_accuracy", "adversarial_accuracy", "robust_acc", "pgd_accuracy"),
     ),
-    "evaded_return": OfReturns(
+    "evaded_return": ReturnMetric(
         title="return where observations are changed at test time", path=("result", "returns", "evaded"), more_is_better=True,
         unit="", shown=("show", "report", "lab"), aliases=("robust_return", "adversarial_return"),
     ),
-    "durability": Figure(
+    "durability": Metric(
         title="how long a backdoor outlived the attack, at least", path=("result", "durability", "rounds"), unit="rounds",
         bounds=None, shown=("lab",),
     ),
-    "filter_precision": Figure(
+    "filter_precision": Metric(
         title="malicious updates among those that the filter excluded", path=("result", "filter", "precision"),
         more_is_better=True,
     ),
-    "filter_recall": Figure(
+    "filter_recall": Metric(
         title="malicious updates that the filter excluded", path=("result", "filter", "recall"), more_is_better=True,
     ),
-    "honest_excluded": Figure(
+    "honest_excluded": Metric(
         title="honest updates that the filter excluded", path=("result", "filter", "honest_excluded"),
     ),
-    "simulated_seconds": Figure(
+    "simulated_seconds": Metric(
         title="simulated seconds of the training", path=("result", "time", "seconds"), unit="s", bounds=None,
     ),
-    "updates_a_second": Figure(
+    "updates_a_second": Metric(
         title="updates that reach the server in a simulated second", path=("result", "time", "updates_a_second"),
         more_is_better=True, unit="", bounds=None,
     ),
-    "staleness": Figure(
+    "staleness": Metric(
         title="mean staleness of the updates", path=("result", "time", "staleness", "mean"), unit="", bounds=None,
     ),
-    "joules": Figure(
+    "joules": Metric(
         title="joules that the devices spent on computing, sending and receiving", path=("result", "time", "joules"), unit="J",
         bounds=None,
     ),
-    "malicious_share": Figure(
+    "malicious_share": Metric(
         title="malicious updates among those that reached the server", path=("result", "time", "malicious_share"),
     ),
-    "kappa": Figure(
+    "kappa": Metric(
         title="kappa: the largest that a round showed", path=("result", "aggregate", "kappa"), unit="", bounds=None,
     ),
-    "psnr": Figure(
+    "psnr": Metric(
         title="PSNR of the reconstructions", path=(*_SCORE, "psnr"), unit="dB", goal="reconstruction", bounds=None, margin=1.0,
         shown=("lab",),
     ),
-    "ssim": Figure(
+    "ssim": Metric(
         title="SSIM of the reconstructions", path=(*_SCORE, "ssim"), unit="", goal="reconstruction", bounds=DIFFERENCE,
         margin=0.05, shown=("lab",),
     ),
-    "recovered": Figure(
+    "recovered": Metric(
         title="inputs recovered exactly", path=(*_SCORE, "recovered"), goal="reconstruction", margin=0.05, watched=True,
         shown=("show", "report", "trilemma", "lab"),
     ),
-    "revealed": Figure(
+    "revealed": Metric(
         title="inputs nearer than any trivial guess, by 1 dB", path=(*_SCORE, "revealed"), goal="reconstruction", margin=0.05,
         watched=True, shown=("show", "report", "trilemma", "lab"),
     ),
-    "psnr_gain": Figure(
+    "psnr_gain": Metric(
         title="PSNR of the reconstructions above the best trivial guess", path=(*_SCORE, "gain"), unit="dB",
         goal="reconstruction", bounds=None, margin=1.0, watched=True, shown=("show", "report", "trilemma", "lab"),
     ),
-    "reconstructed_labels": Figure(
+    "reconstructed_labels": Metric(
         title="labels recovered beside the inputs", path=(*_SCORE, "label_accuracy"), goal="reconstruction", margin=0.05,
         shown=("lab",),
     ),
-    "label_accuracy": Figure(
+    "label_accuracy": Metric(
         title="labels recovered", path=(*_SCORE, "label_accuracy"), goal="labels", margin=0.05, watched=True,
         shown=("show", "report", "trilemma", "lab"),
     ),
-    "label_gain": Figure(
+    "label_gain": Metric(
         title="labels recovered above the best trivial guess", path=(*_SCORE, "gain"), goal="labels", bounds=DIFFERENCE,
         margin=0.05, shown=("lab",),
     ),
-    "membership_auc": Figure(
+    "membership_auc": Metric(
         title="AUC of membership (0.5 is chance)", path=(*_SCORE, "auc"), unit="", goal="membership", margin=0.03, watched=True,
         shown=("show", "report", "trilemma", "lab"),
     ),
-    "membership_tpr": Figure(
+    "membership_tpr": Metric(
         title="members found at 1 % false alarms", path=(*_SCORE, "tpr"), goal="membership", margin=0.05, shown=("show", "lab"),
     ),
-    "membership_tpr_01": Figure(
+    "membership_tpr_01": Metric(
         title="members found at 0.1 % false alarms", path=(*_SCORE, "tpr_01"), goal="membership", margin=0.05,
         shown=("show", "lab"),
     ),
-    "property_auc": Figure(
+    "property_auc": Metric(
         title="AUC of the property over clients (0.5 is chance)", path=(*_SCORE, "auc"), unit="", goal="property", margin=0.05,
         watched=True, shown=("show", "report", "trilemma", "lab"),
     ),
-    "epsilon": Figure(
+    "epsilon": Metric(
         title="epsilon that the noise proves", path=("threat_card", "epsilon"), unit="", goal="any", bounds=None, margin=0.0,
         watched=True, shown=("lab",),
     ),
 })  # fmt: skip
 
 
-def figure_of(name: str) -> Figure:
+def figure_of(name: str) -> Metric:
     """The figure of this name.
 
     Raises:
@@ -403,6 +403,6 @@ def figure_of(name: str) -> Figure:
     return FIGURES[name]
 
 
-def shown(place: Place) -> tuple[str, ...]:
+def default_figures(place: Place) -> tuple[str, ...]:
     """The names of the figures that stand at a place unasked."""
     return tuple(name for name, figure in FIGURES.items() if place in figure.shown)

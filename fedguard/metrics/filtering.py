@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedguard.contracts import RoundReport
 
 
-class Excluded(TypedDict):
+class ExcludedClient(TypedDict):
     """The honest client that was excluded most often, and the share of its rounds in which it was.
 
     Attributes:
@@ -39,7 +39,7 @@ class Filter(TypedDict):
     precision: Share | None
     recall: Share | None
     honest_excluded: Share | None
-    most_excluded: Excluded | None
+    most_excluded: ExcludedClient | None
 
 
 def filtering(reports: Sequence[RoundReport]) -> Filter | None:

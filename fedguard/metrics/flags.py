@@ -1,7 +1,7 @@
 """Red flags: what makes the figures of one record doubtful. One flag, one function, one row in `FLAGS`.
 
 Each function gets a record's result and threat card and returns None, or one line that names the figure, the threshold,
-and what to do about it. Where the record does not hold what it would take to judge, it raises `Lacking`: not judged is
+and what to do about it. Where the record does not hold what it would take to judge, it raises `MissingFact`: not judged is
 not the same as fine. The flags of a whole run stand in `fedguard.bench.flags.run_flags`.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-from fedguard.metrics.returns import evaluated, in_shares
+from fedguard.metrics.returns import in_shares, read_score_curve
 from fedguard.metrics.trend import rising
 
 Part = Mapping[str, Any]
@@ -25,7 +25,7 @@ FALLEN = RISEN = 0.05
 MISFIT = 0.05
 
 
-class Lacking(Exception):
+class MissingFact(Exception):
     """A flag cannot be judged for want of a fact; ``path`` names it as records do: ``corners.clean_mean``."""
 
     def __init__(self, path: str) -> None:
@@ -45,20 +45,20 @@ class Flag:
         return self.judge.__name__
 
 
-def known(part: Part, path: str) -> Any:
-    """The value at a dotted path. Raises `Lacking` where there is none."""
+def require_value(part: Part, path: str) -> Any:
+    """The value at a dotted path. Raises `MissingFact` where there is none."""
     value: Any = part
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     if value is None:
-        raise Lacking(path)
+        raise MissingFact(path)
     return value
 
 
-def said_of(part: Part, key: str) -> Any:
-    """The value of a key that may be None for "there is none". Raises `Lacking` where nothing is said of it."""
+def require_entry(part: Part, key: str) -> Any:
+    """The value of a key that may be None for "there is none". Raises `MissingFact` where nothing is said of it."""
     if key not in part:
-        raise Lacking(key)
+        raise MissingFact(key)
     return part[key]
 
 
@@ -68,7 +68,7 @@ def percent(share: float) -> str:
 
 
 def weak_task(result: Part, card: Part) -> str | None:
-    clean, chance = known(result, "corners.clean_mean"), known(result, "chance")
+    clean, chance = require_value(result, "corners.clean_mean"), require_value(result, "chance")
     half = (1 + chance) / 2
     if clean >= (min(2 * chance, half) if chance else half):  # of two classes, twice chance is more than there is
         return None
@@ -84,8 +84,8 @@ def weak_task(result: Part, card: Part) -> str | None:
 
 
 def weaker_than_its_sibling(result: Part, card: Part) -> str | None:
-    effect = said_of(result, "attack_effect")
-    if effect is None or effect["by"] in _tried(result):
+    effect = require_entry(result, "attack_effect")
+    if effect is None or effect["by"] in _ensemble_attacks(result):
         return None
     harm, possible = effect["none"] - effect["attack"], effect["none"] - effect["sibling"]
     if possible < LEAST_HARM or harm >= possible / 2:
@@ -98,13 +98,13 @@ def weaker_than_its_sibling(result: Part, card: Part) -> str | None:
 
 
 def timid_alie(result: Part, card: Part) -> str | None:
-    attack = said_of(card, "attack")
+    attack = require_entry(card, "attack")
     if attack is None or name_of(attack) != "alie":
         return None
     z, whose = parameters_of(attack).get("z"), "as it is set"
     if z is None:
-        n, total = known(card, "per_round"), known(card, "clients")
-        f = round(known(card, "true_f") * n / total)
+        n, total = require_value(card, "per_round"), require_value(card, "clients")
+        f = round(require_value(card, "true_f") * n / total)
         z, whose = _formula_z(n, f), f"by the source's formula for n = {n}, f = {f}"
     if abs(z) >= 0.3:
         return None
@@ -115,7 +115,7 @@ def timid_alie(result: Part, card: Part) -> str | None:
 
 
 def told_wrong_f(result: Part, card: Part) -> str | None:
-    if said_of(card, "attack") is None or known(card, "told_f") == known(card, "true_f"):
+    if require_entry(card, "attack") is None or require_value(card, "told_f") == require_value(card, "true_f"):
         return None
     if not card.get("f_known", True):  # the suite says that nobody knows f, and the rule is told the most it can stand
         return None
@@ -131,8 +131,8 @@ def told_wrong_f(result: Part, card: Part) -> str | None:
 
 
 def outvoted(result: Part, card: Part) -> str | None:
-    rounds = known(result, "rounds")
-    if not known(rounds, "outvoted"):
+    rounds = require_value(result, "rounds")
+    if not require_value(rounds, "outvoted"):
         return None
     return (
         f"in {rounds['outvoted']} of {rounds['total']} rounds more malicious clients were drawn than the rule was told: "
@@ -141,19 +141,19 @@ def outvoted(result: Part, card: Part) -> str | None:
 
 
 def unproven(result: Part, card: Part) -> str | None:
-    return "; ".join(known(card, "unproven")) or None
+    return "; ".join(require_value(card, "unproven")) or None
 
 
 def abandoned_rounds(result: Part, card: Part) -> str | None:
-    rounds = known(result, "rounds")
-    if not known(rounds, "abandoned"):
+    rounds = require_value(result, "rounds")
+    if not require_value(rounds, "abandoned"):
         return None
     return f"{rounds['abandoned']} of {rounds['total']} rounds changed nothing: {rounds['why_abandoned']}"
 
 
 def lost_nodes(result: Part, card: Part) -> str | None:
     """Nodes of an app that ended in the middle of its training."""
-    known(result, "rounds")
+    require_value(result, "rounds")
     lost = result.get("app", {}).get("lost", [])
     if not lost:
         return None
@@ -162,14 +162,14 @@ def lost_nodes(result: Part, card: Part) -> str | None:
         for one in lost
     ]
     return (
-        f"{len(lost)} of {known(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are of the others. "
+        f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are of the others. "
         "See the trial's log, and run it again with --no-cache."
     )
 
 
 def described_otherwise(result: Part, card: Part) -> str | None:
     """What an app's team says of its training, beside what its nodes sent."""
-    known(result, "rounds")
+    require_value(result, "rounds")
     misfit = result.get("app", {}).get("misfit")
     if misfit is None or misfit <= MISFIT:
         return None
@@ -182,12 +182,12 @@ def described_otherwise(result: Part, card: Part) -> str | None:
 
 def dropped_updates(result: Part, card: Part) -> str | None:
     """Updates that no rule was shown, since the server refuses what no float32 sum could hold."""
-    rounds = known(result, "rounds")
-    dropped = known(rounds, "not_finite") + known(rounds, "too_large")
+    rounds = require_value(result, "rounds")
+    dropped = require_value(rounds, "not_finite") + require_value(rounds, "too_large")
     if not dropped:
         return None
     return (
-        f"{dropped} updates were refused before {known(card, 'defense')} saw them (expected: none), "
+        f"{dropped} updates were refused before {require_value(card, 'defense')} saw them (expected: none), "
         f"{rounds['too_large']} of them with values beyond 2^112, the others with values that are not finite: what is measured "
         "here is that refusal, and a server without it may be lost to a single such update. Take a weaker attack to measure "
         "the rule."
@@ -195,7 +195,11 @@ def dropped_updates(result: Part, card: Part) -> str | None:
 
 
 def read_beyond(result: Part, card: Part) -> str | None:
-    sees, shown, needs = (set(known(card, "server_sees")), set(known(card, "server_shown")), known(card, "rule_needs"))
+    sees, shown, needs = (
+        set(require_value(card, "server_sees")),
+        set(require_value(card, "server_shown")),
+        require_value(card, "rule_needs"),
+    )
     declared = {sight for alternatives in needs.values() for alternative in alternatives for sight in alternative}
     hidden, unsaid = sees - shown, sees - declared
     blind = [stage for stage, ways in needs.items() if not any(set(way) <= shown for way in ways)]
@@ -204,16 +208,16 @@ def read_beyond(result: Part, card: Part) -> str | None:
     if blind:
         read = f"{' and '.join(blind)} would have to see what secure_aggregation: {card['secure_aggregation']} hides"
     elif hidden:
-        read = f"the server's rule saw {_listed(hidden)}, and the server is shown no more than {_listed(shown)}"
+        read = f"the server's rule saw {_join_names(hidden)}, and the server is shown no more than {_join_names(shown)}"
     else:
-        read = f"the server's rule saw {_listed(unsaid)}, which no stage of it declares to need"
+        read = f"the server's rule saw {_join_names(unsaid)}, which no stage of it declares to need"
     return f"{read}: the figure belongs to no server that could exist. Leave it out, or run without masking."
 
 
 def root_suffices(result: Part, card: Part) -> str | None:
-    if said_of(card, "root_data") is None:
+    if require_entry(card, "root_data") is None:
         return None
-    root, final = known(result, "references.root_only"), known(result, "final_accuracy")
+    root, final = require_value(result, "references.root_only"), require_value(result, "final_accuracy")
     if root < final:
         return None
     return (
@@ -223,10 +227,10 @@ def root_suffices(result: Part, card: Part) -> str | None:
 
 
 def root_overlaps(result: Part, card: Part) -> str | None:
-    root = said_of(card, "root_data")
+    root = require_entry(card, "root_data")
     if root is None:
         return None
-    test, clients = known(root, "overlap_with_test"), root.get("overlap_with_clients") or 0
+    test, clients = require_value(root, "overlap_with_test"), root.get("overlap_with_clients") or 0
     if not test and not clients:
         return None
     return (
@@ -236,8 +240,8 @@ def root_overlaps(result: Part, card: Part) -> str | None:
 
 
 def past_its_best(result: Part, card: Part) -> str | None:
-    best, final = known(result, "best_accuracy"), known(result, "final_accuracy")
-    end = rising(evaluated(result)) if "curve" in result else None
+    best, final = require_value(result, "best_accuracy"), require_value(result, "final_accuracy")
+    end = rising(read_score_curve(result)) if "curve" in result else None
     if best - (end.level if end else final) <= FALLEN:  # of a curve that still rises, the best is its end
         return None
     curve = "look at the curve" if "curve" in result else "its curve would tell whether it fell, or rose to the end"
@@ -247,8 +251,8 @@ def past_its_best(result: Part, card: Part) -> str | None:
 
 
 def not_finished(result: Part, card: Part) -> str | None:
-    known(result, "curve")
-    end = rising(evaluated(result))
+    require_value(result, "curve")
+    end = rising(read_score_curve(result))
     if end is None or end.rise <= RISEN:
         return None
     return (
@@ -258,13 +262,13 @@ def not_finished(result: Part, card: Part) -> str | None:
 
 
 def diverged(result: Part, card: Part) -> str | None:
-    if not known(result, "diverged"):
+    if not require_value(result, "diverged"):
         return None
     return "the loss is not finite: divergence, which a lower lr may mend, is no finer success of the attack."
 
 
 def class_lost(result: Part, card: Part) -> str | None:
-    worst, final = known(result, "worst_class_accuracy"), known(result, "final_accuracy")
+    worst, final = require_value(result, "worst_class_accuracy"), require_value(result, "final_accuracy")
     if worst >= final / 2:
         return None
     return (
@@ -274,20 +278,20 @@ def class_lost(result: Part, card: Part) -> str | None:
 
 
 def search_at_boundary(result: Part, card: Part) -> str | None:
-    share = known(result, "attack_notes").get("at_boundary")
+    share = require_value(result, "attack_notes").get("at_boundary")
     if share is not None and share > 0:
         return (
             f"in {percent(share)} of the rounds the best strength was the largest or smallest that was tried "
             "(expected in none): widen the range that the attack searches."
         )
-    return _chosen_at_the_end(result.get("worst_case") or {})
+    return _flag_boundary_choice(result.get("worst_case") or {})
 
 
 def epsilon_without_proof(result: Part, card: Part) -> str | None:
-    epsilon = said_of(card, "epsilon")
+    epsilon = require_entry(card, "epsilon")
     if epsilon is None:
         return None
-    rule = name_of(known(card, "defense").split(">>")[-1])
+    rule = name_of(require_value(card, "defense").split(">>")[-1])
     if rule == "mean" or card.get("noise") in NOISE_BEFORE_THE_RULE:
         return None
     return (
@@ -298,9 +302,9 @@ def epsilon_without_proof(result: Part, card: Part) -> str | None:
 
 def hostile_noise_counted(result: Part, card: Part) -> str | None:
     of_records = (result.get("privacy") or {}).get("unit") == "record"
-    if said_of(card, "epsilon") is None or card.get("noise") == "server" or of_records:
+    if require_entry(card, "epsilon") is None or card.get("noise") == "server" or of_records:
         return None
-    malicious, spared = known(result, "privacy.most_hostile"), known(result, "privacy.may_withhold")
+    malicious, spared = require_value(result, "privacy.most_hostile"), require_value(result, "privacy.may_withhold")
     if malicious <= spared:
         return None
     return (
@@ -310,9 +314,9 @@ def hostile_noise_counted(result: Part, card: Part) -> str | None:
 
 
 def loose_delta(result: Part, card: Part) -> str | None:
-    if said_of(card, "epsilon") is None:
+    if require_entry(card, "epsilon") is None:
         return None
-    delta, units, unit = (known(result, f"privacy.{one}") for one in ("delta", "units", "unit"))
+    delta, units, unit = (require_value(result, f"privacy.{one}") for one in ("delta", "units", "unit"))
     if 10 * delta * units <= 1:
         return None
     return (
@@ -322,13 +326,13 @@ def loose_delta(result: Part, card: Part) -> str | None:
 
 
 def easy_inversion(result: Part, card: Part) -> str | None:
-    if said_of(result, "inference") is None or known(result, "inference.goal") != "reconstruction":
+    if require_entry(result, "inference") is None or require_value(result, "inference.goal") != "reconstruction":
         return None
-    given = known(result, "inference.given")
+    given = require_value(result, "inference.given")
     easy = [
         *(["labels that it was told"] if given.get("labels") else []),
         *(["a single example"] if given.get("examples") == 1 else []),
-        *(["an untrained model"] if _untrained(result, given) else []),
+        *(["an untrained model"] if _is_untrained(result, given) else []),
     ]
     if not easy:
         return None
@@ -338,13 +342,13 @@ def easy_inversion(result: Part, card: Part) -> str | None:
     )
 
 
-def _untrained(result: Part, given: Part) -> bool:
+def _is_untrained(result: Part, given: Part) -> bool:
     accuracy = given.get("accuracy_of_the_model")
-    return accuracy is not None and accuracy < 2 * known(result, "chance")
+    return accuracy is not None and accuracy < 2 * require_value(result, "chance")
 
 
 def backdoor_without_baseline(result: Part, card: Part) -> str | None:
-    if said_of(result, "attack_success_raw") is None:
+    if require_entry(result, "attack_success_raw") is None:
         return None
     if result.get("attack_success_clean") is not None:
         return None
@@ -355,9 +359,9 @@ def backdoor_without_baseline(result: Part, card: Part) -> str | None:
 
 
 def target_inputs_counted(result: Part, card: Part) -> str | None:
-    if said_of(result, "attack_success_raw") is None:
+    if require_entry(result, "attack_success_raw") is None:
         return None
-    if not known(result, "attack_success_counts_target"):
+    if not require_value(result, "attack_success_counts_target"):
         return None
     return (
         f"the success of {percent(result['attack_success_raw'])} counts inputs that are of the target class anyway "
@@ -366,7 +370,7 @@ def target_inputs_counted(result: Part, card: Part) -> str | None:
 
 
 def below_chance(result: Part, card: Part) -> str | None:
-    final, chance = known(result, "final_accuracy"), known(result, "chance")
+    final, chance = require_value(result, "final_accuracy"), require_value(result, "chance")
     if final >= chance / 2 or "returns" in result:  # actors have no labels, and may well do worse than at random
         return None
     return (
@@ -376,7 +380,7 @@ def below_chance(result: Part, card: Part) -> str | None:
 
 
 def heterogeneity_unmeasured(result: Part, card: Part) -> str | None:
-    partition = known(card, "partition")
+    partition = require_value(card, "partition")
     if name_of(partition) == "iid" or card.get("dissimilarity") is not None:
         return None
     return (
@@ -422,13 +426,13 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 
-def raised(result: Part, card: Part) -> list[dict[str, Any]]:
+def find_red_flags(result: Part, card: Part) -> list[dict[str, Any]]:
     """The flags that a record raises, as ``{"flag": name, "number": in the protocol, "said": one line}``."""
     found, result = [], in_shares(result)
     for flag in FLAGS:
         try:
             said = flag.judge(result, card)
-        except Lacking:
+        except MissingFact:
             continue
         if said is not None:
             found.append({"flag": flag.name, "number": flag.number, "said": said})
@@ -452,7 +456,7 @@ def _formula_z(n: int, f: int) -> float:
     return NormalDist().inv_cdf(min(max((n - f - supporters) / (n - f), 1e-6), 1 - 1e-6))
 
 
-def _chosen_at_the_end(choice: Part) -> str | None:
+def _flag_boundary_choice(choice: Part) -> str | None:
     """What to say of an ensemble whose worst attack has the largest or smallest strength of its family."""
     chosen = choice.get("chosen")
     strength = parameters_of(chosen or "")
@@ -469,10 +473,10 @@ def _chosen_at_the_end(choice: Part) -> str | None:
     )
 
 
-def _tried(result: Part) -> set[str]:
+def _ensemble_attacks(result: Part) -> set[str]:
     """The attacks that an ensemble trained in full before it chose."""
     return {score["attack"] for score in (result.get("worst_case") or {}).get("scores", ())}
 
 
-def _listed(names: set[str]) -> str:
+def _join_names(names: set[str]) -> str:
     return ", ".join(sorted(names)).replace("_", " ")

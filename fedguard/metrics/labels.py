@@ -32,7 +32,7 @@ def label_score(
     Raises:
         ContractError: more than B labels, or others than 0 ... classes - 1.
     """
-    claimed = checked_labels(claim.y if isinstance(claim, Labels) else claim, max(len(truth), most or 0))
+    claimed = check_claimed_labels(claim.y if isinstance(claim, Labels) else claim, max(len(truth), most or 0))
     if len(claimed) and not 0 <= int(claimed.min()) <= int(claimed.max()) < classes:
         raise ContractError(
             f"claimed labels: expected 0 to {classes - 1}; got {int(claimed.min())} to {int(claimed.max())}."
@@ -81,7 +81,7 @@ def blind_guess(truth: Tensor, prior: Tensor) -> float:
     return float(((sure & hits).sum() + share * (tied & hits).sum()) / size)
 
 
-def checked_labels(claimed: Tensor, most: int) -> Tensor:
+def check_claimed_labels(claimed: Tensor, most: int) -> Tensor:
     """Claimed labels, if they are what a claim may be.
 
     Raises:

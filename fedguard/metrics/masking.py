@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedguard.contracts import RoundReport
 
 
-class Off(TypedDict):
+class SumDeviation(TypedDict):
     """How far decoded sums were off, in lengths of the true mean.
 
     Attributes:
@@ -24,7 +24,7 @@ class Off(TypedDict):
     max: Amount
 
 
-class LeftOut(TypedDict):
+class ProtocolExclusions(TypedDict):
     """How many clients the protocol had left out in the end.
 
     Attributes:
@@ -35,7 +35,7 @@ class LeftOut(TypedDict):
     honest: Count
 
 
-class Masked(TypedDict):
+class MaskingMetrics(TypedDict):
     """Sessions of secure aggregation.
 
     Attributes:
@@ -56,14 +56,14 @@ class Masked(TypedDict):
     aborted_rounds: Count
     survivors: Amount
     anonymity: int | None
-    error: Off | None
+    error: SumDeviation | None
     clipped: Share
     bytes_up: Amount
     bytes_down: Amount
-    left_out: LeftOut
+    left_out: ProtocolExclusions
 
 
-def masked(reports: Sequence[RoundReport], malicious: Collection[int]) -> Masked | None:
+def summarize_sessions(reports: Sequence[RoundReport], malicious: Collection[int]) -> MaskingMetrics | None:
     """What a record says of the sessions; None where nothing was masked.
 
     Args:

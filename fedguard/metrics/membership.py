@@ -35,9 +35,9 @@ def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
         tpr_at_1_percent, tpr_at_01_percent: value, interval: of Clopper and Pearson, 95 %, over members that could have been
         drawn, the threshold given; both None, with ``why``, where fewer than 100 (1,000) non-members cannot resolve the rate;
         roc: ``[false, true]`` positive rates, few, evenly spread on a logarithmic axis;
-        scores: of the members and of the non_members, ascending, so that several targets can be `pooled`.
+        scores: of the members and of the non_members, ascending, so that several targets can be `pool_membership`.
     """
-    members, others = _parted(scores, truth)
+    members, others = _split_scores(scores, truth)
     return {
         "members": len(members),
         "non_members": len(others),
@@ -46,11 +46,11 @@ def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
         "tpr_at_1_percent": _tpr(members, others, one_in=100),
         "tpr_at_01_percent": _tpr(members, others, one_in=1000),
         "roc": _roc(members, others),
-        "scores": {"members": _listed(members), "non_members": _listed(others)},
+        "scores": {"members": _list_scores(members), "non_members": _list_scores(others)},
     }
 
 
-def pooled(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def pool_membership(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """`membership` of the candidates of several targets and seeds together, under one threshold for all of them.
 
     So a rate can be told that no target has non-members enough for. It is fair to scores that mean the same everywhere, such
@@ -80,7 +80,7 @@ def auc(scores: Tensor, truth: Tensor) -> dict[str, Any]:
     """
     from scipy.stats import rankdata
 
-    members, others = _parted(scores, truth)
+    members, others = _split_scores(scores, truth)
     m, n = len(members), len(others)
     if not (m and n):
         return _nothing(f"expected some of both kinds; got {m} true and {n} false.")
@@ -129,7 +129,7 @@ def _threshold(others: NDArray[np.float64], alarms: int) -> float:
     return -math.inf if alarms >= len(others) else float(np.sort(others)[-1 - alarms])
 
 
-def _parted(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _split_scores(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if scores.shape != truth.shape or scores.dim() != 1 or truth.dtype != torch.bool:
         raise InputError(
             f"scores: expected [N], beside truth bool [N]; got {list(scores.shape)} beside {truth.dtype} {list(truth.shape)}."
@@ -138,7 +138,7 @@ def _parted(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], NDArray
     return values[truth.numpy()], values[~truth.numpy()]
 
 
-def _listed(values: NDArray[np.float64]) -> list[float]:
+def _list_scores(values: NDArray[np.float64]) -> list[float]:
     """Ascending, to nine digits; what is infinite as the largest number that JSON can hold."""
     return [float(f"{value:.9g}") for value in np.nan_to_num(np.sort(values), posinf=LARGEST, neginf=-LARGEST)]
 

@@ -59,7 +59,7 @@ def minorities(
     held[holders, torch.cat(labels)] = True
     rare = held & (held.sum(0) < n / 4)
     candidates = [client for client in rare.any(1).nonzero()[:, 0].tolist() if client not in malicious]
-    excluded = _excluded(reports)
+    excluded = _exclusion_rates(reports)
     if len(candidates) > MOST:
         candidates = sorted(sorted(candidates, key=lambda client: -excluded.get(client, -1.0))[:MOST])
     found: list[Minority] = []
@@ -70,7 +70,7 @@ def minorities(
     return found
 
 
-def _excluded(reports: Sequence[RoundReport]) -> dict[int, float]:
+def _exclusion_rates(reports: Sequence[RoundReport]) -> dict[int, float]:
     """By client, the share of the rounds that judged its update in which the update got no weight."""
     judged: Counter[int] = Counter()
     out: Counter[int] = Counter()

@@ -53,7 +53,7 @@ class Timeline(TypedDict):
 
 
 class SimulatedTime(TypedDict):
-    """A training in simulated time; see `fedguard.contracts.Moment`.
+    """A training in simulated time; see `fedguard.contracts.RoundTiming`.
 
     Attributes:
         seconds: at its end.

@@ -34,7 +34,7 @@ class NodesCurve(TypedDict):
     consensus: list[Amount | None]
 
 
-class Nodes(TypedDict):
+class NodeMetrics(TypedDict):
     """The honest nodes of a training without a server.
 
     Attributes:
@@ -69,7 +69,7 @@ class Nodes(TypedDict):
     curve: NodesCurve
 
 
-def by_node(reports: Sequence[RoundReport], last: int) -> Nodes | None:
+def by_node(reports: Sequence[RoundReport], last: int) -> NodeMetrics | None:
     """What a record says of the nodes of a training, from the ``last`` evaluations; None of one with a server."""
     told = [report.nodes for report in reports if report.nodes is not None]
     evaluated = [one for one in told if one.honest]
@@ -77,15 +77,15 @@ def by_node(reports: Sequence[RoundReport], last: int) -> Nodes | None:
         return None
     end = evaluated[-last:]
     accuracy = [fmean(values) for values in zip(*(one.accuracy for one in end), strict=True)]
-    found: Nodes = {
+    found: NodeMetrics = {
         "honest": list(end[-1].honest),
         "accuracy": accuracy,
         "worst": min(accuracy),
         "best": max(accuracy),
         "tenth": float(np.quantile(accuracy, 0.1)),
         "spread": pstdev(accuracy),
-        "mean_model": fmean(_known(one.mean_model) for one in end),
-        "consensus": _finite(fmean(_known(one.consensus) for one in end)),
+        "mean_model": fmean(_require_value(one.mean_model) for one in end),
+        "consensus": _finite(fmean(_require_value(one.consensus) for one in end)),
         "messages": told[-1].messages,
         "abandoned": sum(one.abandoned for one in told),
         "links": [list(link) for link in told[-1].links[:MOST]],
@@ -94,8 +94,8 @@ def by_node(reports: Sequence[RoundReport], last: int) -> Nodes | None:
             "accuracy": [[round(value, 6) for value in one.accuracy] for one in evaluated],
             "worst": [min(one.accuracy) for one in evaluated],
             "best": [max(one.accuracy) for one in evaluated],
-            "mean_model": [_known(one.mean_model) for one in evaluated],
-            "consensus": [_finite(_known(one.consensus)) for one in evaluated],
+            "mean_model": [_require_value(one.mean_model) for one in evaluated],
+            "consensus": [_finite(_require_value(one.consensus)) for one in evaluated],
         },
     }
     if told[-1].backlog is not None:
@@ -105,7 +105,7 @@ def by_node(reports: Sequence[RoundReport], last: int) -> Nodes | None:
     return found
 
 
-def _known(value: float | None) -> float:
+def _require_value(value: float | None) -> float:
     assert value is not None  # in evaluated rounds
     return value
 

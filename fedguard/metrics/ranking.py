@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedguard.metrics.figures import Figure
-from fedguard.metrics.stats import ENOUGH, Estimate, holm, holm_levels, p_text, paired, student
+from fedguard.metrics.figures import Metric
+from fedguard.metrics.stats import ENOUGH, Estimate, compare_pairs, holm, holm_levels, p_text, student
 
 #: Who is behind the first with an adjusted p below this is told apart from it.
 LEVEL = 0.05
@@ -20,7 +20,7 @@ LEAST_SEEDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Behind:
+class RankingEntry:
     """One that has a lower mean than the first, on the seeds of both.
 
     Attributes:
@@ -48,7 +48,7 @@ class Behind:
         """Whether chance alone would not put it behind the first."""
         return self.p_value is not None and self.p_value < LEVEL
 
-    def words(self, figure: Figure) -> str:
+    def words(self, figure: Metric) -> str:
         """``krum, 6.3 points lower [0.5, 13.1], p = .03``."""
         lower = f"{self.name}, {figure.difference(self.difference)} lower"
         if self.p_value is None or self.low is None or self.high is None:
@@ -71,7 +71,7 @@ class Ranking:
 
     first: str
     seeds: int
-    behind: tuple[Behind, ...]
+    behind: tuple[RankingEntry, ...]
     ahead_on_all: tuple[str, ...]
 
     @property
@@ -80,11 +80,11 @@ class Ranking:
         return self.first, *(one.name for one in self.behind if not one.apart)
 
     @property
-    def nearest(self) -> Behind | None:
+    def nearest(self) -> RankingEntry | None:
         """Of those that are not told apart from the first the one with the highest mean; None where all are."""
         return next((one for one in self.behind if not one.apart), None)
 
-    def sentence(self, figure: Figure, first: Estimate, under: str, of: str = "defenses") -> str:
+    def sentence(self, figure: Metric, first: Estimate, under: str, of: str = "defenses") -> str:
         """Who keeps the most, or who cannot be told apart; of one or two seeds, that they do not rank.
 
         Args:
@@ -97,10 +97,10 @@ class Ranking:
             return "One seed: no ranking." if self.seeds == 1 else "Two seeds do not rank."
         group, count = self.group, len(self.behind) + 1
         if len(group) == 1:
-            said = f"{self.first} keeps the most {under}: {figure.measured(first)}"
+            said = f"{self.first} keeps the most {under}: {figure.format_with_unit(first)}"
             return f"{said}; next is {self.behind[0].words(figure)}."
         if len(group) <= 3:
-            return f"No single winner on {self.seeds} seeds: {listed(group)} cannot be told apart."
+            return f"No single winner on {self.seeds} seeds: {join_names(group)} cannot be told apart."
         many = f"The {count}" if len(group) == count else f"{len(group)} of {count}"
         return f"{many} {of} cannot be told apart on {self.seeds} seeds."
 
@@ -121,7 +121,7 @@ class Ranking:
 def rank(scores: Mapping[str, Mapping[int, float]]) -> Ranking:
     """Rank by mean, and test each against the first.
 
-    For each other one the differences on common seeds get a two-sided t-test (`stats.paired`), and the p-values Holm's
+    For each other one the differences on common seeds get a two-sided t-test (`stats.compare_pairs`), and the p-values Holm's
     correction for their number. Of equal means the first that is named comes first.
 
     Args:
@@ -133,7 +133,7 @@ def rank(scores: Mapping[str, Mapping[int, float]]) -> Ranking:
         name: [value - scores[name][seed] for seed, value in scores[first].items() if seed in scores[name]]
         for name in others
     }
-    tests = {name: paired(values).p_value for name, values in pairs.items() if len(values) >= ENOUGH}
+    tests = {name: compare_pairs(values).p_value for name, values in pairs.items() if len(values) >= ENOUGH}
     known = {name: 1.0 if p is None else p for name, p in tests.items()}
     adjusted = dict(zip(known, holm(list(known.values())), strict=True))
     left = dict(zip(known, holm_levels(list(known.values()), LEVEL), strict=True))
@@ -144,18 +144,18 @@ def rank(scores: Mapping[str, Mapping[int, float]]) -> Ranking:
     return Ranking(first, len(scores[first]), behind, ahead)
 
 
-def _behind(name: str, mean: float, differences: Sequence[float], p_value: float | None, alpha: float) -> Behind:
+def _behind(name: str, mean: float, differences: Sequence[float], p_value: float | None, alpha: float) -> RankingEntry:
     difference = math.fsum(differences) / len(differences) if differences else math.nan
     if p_value is None:
-        return Behind(name=name, mean=mean, difference=difference, low=None, high=None, p_value=None)
+        return RankingEntry(name=name, mean=mean, difference=difference, low=None, high=None, p_value=None)
     found = student(differences, 1 - alpha)
     needed = None if p_value < LEVEL else seeds_needed(differences, alpha)
-    return Behind(
+    return RankingEntry(
         name=name, mean=mean, difference=difference, low=found.low, high=found.high, p_value=p_value, needed=needed
     )
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
@@ -181,7 +181,7 @@ def seeds_needed(differences: Sequence[float], alpha: float = LEVEL, power: floa
         return None
     for seeds in range(max(n + 1, LEAST_SEEDS), n + MOST_SEEDS + 1):
         if spread <= 1e-12 * mean:
-            chance = 1.0 if (paired([mean] * seeds).p_value or 1.0) < alpha else 0.0
+            chance = 1.0 if (compare_pairs([mean] * seeds).p_value or 1.0) < alpha else 0.0
         else:
             beyond, centre = float(stdtrit(seeds - 1, 1 - alpha / 2)), mean * math.sqrt(seeds) / spread
             chance = 1 - float(nctdtr(seeds - 1, centre, beyond))  # beyond the other end is next to nothing

@@ -13,7 +13,7 @@ from torch.nn.functional import conv2d
 from fedguard.contracts import Examples, Reconstruction
 from fedguard.errors import ContractError
 from fedguard.metrics.baselines import trivial
-from fedguard.metrics.labels import checked_labels, label_accuracy
+from fedguard.metrics.labels import check_claimed_labels, label_accuracy
 
 Range = tuple[float, float]
 
@@ -35,7 +35,7 @@ def score(
     reference: Examples | None = None,
     most: int | None = None,
 ) -> dict[str, Any]:
-    """Compare a reconstruction with the truth, each true input with the claim that `aligned` finds for it.
+    """Compare a reconstruction with the truth, each true input with the claim that `align_claims` finds for it.
 
     What is not claimed, or not finite, counts as the middle of the value range, which anybody can claim: silence gains
     nothing and costs nothing. An interval is over the inputs of this one claim.
@@ -63,11 +63,11 @@ def score(
         ContractError: the claim has another shape or type, or more inputs or labels than it may have.
     """
     most = max(len(x), most or 0)
-    found, matching = aligned(claim.x, x, value_range, most)
-    claimed = None if claim.y is None else checked_labels(claim.y, most)
+    found, matching = align_claims(claim.x, x, value_range, most)
+    claimed = None if claim.y is None else check_claimed_labels(claim.y, most)
     ratio = psnr(found, x, value_range)
     rivals = {
-        name: psnr(aligned(rows, x, value_range, most)[0], x, value_range)
+        name: psnr(align_claims(rows, x, value_range, most)[0], x, value_range)
         for name, rows in trivial(x, claimed, reference).items()
     }
     best = max(rivals, key=lambda name: float(rivals[name].mean()))
@@ -87,7 +87,9 @@ def score(
     }
 
 
-def aligned(claimed: Tensor, x: Tensor, value_range: Range, most: int | None = None) -> tuple[Tensor, list[int | None]]:
+def align_claims(
+    claimed: Tensor, x: Tensor, value_range: Range, most: int | None = None
+) -> tuple[Tensor, list[int | None]]:
     """The claims in the order of the truth, by the one-to-one matching with the largest mean PSNR.
 
     The one with the least sum of squared errors would give up exact claims to bring bad ones nearer.
@@ -101,7 +103,7 @@ def aligned(claimed: Tensor, x: Tensor, value_range: Range, most: int | None = N
     """
     from scipy.optimize import linear_sum_assignment
 
-    good = _finite(checked_inputs(claimed, tuple(x.shape[1:]), most or len(x)))
+    good = _finite(check_claimed_inputs(claimed, tuple(x.shape[1:]), most or len(x)))
     rows = torch.full((max(len(x), len(claimed)), *x.shape[1:]), sum(value_range) / 2)
     rows[: len(claimed)][good] = claimed.float()[good]
     exact = rows.double()
@@ -142,7 +144,7 @@ def ssim(found: Tensor, x: Tensor, value_range: Range) -> Tensor:
     return (light * structure).reshape(len(x), -1).mean(1)
 
 
-def checked_inputs(claimed: Tensor, shape: tuple[int, ...], most: int) -> Tensor:
+def check_claimed_inputs(claimed: Tensor, shape: tuple[int, ...], most: int) -> Tensor:
     """Claimed inputs, if they are what a claim may be.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NotRequired
 from typing_extensions import TypedDict
 
 from fedguard.metrics.quantities import Count, Number
-from fedguard.metrics.stats import Bounds, Within
+from fedguard.metrics.stats import BoundedValue, Bounds
 
 if TYPE_CHECKING:
     from fedguard.contracts import Evaluation
@@ -71,13 +71,13 @@ def mean_return(evaluation: Evaluation) -> float:
     return sum(evaluation.returns) / len(evaluation.returns)
 
 
-def normalised(final: float, guess: float, perfect: float) -> float:
+def normalize_return(final: float, guess: float, perfect: float) -> float:
     """$(final - guess) / (perfect - guess)$."""
     return (final - guess) / (perfect - guess)
 
 
 def within(value: float, returns: Mapping[str, Any], *, change: bool = False, share: bool = False) -> float:
-    """A figure of the returns of a record, `Within` what it can be; as it is where the environment does not say.
+    """A figure of the returns of a record, `BoundedValue` what it can be; as it is where the environment does not say.
 
     Args:
         change: it is a difference of two returns, and so from ``worst - best`` to ``best - worst`` of the environment.
@@ -91,7 +91,7 @@ def within(value: float, returns: Mapping[str, Any], *, change: bool = False, sh
     if share:
         guess, span = 0.0 if change else returns["guess"], returns["perfect"] - returns["guess"]
         bounds = (bounds[0] - guess) / span, (bounds[1] - guess) / span
-    return Within(value, bounds)
+    return BoundedValue(value, bounds)
 
 
 def score(result: Mapping[str, Any]) -> float:
@@ -118,7 +118,7 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
         return (
             None
             if value is None
-            else within(normalised(value, returns["guess"], returns["perfect"]), returns, share=True)
+            else within(normalize_return(value, returns["guess"], returns["perfect"]), returns, share=True)
         )
 
     def points(value: float | None) -> float | None:
@@ -137,12 +137,12 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def evaluated(result: Mapping[str, Any]) -> list[float]:
+def read_score_curve(result: Mapping[str, Any]) -> list[float]:
     """The accuracy at each evaluation, or where actors act the normalised return."""
     curve, returns = result["curve"], result.get("returns")
     if returns is None or "returns" not in curve:
         return list(curve["accuracy"])
-    return [normalised(value, returns["guess"], returns["perfect"]) for value in curve["returns"]]
+    return [normalize_return(value, returns["guess"], returns["perfect"]) for value in curve["returns"]]
 
 
 def means(evaluations: Sequence[Evaluation]) -> list[float]:

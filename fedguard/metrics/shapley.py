@@ -13,7 +13,7 @@ Value = Callable[[frozenset[int]], float]
 
 
 @dataclass(frozen=True)
-class Shares:
+class ShapleyValues:
     """Who contributes what.
 
     Attributes:
@@ -31,7 +31,7 @@ class Shares:
 
 def shapley(
     value: Value, players: Sequence[int], rng: Rng, *, permutations: int = 100, tolerance: float = 0.0
-) -> Shares:
+) -> ShapleyValues:
     """Shapley values $phi_i = E[v(P_i + i) - v(P_i)]$, with $P_i$ those before i in a random order of all n.
 
     In each order players are added one by one. Where the value is as near to that of all as ``tolerance`` of the total,
@@ -71,7 +71,7 @@ def shapley(
     shares = {player: one / permutations for player, one in sums.items()}
     spread = {player: max(squares[player] / permutations - shares[player] ** 2, 0.0) for player in players}
     errors = {player: (one / max(permutations - 1, 1)) ** 0.5 for player, one in spread.items()}
-    return Shares(shares, errors, total, len(known))
+    return ShapleyValues(shares, errors, total, len(known))
 
 
 def _in_order(

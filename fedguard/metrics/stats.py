@@ -15,14 +15,14 @@ ROUNDING = 1e-9
 Bounds = tuple[float, float]
 
 
-class AtLeast(float):
+class CensoredValue(float):
     """A censored value: what it stands for did not happen up to here, and so is more."""
 
     def __str__(self) -> str:
         return f">{float(self):g}"
 
 
-class Within(float):
+class BoundedValue(float):
     """A value that cannot be less or more than its bounds, which belong to what was measured and not to the figure.
 
     Attributes:
@@ -31,25 +31,25 @@ class Within(float):
 
     bounds: Bounds
 
-    def __new__(cls, value: float, bounds: Bounds) -> Within:
+    def __new__(cls, value: float, bounds: Bounds) -> BoundedValue:
         made = super().__new__(cls, value)
         made.bounds = bounds
         return made
 
-    def __reduce__(self) -> tuple[type[Within], tuple[float, Bounds]]:
-        return Within, (float(self), self.bounds)
+    def __reduce__(self) -> tuple[type[BoundedValue], tuple[float, Bounds]]:
+        return BoundedValue, (float(self), self.bounds)
 
 
-def censored(values: Iterable[float]) -> bool:
+def has_lower_bound(values: Iterable[float]) -> bool:
     """Whether a lower bound is among these."""
-    return any(isinstance(value, AtLeast) for value in values)
+    return any(isinstance(value, CensoredValue) for value in values)
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean over seeds with its 95 % interval from ``low`` to ``high``; None where too few seeds have none.
 
-    Where ``censored`` of the values are `AtLeast`, the mean is a lower bound, and there is no interval.
+    Where ``censored`` of the values are `CensoredValue`, the mean is a lower bound, and there is no interval.
     """
 
     mean: float
@@ -70,7 +70,7 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
     Without bounds it is Student's: ``mean +- h`` with ``h = t_{n-1} s / sqrt(n)``. Between bounds it is Student's on the logit
     scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1].
     It is as long as Student's where the values lie close together, and longer towards the middle where they lie near a bound.
-    Fewer than `ENOUGH` seeds have none, nor have censored values. Where all values have bounds of their own (`Within`), these
+    Fewer than `ENOUGH` seeds have none, nor have censored values. Where all values have bounds of their own (`BoundedValue`), these
     hold: the widest of them.
 
     Args:
@@ -78,12 +78,12 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
         bounds: the least and the most that the figure can be.
         level: confidence level.
     """
-    bounds_alone = sum(isinstance(value, AtLeast) for value in values)
+    bounds_alone = sum(isinstance(value, CensoredValue) for value in values)
     if bounds_alone or len(values) < ENOUGH:
         return Estimate(math.fsum(values) / len(values), None, None, len(values), bounds_alone)
     found = student(values, level)
     half = found.half_width or 0.0
-    own = [value.bounds for value in values if isinstance(value, Within)]
+    own = [value.bounds for value in values if isinstance(value, BoundedValue)]
     if len(own) == len(values):
         bounds = min(low for low, _ in own), max(high for _, high in own)
     if bounds is None or half == 0:
@@ -150,7 +150,7 @@ def _expit(x: float) -> float:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifference:
     """Differences of pairs, such as one figure with the same seeds before and after a change.
 
     Attributes:
@@ -158,7 +158,7 @@ class Paired:
         half_width: of its 95 % interval; None for a single pair.
         pairs: how many.
         p_value: of the two-sided t-test that the mean is 0; p_above: of the one-sided one that it is not above 0. None for a
-            single pair. Of equal differences, see `paired`.
+            single pair. Of equal differences, see `compare_pairs`.
     """
 
     mean: float
@@ -168,7 +168,7 @@ class Paired:
     p_above: float | None
 
 
-def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
+def compare_pairs(differences: Sequence[float], level: float = 0.95) -> PairedDifference:
     """Student's t on the differences of pairs: ``t = mean / (s / sqrt(n))`` with n - 1 degrees of freedom.
 
     Equal differences have no spread to go by. Accuracies come in steps, so they may be equal by chance: normal noise around
@@ -181,7 +181,7 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
     """
     found = student(differences, level)
     if found.half_width is None:
-        return Paired(found.mean, None, 1, None, None)
+        return PairedDifference(found.mean, None, 1, None, None)
     from scipy.special import stdtr, stdtrit
 
     n = len(differences)
@@ -189,20 +189,22 @@ def paired(differences: Sequence[float], level: float = 0.95) -> Paired:
         from scipy.special import zeta
 
         chance = float(zeta(n)) * (2 * math.pi * math.e) ** (-n / 2)
-        return Paired(found.mean, 0.0, n, 2 * chance if found.mean else 1.0, chance if found.mean > 0 else 1.0)
+        return PairedDifference(
+            found.mean, 0.0, n, 2 * chance if found.mean else 1.0, chance if found.mean > 0 else 1.0
+        )
     statistic = found.mean / (found.half_width / float(stdtrit(n - 1, (1 + level) / 2)))
     either, above = float(2 * stdtr(n - 1, -abs(statistic))), float(stdtr(n - 1, -statistic))
-    return Paired(found.mean, found.half_width, n, either, above)
+    return PairedDifference(found.mean, found.half_width, n, either, above)
 
 
-def trimmed(differences: Sequence[float], cut: int) -> tuple[float, float]:
+def compare_trimmed_pairs(differences: Sequence[float], cut: int) -> tuple[float, float]:
     """The mean without the ``cut`` least and most differences, and p of the one-sided test that it is not above 0.
 
     ``t = m (1 - 2 cut / n) / (s_w / sqrt(n))`` where m is the mean of the others and s_w the standard deviation after each of
     those cut has the value of the nearest that is kept (Tukey and McLaughlin 1963). Few extreme values, which swell the spread
     of all, do not hide what the others agree on. The degrees of freedom are ``n - 2 cut - 2``, one fewer than the source's,
     whose test is too bold with so few differences: of eight normal ones it finds 6.9 % significant at 5 %, and this 4.6 %.
-    Where those that are kept are equal, p is that of `paired`.
+    Where those that are kept are equal, p is that of `compare_pairs`.
 
     Args:
         differences: at least ``2 cut + 3``.
@@ -214,7 +216,7 @@ def trimmed(differences: Sequence[float], cut: int) -> tuple[float, float]:
     centre = math.fsum(winsorized) / n
     spread = math.sqrt(math.fsum((value - centre) ** 2 for value in winsorized) / (n - 1))
     if middle[0] == middle[-1]:
-        return mean, paired(middle).p_above or 1.0
+        return mean, compare_pairs(middle).p_above or 1.0
     from scipy.special import stdtr
 
     return mean, float(stdtr(len(middle) - 2, -mean * (1 - 2 * cut / n) / (spread / math.sqrt(n))))

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from fedguard.metrics.filtering import Filter, filtering
 from fedguard.metrics.moments import Axes, SimulatedTime, axes, in_time
-from fedguard.metrics.nodes import Nodes, by_node
+from fedguard.metrics.nodes import NodeMetrics, by_node
 from fedguard.metrics.quantities import Count, Number, Share
 from fedguard.metrics.returns import mean_return
 
@@ -54,7 +54,7 @@ class Ban(TypedDict):
     malicious: bool
 
 
-class Rounds(TypedDict):
+class RoundCounts(TypedDict):
     """Numbers of rounds, and of updates in them.
 
     Attributes:
@@ -79,7 +79,7 @@ class Rounds(TypedDict):
     bans: NotRequired[list[Ban]]
 
 
-class Aggregate(TypedDict):
+class AggregateMetrics(TypedDict):
     """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length.
 
     Attributes:
@@ -133,10 +133,10 @@ class Trajectory(TypedDict):
     class_accuracy: list[Share | None]
     diverged: bool
     curve: Curve
-    rounds: Rounds
-    aggregate: Aggregate
+    rounds: RoundCounts
+    aggregate: AggregateMetrics
     time: NotRequired[SimulatedTime]
-    nodes: NotRequired[Nodes]
+    nodes: NotRequired[NodeMetrics]
     filter: Filter | None
     attack_notes: dict[str, float]
     attack_effect: NotRequired[Effect | None]
@@ -173,7 +173,7 @@ def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
                 sum(client in report.malicious for client in report.clients) / max(report.received, 1)
                 for report in reports
             ),
-            "outvoted": sum(map(_outvoted, reports)),
+            "outvoted": sum(map(_is_outvoted, reports)),
             "silent": sum(len(report.silent) for report in reports),
         },
         "aggregate": {
@@ -221,7 +221,7 @@ def effect(reports: Sequence[RoundReport]) -> Effect | None:
     return {"none": none[1], "attack": attack[1], "sibling": sibling, "by": by}
 
 
-def _outvoted(report: RoundReport) -> bool:
+def _is_outvoted(report: RoundReport) -> bool:
     """Whether a malicious client had a part in more rows than the rule reckoned with; of several aggregates, in any."""
     if report.nodes is not None:
         return report.nodes.outvoted > 0

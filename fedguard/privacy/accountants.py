@@ -49,11 +49,11 @@ class PRVAccountant(Accountant):
 
     name = "PRV (opacus; Gopi et al. 2021)"
 
-    def spent(self, events: Sequence[Event], delta: float) -> Epsilon:
-        found = super().spent(events, delta)
+    def compose_events(self, events: Sequence[Event], delta: float) -> Epsilon:
+        found = super().compose_events(events, delta)
         if any(event.rdp is None for event in events):
             return found
-        return min(found, RDPAccountant().spent(events, delta), key=lambda one: one.value)
+        return min(found, RDPAccountant().compose_events(events, delta), key=lambda one: one.value)
 
     def total(self, events: Sequence[Event], delta: float) -> float:
         if delta < SMALLEST_DELTA:
@@ -112,16 +112,16 @@ def tightest(delta: float) -> str:
     return "rdp" if delta < SMALLEST_DELTA else "prv"
 
 
-def spent(events: Sequence[Event], delta: float) -> Epsilon:
+def total_epsilon(events: Sequence[Event], delta: float) -> Epsilon:
     """What the events cost together: by the tightest accountant, or by RDP where that cannot count them.
 
     Raises:
         UnsupportedEvent: neither can.
     """
     try:
-        return accountant_named(tightest(delta)).spent(events, delta)
+        return accountant_named(tightest(delta)).compose_events(events, delta)
     except (OutOfRange, UnsupportedEvent):
-        return accountant_named("rdp").spent(events, delta)
+        return accountant_named("rdp").compose_events(events, delta)
 
 
 @lru_cache(maxsize=256)
@@ -131,15 +131,15 @@ def _prv(history: tuple[tuple[SubsampledGaussian, int], ...], delta: float) -> f
 
     steps, counts = zip(*history, strict=True)
     removed = [PoissonSubsampledGaussianPRV(one.sample_rate, one.noise_multiplier) for one in steps]
-    laws = [_Replaced(law) if one.replaced else law for law, one in zip(removed, steps, strict=True)]
+    laws = [_ReplacementLoss(law) if one.replaced else law for law, one in zip(removed, steps, strict=True)]
     directions = [laws]
     if any(one.sample_rate < 1 and not one.replaced for one in steps):  # else both are the same
-        directions.append([law if isinstance(law, _Replaced) else _Added(law) for law in laws])
+        directions.append([law if isinstance(law, _ReplacementLoss) else _AdditionLoss(law) for law in laws])
     with _quiet():
-        return max(_composed(losses, list(counts), delta) for losses in directions)
+        return max(_compose_losses(losses, list(counts), delta) for losses in directions)
 
 
-class _Added:
+class _AdditionLoss:
     """Privacy loss of an added unit: log(Q / M) under Q, where a removed one has log(M / Q) under M.
 
         Q = N(0, s^2),  M = (1 - q) Q + q N(1, s^2),      L(x) = -log(1 - q + q exp((2 x - 1) / (2 s^2)))
@@ -159,7 +159,7 @@ class _Added:
         return below
 
 
-class _Replaced:
+class _ReplacementLoss:
     """Privacy loss of a unit that is replaced in a sample of fixed size: the law behind a bound on all hockey-sticks.
 
         H_a(P', Q') = H_a((1 - q) Q + q P, Q) for a >= 1,    1 - a + a H_(1/a)(P', Q') for a < 1
@@ -172,7 +172,7 @@ class _Replaced:
     """
 
     def __init__(self, removed: Any) -> None:
-        self._removed, self._added = removed, _Added(removed)
+        self._removed, self._added = removed, _AdditionLoss(removed)
         self.sample_rate, self.noise_multiplier = removed.sample_rate, removed.noise_multiplier
 
     def cdf(self, t: Reals) -> Reals:
@@ -180,7 +180,7 @@ class _Replaced:
         return below
 
 
-def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
+def _compose_losses(losses: Sequence[Any], counts: list[int], delta: float) -> float:
     """Opacus' bound on the epsilon of ``losses``, each so many times; `PRVAccountant.get_epsilon` with given losses."""
     from opacus.accountants.analysis.prv import (
         Domain,
@@ -192,7 +192,7 @@ def _composed(losses: Sequence[Any], counts: list[int], delta: float) -> float:
     errors = {"eps_error": 0.01, "delta_error": delta / 1000}  # opacus' defaults
     try:
         reach = _domain_size(losses, counts, **errors)
-        if any(isinstance(one, _Replaced) for one in losses):  # opacus reckons with Poisson samples
+        if any(isinstance(one, _ReplacementLoss) for one in losses):  # opacus reckons with Poisson samples
             reach = max(reach, _reach(losses, counts, reach, errors["delta_error"] / 4) + 3)
         if not reach < LARGEST_LOSS:
             raise OutOfRange(f"prv: epsilon is too large for it, its bound by rdp being about {reach:.4g}. {_USE_RDP}")
@@ -238,13 +238,13 @@ def _reach(losses: Sequence[Any], counts: list[int], within: float, chance: floa
     edges = np.linspace(-within, within, 2**14 + 1)
     masses = [np.diff(one.cdf(edges)).clip(1e-300) for one in losses]
 
-    def bound(power: float) -> float:
+    def chernoff_bound(power: float) -> float:
         ends = edges[1:] if power > 0 else edges[:-1]
         moments = [logsumexp(np.log(mass) + power * ends) for mass in masses]
         return float((np.dot(counts, moments) - math.log(chance)) / abs(power))
 
     powers = np.geomspace(0.01, 1000, 40)
-    return max(min(map(bound, powers)), min(map(bound, -powers)))
+    return max(min(map(chernoff_bound, powers)), min(map(chernoff_bound, -powers)))
 
 
 _USE_RDP = "Use the accountant rdp."

@@ -109,7 +109,7 @@ class Accountant(ABC):
             OutOfRange: beyond its arithmetic.
         """
 
-    def spent(self, events: Sequence[Event], delta: float) -> Epsilon:
+    def compose_events(self, events: Sequence[Event], delta: float) -> Epsilon:
         """What all the events together cost, at ``delta``, with its meaning.
 
         Raises:
@@ -151,7 +151,7 @@ class RDPAccountant(Accountant):
     name = "RDP (opacus, conversion of Balle et al. 2020)"
 
     def total(self, events: Sequence[Event], delta: float) -> float:
-        def summed(orders: Reals) -> Reals:
+        def sum_rdp(orders: Reals) -> Reals:
             total = np.zeros_like(orders)
             for event in events:
                 if event.rdp is None:
@@ -162,11 +162,11 @@ class RDPAccountant(Accountant):
                 total += event.count * event.rdp(orders)
             return total
 
-        return least(summed, delta)
+        return least(sum_rdp, delta)
 
 
 def least(rdp: Callable[[Reals], Reals], delta: float, orders: Reals = ORDERS) -> float:
-    """The epsilon for the divergences that ``rdp`` gives at ``orders``, as `converted` finds it.
+    """The epsilon for the divergences that ``rdp`` gives at ``orders``, as `convert_rdp` finds it.
 
     At broken orders those of sampled noise are long series. They are asked for only where an epsilon would be smaller than that
     of the whole orders if there were no divergence at all.
@@ -175,11 +175,11 @@ def least(rdp: Callable[[Reals], Reals], delta: float, orders: Reals = ORDERS) -
     for kind in (orders % 1 == 0, orders % 1 > 0):
         asked = orders[kind & (unspent < found)]
         if len(asked) > 0:
-            found = min(found, converted(rdp(asked), delta, asked))
+            found = min(found, convert_rdp(rdp(asked), delta, asked))
     return found
 
 
-def converted(rdp: Reals, delta: float, orders: Reals = ORDERS) -> float:
+def convert_rdp(rdp: Reals, delta: float, orders: Reals = ORDERS) -> float:
     """The epsilon for Rényi divergences at ``orders`` (float64, the same length); infinite where they are."""
     from opacus.accountants.analysis.rdp import get_privacy_spent
 

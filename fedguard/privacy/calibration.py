@@ -42,7 +42,7 @@ def gaussian_noise(
         ConfigError: a target that no noise reaches by this accountant, or a parameter out of its range.
     """
     _check(epsilon, steps)
-    account = accountant_named(accountant).spent
+    account = accountant_named(accountant).compose_events
 
     @cache
     def excess(logarithm: float) -> float:
@@ -104,7 +104,7 @@ def calibrate(
         return replace(plan, noise_multiplier=sigma * math.sqrt(contributors) / (plan.clip * scale))
 
     def enough(sigma: float) -> bool:
-        spent = with_noise(sigma).spent([contributors] * rounds, expected=contributors, dim=dim, scale=scale)
+        spent = with_noise(sigma).account_rounds([contributors] * rounds, expected=contributors, dim=dim, scale=scale)
         return spent.value <= epsilon
 
     low, high = kind.smallest * (1 + 1e-9), kind.largest * (1 - 1e-9)
@@ -115,7 +115,7 @@ def calibrate(
     )
     if enough(low):
         return with_noise(low)
-    return with_noise(_bisected(enough, low, high, 1e-6))
+    return with_noise(_bisect_threshold(enough, low, high, 1e-6))
 
 
 def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, dim: int, scale: float) -> int:
@@ -129,18 +129,18 @@ def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, 
     """
     _check(epsilon, rounds)
 
-    def spent(contributors: int) -> float:
-        return plan.spent([contributors] * rounds, expected=expected, dim=dim, scale=scale).value
+    def compute_epsilon(contributors: int) -> float:
+        return plan.account_rounds([contributors] * rounds, expected=expected, dim=dim, scale=scale).value
 
-    if spent(expected) > epsilon:
+    if compute_epsilon(expected) > epsilon:
         raise ConfigError(
-            f"epsilon: {rounds} rounds with {expected} contributors spend {spent(expected):.4g}; expected at most "
+            f"epsilon: {rounds} rounds with {expected} contributors spend {compute_epsilon(expected):.4g}; expected at most "
             f"{epsilon:g}. Raise noise_multiplier or epsilon, or run fewer rounds."
         )
     low, high = 0, expected
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+        low, high = (low, middle) if compute_epsilon(middle) <= epsilon else (middle, high)
     return high
 
 
@@ -154,7 +154,7 @@ def _root(excess: Callable[[float], float], low: float, high: float, precision: 
     return min(found, high)
 
 
-def _bisected(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
+def _bisect_threshold(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
     """The least that is enough, from above; ``low`` is not, ``high`` is."""
     while high / low > 1 + precision:
         middle = math.sqrt(low * high)

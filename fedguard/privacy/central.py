@@ -27,23 +27,23 @@ from fedguard.contracts import (
     Epsilon,
     Gram,
     Mixing,
+    NoiseState,
     Participation,
     RuleContext,
     ServerNoise,
-    ServerState,
     Sight,
 )
 from fedguard.errors import require
-from fedguard.privacy.accountants import spent
+from fedguard.privacy.accountants import total_epsilon
 from fedguard.privacy.accounting import Event
 from fedguard.privacy.gaussian import gaussian_event
-from fedguard.privacy.ledger import moved_event
-from fedguard.privacy.matrix import correlated, sensitivity, square_root
+from fedguard.privacy.ledger import shift_event
+from fedguard.privacy.matrix import correlate_noise, sensitivity, square_root
 from fedguard.privacy.planned import ASSUMPTIONS
 from fedguard.rng import Rng
 
 
-class Schedule(TypedDict):
+class SamplingSchedule(TypedDict):
     sample_rate: float
     steps: int
     sampling: str
@@ -70,7 +70,7 @@ class AdaptiveClip:
 
 
 @dataclass(frozen=True)
-class CentralState(ServerState):
+class CentralState(NoiseState):
     """With the noise of the last rounds over the clip, the latest first."""
 
     past: tuple[Tensor, ...] = ()
@@ -122,7 +122,7 @@ class CentralDP(ServerNoise[CentralState]):
         """The noisy mean of a round (float32 ``[d]``), and what is carried on; see `ServerNoise`."""
         lengths = updates.double().norm(dim=1)
         noise = self.sum_noise * torch.randn(updates.shape[1], generator=rng.child("noise").torch())
-        noise = correlated(noise, state.past, square_root(self.bands))
+        noise = correlate_noise(noise, state.past, square_root(self.bands))
         each = torch.ones(len(updates)) if weights is None else weights
         total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float().mul(each) @ updates
         carried = CentralState(self._next_clip(lengths, state.clip, rng, each), (noise, *state.past)[: self.bands - 1])
@@ -149,14 +149,14 @@ class CentralDP(ServerNoise[CentralState]):
             assumptions=assumptions,
         )
 
-    def spent(self, clients: Participation, rounds: int, delta: float) -> Epsilon:
+    def account_rounds(self, clients: Participation, rounds: int, delta: float) -> Epsilon:
         """What so many rounds cost."""
-        return spent([self.event(clients, rounds)], delta)
+        return total_epsilon([self.event(clients, rounds)], delta)
 
-    def spent_moving(self, shift: float, delta: float) -> Epsilon:
+    def account_shift(self, shift: float, delta: float) -> Epsilon:
         """What sums cost that one client moves by ``shift`` clips, all together; see `fedguard.privacy.ledger`."""
         trusted = "the server is trusted: nobody else sees an update"
-        return spent([moved_event(self.noise_multiplier, shift, (*ASSUMPTIONS, trusted))], delta)
+        return total_epsilon([shift_event(self.noise_multiplier, shift, (*ASSUMPTIONS, trusted))], delta)
 
 
 def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:
@@ -164,7 +164,7 @@ def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:
     return sensitivity(square_root(bands), clients.participations(rounds)) if bands > 1 else 1.0
 
 
-def schedule(clients: Participation, rounds: int, bands: int) -> Schedule:
+def schedule(clients: Participation, rounds: int, bands: int) -> SamplingSchedule:
     """How the accountant is told who takes part when."""
     if bands > 1:
         return {"sample_rate": 1.0, "steps": 1, "sampling": clients.scheme}
@@ -172,7 +172,7 @@ def schedule(clients: Participation, rounds: int, bands: int) -> Schedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedByServer(Mixing):
+class ServerClipping(Mixing):
     """What the colluders know of the mechanism: each row is shortened to the clip."""
 
     name = "clipped_by_server"

@@ -17,7 +17,7 @@ Matrix = NDArray[np.float64]
 _DEPENDENT, _OFF = 1e-10, 1e-6
 
 
-def determined(messages: Iterable[Row], known: Collection[int] = ()) -> frozenset[int]:
+def find_exposed_vectors(messages: Iterable[Row], known: Collection[int] = ()) -> frozenset[int]:
     """The unknown vectors that the messages determine, beside those that are known already.
 
     A message is $sum_i a_i x_i$ with coefficients that its reader knows. $x_i$ can be solved for if and only if the i-th unit
@@ -30,7 +30,7 @@ def determined(messages: Iterable[Row], known: Collection[int] = ()) -> frozense
         known: those that the reader has by itself, such as its own.
     """
     rows = [[Fraction(0 if i in known else a) for i, a in enumerate(row)] for row in messages]
-    reduced = _reduced(rows)
+    reduced = _reduce_rows(rows)
     return frozenset(pivot for pivot, row in reduced if sum(value != 0 for value in row) == 1)
 
 
@@ -60,9 +60,7 @@ def combinations(messages: Matrix, wanted: Matrix, known: Collection[int] = ()) 
     return found, there
 
 
-def heard_in_gossip(
-    mixing: Sequence[Row], listeners: Collection[int], rounds: int, *, fresh: bool = False
-) -> list[Row]:
+def trace_gossip(mixing: Sequence[Row], listeners: Collection[int], rounds: int, *, fresh: bool = False) -> list[Row]:
     """What nodes that mix their values hear in so many rounds: rows over the nodes' first values.
 
     In round t (from 1) each node sends its value $x_i$ to its neighbours, and then $x <- W x$, with W known to all.
@@ -81,16 +79,16 @@ def heard_in_gossip(
         for i in range(n if round < updates else 0):
             values[i][n * round + i] += 1
         heard += [list(values[j]) for i in listeners for j in range(n) if j != i and weights[i][j]]
-        values = [_mixed(row, values) for row in weights]
+        values = [_mix_values(row, values) for row in weights]
     return heard
 
 
-def _mixed(weights: Sequence[Fraction], values: Sequence[Sequence[Fraction]]) -> list[Fraction]:
+def _mix_values(weights: Sequence[Fraction], values: Sequence[Sequence[Fraction]]) -> list[Fraction]:
     used = [(weight, value) for weight, value in zip(weights, values, strict=True) if weight]
     return [sum((weight * value[k] for weight, value in used), Fraction(0)) for k in range(len(values[0]))]
 
 
-def _reduced(rows: list[list[Fraction]]) -> list[tuple[int, list[Fraction]]]:
+def _reduce_rows(rows: list[list[Fraction]]) -> list[tuple[int, list[Fraction]]]:
     """Reduced row echelon form: each row with the column of its pivot, which is 1 there and 0 in all other rows."""
     done: list[tuple[int, list[Fraction]]] = []
     for new in rows:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Epsilon
 from fedguard.errors import InputError, require
-from fedguard.privacy.accountants import spent
+from fedguard.privacy.accountants import total_epsilon
 from fedguard.privacy.accounting import Event, Reals
 from fedguard.privacy.mechanisms import Mechanism, mechanism_named
 from fedguard.privacy.rounding import ConditionalRounding
@@ -170,7 +170,7 @@ class DistributedDP:
             relation=self.relation,
         )
 
-    def spent(self, rounds: Sequence[int], *, expected: int, dim: int, scale: float) -> Epsilon:
+    def account_rounds(self, rounds: Sequence[int], *, expected: int, dim: int, scale: float) -> Epsilon:
         """What the rounds cost together.
 
         Args:
@@ -180,4 +180,4 @@ class DistributedDP:
         """
         one = self.for_round(contributors=expected, dim=dim, scale=scale)
         events = [one.event(contributors, count) for contributors, count in sorted(Counter(rounds).items())]
-        return spent(events, self.delta)
+        return total_epsilon(events, self.delta)

@@ -67,7 +67,7 @@ def gaussian_event(
     Raises:
         ConfigError: a parameter out of its range, or a relation that does not go with the sampling.
     """
-    relation = _checked(noise_multiplier, sample_rate, steps, sampling, unit, relation)
+    relation = _resolve_relation(noise_multiplier, sample_rate, steps, sampling, unit, relation)
     distance = 2 if relation == "replace" else 1
     rate, count = (1.0, math.ceil(round(sample_rate * steps, 9))) if sampling == "cyclic" else (sample_rate, steps)
     fixed = sampling == "fixed"
@@ -76,7 +76,7 @@ def gaussian_event(
     )
     return Event(
         mechanism="gaussian",
-        rdp=partial(fixed_size_rdp if fixed else poisson_rdp, one),
+        rdp=partial(rdp_without_replacement if fixed else poisson_rdp, one),
         gaussian=one,
         count=count,
         unit=unit,
@@ -120,7 +120,7 @@ def epsilon(
         relation=relation,
         view=VIEWS.get(unit, "") if isinstance(unit, str) else "",
     )
-    return accountant_named(accountant).spent([event], delta)
+    return accountant_named(accountant).compose_events([event], delta)
 
 
 def poisson_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
@@ -135,11 +135,11 @@ def poisson_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
     """
     if one.sample_rate == 1:
         return orders / (2 * one.noise_multiplier**2)
-    return _sampled_rdp(one, orders.tobytes()).copy()
+    return _compute_rdp(one, orders.tobytes()).copy()
 
 
 @lru_cache(maxsize=256)
-def _sampled_rdp(one: SubsampledGaussian, at: bytes) -> Reals:
+def _compute_rdp(one: SubsampledGaussian, at: bytes) -> Reals:
     """`poisson_rdp` at orders given as the bytes of float64. All trials of a cell ask for the same."""
     s, q, orders = one.noise_multiplier, one.sample_rate, np.frombuffer(at)
     used = np.ceil(orders) if s > 100 else orders
@@ -149,7 +149,7 @@ def _sampled_rdp(one: SubsampledGaussian, at: bytes) -> Reals:
     return np.maximum(found, 0.0)  # rounding takes the smallest ones below 0
 
 
-def fixed_size_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
+def rdp_without_replacement(one: SubsampledGaussian, orders: Reals) -> Reals:
     """A bound on the Rényi divergence when one unit is replaced and a share q of all is drawn without replacement.
 
         D(a) <= log(1 + q^2 (a over 2) min{4 (e^r(2) - 1), 2 e^r(2)} + sum_{j=3}^a q^j (a over j) 2 e^((j-1) r(j))) / (a - 1)
@@ -179,7 +179,7 @@ def _wang(a: int, s: float, q: float) -> float:
     return float(np.logaddexp(0, logsumexp(logs))) / (a - 1)
 
 
-def _checked(s: float, q: float, steps: int, sampling: str, unit: str, relation: str | None) -> str:
+def _resolve_relation(s: float, q: float, steps: int, sampling: str, unit: str, relation: str | None) -> str:
     """The relation, if all goes together."""
     require(
         sampling != "shuffle",

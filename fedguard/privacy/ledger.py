@@ -76,7 +76,7 @@ def finite(epsilon: float) -> float | None:
     return epsilon if math.isfinite(epsilon) else None
 
 
-def moved_event(noise_multiplier: float, shift: float, assumptions: tuple[str, ...]) -> Event:
+def shift_event(noise_multiplier: float, shift: float, assumptions: tuple[str, ...]) -> Event:
     """All noisy sums of a training in simulated time, which one client moves by ``shift`` clips together.
 
     Args:

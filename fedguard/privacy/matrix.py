@@ -48,7 +48,7 @@ def sensitivity(coefficients: Sequence[float], participations: int) -> float:
     return math.sqrt(participations * math.fsum(c * c for c in coefficients))
 
 
-def correlated(fresh: Tensor, past: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
+def correlate_noise(fresh: Tensor, past: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
     """Row t of ``C^-1 Z``, float32 ``[d]``.
 
     Args:

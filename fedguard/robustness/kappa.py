@@ -26,7 +26,7 @@ from fedguard.arguments import MOST_CLIENTS, is_whole, real_number, whole_number
 from fedguard.contracts import Pipeline, RuleContext, Sight
 from fedguard.errors import InputError, PreconditionError, brief
 from fedguard.rng import MOST_SEED, Rng
-from fedguard.robustness.shapes import PULLS, Mask, Rows, moved, pulled, shapes
+from fedguard.robustness.shapes import PULLS, Mask, Rows, perturb_rows, pull_rows, shapes
 
 #: How often the rule is asked at ``effort = 1``.
 EVALUATIONS = 8000
@@ -136,7 +136,7 @@ def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float 
             f"{(n - 1) // 2} or raise n."
         )
     pipeline.check(n, f, "n")
-    search = _Search(pipeline, n, f, seed, max(200, round(EVALUATIONS * effort)))
+    search = _KappaSearch(pipeline, n, f, seed, max(200, round(EVALUATIONS * effort)))
     found = search.run()
     return Kappa(
         rule=str(pipeline),
@@ -152,7 +152,7 @@ def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float 
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _KappaCandidate:
     """An input ``[n, d]`` (float32 values in float64), S as bool ``[n]``, the rule's answer, and the ratio."""
 
     value: float
@@ -162,7 +162,7 @@ class _Found:
     family: str
 
 
-class _Search:
+class _KappaSearch:
     def __init__(self, pipeline: Pipeline, n: int, f: int, seed: int, budget: int) -> None:
         self.pipeline, self.n, self.f, self.budget = pipeline, n, f, budget
         self.evaluations = 0
@@ -183,49 +183,49 @@ class _Search:
         )
         self._contexts: dict[int, RuleContext] = {}
 
-    def run(self) -> _Found:
+    def run(self) -> _KappaCandidate:
         """Shapes, then stretches of the worst, then climbs of which the better halves go on, then stretches again."""
         pool = self._starts(self.budget // 4)
         by_length = {one.rows.shape[1]: one for one in reversed(pool)}
-        pool += [self._stretched(one) for one in (*by_length.values(), *pool[:3])]
+        pool += [self._stretch_input(one) for one in (*by_length.values(), *pool[:3])]
         for climbers, heats in ((48, 3), (8, 2), (1, 1)):
             pool = sorted(pool, key=_value, reverse=True)[:climbers]
             if pool[0].value > UNBOUNDED:
                 return pool[0]
             steps = (self.budget - self.evaluations) // (heats * len(pool))
-            pool = [self._climbed(one, steps) for one in pool]
-        return self._stretched(pool[0])
+            pool = [self._hill_climb(one, steps) for one in pool]
+        return self._stretch_input(pool[0])
 
-    def _starts(self, budget: int, of_a_kind: int = 6) -> list[_Found]:
+    def _starts(self, budget: int, of_a_kind: int = 6) -> list[_KappaCandidate]:
         """The worst inputs of each kind of shape, the worst first."""
-        best: dict[str, list[_Found]] = {}
+        best: dict[str, list[_KappaCandidate]] = {}
         for family, honest, malicious in shapes(self.n - self.f, self.f, self._draw):
-            found = self._best_subset(self._placed(honest, malicious, family))
+            found = self._best_subset(self._shuffle_and_evaluate(honest, malicious, family))
             best[family] = sorted([found, *best.get(family, [])], key=_value, reverse=True)[:of_a_kind]
             if found.value > UNBOUNDED or self.evaluations >= budget:
                 break
         return sorted((found for kind in best.values() for found in kind), key=_value, reverse=True)
 
-    def _placed(self, honest: Rows, malicious: Rows, family: str) -> _Found:
+    def _shuffle_and_evaluate(self, honest: Rows, malicious: Rows, family: str) -> _KappaCandidate:
         """The rows in an order drawn at random, since a rule may favour a place."""
         order = self._draw.permutation(self.n)
-        rows = _rounded(np.concatenate([honest, malicious])[order])
-        return self._judged(rows, order < self.n - self.f, family)
+        rows = _round_to_float32(np.concatenate([honest, malicious])[order])
+        return self._evaluate_rows(rows, order < self.n - self.f, family)
 
     def _answer(self, rows: Rows) -> Rows:
         self.evaluations += 1
         dim = rows.shape[1]
         if dim not in self._contexts:
             context = self._context
-            self._contexts[dim] = context.narrowed(context.party, context.granted, layers=(dim,))
+            self._contexts[dim] = context.restrict(context.party, context.granted, layers=(dim,))
         vector = aggregate(self.pipeline, torch.from_numpy(rows.astype(np.float32)), self._contexts[dim]).vector
         return vector.double().numpy()
 
-    def _judged(self, rows: Rows, honest: Mask, family: str) -> _Found:
+    def _evaluate_rows(self, rows: Rows, honest: Mask, family: str) -> _KappaCandidate:
         answer = self._answer(rows)
-        return _Found(ratio(rows, honest, answer), rows, honest, answer, family)
+        return _KappaCandidate(ratio(rows, honest, answer), rows, honest, answer, family)
 
-    def _best_subset(self, start: _Found) -> _Found:
+    def _best_subset(self, start: _KappaCandidate) -> _KappaCandidate:
         """The same input under the S that swaps of single rows lead to: they cost no answer of the rule."""
         best = start
         for _ in range(self.f):
@@ -240,28 +240,28 @@ class _Search:
             best = replace(best, value=value, honest=honest)
         return best
 
-    def _stretched(self, start: _Found) -> _Found:
+    def _stretch_input(self, start: _KappaCandidate) -> _KappaCandidate:
         """The worst of what comes of pulling parts of an input ever further, for as long as the ratio grows."""
         best = start
         direction = self._draw.standard_normal((start.rows.shape[1],))
         for kind in PULLS:
             current = start
             for power in range(1, 8):
-                rows = _rounded(pulled(kind, start.rows, start.honest, 10.0**power, direction))
-                further = self._judged(rows, start.honest, start.family)
+                rows = _round_to_float32(pull_rows(kind, start.rows, start.honest, 10.0**power, direction))
+                further = self._evaluate_rows(rows, start.honest, start.family)
                 best = max(best, further, key=_value)
                 if best.value > UNBOUNDED or not further.value > 2 * current.value:
                     break
                 current = further
         return best
 
-    def _climbed(self, start: _Found, steps: int) -> _Found:
+    def _hill_climb(self, start: _KappaCandidate, steps: int) -> _KappaCandidate:
         """Random moves, each kept unless it lowers the ratio; their length grows where they gain and shrinks where not."""
         current, usual = start, 0.1
         for step in range(steps):
             length = min(2.0, usual * 10.0 ** self._draw.uniform(-2, 1))
-            rows = _rounded(moved(current.rows, current.honest, length, self._draw))
-            tried = self._judged(rows, current.honest, current.family)
+            rows = _round_to_float32(perturb_rows(current.rows, current.honest, length, self._draw))
+            tried = self._evaluate_rows(rows, current.honest, current.family)
             if step % 8 == 0:
                 tried = self._best_subset(tried)
             usual = min(1.0, usual * 1.3) if tried.value > current.value else max(1e-4, usual * 0.97)
@@ -272,12 +272,12 @@ class _Search:
         return current
 
 
-def _rounded(rows: Rows) -> Rows:
+def _round_to_float32(rows: Rows) -> Rows:
     """The values that a float32 can take."""
     return rows.astype(np.float32).astype(np.float64)
 
 
-def _value(found: _Found) -> float:
+def _value(found: _KappaCandidate) -> float:
     return found.value
 
 

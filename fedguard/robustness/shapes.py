@@ -128,11 +128,11 @@ def _heavy(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
     return honest, honest[draw.integers(h)] * draw.uniform(0, 2) + 0.01 * _cloud(f, d, draw)
 
 
-#: What `pulled` can do: the malicious rows away from the honest mean, the honest rows together, all away from 0, all larger.
+#: What `pull_rows` can do: the malicious rows away from the honest mean, the honest rows together, all away from 0, all larger.
 PULLS = ("malicious", "together", "away", "larger")
 
 
-def pulled(kind: str, rows: Rows, honest: Mask, factor: float, direction: Rows) -> Rows:
+def pull_rows(kind: str, rows: Rows, honest: Mask, factor: float, direction: Rows) -> Rows:
     """One of `PULLS`, by a factor; ``direction`` (``[d]``) is where ``away`` leads."""
     mean = rows[honest].mean(0)
     if kind == "malicious":
@@ -142,7 +142,7 @@ def pulled(kind: str, rows: Rows, honest: Mask, factor: float, direction: Rows) 
     return rows + factor * direction if kind == "away" else rows * factor
 
 
-def moved(rows: Rows, honest: Mask, length: float, draw: Draw) -> Rows:
+def perturb_rows(rows: Rows, honest: Mask, length: float, draw: Draw) -> Rows:
     """One random change of the input; ``length`` is relative to the honest rows' deviation."""
     rows = rows.copy()
     n, d = rows.shape

@@ -16,10 +16,10 @@ from fedguard.secagg import codec, errors, keys, merkle, messages
 from fedguard.secagg.codec import SHARE_BYTES, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
-from fedguard.secagg.kept import BETWEEN, Kept, seal, unseal
+from fedguard.secagg.kept import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Packet
-from fedguard.secagg.session import Config, Policy, Roster, proposal_id
+from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy, proposal_id
 from fedguard.secagg.shamir import PRIME, split
 from fedguard.secagg.transitions import CLIENT, TRUSTING_CLIENT, ClientState
 
@@ -47,7 +47,7 @@ class Client:
         id: int,
         identity: keys.Identity,
         roster: Roster,
-        policy: Policy,
+        policy: SessionPolicy,
         *,
         round: int,
         model_hash: bytes,
@@ -99,9 +99,9 @@ class Client:
         with self._answering:
             if self.state not in BETWEEN:
                 return b""
-            own = () if self._vector is _spent else (self._encryption.secret, self._mask.secret, self._seed)
+            own = () if self._vector is _refuse_reuse else (self._encryption.secret, self._mask.secret, self._seed)
             directory: Directory | None = getattr(self, "_directory", None)
-            kept = Kept(
+            kept = ClientCheckpoint(
                 self.state,
                 self.proposal,
                 self.sid,
@@ -125,18 +125,18 @@ class Client:
             if self.state is not ClientState.NEW:
                 raise self._error(errors.AlreadyAnswered, "it is in a session, and cannot go on with another")
             try:
-                kept = Kept.unpack(unseal(self._identity.keeping_key(), sealed, self._bound))
-            except codec.Unreadable as error:
+                kept = ClientCheckpoint.unpack(unseal(self._identity.keeping_key(), sealed, self._bound))
+            except codec.UnreadableMessage as error:
                 raise self._error(errors.MalformedMessage, str(error)) from None
             self.state, self.proposal, self.sid = kept.state, kept.proposal, kept.sid
-            self._config = Config.unpack(kept.config)
+            self._config = SessionConfig.unpack(kept.config)
             self._table = CLIENT if self._config.attested else TRUSTING_CLIENT
             self._shared, self._included = kept.shared, kept.included
             self._held.update({v: (bytearray(one), bytearray(other)) for v, (one, other) in kept.held.items()})
             if kept.entries:
                 self._directory = Directory(self.proposal, self._config, self._round, kept.entries)
             if not kept.secrets:
-                self._vector = _spent
+                self._vector = _refuse_reuse
                 return
             self._fresh(*kept.secrets)
             if kept.entries:
@@ -155,7 +155,7 @@ class Client:
             action, after = self._transition(header)
             most = messages.longest(header.phase, self._config, len(self._roster)) if self.proposal else None
             received = messages.unpack(data, most).message
-        except codec.Unreadable as error:
+        except codec.UnreadableMessage as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
         try:
             # The name is from the table of transitions, which is data and says what happens in words; never from a message.
@@ -170,7 +170,7 @@ class Client:
         if after is ClientState.DONE:
             self._wipe()
         header = self._header(answer.phase, self.id)
-        return messages.pack(header, answer, self._identity.sign(messages.signed(header, answer)))
+        return messages.pack(header, answer, self._identity.sign(messages.signature_payload(header, answer)))
 
     def _transition(self, header: Header) -> tuple[str, ClientState]:
         """What is to be done with a message, if it belongs to this point of this session."""
@@ -190,7 +190,7 @@ class Client:
     def _advertise(self, header: Header, hello: messages.Hello) -> Message:
         """R0: check what is proposed, and make fresh keys for it."""
         try:
-            config = Config.unpack(hello.config)
+            config = SessionConfig.unpack(hello.config)
         except (ConfigError, struct.error) as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
         if refusal := self._policy.refuses(config, len(self._roster)):
@@ -207,9 +207,9 @@ class Client:
         """The session's secrets, 32 bytes each, and what is advertised of them."""
         self._encryption, self._mask, self._seed = keys.KeyPair(encryption), keys.KeyPair(mask), bytearray(seed)
         public = self._encryption.public, self._mask.public
-        self._own = messages.Advertise(*public, self._model_hash, self._config.hash())
+        self._own = messages.KeyAdvertisement(*public, self._model_hash, self._config.hash())
 
-    def _share(self, header: Header, roster: messages.Roster) -> Message:
+    def _share(self, header: Header, roster: messages.KeyRoster) -> Message:
         """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
         self._check_keys(roster)
         entries = {client: entry for client, entry, _ in roster.entries}
@@ -220,7 +220,7 @@ class Client:
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
-        return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
+        return messages.ShareSubmission(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _agree(self) -> tuple[int, ...]:
         """Agree on secrets with all neighbours, and say who they are."""
@@ -236,7 +236,7 @@ class Client:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
         return neighbours
 
-    def _check_keys(self, roster: messages.Roster) -> None:
+    def _check_keys(self, roster: messages.KeyRoster) -> None:
         if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:
             raise self._error(errors.RosterTampered, "this client's own keys were left out or altered")
         for client, entry, signature in roster.entries:
@@ -265,7 +265,7 @@ class Client:
             keys.share_commitment(self.sid, self.id, v, b"s", of_key),
         )
 
-    def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
+    def _mask_input(self, header: Header, shares: messages.ShareDistribution) -> Message:
         """R2: keep the neighbours' shares, and send the input under the masks of all neighbours that shared."""
         self._check_set(shares.shared, self._directory.entries, "shared keys")
         self._shared = shares.shared
@@ -274,14 +274,14 @@ class Client:
             message = "the packets are not those of the neighbours that are said to have shared"
             raise self._error(errors.BadSurvivorSet, message)
         for delivery in shares.deliveries:
-            self._held[delivery.owner] = self._opened(delivery)
+            self._held[delivery.owner] = self._decrypt_shares(delivery)
         masked = self._input()
         add_masks(masked, [self._self_mask(), *(self._pairwise_mask(v) for v in partners)])
         self._wipe(keep_shares=True)
         little = masked.astype(masked.dtype.newbyteorder("<"), copy=False)
-        return messages.Masked(codec.set_hash(shares.shared), little.data.cast("B"))
+        return messages.MaskedInput(codec.set_hash(shares.shared), little.data.cast("B"))
 
-    def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
+    def _decrypt_shares(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
         """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         place = directory.neighbours[u].index(self.id)
@@ -327,8 +327,8 @@ class Client:
         self._check_survivors(survivors)
         return self._attestation()
 
-    def _attestation(self) -> messages.Attest:
-        return messages.Attest(codec.set_hash(self._shared), codec.set_hash(self._included))
+    def _attestation(self) -> messages.Attestation:
+        return messages.Attestation(codec.set_hash(self._shared), codec.set_hash(self._included))
 
     def _unmask(self, header: Header, quorum: messages.Quorum) -> Message:
         """R4: reveal one share of each neighbour, once a quorum has signed the same survivors."""
@@ -341,12 +341,12 @@ class Client:
             if not self._is_signed(client, Phase.ATTEST, told, signature):
                 message = f"client {client} has not signed the survivors that this client was shown"
                 raise self._error(errors.InconsistentSurvivors, message)
-        return self._revealed()
+        return self._reveal_shares()
 
     def _unmask_trusting(self, header: Header, survivors: messages.Survivors) -> Message:
         """R4 without R3: reveal the shares for whatever survivors the server names."""
         self._check_survivors(survivors)
-        return self._revealed()
+        return self._reveal_shares()
 
     def _check_survivors(self, survivors: messages.Survivors) -> None:
         """Whether each neighbour in U3 masked its input for the U2 that this client was told.
@@ -359,16 +359,16 @@ class Client:
             message = f"expected proofs of {len(near)} neighbours; got {len(survivors.proofs)}"
             raise self._error(errors.InconsistentSurvivors, message)
         for v, proof in zip(near, survivors.proofs, strict=True):
-            digest = messages.masked_digest(shared, proof[:32])
+            digest = messages.digest_masked_input(shared, proof[:32])
             if not self._is_signed(v, Phase.MASKED, digest, proof[32:]):
                 message = f"client {v} has not signed a masked input for those who shared, as this client was told"
                 raise self._error(errors.InconsistentSurvivors, message)
         self._included = survivors.included
 
-    def _revealed(self) -> messages.Unmask:
+    def _reveal_shares(self) -> messages.UnmaskingShares:
         """For each neighbour that shared, the share of b if its input is included, else that of its mask key."""
         held = sorted(self._held.items())
-        return messages.Unmask(tuple(bytes(shares[v not in self._included]) for v, shares in held))
+        return messages.UnmaskingShares(tuple(bytes(shares[v not in self._included]) for v, shares in held))
 
     def _check_set(self, clients: frozenset[int], before: Collection[int], what: str) -> None:
         if not clients <= set(before):
@@ -389,8 +389,8 @@ class Client:
 
     def _is_signed(self, client: int, phase: Phase, digest: bytes, signature: bytes) -> bool:
         """Whether a client of the roster has signed a message of this session."""
-        content = messages.signed_digest(self._header(phase, client), digest)
-        return keys.verified(self._roster.identities[client], signature, content)
+        content = messages.payload_from_digest(self._header(phase, client), digest)
+        return keys.verify_signature(self._roster.identities[client], signature, content)
 
     def _header(self, phase: Phase, sender: int) -> Header:
         named = self.proposal if phase <= Phase.ROSTER else self.sid
@@ -409,7 +409,7 @@ class Client:
         for secret in (secret for agreed in getattr(self, "_agreed", {}).values() for secret in agreed):
             secret[:] = bytes(len(secret))
         self._agreed: dict[int, tuple[bytearray, bytearray]] = {}
-        self._vector = _spent
+        self._vector = _refuse_reuse
         if not keep_shares:
             for share in (share for shares in getattr(self, "_held", {}).values() for share in shares):
                 share[:] = bytes(len(share))
@@ -422,6 +422,6 @@ class Client:
         raise TypeError("a client holds secrets, and is pickled by nobody.")
 
 
-def _spent(sid: bytes) -> NoReturn:
+def _refuse_reuse(sid: bytes) -> NoReturn:
     """In the place of an input that was masked or given up: nothing in a client leads to it any more."""
     raise AssertionError(f"session {sid.hex()[:8]}: the input was asked for a second time.")

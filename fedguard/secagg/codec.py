@@ -53,7 +53,7 @@ STEPS = {
 }
 
 
-class Unreadable(Exception):
+class UnreadableMessage(Exception):
     """Bytes that are no message; parties turn it into `MalformedMessage`."""
 
 
@@ -82,7 +82,7 @@ class Reader:
 
     def view(self, count: int) -> memoryview:
         if count > len(self._data) - self._at:
-            raise Unreadable(f"expected {count} more bytes; got {len(self._data) - self._at}")
+            raise UnreadableMessage(f"expected {count} more bytes; got {len(self._data) - self._at}")
         self._at += count
         return self._data[self._at - count : self._at]
 
@@ -98,12 +98,12 @@ class Reader:
     def clients(self) -> frozenset[int]:
         data = self.take(self.number())
         if data and not data[-1]:
-            raise Unreadable("a bit map that is not in its shortest form")
+            raise UnreadableMessage("a bit map that is not in its shortest form")
         return frozenset(8 * i + bit for i, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1)
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise Unreadable(f"{len(self._data) - self._at} bytes too many")
+            raise UnreadableMessage(f"{len(self._data) - self._at} bytes too many")
 
 
 def pack_many(pieces: Collection[bytes]) -> bytes:
@@ -130,12 +130,12 @@ def set_hash(clients: Collection[int]) -> bytes:
 
 
 def read_header(data: bytes) -> Header:
-    """The header alone. Raises `Unreadable`."""
+    """The header alone. Raises `UnreadableMessage`."""
     if not isinstance(data, bytes):
-        raise Unreadable(f"expected bytes; got {type(data).__name__}")
+        raise UnreadableMessage(f"expected bytes; got {type(data).__name__}")
     if len(data) < HEADER_BYTES:
-        raise Unreadable(f"expected at least {HEADER_BYTES} bytes; got {len(data)}")
+        raise UnreadableMessage(f"expected at least {HEADER_BYTES} bytes; got {len(data)}")
     version, suite, number, sid, round, sender = _HEADER.unpack_from(data)
     if version != VERSION or number not in _PHASES:
-        raise Unreadable(f"version {version}, phase {number} is unknown; expected version {VERSION}")
+        raise UnreadableMessage(f"version {version}, phase {number} is unknown; expected version {VERSION}")
     return Header(suite, Phase(number), sid, round, sender)

@@ -20,8 +20,8 @@ from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.keys import Identity
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.parameters import Parameters
-from fedguard.secagg.server import Server
-from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.server import ProtocolServer
+from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy
 from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ClientState
 
@@ -55,7 +55,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ContestResult:
     """What the referee says.
 
     Attributes:
@@ -90,7 +90,7 @@ class Party:
         self.receive = receive
         self._client = client
 
-    def seized(self) -> Client:
+    def seize_client(self) -> Client:
         """The client itself, memory and all, in the hands of a thief: only once its session is over."""
         if self._client.state not in (ClientState.DONE, ClientState.ABORTED):
             raise NotObservable(
@@ -123,13 +123,13 @@ class Arena:
         settings: Settings,
         weak: type[Client] | None,
         entropy: Entropy,
-        draw: Callable[[Config, Entropy], RingVector],
+        draw: Callable[[SessionConfig, Entropy], RingVector],
     ) -> None:
         self.settings, self.entropy = settings, entropy
         self.honest = tuple(range(clients - colluders))
         self.colluders = tuple(range(clients - colluders, clients))
         self.parameters: Parameters = settings.parameters(clients)
-        self.config: Config = settings.config(clients, length)
+        self.config: SessionConfig = settings.config(clients, length)
         self.model_hash = entropy(32)
         self.complaints: list[str] = []
         self._identities = [Identity(entropy) for _ in range(clients)]
@@ -161,7 +161,7 @@ class Arena:
         *,
         round: int = 1,
         model_hash: bytes | None = None,
-        policy: Policy | None = None,
+        policy: SessionPolicy | None = None,
         idle: bool = False,
         noise: Noise | None = None,
         meanwhile: Callable[[int], None] | None = None,
@@ -207,12 +207,12 @@ class Arena:
         self,
         *,
         round: int = 1,
-        config: Config | None = None,
+        config: SessionConfig | None = None,
         model_hash: bytes | None = None,
         nonce: bytes | None = None,
-    ) -> Server:
+    ) -> ProtocolServer:
         """A server that follows the protocol, as far as it is left to; with a ``nonce``, one that it did not draw."""
-        return Server(
+        return ProtocolServer(
             config or self.config,
             self.roster,
             round=round,
@@ -225,7 +225,7 @@ class Arena:
         client: int,
         round: int,
         model_hash: bytes,
-        policy: Policy | None,
+        policy: SessionPolicy | None,
         idle: bool = False,
         noise: Noise | None = None,
         kind: type[Client] | None = None,
@@ -238,10 +238,10 @@ class Arena:
             client,
             self._identities[client],
             self.roster,
-            policy or Policy.like(self.config),
+            policy or SessionPolicy.like(self.config),
             round=round,
             model_hash=model_hash,
-            vector=partial(_prepared, vector, partial(meanwhile, client) if meanwhile else None),
+            vector=partial(_supply_input, vector, partial(meanwhile, client) if meanwhile else None),
             entropy=self.entropy,
         )
 
@@ -253,7 +253,7 @@ class Arena:
         return total
 
 
-def _prepared(vector: RingVector, meanwhile: Callable[[], None] | None, _: bytes) -> RingVector:
+def _supply_input(vector: RingVector, meanwhile: Callable[[], None] | None, _: bytes) -> RingVector:
     """An input, in the time that it takes."""
     if meanwhile is not None:
         meanwhile()
@@ -282,7 +282,7 @@ class ProtocolAttack(Algorithm):
     length: ClassVar[int] = 16
     settings: ClassVar[Settings] = Settings(colluding=0.2, dropping=0.2)
 
-    def draw(self, config: Config, entropy: Entropy) -> RingVector:
+    def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
         """An input, as every client of the arena holds one: uniform in the ring, unless the attack needs another scene."""
         width = config.ring // 8
         return np.frombuffer(entropy(width * config.length), f"<u{width}").astype(config.dtype)
@@ -292,7 +292,7 @@ class ProtocolAttack(Algorithm):
         """Attack, and say what came of it. A `ProtocolError` that is let through means that the attack was stopped."""
 
 
-def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = system) -> Finding:
+def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = system) -> ContestResult:
     """Mount an attack, and judge it.
 
     Args:
@@ -312,15 +312,15 @@ def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = sy
         claim = attack.mount(arena)
     except ProtocolError as error:
         claim = Claim(story=[f"stopped: {error}"])
-    learned, broken = _judged(arena, claim)
+    learned, broken = _assess_claim(arena, claim)
     within = attack.outside and not claim.broken  # what the protocol itself rules out is no limit of it
     verdict: Verdict = "defeated" if not broken else "limit" if within else "succeeded"
     variant = "a client with a planted weakness" if weak else "ours"
     complaints = tuple(dict.fromkeys(arena.complaints))
-    return Finding(attack.name, variant, verdict, learned, complaints, dict(claim.figures), tuple(claim.story))
+    return ContestResult(attack.name, variant, verdict, learned, complaints, dict(claim.figures), tuple(claim.story))
 
 
-def _judged(arena: Arena, claim: Claim) -> tuple[str, bool]:
+def _assess_claim(arena: Arena, claim: Claim) -> tuple[str, bool]:
     """What was learned or spoilt, in words, and whether that is more than the protocol allows."""
     right = [clients for clients, vector in claim.sums.items() if np.array_equal(arena.truth(clients), vector)]
     exposed = [clients for clients in right if 0 < len(clients & set(arena.honest)) < arena.parameters.anonymity]

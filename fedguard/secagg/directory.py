@@ -10,8 +10,8 @@ from functools import cached_property
 
 from fedguard.secagg.codec import Header, Phase
 from fedguard.secagg.graph import neighbours
-from fedguard.secagg.messages import Advertise
-from fedguard.secagg.session import Config
+from fedguard.secagg.messages import KeyAdvertisement
+from fedguard.secagg.session import SessionConfig
 
 SESSION = b"FedGuard/secagg/v2/session"
 GRAPH = b"FedGuard/secagg/v2/graph"
@@ -27,9 +27,9 @@ class Directory:
     """
 
     proposal: bytes
-    config: Config
+    config: SessionConfig
     round: int
-    entries: Mapping[int, Advertise]
+    entries: Mapping[int, KeyAdvertisement]
 
     @cached_property
     def sid(self) -> bytes:

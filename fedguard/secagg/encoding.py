@@ -152,7 +152,7 @@ class Encoding:
         if not 0 <= weight <= self.largest_weight:
             raise InputError(f"weight: expected from 0 to largest_weight = {self.largest_weight}; got {weight}.")
         most = self.steps * (weight / self.largest_weight)
-        return self._rounded(vector, weight, -most, most, seed, entropy)
+        return self._round_vector(vector, weight, -most, most, seed, entropy)
 
     def encode_raw(self, vector: Vector, *, weight: int = 1, seed: bytes, entropy: Entropy = system) -> RingVector:
         """uint32 or uint64 ``[d + 1]``: what a malicious client can put into the sum instead, since nobody sees its input.
@@ -165,7 +165,7 @@ class Encoding:
             InputError: not a vector of finite numbers. The ring has no infinity and no NaN.
         """
         low, high = _RANGE[self.ring]
-        return self._rounded(vector, min(max(weight, int(low)), int(high)), low, high, seed, entropy)
+        return self._round_vector(vector, min(max(weight, int(low)), int(high)), low, high, seed, entropy)
 
     def decode(self, total: RingVector, *, dim: int, seed: bytes) -> tuple[NDArray[np.float64], int]:
         """The weighted sum ``sum_u w_u x_u`` (float64 ``[d]``) and the sum of the weights.
@@ -189,11 +189,11 @@ class Encoding:
         spread = math.sqrt(dim) if self.rotate else 1.0
         return RoundingError(math.sqrt(clients / 6) * step, math.sqrt(clients) / 2 * step, clients * step * spread)
 
-    def clipped(self, vector: Vector, *, seed: bytes) -> float:
+    def clip_fraction(self, vector: Vector, *, seed: bytes) -> float:
         """The share of coordinates that the clip cuts."""
-        return float((np.abs(self._rotated(vector, seed)) > self.clip).mean())
+        return float((np.abs(self._rotate_vector(vector, seed)) > self.clip).mean())
 
-    def _rotated(self, vector: Vector, seed: bytes) -> Vector:
+    def _rotate_vector(self, vector: Vector, seed: bytes) -> Vector:
         """The vector as it is before clip and scale: floating ``[d]``, finite."""
         if vector.ndim != 1 or vector.size == 0 or vector.dtype.kind != "f":
             raise InputError(f"vector: expected floating numbers [d]; got {vector.dtype} {list(vector.shape)}.")
@@ -203,11 +203,11 @@ class Encoding:
             raise InputError("vector: expected finite numbers; got NaN, infinity or what overflows in the rotation.")
         return values
 
-    def _rounded(
+    def _round_vector(
         self, vector: Vector, weight: int, low: float, high: float, seed: bytes, entropy: Entropy
     ) -> RingVector:
         """``z`` between low and high, and the weight; block by block, so that the memory is that of input and output."""
-        values = self._rotated(vector, seed)
+        values = self._rotate_vector(vector, seed)
         draws = np.frombuffer(keystream(entropy(32), 4 * values.size), "<u4")
         factor = np.float64(self.scale * (weight / self.largest_weight))
         out = np.empty(self.length(values.size), _UNSIGNED[self.ring])

@@ -12,7 +12,7 @@ Entropy = Callable[[int], bytes]
 system: Entropy = os.urandom
 
 
-def expanded(seed: bytes) -> Entropy:
+def expand_seed(seed: bytes) -> Entropy:
     """An endless stream of bytes from ``seed``: SHAKE-256 of seed and call number.
 
     For test vectors, and for rounding and noise in experiments that must repeat; never for the keys of a deployment.

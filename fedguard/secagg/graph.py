@@ -46,13 +46,13 @@ def _neighbours(seed: bytes, members: tuple[int, ...], degree: int) -> Mapping[i
         degree >= 2 and degree % 2 == 0,
         f"A ring of {n} members needs an even degree of at least 2; got {degree}. Use an even one, or {n - 1} for all.",
     )
-    ring, half = _shuffled(seed, members), degree // 2
+    ring, half = _shuffle_members(seed, members), degree // 2
     around = ring[-half:] + ring + ring[:half]
     edges = {u: tuple(sorted(around[i : i + half] + around[i + half + 1 : i + degree + 1])) for i, u in enumerate(ring)}
     return MappingProxyType({u: edges[u] for u in members})
 
 
-def _shuffled(seed: bytes, members: Sequence[int]) -> list[int]:
+def _shuffle_members(seed: bytes, members: Sequence[int]) -> list[int]:
     """A uniformly random order of the members (Fisher and Yates)."""
     words = _words(seed)
     ring = list(members)

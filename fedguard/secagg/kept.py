@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedguard.secagg.codec import SHARE_BYTES, Reader, Unreadable, pack_clients, pack_many
+from fedguard.secagg.codec import SHARE_BYTES, Reader, UnreadableMessage, pack_clients, pack_many
 from fedguard.secagg.entropy import Entropy, system
-from fedguard.secagg.messages import Advertise
+from fedguard.secagg.messages import KeyAdvertisement
 from fedguard.secagg.transitions import ClientState
 
 #: The states between two messages of a session, in the order of their bytes.
@@ -27,7 +27,7 @@ _NONCE_BYTES = 12
 
 
 @dataclass(frozen=True)
-class Kept:
+class ClientCheckpoint:
     """What a client holds between two messages.
 
     Attributes:
@@ -45,7 +45,7 @@ class Kept:
     sid: bytes
     config: bytes
     secrets: tuple[bytes, ...]
-    entries: Mapping[int, Advertise]
+    entries: Mapping[int, KeyAdvertisement]
     shared: frozenset[int]
     included: frozenset[int]
     held: Mapping[int, tuple[bytes, bytes]]
@@ -67,19 +67,19 @@ class Kept:
         )
 
     @classmethod
-    def unpack(cls, data: bytes) -> Kept:
-        """The inverse. Raises `Unreadable`."""
+    def unpack(cls, data: bytes) -> ClientCheckpoint:
+        """The inverse. Raises `UnreadableMessage`."""
         reader = Reader(memoryview(data))
         (state,) = reader.take(1)
         if state >= len(BETWEEN):
-            raise Unreadable(f"state {state} is unknown")
+            raise UnreadableMessage(f"state {state} is unknown")
         proposal, sid, config = (reader.take(reader.number()) for _ in range(3))
         secrets = reader.many(32)
         entries = {}
-        for one in reader.many(4 + Advertise.BYTES):
+        for one in reader.many(4 + KeyAdvertisement.BYTES):
             part = Reader(memoryview(one))
             client = part.number()
-            entries[client] = Advertise.read(part)
+            entries[client] = KeyAdvertisement.read(part)
         shared, included = reader.clients(), reader.clients()
         held = {}
         for one in reader.many(4 + 2 * SHARE_BYTES):
@@ -105,7 +105,7 @@ def unseal(key: bytes, sealed: bytes, bound: bytes) -> bytes:
     try:
         return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
     except (InvalidTag, ValueError):
-        raise Unreadable("what was kept of this client was altered, or is another client's or round's") from None
+        raise UnreadableMessage("what was kept of this client was altered, or is another client's or round's") from None
 
 
 def _number(value: int) -> bytes:

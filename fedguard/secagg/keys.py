@@ -57,7 +57,7 @@ class Identity:
 
 
 @lru_cache(maxsize=65536)
-def verified(identity: bytes, signature: bytes, message: bytes) -> bool:
+def verify_signature(identity: bytes, signature: bytes, message: bytes) -> bool:
     """Whether ``signature`` (64 bytes) over ``message`` is of ``identity``.
 
     It is remembered: where many parties live in one process, all of them check the same signatures.
@@ -115,12 +115,12 @@ def usable(public: bytes) -> bool:
 def pairwise_mask_key(sid: bytes, agreed: Secret, one: tuple[int, bytes], other: tuple[int, bytes], size: int) -> bytes:
     """The AES key of the mask between two clients, each given as (id, public mask key): the same for both."""
     (lo, key_lo), (hi, key_hi) = sorted((one, other))
-    return _derived(sid, agreed, MASK + _ids(lo, hi) + key_lo + key_hi, size)
+    return _derive_key(sid, agreed, MASK + _ids(lo, hi) + key_lo + key_hi, size)
 
 
 def self_mask_key(sid: bytes, seed: Secret, client: int, size: int) -> bytes:
     """The AES key of the mask that a client adds for itself, from its 32-byte seed b."""
-    return _derived(sid, seed, SELF + _ids(client), size)
+    return _derive_key(sid, seed, SELF + _ids(client), size)
 
 
 def share_key(sid: bytes, agreed: Secret, sender: tuple[int, bytes], receiver: tuple[int, bytes]) -> AESGCM:
@@ -129,7 +129,7 @@ def share_key(sid: bytes, agreed: Secret, sender: tuple[int, bytes], receiver: t
     One key per direction and session, used once: so the nonce may be zero.
     """
     info = SHARE + _ids(sender[0], receiver[0]) + sender[1] + receiver[1]
-    return AESGCM(_derived(sid, agreed, info, 32))
+    return AESGCM(_derive_key(sid, agreed, info, 32))
 
 
 def encrypt_share(key: AESGCM, plain: bytes, header: bytes) -> bytes:
@@ -156,5 +156,5 @@ def _ids(*clients: int) -> bytes:
     return struct.pack(f"<{len(clients)}I", *clients)
 
 
-def _derived(sid: bytes, material: Secret, info: bytes, size: int) -> bytes:
+def _derive_key(sid: bytes, material: Secret, info: bytes, size: int) -> bytes:
     return HKDF(SHA256(), size, sid, info).derive(material)

@@ -24,13 +24,13 @@ from fedguard.secagg.codec import (
     Header,
     Phase,
     Reader,
-    Unreadable,
+    UnreadableMessage,
     clients_bytes,
     pack_clients,
     pack_many,
     read_header,
 )
-from fedguard.secagg.session import CONFIG_BYTES, Config
+from fedguard.secagg.session import CONFIG_BYTES, SessionConfig
 
 #: A hash of a masked vector, and the signature over it.
 PROOF_BYTES = 32 + SIGNATURE_BYTES
@@ -41,7 +41,7 @@ _ENTRY = Struct(f"<I32s32s32s32s{SIGNATURE_BYTES}s")
 _DELIVERY = Struct(f"<I{2 * SHARE_BYTES + 16}s32s32s32s{SIGNATURE_BYTES}s")
 
 
-def masked_digest(shared_hash: bytes, vector_hash: bytes) -> bytes:
+def digest_masked_input(shared_hash: bytes, vector_hash: bytes) -> bytes:
     """The digest of a masked input, of which only the hash is at hand."""
     return hashlib.sha256(shared_hash + vector_hash).digest()
 
@@ -58,7 +58,7 @@ class Message:
     @classmethod
     @abstractmethod
     def read(cls, reader: Reader) -> Self:
-        """The message behind a body. Raises `Unreadable`."""
+        """The message behind a body. Raises `UnreadableMessage`."""
 
     def digest(self) -> bytes:
         """What a signature covers beside the header."""
@@ -82,7 +82,7 @@ class Hello(Message):
 
 
 @dataclass(frozen=True)
-class Advertise(Message):
+class KeyAdvertisement(Message):
     """R0, client: fresh public keys, and what it believes to train."""
 
     phase: ClassVar = Phase.ADVERTISE
@@ -101,11 +101,11 @@ class Advertise(Message):
 
 
 @dataclass(frozen=True)
-class Roster(Message):
+class KeyRoster(Message):
     """R0, server: what all clients advertised, with their signatures, in the order of ids."""
 
     phase: ClassVar = Phase.ROSTER
-    entries: tuple[tuple[int, Advertise, bytes], ...]
+    entries: tuple[tuple[int, KeyAdvertisement, bytes], ...]
 
     def body(self) -> bytes:
         return pack_many([_id(client) + entry.body() + signature for client, entry, signature in self.entries])
@@ -114,9 +114,9 @@ class Roster(Message):
     def read(cls, reader: Reader) -> Self:
         entries = []
         for client, *entry, signature in map(_ENTRY.unpack, reader.many(_ENTRY.size)):
-            entries.append((client, Advertise(*entry), signature))
+            entries.append((client, KeyAdvertisement(*entry), signature))
         if [client for client, _, _ in entries] != sorted({client for client, _, _ in entries}):
-            raise Unreadable("entries that are not in ascending order")
+            raise UnreadableMessage("entries that are not in ascending order")
         return cls(tuple(entries))
 
 
@@ -142,7 +142,7 @@ class Packet:
 
 
 @dataclass(frozen=True)
-class Share(Message):
+class ShareSubmission(Message):
     """R1, client: a commitment to b, and a packet for each neighbour by id."""
 
     phase: ClassVar = Phase.SHARE
@@ -185,7 +185,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Shares(Message):
+class ShareDistribution(Message):
     """R1, server: U2, those who shared, and their packets for this client."""
 
     phase: ClassVar = Phase.SHARES
@@ -203,7 +203,7 @@ class Shares(Message):
 
 
 @dataclass(frozen=True)
-class Masked(Message):
+class MaskedInput(Message):
     """R2, client: its masked input as little-endian ring elements, and whom it believes to have shared."""
 
     phase: ClassVar = Phase.MASKED
@@ -220,7 +220,7 @@ class Masked(Message):
 
     def digest(self) -> bytes:
         """A hash of two hashes, so that a signature can be checked without the vector."""
-        return masked_digest(self.shared_hash, self.vector_hash)
+        return digest_masked_input(self.shared_hash, self.vector_hash)
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
@@ -249,7 +249,7 @@ class Survivors(Message):
 
 
 @dataclass(frozen=True)
-class Attest(Message):
+class Attestation(Message):
     """R3, client: who shared and who is included, as it was told."""
 
     phase: ClassVar = Phase.ATTEST
@@ -281,7 +281,7 @@ class Quorum(Message):
 
 
 @dataclass(frozen=True)
-class Unmask(Message):
+class UnmaskingShares(Message):
     """R4, client: for each neighbour in U2, in the order of ids, one share.
 
     It is the share of b for a neighbour in U3, else the share of the mask key: a form that cannot hold both.
@@ -299,12 +299,24 @@ class Unmask(Message):
 
 
 _KINDS: dict[Phase, type[Message]] = {
-    kind.phase: kind for kind in (Hello, Advertise, Roster, Share, Shares, Masked, Survivors, Attest, Quorum, Unmask)
+    kind.phase: kind
+    for kind in (
+        Hello,
+        KeyAdvertisement,
+        KeyRoster,
+        ShareSubmission,
+        ShareDistribution,
+        MaskedInput,
+        Survivors,
+        Attestation,
+        Quorum,
+        UnmaskingShares,
+    )
 }
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedMessage:
     """A message with its header, and its signature where it has one."""
 
     header: Header
@@ -312,12 +324,12 @@ class Received:
     signature: bytes
 
 
-def signed(header: Header, message: Message) -> bytes:
+def signature_payload(header: Header, message: Message) -> bytes:
     """The bytes under a client's signature."""
-    return signed_digest(header, message.digest())
+    return payload_from_digest(header, message.digest())
 
 
-def signed_digest(header: Header, digest: bytes) -> bytes:
+def payload_from_digest(header: Header, digest: bytes) -> bytes:
     """The same where only the digest of the body is known."""
     return _SIGNED + header.pack() + digest
 
@@ -327,14 +339,14 @@ def pack(header: Header, message: Message, signature: bytes = b"") -> bytes:
     return b"".join((header.pack(), message.body(), signature))
 
 
-def longest(phase: Phase, config: Config, clients: int) -> int:
+def longest(phase: Phase, config: SessionConfig, clients: int) -> int:
     """Bytes that are read of a message: twice the longest honest one, so that what is a bit too long still names its sender."""
     near, signature = min(config.degree, clients - 1), SIGNATURE_BYTES
     some, one_packet = 4 + clients_bytes(clients), 4 + Packet.BYTES + 32 + signature + 4 + 32 * near.bit_length()
     body = {
         Phase.HELLO: CONFIG_BYTES + 32,
-        Phase.ADVERTISE: Advertise.BYTES,
-        Phase.ROSTER: 4 + clients * (4 + Advertise.BYTES + signature),
+        Phase.ADVERTISE: KeyAdvertisement.BYTES,
+        Phase.ROSTER: 4 + clients * (4 + KeyAdvertisement.BYTES + signature),
         Phase.SHARE: 32 + 4 + near * Packet.BYTES,
         Phase.SHARES: some + 4 + near * one_packet,
         Phase.MASKED: 32 + 8 + config.length * config.ring // 8,
@@ -346,7 +358,7 @@ def longest(phase: Phase, config: Config, clients: int) -> int:
     return 2 * (HEADER_BYTES + body + signature)
 
 
-def unpack(data: bytes, most: int | None = None) -> Received:
+def unpack(data: bytes, most: int | None = None) -> ReceivedMessage:
     """The message behind its bytes, in time that grows with their number.
 
     Args:
@@ -357,14 +369,14 @@ def unpack(data: bytes, most: int | None = None) -> Received:
     """
     header, view = read_header(data), memoryview(data)
     if most is not None and len(view) > most:
-        raise Unreadable(f"expected at most {most} bytes of {header.phase.name}; got {len(view)}")
+        raise UnreadableMessage(f"expected at most {most} bytes of {header.phase.name}; got {len(view)}")
     end = len(view) - (0 if header.sender == SERVER else SIGNATURE_BYTES)
     if end < HEADER_BYTES:
-        raise Unreadable("no signature")
+        raise UnreadableMessage("no signature")
     reader = Reader(view[HEADER_BYTES:end])
     message = _KINDS[header.phase].read(reader)
     reader.end()
-    return Received(header, message, bytes(view[end:]))
+    return ReceivedMessage(header, message, bytes(view[end:]))
 
 
 def _id(client: int) -> bytes:

@@ -219,7 +219,7 @@ def sparse(
         stopped = n * lost[degree - threshold + 1]  # fewer than t neighbours alive: at least k - t + 1 dropped
         if stopped * alive > total:
             continue
-        cut = disconnected(n, whole.corrupted + whole.dropped, degree)
+        cut = disconnection_probability(n, whole.corrupted + whole.dropped, degree)
         if cut * secure >= 1:
             continue
         return replace(
@@ -234,7 +234,7 @@ def sparse(
     return whole
 
 
-def disconnected(n: int, removed: int, degree: int) -> Fraction:
+def disconnection_probability(n: int, removed: int, degree: int) -> Fraction:
     """P[what is left of the ring is not connected], when ``removed`` of n members, drawn at random, are gone.
 
     With h = degree / 2, the ring is cut where h or more members in a row are gone, since no edge spans more; it falls

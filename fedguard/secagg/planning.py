@@ -10,7 +10,7 @@ from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.parameters import Parameters, choose
 
 
-def planned(federation: Federation) -> Parameters:
+def plan_session(federation: Federation) -> Parameters:
     """The parameters of the one session of a round, or of the smallest group's.
 
     Raises:
@@ -37,7 +37,7 @@ def check_sessions(federation: Federation) -> None:
     protocol.secure_aggregation.check(federation)
     if not protocol.masked:
         return
-    planned(federation)
+    plan_session(federation)
     encoding, size = Encoding(**asdict(protocol.fixed_point)), federation.size
     noise = protocol.privacy.in_sums(federation, size, 1, encoding.scale)
     encoding.check(size.most, noise.noise_tail(size.most) if noise else 0)

@@ -14,14 +14,14 @@ from fedguard.secagg.codec import SERVER, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import Message, Received
-from fedguard.secagg.session import Config, Roster, proposal_id
+from fedguard.secagg.messages import Message, ReceivedMessage
+from fedguard.secagg.session import Roster, SessionConfig, proposal_id
 from fedguard.secagg.shamir import PRIME, combine
 from fedguard.secagg.transitions import SERVER as TABLE
 from fedguard.secagg.transitions import TRUSTED_SERVER, ServerState
 
 
-class Server:
+class ProtocolServer:
     """The server in one session; `transitions` says what it does when.
 
     Args:
@@ -43,7 +43,7 @@ class Server:
     """
 
     def __init__(
-        self, config: Config, roster: Roster, *, round: int, model_hash: bytes, entropy: Entropy = system
+        self, config: SessionConfig, roster: Roster, *, round: int, model_hash: bytes, entropy: Entropy = system
     ) -> None:
         unfit = config.unfit(len(roster))
         require(unfit is None, f"{unfit}.")
@@ -59,9 +59,9 @@ class Server:
         self._table = TABLE if config.attested else TRUSTED_SERVER
         self._sum = config.zeros()
         self._expected: Collection[int] = range(len(roster))
-        self._advertised: dict[int, tuple[messages.Advertise, bytes]] = {}
+        self._advertised: dict[int, tuple[messages.KeyAdvertisement, bytes]] = {}
         self._public: set[bytes] = set()
-        self._shares: dict[int, tuple[messages.Share, bytes]] = {}
+        self._shares: dict[int, tuple[messages.ShareSubmission, bytes]] = {}
         self._added: dict[int, bytes] = {}
         self._attested: dict[int, bytes] = {}
         self._revealed: dict[int, tuple[bytes, ...]] = {}
@@ -108,7 +108,7 @@ class Server:
                 self._check_header(header)
                 most = messages.longest(header.phase, self.config, len(self._roster))
                 received = messages.unpack(data, most)
-            except codec.Unreadable as error:
+            except codec.UnreadableMessage as error:
                 raise self._error(errors.MalformedMessage, str(error)) from None
             self._check(received)
             getattr(self, f"_{action}")(received)  # by a name from the table of transitions, never from a message
@@ -149,26 +149,26 @@ class Server:
             message = f"client {client} answers another session, or was shown other keys"
             raise self._error(errors.ReplayOrWrongRound, message)
 
-    def _check(self, received: Received) -> None:
+    def _check(self, received: ReceivedMessage) -> None:
         """Whether a message of this session belongs to this state, and is signed by who sent it.
 
         What is not signed anybody can make up, and what was signed for another moment anybody can repeat: that names nobody.
         """
         header, phase = received.header, self.awaits
         client, message = header.sender, received.message
-        content = messages.signed(header, message)
-        if not keys.verified(self._roster.identities[client], received.signature, content):
+        content = messages.signature_payload(header, message)
+        if not keys.verify_signature(self._roster.identities[client], received.signature, content):
             raise self._error(errors.BadSignature, f"the message is not signed by client {client}")
-        if isinstance(message, messages.Advertise) and message.model_hash != self._model_hash:
+        if isinstance(message, messages.KeyAdvertisement) and message.model_hash != self._model_hash:
             raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
         if header.phase < phase or client in self.heard:
             raise self._error(errors.AlreadyAnswered, f"client {client} sends {header.phase.name} too late or twice")
         if header.phase > phase or client not in self._expected:
             raise self._error(errors.ReplayOrWrongRound, f"client {client} sends {header.phase.name} uncalled", client)
 
-    def _keep_keys(self, received: Received) -> None:
+    def _keep_keys(self, received: ReceivedMessage) -> None:
         """R0: refuse what would make the honest clients stop."""
-        assert isinstance(received.message, messages.Advertise)
+        assert isinstance(received.message, messages.KeyAdvertisement)
         client, entry = received.header.sender, received.message
         if entry.config_hash != self.config.hash():
             raise self._error(errors.ModelMismatch, f"client {client} holds another configuration", client)
@@ -189,11 +189,11 @@ class Server:
         entries = {client: entry for client, (entry, _) in sorted(self._advertised.items())}
         self._directory = Directory(self.proposal, self.config, self._round, entries)
         self.sid = self._directory.sid
-        roster = messages.Roster(tuple((client, *self._advertised[client]) for client in entries))
+        roster = messages.KeyRoster(tuple((client, *self._advertised[client]) for client in entries))
         return dict.fromkeys(entries, roster)
 
-    def _keep_shares(self, received: Received) -> None:
-        assert isinstance(received.message, messages.Share)
+    def _keep_shares(self, received: ReceivedMessage) -> None:
+        assert isinstance(received.message, messages.ShareSubmission)
         client, got = received.header.sender, len(received.message.packets)
         if got != len(self._directory.neighbours[client]):
             raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
@@ -209,10 +209,10 @@ class Server:
             for v, packet, path in zip(self._directory.neighbours[u], share.packets, paths, strict=True):
                 if v in mail:
                     mail[v].append(messages.Delivery(u, packet, share.seed, path, signature))
-        return {client: messages.Shares(self.shared, tuple(packets)) for client, packets in mail.items()}
+        return {client: messages.ShareDistribution(self.shared, tuple(packets)) for client, packets in mail.items()}
 
-    def _add_input(self, received: Received) -> None:
-        assert isinstance(received.message, messages.Masked)
+    def _add_input(self, received: ReceivedMessage) -> None:
+        assert isinstance(received.message, messages.MaskedInput)
         client, masked = received.header.sender, received.message
         if masked.shared_hash != codec.set_hash(self.shared):
             raise self._error(errors.InconsistentSurvivors, f"client {client} was told of other shares", client)
@@ -232,11 +232,11 @@ class Server:
         }
         return {client: messages.Survivors(self.included, proof) for client, proof in proofs.items()}
 
-    def _keep_signature(self, received: Received) -> None:
-        assert isinstance(received.message, messages.Attest)
+    def _keep_signature(self, received: ReceivedMessage) -> None:
+        assert isinstance(received.message, messages.Attestation)
         client, told = (
             received.header.sender,
-            messages.Attest(codec.set_hash(self.shared), codec.set_hash(self.included)),
+            messages.Attestation(codec.set_hash(self.shared), codec.set_hash(self.included)),
         )
         if received.message != told:
             raise self._error(errors.InconsistentSurvivors, f"client {client} attests other survivors", client)
@@ -248,8 +248,8 @@ class Server:
         signatures = tuple(signature for _, signature in sorted(self._attested.items()))
         return dict.fromkeys(sorted(self._attested), messages.Quorum(frozenset(self._attested), signatures))
 
-    def _keep_revealed(self, received: Received) -> None:
-        assert isinstance(received.message, messages.Unmask)
+    def _keep_revealed(self, received: ReceivedMessage) -> None:
+        assert isinstance(received.message, messages.UnmaskingShares)
         client, shares = received.header.sender, received.message.shares
         expected = len(self._directory.among(client, self.shared))
         if len(shares) != expected:

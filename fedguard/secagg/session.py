@@ -20,7 +20,7 @@ _CONFIG = struct.Struct("<BBIIIIIB32s")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class SessionConfig:
     """How a session is run: the same for all parties, and hashed into the session's identifier.
 
     Args:
@@ -54,7 +54,7 @@ class Config:
         require(positive, "members, degree and threshold: expected at least 1; quorum: at least 0.")
 
     @classmethod
-    def of(cls, parameters: Parameters, length: int, **others: int | bytes) -> Config:
+    def of(cls, parameters: Parameters, length: int, **others: int | bytes) -> SessionConfig:
         """The configuration of a session with these parameters (`fedguard.secagg.parameters.choose`)."""
         return cls(
             length=length,
@@ -95,7 +95,7 @@ class Config:
         )
 
     @classmethod
-    def unpack(cls, data: bytes) -> Config:
+    def unpack(cls, data: bytes) -> SessionConfig:
         """The configuration behind a canonical form.
 
         Raises:
@@ -150,7 +150,7 @@ class Roster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class SessionPolicy:
     """What a client insists on, whatever the server proposes.
 
     What is safe depends on how many clients there are and how many of them may collude, so that nothing that decides it has a
@@ -178,7 +178,7 @@ class Policy:
     attested: bool = True
 
     @classmethod
-    def like(cls, config: Config) -> Policy:
+    def like(cls, config: SessionConfig) -> SessionPolicy:
         """A client that was told these parameters out of band and accepts no weaker ones."""
         return cls(
             members=config.members,
@@ -192,7 +192,7 @@ class Policy:
             context=config.context,
         )
 
-    def refuses(self, config: Config, clients: int) -> str | None:
+    def refuses(self, config: SessionConfig, clients: int) -> str | None:
         """Why a session is unacceptable, or None."""
         for name, least, got in (
             ("members", self.members, min(config.members, clients)),
@@ -214,7 +214,7 @@ class Policy:
         return config.unfit(clients)
 
 
-def proposal_id(config: Config, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
+def proposal_id(config: SessionConfig, round: int, model_hash: bytes, nonce: bytes, roster: Roster) -> bytes:
     """SHA-256(label, version, configuration, round, model hash, server nonce, identities): 32 bytes.
 
     Each party computes it from what it holds itself, so that parties with different models share no key. It names what is

@@ -50,7 +50,7 @@ def split(
     drawn = iter(_uniform(len(secrets) * (threshold - 1), entropy))
     # highest power first, as Horner's scheme takes them
     polynomials = [[next(drawn) for _ in range(threshold - 1)] + [secret] for secret in secrets]
-    return _evaluated(polynomials, points)
+    return _evaluate_polynomials(polynomials, points)
 
 
 def combine(shares: Mapping[int, int]) -> int:
@@ -73,7 +73,7 @@ def combine(shares: Mapping[int, int]) -> int:
     return total % PRIME
 
 
-def _evaluated(polynomials: Sequence[Sequence[int]], points: Sequence[int]) -> list[tuple[int, ...]]:
+def _evaluate_polynomials(polynomials: Sequence[Sequence[int]], points: Sequence[int]) -> list[tuple[int, ...]]:
     """The value of each polynomial at each point, by Horner's scheme on all of them side by side in one integer.
 
     Points are small, so the values grow slowly and are reduced but once: f(x) < PRIME (1 + ... + x^(t-1)) <= PRIME 2^(t b)

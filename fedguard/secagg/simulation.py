@@ -15,8 +15,8 @@ from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.keys import Identity
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.parameters import Parameters, choose
-from fedguard.secagg.server import Server
-from fedguard.secagg.session import SUITES, Config, Policy, Roster
+from fedguard.secagg.server import ProtocolServer
+from fedguard.secagg.session import SUITES, Roster, SessionConfig, SessionPolicy
 from fedguard.secagg.transitions import ServerState
 
 #: step -> clients that are silent from this step on.
@@ -63,15 +63,15 @@ class Settings:
         """Degree, threshold and quorum for that many clients. Raises `ConfigError` where there are none."""
         return choose(clients, self.colluding, self.dropping, attested=self.attested)
 
-    def config(self, clients: int, length: int, context: bytes = bytes(32)) -> Config:
+    def config(self, clients: int, length: int, context: bytes = bytes(32)) -> SessionConfig:
         """The configuration of a session of that many clients."""
         require(clients >= self.fewest, f"clients: expected at least {self.fewest}; got {clients}.")
-        plain = Config.of(self.parameters(clients), length, suite=self.suite, ring=self.ring, context=context)
+        plain = SessionConfig.of(self.parameters(clients), length, suite=self.suite, ring=self.ring, context=context)
         return replace(plain, members=max(plain.members, self.fewest), quorum=max(plain.quorum, self.fewest))
 
 
 @dataclass(frozen=True)
-class Event:
+class MessageEvent:
     """One message on its way, or an error in its place.
 
     Attributes:
@@ -89,11 +89,11 @@ class Event:
 
 
 #: Is shown a message as it travels, with its bytes.
-Watch = Callable[[Event, bytes], None]
+Watch = Callable[[MessageEvent, bytes], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SessionOutcome:
     """What came out of a round.
 
     Attributes:
@@ -105,12 +105,12 @@ class Outcome:
     """
 
     sid: bytes
-    config: Config
+    config: SessionConfig
     total: RingVector | None
     included: tuple[int, ...]
     error: ProtocolError | None
     blamed: tuple[str, ...]
-    transcript: tuple[Event, ...]
+    transcript: tuple[MessageEvent, ...]
 
     @property
     def aborted(self) -> str | None:
@@ -128,7 +128,7 @@ class Outcome:
         return sum(event.size for event in self.transcript if event.sender is None)
 
 
-class Federation:
+class ProtocolSimulation:
     """Clients with long-term identities, made when a client first takes part."""
 
     def __init__(self, settings: Settings | None = None, entropy: Entropy = system) -> None:
@@ -146,7 +146,7 @@ class Federation:
         context: bytes = bytes(32),
         drop: Drop | None = None,
         watch: Watch | None = None,
-    ) -> Outcome:
+    ) -> SessionOutcome:
         """One round among ``clients``.
 
         Args:
@@ -165,14 +165,14 @@ class Federation:
         identities = {client: self._identity(client) for client in ids}
         roster = Roster(tuple(identities[client].public for client in ids))
         config = self.settings.config(len(ids), length, context)
-        server = Server(config, roster, round=round, model_hash=model_hash, entropy=self._entropy)
+        server = ProtocolServer(config, roster, round=round, model_hash=model_hash, entropy=self._entropy)
 
         def party(place: int, client: int) -> Client:
             return Client(
                 place,
                 identities[client],
                 roster,
-                Policy.like(config),
+                SessionPolicy.like(config),
                 round=round,
                 model_hash=model_hash,
                 vector=lambda sid: vector(client, sid),
@@ -181,17 +181,17 @@ class Federation:
 
         parties = [party(place, client) for place, client in enumerate(ids)]
         silent = silences(drop or {}, ids)
-        transcript: list[Event] = []
+        transcript: list[MessageEvent] = []
 
-        def seen(event: Event, data: bytes) -> None:
+        def record_event(event: MessageEvent, data: bytes) -> None:
             transcript.append(event)
             if watch is not None:
                 watch(event, data)
 
-        error = _drive(server, parties, silent, seen)
+        error = _drive(server, parties, silent, record_event)
         for one in parties:
             one.close()
-        return Outcome(
+        return SessionOutcome(
             server.sid,
             config,
             server.total,
@@ -227,7 +227,9 @@ def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
     return silent
 
 
-def _drive(server: Server, parties: Sequence[Client], silent: Mapping[int, Phase], seen: Watch) -> ProtocolError | None:
+def _drive(
+    server: ProtocolServer, parties: Sequence[Client], silent: Mapping[int, Phase], seen: Watch
+) -> ProtocolError | None:
     """Carry messages to and fro until there is a sum; return why there is none."""
     mail = dict.fromkeys(range(len(parties)), server.hello())
     while server.state is not ServerState.DONE:
@@ -241,18 +243,18 @@ def _drive(server: Server, parties: Sequence[Client], silent: Mapping[int, Phase
     return None
 
 
-def _exchange(server: Server, party: Client, data: bytes, seen: Watch) -> None:
+def _exchange(server: ProtocolServer, party: Client, data: bytes, seen: Watch) -> None:
     """One message to a client, and its answer back."""
     kind = read_header(data).phase
     try:
         answer = party.receive(data)
     except ProtocolError as error:
-        seen(Event(None, party.id, kind.name, len(data), str(error)), data)
+        seen(MessageEvent(None, party.id, kind.name, len(data), str(error)), data)
         return
-    seen(Event(None, party.id, kind.name, len(data)), data)
+    seen(MessageEvent(None, party.id, kind.name, len(data)), data)
     reply, complaint = read_header(answer).phase.name, None
     try:
         server.receive(answer)
     except ProtocolError as error:
         complaint = str(error)
-    seen(Event(party.id, None, reply, len(answer), complaint), answer)
+    seen(MessageEvent(party.id, None, reply, len(answer), complaint), answer)

@@ -16,7 +16,7 @@ from fedguard.errors import InputError, brief, require
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError, RoundingError
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.simulation import Drop, Event, Federation, Settings
+from fedguard.secagg.simulation import Drop, MessageEvent, ProtocolSimulation, Settings
 
 #: The largest number of the inputs is at least that: then a step of it, however many bits, is one of a float64.
 _SMALLEST = 2.0**-970
@@ -42,7 +42,7 @@ class SecureSum:
     survivors: tuple[int, ...]
     rounding: RoundingError
     encoding: Encoding
-    transcript: tuple[Event, ...]
+    transcript: tuple[MessageEvent, ...]
     bytes_sent: int
     bytes_received: int
 
@@ -101,7 +101,7 @@ def secure_sum(
     def vector(client: int, sid: bytes) -> RingVector:
         return encoding.encode(rows[client], weight=claimed[client], seed=sid, entropy=entropy)
 
-    outcome = Federation(settings, entropy).run(
+    outcome = ProtocolSimulation(settings, entropy).run(
         round=1, clients=range(clients), length=encoding.length(dim), vector=vector, drop=drop
     )
     if outcome.error is not None or outcome.total is None:

@@ -28,7 +28,7 @@ class Rank(IntEnum):
     START = 3
 
 
-class Agenda:
+class EventQueue:
     """What will happen.
 
     Args:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedguard.simulated.selectors import Selection
+from fedguard.simulated.selectors import DeviceSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Barrier:
         least: with fewer at the deadline, the round is abandoned.
         once: whether a device counts once in an aggregate at most; what else it sends waits for the next one.
         backups: when at most so many of a round are still awaited, each of these gets a second copy of its task, see
-            `fedguard.simulated.course.Course`.
+            `fedguard.simulated.course.ServerSimulation`.
         selection: how a round of fresh updates finds its devices; None where those that are chosen start when they are there.
         buffers: into how many the devices are dealt, device i into that of i modulo their number; none may be empty.
     """
@@ -35,14 +35,14 @@ class Barrier:
     least: int = 1
     once: bool = False
     backups: int = 0
-    selection: Selection | None = None
+    selection: DeviceSelection | None = None
     buffers: int = 1
 
     def enough(self, chosen: int) -> int:
         """How many updates are aggregated where so many devices are chosen: never more than can come."""
         return min(self.count, chosen) if self.fresh else self.count
 
-    def covered(self, devices: Iterable[int]) -> bool:
+    def are_buffers_full(self, devices: Iterable[int]) -> bool:
         """Whether those that have sent fill every buffer."""
         return self.buffers == 1 or len({device % self.buffers for device in devices}) == self.buffers
 
@@ -71,7 +71,7 @@ def asp() -> Barrier:
     return Barrier(count=1, fresh=False)
 
 
-def buffered(size: int) -> Barrier:
+def buffer_barrier(size: int) -> Barrier:
     """Each ``size`` updates are aggregated, and nobody waits."""
     return Barrier(count=size, fresh=False)
 

@@ -13,11 +13,11 @@ from math import inf
 from fedguard.contracts import Span
 from fedguard.errors import StalledError
 from fedguard.rng import Rng
-from fedguard.simulated.agenda import Agenda, Rank
+from fedguard.simulated.agenda import EventQueue, Rank
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.fractions import Fractions, Job
-from fedguard.simulated.lies import HONEST, Lies
-from fedguard.simulated.places import Places, Steps
+from fedguard.simulated.lies import HONEST, AvailabilityLies
+from fedguard.simulated.places import SlotScheduler, StalenessScheduler
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
 
@@ -48,7 +48,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Release:
+class AggregationEvent:
     """One aggregate, or an abandoned round.
 
     Attributes:
@@ -79,7 +79,7 @@ class Release:
         """How many aggregates there were since each update's model."""
         return tuple(self.version - arrival.version for arrival in self.arrivals)
 
-    def without(self, devices: Collection[int], abandoned: str | None = None) -> Release:
+    def without(self, devices: Collection[int], abandoned: str | None = None) -> AggregationEvent:
         """What is left where the updates of these devices are lost after all, or the whole of it for a reason."""
         gone = {one.device for one in self.arrivals if one.device in devices}
         return replace(
@@ -104,7 +104,7 @@ _PATIENCE = 1000
 _IN_VAIN, _IN_VAIN_EACH = 100_000, 100
 
 
-class Course:
+class ServerSimulation:
     """All that happens, one release after the other. An event costs the same however many devices there are.
 
     A device that is not there starts when it comes. One that leaves before its update has arrived loses its work: where all
@@ -131,14 +131,14 @@ class Course:
         chosen: Chosen,
         rng: Rng,
         fractions: Fractions | None = None,
-        lies: Lies = HONEST,
+        lies: AvailabilityLies = HONEST,
         most: int | None = None,
     ) -> None:
         self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
-        self._agenda = Agenda(rng.child("ties"))
+        self._agenda = EventQueue(rng.child("ties"))
         self._turns, self._most = [0] * devices, inf if most is None else most
         self._busy: dict[int, Arrival] = {}
-        self._places: Places | Steps
+        self._places: SlotScheduler | StalenessScheduler
         self._version = self._round = self._backed_up = self._in_vain = 0
         self._enough = barrier.enough(devices)
         self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
@@ -151,7 +151,7 @@ class Course:
         self._lost: list[tuple[int, int]] = []
         self._interrupted: list[tuple[int, int]] = []
         self._spans: list[Span] = []
-        self._released: deque[Release] = deque()
+        self._released: deque[AggregationEvent] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
         self._selectors = Selectors(selection, world, self._agenda, selecting, lies) if selection else None
@@ -166,7 +166,7 @@ class Course:
         """How many have happened."""
         return self._agenda.happened
 
-    def releases(self) -> Iterator[Release]:
+    def releases(self) -> Iterator[AggregationEvent]:
         """The releases, in order, without end.
 
         Raises:
@@ -191,19 +191,19 @@ class Course:
         devices = len(self._turns)
         crew = next((crew for round in range(1, _PATIENCE) if (crew := self._chosen(round))), ())
         if len(crew) == devices:
-            self._places = Steps(self._barrier, devices)
+            self._places = StalenessScheduler(self._barrier, devices)
         else:
-            self._places = Places(set(range(devices)).difference(crew), self._rng, self._spent)
+            self._places = SlotScheduler(set(range(devices)).difference(crew), self._rng, self._is_exhausted)
         for device in crew:
             self._enter(device)
 
     def _go_on(self, devices: Iterable[int]) -> None:
         """Places are free for these, who go on by themselves."""
         for device in devices:
-            if not self._spent(device):
+            if not self._is_exhausted(device):
                 self._enter(device)
 
-    def _spent(self, device: int) -> bool:
+    def _is_exhausted(self, device: int) -> bool:
         """Whether a device has begun as many trainings as it may."""
         return self._turns[device] >= self._most
 
@@ -220,9 +220,9 @@ class Course:
         elif self._selectors is None:
             self._configure(chosen)
         else:
-            self._selectors.open(self._round, chosen, self._selected)
+            self._selectors.open(self._round, chosen, self._accept_selection)
 
-    def _selected(self, devices: list[int]) -> None:
+    def _accept_selection(self, devices: list[int]) -> None:
         """The selectors have found these devices."""
         assert self._selectors is not None
         if why := self._selectors.too_few(devices):
@@ -307,12 +307,12 @@ class Course:
         else:
             arrived = Arrival(device, training.turn, training.version, training.began, self.now, training.job)
             self._take(arrived)
-            if len(self._waiting) >= self._enough and self._barrier.covered(self._senders):
+            if len(self._waiting) >= self._enough and self._barrier.are_buffers_full(self._senders):
                 self._release()
             elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
                 self._agenda.after(0.0, self._back_up, self._round, rank=Rank.DECIDE)
         if not self._barrier.fresh:
-            self._go_on(self._places.sent(device))
+            self._go_on(self._places.next_after_update(device))
 
     def _back_up(self, round: int) -> None:
         """Start what is still awaited a second time, where the device that has the same examples is idle; once in a round."""
@@ -352,7 +352,7 @@ class Course:
         self._vain()
         self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
-            self._go_on(self._places.left(device))
+            self._go_on(self._places.next_after_dropout(device))
 
     def _vain(self) -> None:
         """Something came to nothing: the network lost an update, or a device left or waits."""
@@ -376,7 +376,7 @@ class Course:
         late = tuple(self._busy.values()) if self._barrier.fresh else ()
         self._spans += [Span(one.device, one.began, self.now, "late") for one in late]
         self._released.append(
-            Release(
+            AggregationEvent(
                 at=self.now,
                 version=self._version,
                 begun=tuple(self._begun),

@@ -95,11 +95,11 @@ class Fractions:
         end, poor = now + self.law.seconds, []
         self._tasks, busy = {}, {}
         for device in devices:
-            if self._expected(device, device, self.law.seconds) < self.law.least:
+            if self._estimate_share(device, device, self.law.seconds) < self.law.least:
                 poor.append(device)
             else:
                 self._tasks[device] = [(device, now)]
-                busy[device] = now + self._predicted(device, device, self.law.seconds)
+                busy[device] = now + self._predict_seconds(device, device, self.law.seconds)
         for client in poor:
             self._move(client, now, end, busy)
         return {device: len(tasks) for device, tasks in self._tasks.items()}
@@ -113,7 +113,7 @@ class Fractions:
                 continue  # the one does not answer, or the other cannot send its examples
             ready = now if copied else now + self._world.transfer(client, device, self._freight[client])
             left = end - max(ready, busy.get(device, now))
-            found.append((self._expected(client, device, left), device, ready))
+            found.append((self._estimate_share(client, device, left), device, ready))
         share, device, ready = max(found, key=lambda one: one[0], default=(0.0, client, now))
         if share < self.law.least:
             return
@@ -121,7 +121,7 @@ class Fractions:
             self._copied.add((client, device))
             self._world.carry(self._freight[client])
         begins = max(ready, busy.get(device, now))
-        busy[device] = begins + self._predicted(client, device, end - begins)
+        busy[device] = begins + self._predict_seconds(client, device, end - begins)
         self._tasks.setdefault(device, []).append((client, ready))
 
     def _others(self, client: int) -> list[int]:
@@ -146,7 +146,7 @@ class Fractions:
         if pace is None:
             return Job(client, device, self.law.least, self.law.least, now)
         share = self._share(client, device, left, pace)
-        claimed = self._share(client, device, left, self._told(device, pace))
+        claimed = self._share(client, device, left, self._report_pace(device, pace))
         return Job(client, device, share, claimed, now) if share > 0 else None
 
     def note(self, job: Job, seconds: float) -> None:
@@ -161,7 +161,7 @@ class Fractions:
         """Seconds an example in the slowest training that is remembered."""
         return max(self._paces[device], default=None)
 
-    def _told(self, device: int, pace: float) -> float:
+    def _report_pace(self, device: int, pace: float) -> float:
         """The same as the device tells it."""
         return 1 / self._rates(device, 1 / pace, self._round) if pace > 0 else 0.0
 
@@ -170,20 +170,20 @@ class Fractions:
         whole = pace * self._world.work(client)
         return max(0.0, min(1.0, seconds / whole)) if whole > 0 else float(seconds > 0)
 
-    def _expected(self, client: int, device: int, left: float) -> float:
+    def _estimate_share(self, client: int, device: int, left: float) -> float:
         """The share that is expected to come of a client's work at a device, by what this one tells."""
         pace = self._pace(device)
         if pace is None:
             return self.law.least if client == device else 0.0
         seen = self._stayed[device]
         stays = self._stays(device, sum(seen) / len(seen), self._round) if seen else 1.0
-        return stays * self._share(client, device, left, self._told(device, pace))
+        return stays * self._share(client, device, left, self._report_pace(device, pace))
 
-    def _predicted(self, client: int, device: int, left: float) -> float:
+    def _predict_seconds(self, client: int, device: int, left: float) -> float:
         """Seconds that the share which there is time for takes."""
         pace = self._pace(device)
         if pace is None:
             return left
-        told = self._told(device, pace)
+        told = self._report_pace(device, pace)
         share = self._share(client, device, left, told)
         return self._world.messages(device) + share * told * self._world.work(client)

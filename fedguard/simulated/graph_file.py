@@ -34,7 +34,7 @@ def read(file: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
     Raises:
         ConfigError: it cannot be read, or is no such graph of so many nodes.
     """
-    return _parsed(_content(file), file, nodes)
+    return _parse_graph(_content(file), file, nodes)
 
 
 def digest(file: str) -> str:
@@ -47,7 +47,7 @@ def _content(file: str) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def _parsed(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
+def _parse_graph(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
     try:
         rows = csv.reader(held.decode("utf-8-sig").splitlines(), strict=True)
         header = next(rows, [])
@@ -70,7 +70,7 @@ def _parsed(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bo
     if weighted:
         _complete(matrix, name)
     matrix = np.nan_to_num(matrix)
-    _connected(matrix != 0, name)
+    _check_connectivity(matrix != 0, name)
     return matrix, weighted
 
 
@@ -107,7 +107,7 @@ def _complete(matrix: NDArray[np.float64], name: str) -> None:
             )
 
 
-def _connected(links: NDArray[np.bool_], name: str) -> None:
+def _check_connectivity(links: NDArray[np.bool_], name: str) -> None:
     """See to it that what one node sends comes to each other one in the end."""
     import networkx
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lies:
+class AvailabilityLies:
     """Who lies of when it is there, and how.
 
     Attributes:
@@ -31,4 +31,4 @@ class Lies:
 
 
 #: Nobody lies.
-HONEST = Lies(acting=lambda _: (), checks_in=lambda told: told, reports=True)
+HONEST = AvailabilityLies(acting=lambda _: (), checks_in=lambda told: told, reports=True)

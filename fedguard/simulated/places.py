@@ -11,7 +11,7 @@ from fedguard.simulated.barriers import Barrier
 _BLOCK = 1024
 
 
-class Places:
+class SlotScheduler:
     """Fewer are at work than there are devices: whoever is done gives its place to one that is drawn among the idle.
 
     Args:
@@ -22,11 +22,11 @@ class Places:
         self._idle, self._draw, self._spent = sorted(idle), rng.numpy(), spent
         self._drawn: list[float] = []
 
-    def sent(self, device: int) -> tuple[int, ...]:
+    def next_after_update(self, device: int) -> tuple[int, ...]:
         """Who starts after this device has sent."""
-        return self.left(device)
+        return self.next_after_dropout(device)
 
-    def left(self, device: int) -> tuple[int, ...]:
+    def next_after_dropout(self, device: int) -> tuple[int, ...]:
         """Who starts after this device has left: one, or none where nobody is idle who takes part."""
         idle = self._idle
         idle.append(device)
@@ -40,7 +40,7 @@ class Places:
         return ()
 
 
-class Steps:
+class StalenessScheduler:
     """All devices are at work: each goes on by itself, unless it is too far ahead of the slowest."""
 
     def __init__(self, barrier: Barrier, devices: int) -> None:
@@ -51,7 +51,7 @@ class Steps:
         self._parked: dict[int, list[int]] = {}
         self._slowest = 0
 
-    def sent(self, device: int) -> list[int]:
+    def next_after_update(self, device: int) -> list[int]:
         """Who starts after this device has sent."""
         self._done[device] = done = self._done[device] + 1
         self._count[done] = self._count.get(done, 0) + 1
@@ -69,6 +69,6 @@ class Steps:
             self._parked.setdefault(done, []).append(device)
         return go
 
-    def left(self, device: int) -> tuple[int, ...]:
+    def next_after_dropout(self, device: int) -> tuple[int, ...]:
         """Who starts after this device has left: itself, for it has not done this training."""
         return (device,)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import inf
 
 from fedguard.rng import Rng
-from fedguard.simulated.agenda import Agenda, Rank
+from fedguard.simulated.agenda import EventQueue, Rank
 from fedguard.simulated.draws import Draws, uniform
-from fedguard.simulated.lies import HONEST, Lies
+from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.pace import Pace
 from fedguard.simulated.world import World
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class DeviceSelection:
     """How a round finds its devices: those that check in first, which then start together.
 
     Attributes:
@@ -39,7 +39,9 @@ class Selectors:
         lies: who comes when it was not told to, or says that it is there when it is not.
     """
 
-    def __init__(self, selection: Selection, world: World, agenda: Agenda, rng: Rng, lies: Lies = HONEST) -> None:
+    def __init__(
+        self, selection: DeviceSelection, world: World, agenda: EventQueue, rng: Rng, lies: AvailabilityLies = HONEST
+    ) -> None:
         self._selection, self._world, self._agenda, self._lies = selection, world, agenda, lies
         self._draws = Draws(rng, uniform)
         #: device -> when it comes back, and how often it was told.

@@ -32,7 +32,7 @@ GraphName = Literal[
     "file",
 ]
 
-#: Where malicious nodes stand; see `seated`.
+#: Where malicious nodes stand; see `assign_positions`.
 Places = Literal["drawn", "in_order", "clustered", "highest_degree", "cut"]
 
 #: Draws of a random graph until one is connected.
@@ -75,7 +75,7 @@ class Topology:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many values a node has to weigh in an exchange, its own among them: each number that occurs, in order."""
-        return tuple(sorted({int(number) for one in self.matrices for number in _heard(one).sum(1)}))
+        return tuple(sorted({int(number) for one in self.matrices for number in _neighbor_mask(one).sum(1)}))
 
     @cached_property
     def _eigenvalues(self) -> NDArray[np.complex128]:
@@ -114,7 +114,7 @@ class Topology:
     @cached_property
     def heard(self) -> NDArray[np.bool_]:
         """bool ``[n, n]``: whether node i (row) ever hears node j."""
-        heard: NDArray[np.bool_] = np.logical_or.reduce([_heard(one) for one in self.matrices])
+        heard: NDArray[np.bool_] = np.logical_or.reduce([_neighbor_mask(one) for one in self.matrices])
         return heard & ~np.eye(self.nodes, dtype=bool)
 
     @cached_property
@@ -150,13 +150,13 @@ class Topology:
         found: Matrix = np.linalg.eigh(np.diag(weights.sum(1)) - weights)[1][:, 1]
         return found
 
-    def reordered(self, places: Sequence[int]) -> Topology:
+    def reorder_nodes(self, places: Sequence[int]) -> Topology:
         """The same graph, with node i at the place ``places[i]``."""
         order = np.asarray(places)
         return Topology(tuple(one[np.ix_(order, order)] for one in self.matrices))
 
 
-def _heard(matrix: Matrix) -> NDArray[np.bool_]:
+def _neighbor_mask(matrix: Matrix) -> NDArray[np.bool_]:
     heard: NDArray[np.bool_] = (matrix != 0) | np.eye(len(matrix), dtype=bool)
     return heard
 
@@ -186,7 +186,7 @@ def _of_file(file: str, nodes: int) -> Matrix:
     links = matrix > 0
     if (links == links.T).all():
         return metropolis(links)
-    heard = _heard(matrix).astype(np.float64)
+    heard = _neighbor_mask(matrix).astype(np.float64)
     equal: Matrix = heard / heard.sum(1, keepdims=True)
     return equal
 
@@ -254,7 +254,7 @@ def metropolis(links: NDArray[np.bool_]) -> Matrix:
     return matrix
 
 
-def seated(
+def assign_positions(
     topology: Topology, malicious: Collection[int], places: Places, rng: Rng, seats: Sequence[int] | None = None
 ) -> Topology:
     """The graph with its nodes numbered as the clients are.
@@ -271,11 +271,11 @@ def seated(
         return topology
     without_links = not topology.heard.any()  # one place is like another
     if not malicious or without_links or (seats is None and places == "drawn"):
-        return topology.reordered(order)
-    taken = list(seats) if seats is not None else _preferred(topology, places, order)[: len(malicious)]
+        return topology.reorder_nodes(order)
+    taken = list(seats) if seats is not None else _rank_positions(topology, places, order)[: len(malicious)]
     left = iter([place for place in order if place not in taken])
     hostile = iter(taken)
-    return topology.reordered(
+    return topology.reorder_nodes(
         [next(hostile) if client in malicious else next(left) for client in range(topology.nodes)]
     )
 
@@ -299,7 +299,7 @@ def lookouts(heard: NDArray[np.bool_], place: str, count: int, rng: Rng) -> tupl
     return tuple(sorted(nearest[:count] if place == "side_by_side" else nearest[1 : count + 1]))
 
 
-def _preferred(topology: Topology, places: Places, order: Sequence[int]) -> list[int]:
+def _rank_positions(topology: Topology, places: Places, order: Sequence[int]) -> list[int]:
     """All places, those first that malicious clients take first; ``order`` settles what is equal."""
     import networkx
 

@@ -33,7 +33,7 @@ def least_seconds(
 
 
 @dataclass
-class Spent:
+class ResourceUse:
     """What the devices have spent so far, all together.
 
     Attributes:
@@ -79,7 +79,7 @@ class World:
         steady: frozenset[int] = frozenset(),
     ) -> None:
         devices, speeds, link = len(work), network.compute, network.link
-        self.network, self.size, self.spent = network, size, Spent()
+        self.network, self.size, self.spent = network, size, ResourceUse()
         self._sent, self._got = size if sent is None else sent, size if got is None else got
         self._each_way, self._steady = each_way, steady
         compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
@@ -116,7 +116,7 @@ class World:
     def compute(self, device: int, turn: int, share: float = 1.0) -> float:
         """Seconds of a device's ``turn``-th training (from 1), of whose work it does this share, or so many times as much."""
         seconds = self._computing(device, turn) * share
-        self._computed(seconds)
+        self._charge_computation(seconds)
         return seconds
 
     def _computing(self, device: int, turn: int, task: int | None = None) -> float:
@@ -129,7 +129,7 @@ class World:
             seconds *= speeds.slow.factor
         return seconds
 
-    def _computed(self, seconds: float) -> None:
+    def _charge_computation(self, seconds: float) -> None:
         self.spent.seconds += seconds
         self.spent.joules += self.network.compute.watts * seconds
 
@@ -232,10 +232,10 @@ class World:
         left = self.leaves(device, now, down + computing + up)
         self.download(device)
         if left is None:
-            self._computed(computing)
+            self._charge_computation(computing)
             self.upload(device)
             return down + computing + up, True
-        self._computed(min(max(left - down, 0.0), computing))
+        self._charge_computation(min(max(left - down, 0.0), computing))
         if left > down + computing:
             self.upload(device)
         self.spent.interrupted += 1

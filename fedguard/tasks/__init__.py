@@ -30,20 +30,20 @@ DATA = {
     "masked_cartpole": "fedguard.tasks.environments.masked_cartpole:MaskedCartPole",
     "pendulum": "fedguard.tasks.environments.pendulum:Pendulum",
     "gymnasium": "fedguard.tasks.environments.gymnasium:Gymnasium",
-    "environment": "fedguard.tasks.environments.own:OwnEnvironment",
+    "environment": "fedguard.tasks.environments.own:CustomEnvironment",
 }
 
 PARTITIONS = {
     "iid": "fedguard.tasks.partitions.iid:IID",
     "dirichlet": "fedguard.tasks.partitions.dirichlet:Dirichlet",
-    "label_sorted": "fedguard.tasks.partitions.label_sorted:LabelSorted",
+    "label_sorted": "fedguard.tasks.partitions.label_sorted:LabelShards",
     "label_sets": "fedguard.tasks.partitions.label_sets:LabelSets",
-    "label_ordered": "fedguard.tasks.partitions.label_ordered:LabelOrdered",
+    "label_ordered": "fedguard.tasks.partitions.label_ordered:LabelOrder",
     "rare_class": "fedguard.tasks.partitions.rare_class:RareClass",
     "quantity_skew": "fedguard.tasks.partitions.quantity_skew:QuantitySkew",
     "feature_skew": "fedguard.tasks.partitions.feature_skew:FeatureSkew",
     "gamma_similarity": "fedguard.tasks.partitions.gamma_similarity:GammaSimilarity",
-    "natural": "fedguard.tasks.partitions.natural:Natural",
+    "natural": "fedguard.tasks.partitions.natural:NaturalPartition",
 }
 
 MODELS = {

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
-from fedguard.contracts.returned import broken, returned, told
+from fedguard.contracts.returned import check_return, contract_error, describe_value
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.data import loaded
-from fedguard.tasks.network import Network, Predictor
+from fedguard.tasks.data import load_dataset
+from fedguard.tasks.network import FlatNetwork, Predictor
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Classification(Task):
     parts: tuple[Examples, ...]
     root: Examples | None
     model: Model
-    network: Network = field(repr=False)
+    network: FlatNetwork = field(repr=False)
 
     @classmethod
     def deal(
@@ -63,7 +63,7 @@ class Classification(Task):
         Raises:
             ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
         """
-        dataset = loaded(data)
+        dataset = load_dataset(data)
         order = torch.randperm(len(dataset.train), generator=rng.child("root").torch())
         if root_examples >= len(order):
             raise ConfigError(
@@ -71,11 +71,11 @@ class Classification(Task):
             )
         public = _public(len(order), root_examples, shared)
         root, rest = dataset.train[order[:root_examples]], dataset.train[order[root_examples + public :]]
-        dealt = _dealt(partition, rest, clients - len(copying), rng.child("split"))
+        dealt = _split_examples(partition, rest, clients - len(copying), rng.child("split"))
         parts = _parts(rest, _with_copies(dealt, clients, copying, rng.child("copies")))
         if public:
             everybodys = dataset.train[order[root_examples : root_examples + public]]
-            parts = tuple(_joined(part, everybodys) for part in parts)
+            parts = tuple(_append_examples(part, everybodys) for part in parts)
         network = fitting(model, dataset, compute)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
@@ -117,7 +117,7 @@ class Classification(Task):
         return self.dataset.test.x.to(self.network.compute.device)
 
     def initial_model(self, rng: Rng) -> Tensor:
-        return Network(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
+        return FlatNetwork(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
 
     def local_updates(
         self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
@@ -201,22 +201,24 @@ def _public(examples: int, root: int, shared: float) -> int:
     return public
 
 
-def _joined(own: Examples, more: Examples) -> Examples:
+def _append_examples(own: Examples, more: Examples) -> Examples:
     client = None if own.client is None or more.client is None else torch.cat([own.client, more.client])
     return Examples(torch.cat([own.x, more.x]), torch.cat([own.y, more.y]), client)
 
 
-def _dealt(partition: Partition, examples: Examples, clients: int, rng: Rng) -> Sequence[NDArray[np.int64]]:
+def _split_examples(partition: Partition, examples: Examples, clients: int, rng: Rng) -> Sequence[NDArray[np.int64]]:
     """What a partition deals, if that is what its contract says."""
-    dealt = returned(partition, "split", partition.split(examples, clients, rng), (list, tuple))
+    dealt = check_return(partition, "split", partition.split(examples, clients, rng), (list, tuple))
     if len(dealt) != clients:
-        raise broken(partition, f"split: expected an array for each of {clients} clients; got {len(dealt)}")
+        raise contract_error(partition, f"split: expected an array for each of {clients} clients; got {len(dealt)}")
     for part in dealt:
         if not (isinstance(part, np.ndarray) and part.ndim == 1 and np.issubdtype(part.dtype, np.integer)):
-            raise broken(partition, f"split: expected numpy arrays of example numbers; got {told(part)}")
+            raise contract_error(
+                partition, f"split: expected numpy arrays of example numbers; got {describe_value(part)}"
+            )
         if len(part) and not 0 <= part.min() <= part.max() < len(examples):
             got = f"{part.min()} to {part.max()}"
-            raise broken(partition, f"split: expected numbers from 0 to {len(examples) - 1}; got {got}")
+            raise contract_error(partition, f"split: expected numbers from 0 to {len(examples) - 1}; got {got}")
     return dealt
 
 
@@ -244,7 +246,7 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
     return tuple(examples[torch.from_numpy(part)] for part in dealt)
 
 
-def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network:
+def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetwork:
     """The network, tried on the smallest and the largest input, forward and back.
 
     Raises:
@@ -252,7 +254,7 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> Network:
     """
     extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
     try:
-        network = Network(model, dataset.shape, dataset.classes, Rng(0), compute)
+        network = FlatNetwork(model, dataset.shape, dataset.classes, Rng(0), compute)
         network.value_range, network.characters = dataset.value_range, dataset.characters
         with torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(network.module)  # threads train on copies

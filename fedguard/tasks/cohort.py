@@ -27,7 +27,7 @@ from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 if TYPE_CHECKING:
     from fedguard.tasks.engines.private import PrivateEngine
@@ -52,7 +52,7 @@ class Engine(Protocol):
 class Cohort:
     """The clients' data beside each other, and the engine that fits the network."""
 
-    def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
+    def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
         self.sizes = [len(part) for part in parts]
         self._device = network.compute.device
         parts = [part.replace(x=part.x.to(self._device), y=part.y.to(self._device)) for part in parts]
@@ -109,13 +109,13 @@ class Cohort:
                 start.to(self._device),
                 clients[some],
                 schedules[some],
-                self._brought(plan, clients[some]),
+                self._move_plan(plan, clients[some]),
                 streams[some],
                 moved,
             )
             out[some].copy_(moved)
 
-    def _brought(self, plan: LocalPlan, clients: Sequence[int]) -> LocalPlan:
+    def _move_plan(self, plan: LocalPlan, clients: Sequence[int]) -> LocalPlan:
         """The plan with these clients' corrections on the device; what a client does to its steps is done in main memory."""
         given = plan.corrections
         return replace(
@@ -151,10 +151,10 @@ def schedule(plan: LocalPlan, size: int, draw: np.random.Generator, share: float
     ``share`` of them begins as one that does all, and stops.
     """
     batches = _whole(plan, size, draw)
-    return batches if share >= 1 else _begun(batches, share)
+    return batches if share >= 1 else _truncate_batches(batches, share)
 
 
-def _begun(batches: Schedule, share: float) -> Schedule:
+def _truncate_batches(batches: Schedule, share: float) -> Schedule:
     """The batches up to a share of their examples, rounded down, but one; the last may be smaller."""
     used = batches >= 0
     kept = used & (used.cumsum().reshape(used.shape) <= max(1, int(share * used.sum() + 1e-9)))

@@ -18,7 +18,7 @@ from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_shapes import dense_widths, plain_layers
 
 
-class Network:
+class FlatNetwork:
     """Holds a module whose parameters are views of one flat float32 vector, so that loading is one copy.
 
     Attributes:
@@ -86,7 +86,7 @@ class Network:
 
 def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
     """``[B, classes]``: what ``module`` gives for ``x`` with the parameters ``model`` (``[d]``) in place of its own."""
-    logits: Tensor = applied(module, model, x)
+    logits: Tensor = apply_module(module, model, x)
     return logits
 
 
@@ -96,7 +96,7 @@ Places = list[tuple[dict[str, Any], str]]
 _PARAMETERS: WeakKeyDictionary[nn.Module, list[tuple[torch.Size, Places]]] = WeakKeyDictionary()
 
 
-def applied(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
+def apply_module(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
     """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
     with holding(module, model):
         return module(*inputs)
@@ -109,7 +109,7 @@ def holding(module: nn.Module, model: Tensor) -> Iterator[None]:
     As `torch.func.functional_call` does it, which looks for the parameters each time.
     """
     if module not in _PARAMETERS:
-        _PARAMETERS[module] = _found(module)
+        _PARAMETERS[module] = _find_parameters(module)
     parameters = _PARAMETERS[module]
     parts = torch.split(model, [shape.numel() for shape, _ in parameters])
     own = [places[0][0][places[0][1]] for _, places in parameters]
@@ -127,7 +127,7 @@ def _put(parameter: Tensor, places: Places) -> None:
         held[name] = parameter
 
 
-def _found(module: nn.Module) -> list[tuple[torch.Size, Places]]:
+def _find_parameters(module: nn.Module) -> list[tuple[torch.Size, Places]]:
     """Shape and places of each parameter, in the order of ``module.parameters()``; one that is shared has several places."""
     places: dict[nn.Parameter, Places] = {}
     for part in module.modules():
@@ -152,7 +152,7 @@ class Predictor:
     Gradients flow to both. No way leads from it to data, nor to parameters that were loaded for a training.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: FlatNetwork) -> None:
         self._device = network.compute.device
         self._module = bare(network.module).to(self._device)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from fedguard.contracts import (
-    Acting,
+    ActingTask,
     Choices,
     Environment,
     Evaluation,
@@ -22,7 +22,7 @@ from fedguard.contracts import (
     LocalPlan,
     Model,
     Policy,
-    Recurrent,
+    RecurrentNetwork,
     Rollout,
     Shown,
     Trigger,
@@ -30,8 +30,8 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng, Streams, global_generators
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.environments.held import COPIES, observed, stepped, tried
-from fedguard.tasks.network import Network, Predictor, applied, apply, holding
+from fedguard.tasks.environments.held import COPIES, observe_copies, step_copies, try_environment
+from fedguard.tasks.network import FlatNetwork, Predictor, apply, apply_module, holding
 from fedguard.tasks.policies import cut, policy_of
 
 #: Episodes of an evaluation.
@@ -46,7 +46,7 @@ Lie = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Standing:
+class ActorState:
     """Where an actor stands between two steps: the state of its environments, and what its network remembers, ``[B, M]``."""
 
     world: Any
@@ -54,7 +54,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Playing(Acting):
+class EnvironmentTask(ActingTask):
     """Actors that each step copies of an environment of their own; the network gives a policy and a value.
 
     A model is evaluated in `EPISODES` episodes that start alike at each evaluation, by its likeliest actions.
@@ -69,22 +69,22 @@ class Playing(Acting):
     model: Model
     actors: int
     rng: Rng
-    network: Network = field(repr=False)
+    network: FlatNetwork = field(repr=False)
     policy: Policy
     lies: Mapping[str, Mapping[int, Lie]] = field(default_factory=dict)
     _tried: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
-    def made(
+    def build_task(
         cls, environment: Environment, model: Model, actors: int, rng: Rng, compute: Compute | None = None
-    ) -> Playing:
+    ) -> EnvironmentTask:
         """The task of so many actors.
 
         Raises:
             ConfigError: the environment cannot be made, or the model does not fit it.
         """
         policy = policy_of(environment.actions)
-        network = Network(model, environment.shape, policy.outputs + 1, Rng(0), compute)
+        network = FlatNetwork(model, environment.shape, policy.outputs + 1, Rng(0), compute)
         return cls(environment, model, actors, rng, network, policy)
 
     @property
@@ -119,10 +119,10 @@ class Playing(Acting):
 
     @property
     def memory(self) -> int:
-        return self.module.memory if self.model.recurrent and isinstance(self.module, Recurrent) else 0
+        return self.module.memory if self.model.recurrent and isinstance(self.module, RecurrentNetwork) else 0
 
     def initial_model(self, rng: Rng) -> Tensor:
-        return Network(self.model, self.shape, self.classes, rng).flat.clone()
+        return FlatNetwork(self.model, self.shape, self.classes, rng).flat.clone()
 
     def local_updates(
         self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
@@ -131,29 +131,35 @@ class Playing(Acting):
             f"{self.environment.name}: actors act, and have no examples. Set training.algorithm: actor_critic."
         )
 
-    def started(self, rng: np.random.Generator) -> Standing:
+    def start_actor(self, rng: np.random.Generator) -> ActorState:
         copies = self.environment.copies
-        return Standing(self.environment.started(copies, rng), torch.zeros(copies, self.memory))
+        return ActorState(self.environment.start_episodes(copies, rng), torch.zeros(copies, self.memory))
 
     def outputs(self, model: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         return cut(apply(self.module, model, seen))
 
-    def recalled(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def outputs_from_memory(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if not self.memory:
             return *self.outputs(model, seen), memory
-        outputs, memory = applied(self.module, model, seen, memory)
+        outputs, memory = apply_module(self.module, model, seen, memory)
         return *cut(outputs), memory
 
-    def unrolled(self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll_steps(
+        self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         if not self.memory:
             outputs, values = self.outputs(model, seen.flatten(0, 1))
             return outputs.view(*starts.shape, -1), values.view(starts.shape), memory.expand(len(starts), -1, -1)
-        outputs, memories = applied(self.module, model, seen, memory, starts)
+        outputs, memories = apply_module(self.module, model, seen, memory, starts)
         return *cut(outputs), memories
 
-    def noted(self, memory: Tensor, actions: Tensor) -> Tensor:
+    def remember_actions(self, memory: Tensor, actions: Tensor) -> Tensor:
         module = self.module
-        return module.noted(memory, self.policy.heard(actions)) if isinstance(module, Recurrent) else memory
+        return (
+            module.remember_actions(memory, self.policy.encode_actions(actions))
+            if isinstance(module, RecurrentNetwork)
+            else memory
+        )
 
     def within(self, model: Tensor, run: Callable[..., Any], *inputs: Any) -> Any:
         with holding(self.module, model):
@@ -175,14 +181,14 @@ class Playing(Acting):
         draws = torch.from_numpy(np.stack([law.draws((steps, copies), rng) for rng in rngs]))
         kept: list[list[list[Any]]] = [[[] for _ in range(8 if self.memory else 7)] for _ in clients]
         for t in range(steps):
-            seen = np.stack([observed(world, state, copies) for state in now])
+            seen = np.stack([observe_copies(world, state, copies) for state in now])
             before = memory
-            outputs, _, memory = vmap(self.recalled)(models, torch.from_numpy(seen), memory)
-            actions = law.drawn(outputs, draws[:, t])
+            outputs, _, memory = vmap(self.outputs_from_memory)(models, torch.from_numpy(seen), memory)
+            actions = law.draw_actions(outputs, draws[:, t])
             chances = law.log_prob(outputs, actions)
-            memory = self.noted(memory, actions)
+            memory = self.remember_actions(memory, actions)
             for number, rng in enumerate(rngs):
-                step = stepped(world, now[number], self._taken(clients[number], actions[number]).numpy())
+                step = step_copies(world, now[number], self._alter_actions(clients[number], actions[number]).numpy())
                 over = step.terminated | step.truncated
                 told = (
                     seen[number],
@@ -190,7 +196,7 @@ class Playing(Acting):
                     step.rewards.astype(np.float32),
                     step.terminated,
                     step.truncated & ~step.terminated,
-                    observed(world, step.state, copies),
+                    observe_copies(world, step.state, copies),
                     chances[number],
                     *((before[number],) if self.memory else ()),
                 )
@@ -198,21 +204,21 @@ class Playing(Acting):
                     part.append(value)
                 now[number] = step.state
                 if over.any():
-                    now[number] = world.restarted(step.state, over, rng)
+                    now[number] = world.restart_episodes(step.state, over, rng)
                     memory[number, torch.from_numpy(over)] = 0
         found = [Rollout(*map(_as_tensor, parts)) for parts in kept]
-        return [self._told(client, one) for client, one in zip(clients, found, strict=True)], list(
-            map(Standing, now, memory)
+        return [self._report_rollout(client, one) for client, one in zip(clients, found, strict=True)], list(
+            map(ActorState, now, memory)
         )
 
-    def _taken(self, client: int, actions: Tensor) -> Tensor:
+    def _alter_actions(self, client: int, actions: Tensor) -> Tensor:
         """What an actor does where its policy chose, and it says, these actions."""
         lie = self.lie("acts", client)
         return actions if lie is None else lie(actions, self.environment.actions)
 
-    def _told(self, client: int, rollout: Rollout) -> Rollout:
-        rewards = self.said("rewards", client, rollout.rewards)
-        return replace(rollout, rewards=rewards, behaviour=self.said("behaviour", client, rollout.behaviour))
+    def _report_rollout(self, client: int, rollout: Rollout) -> Rollout:
+        rewards = self.self_report("rewards", client, rollout.rewards)
+        return replace(rollout, rewards=rewards, behaviour=self.self_report("behaviour", client, rollout.behaviour))
 
     def lie(self, what: str, client: int) -> Lie | None:
         return self.lies.get(what, {}).get(client)
@@ -221,7 +227,7 @@ class Playing(Acting):
         self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None, shown: Shown | None = None
     ) -> Evaluation:
         finite = bool(torch.isfinite(model).all())
-        returns = self._played(_Likeliest(self, model, chosen, shown), self.rng.child("test").numpy())
+        returns = self._play_episodes(_GreedyEvaluation(self, model, chosen, shown), self.rng.child("test").numpy())
         return Evaluation(0.0 if finite else float("inf"), float("nan"), (), tuple(returns.tolist()))
 
     @cached_property
@@ -233,7 +239,9 @@ class Playing(Acting):
         """
         draws = self.rng.child("guess").numpy()
         with global_generators(self.rng.child("guess")):  # since it is made once, wherever they stand then
-            played = self._played(lambda seen: self.policy.random((len(seen),), draws), self.rng.child("test").numpy())
+            played = self._play_episodes(
+                lambda seen: self.policy.random((len(seen),), draws), self.rng.child("test").numpy()
+            )
         guess, best = float(played.mean()), self.environment.best
         require(
             guess < best,
@@ -250,12 +258,12 @@ class Playing(Acting):
             ContractError: a plug-in breaks its contract.
         """
         if not self._tried:
-            ended = tried(self.environment, self.policy, self.rng.child("tried"))
+            ended = try_environment(self.environment, self.policy, self.rng.child("tried"))
             if len(ended) == COPIES:
                 _ = self.guess
             self._tried.append(True)
 
-    def _played(
+    def _play_episodes(
         self,
         act: Callable[[NDArray[np.float32]], NDArray[Any]],
         rng: np.random.Generator,
@@ -269,19 +277,19 @@ class Playing(Acting):
             met: is told what is observed before each step, and which episodes are not over (bool ``[EPISODES]``), if not None.
         """
         world = self.environment
-        state = world.started(EPISODES, rng)
+        state = world.start_episodes(EPISODES, rng)
         returns, playing, steps = np.zeros(EPISODES), np.ones(EPISODES, bool), 0
         while playing.any() and (most is None or steps < most):
             steps += 1
-            seen = observed(world, state, EPISODES)
+            seen = observe_copies(world, state, EPISODES)
             if met is not None:
                 met(seen, playing)
-            step = stepped(world, state, act(seen))
+            step = step_copies(world, state, act(seen))
             returns += np.where(playing, step.rewards, 0.0)
             over = step.terminated | step.truncated
             playing &= ~over
             # Nobody steps on after an end: there, an environment of the user's own may do anything.
-            state = world.restarted(step.state, over, rng) if over.any() else step.state
+            state = world.restart_episodes(step.state, over, rng) if over.any() else step.state
         if world.bounds is not None and most is None:
             (least, best), low, high = world.bounds, float(returns.min()), float(returns.max())
             require(
@@ -297,10 +305,10 @@ class Playing(Acting):
     def predictor(self) -> Predictor:
         return Predictor(self.network)
 
-    def with_copies(self, copies: int) -> Playing:
+    def with_copies(self, copies: int) -> EnvironmentTask:
         return replace(self, environment=replace(self.environment, copies=copies))
 
-    def with_lies(self, lies: Mapping[str, Mapping[int, Lie]]) -> Playing:
+    def with_lies(self, lies: Mapping[str, Mapping[int, Lie]]) -> EnvironmentTask:
         return replace(self, lies=lies)
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
@@ -315,8 +323,8 @@ class Playing(Acting):
             )
         if target >= actions.n:
             raise ConfigError(f"target: expected an action below {actions.n}; got {target}.")
-        act, met = _Likeliest(self, model), list[tuple[NDArray[np.float32], Tensor]]()
-        self._played(
+        act, met = _GreedyEvaluation(self, model), list[tuple[NDArray[np.float32], Tensor]]()
+        self._play_episodes(
             act,
             self.rng.child("test").numpy(),
             SHOWN,
@@ -335,11 +343,11 @@ class Playing(Acting):
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
         return self.examples(client)
 
-    def with_examples(self, replaced: Mapping[int, Examples]) -> Playing:
+    def with_examples(self, replaced: Mapping[int, Examples]) -> EnvironmentTask:
         raise ConfigError(f"{self.environment.name} has no examples that could be replaced.")
 
 
-class _Likeliest:
+class _GreedyEvaluation:
     """Acts by a model's likeliest actions, and remembers what its network does of the `EPISODES` that it plays.
 
     Args:
@@ -352,7 +360,7 @@ class _Likeliest:
 
     def __init__(
         self,
-        task: Playing,
+        task: EnvironmentTask,
         model: Tensor,
         chosen: Callable[[Tensor], Tensor] | None = None,
         shown: Shown | None = None,
@@ -370,13 +378,13 @@ class _Likeliest:
         task, observed = self._task, torch.from_numpy(seen)
         if self._shown is not None:
             with torch.enable_grad():
-                observed = self._shown(lambda x: task.recalled(self._model, x, memory)[0], observed).detach()
+                observed = self._shown(lambda x: task.outputs_from_memory(self._model, x, memory)[0], observed).detach()
         if task.memory:
-            outputs, _, memory = task.recalled(self._model, observed, memory)
+            outputs, _, memory = task.outputs_from_memory(self._model, observed, memory)
         else:
             outputs = cut(task.network.logits(self._model, observed))[0]
         actions = task.policy.best(torch.nan_to_num(outputs)) if self._chosen is None else self._chosen(memory)
-        return actions.numpy(), task.noted(memory, actions)
+        return actions.numpy(), task.remember_actions(memory, actions)
 
 
 def _as_tensor(steps: list[Any]) -> Tensor:

@@ -15,7 +15,7 @@ from fedguard.contracts import Box, Choices, Policy
 
 
 @dataclass(frozen=True)
-class Categorical(Policy):
+class CategoricalPolicy(Policy):
     """One of n choices: $pi(a) = exp(o_a) / sum_b exp(o_b)$."""
 
     outputs: int
@@ -28,14 +28,14 @@ class Categorical(Policy):
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.random(shape)
 
-    def drawn(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
         below = log_softmax(outputs, -1).exp().cumsum(-1)[..., :-1] < draws[..., None]
         return below.sum(-1)
 
     def best(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)
 
-    def heard(self, actions: Tensor) -> Tensor:
+    def encode_actions(self, actions: Tensor) -> Tensor:
         """Which one: 1 for it, and 0 for the others."""
         return one_hot(actions, self.outputs).float()
 
@@ -51,7 +51,7 @@ class Categorical(Policy):
 
 
 @dataclass(frozen=True)
-class Gaussian(Policy):
+class GaussianPolicy(Policy):
     """A vector, each entry by itself: $a = m + h (o_1 + s e)$ with e normal and $s = log(1 + exp(o_2))$.
 
     m and h are the middle and the half width of the bounds, beyond which the environment cuts actions off.
@@ -77,14 +77,14 @@ class Gaussian(Policy):
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.standard_normal((*shape, self.n))
 
-    def drawn(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
         mean, spread = self._law(outputs)
         return (mean + spread * draws).float()
 
     def best(self, outputs: Tensor) -> Tensor:
         return self._law(outputs)[0]
 
-    def heard(self, actions: Tensor) -> Tensor:
+    def encode_actions(self, actions: Tensor) -> Tensor:
         """b and $b^2$ with $b = (a - m) / h$, cut off at the bounds."""
         inside = ((actions - (self.low + self.high) / 2) / ((self.high - self.low) / 2)).clamp(-1, 1)
         return torch.cat([inside, inside.square()], -1)
@@ -102,7 +102,11 @@ class Gaussian(Policy):
 
 def policy_of(actions: Choices | Box) -> Policy:
     """The law of actions by which actors act in a space."""
-    return Categorical(actions.n) if isinstance(actions, Choices) else Gaussian(actions.n, actions.low, actions.high)
+    return (
+        CategoricalPolicy(actions.n)
+        if isinstance(actions, Choices)
+        else GaussianPolicy(actions.n, actions.low, actions.high)
+    )
 
 
 def cut(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedguard.contracts import DPSGD, Examples, LocalPlan, Setup, Training
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Shadows:
         noise: standard deviation in each coordinate of what a round's mean is hidden by.
     """
 
-    network: Network = field(repr=False)
+    network: FlatNetwork = field(repr=False)
     initial: Tensor = field(repr=False)
     training: Training
     plan: LocalPlan
@@ -45,7 +45,7 @@ class Shadows:
     noise: float
 
     @classmethod
-    def like(cls, network: Network, initial: Tensor, setup: Setup, noise: float = 0.0) -> Shadows:
+    def like(cls, network: FlatNetwork, initial: Tensor, setup: Setup, noise: float = 0.0) -> Shadows:
         """Shadows of a trial's federation."""
         sizes, clients = setup.task.sizes, setup.participation
         usual, together = sum(sizes) / len(sizes), min(clients.expected, len(sizes))

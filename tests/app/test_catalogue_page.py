@@ -8,15 +8,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from fedguard.bench.docstrings import prose
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 SCRIPT = """
     from pathlib import Path
     import streamlit as st
-    from fedguard.app.here import Here
+    from fedguard.app.here import PageContext
     from fedguard.app.views import catalogue
 
-    class Alone(Here):
+    class Alone(PageContext):
         def link(self, page, label, **query):
             st.caption(f"{page} {sorted(query.items())}")
 
@@ -64,14 +64,14 @@ def test_everything_in_the_registry_is_there(script):
         "availability",
         "evasion",
     ]
-    assert sorted(names(page(script))) == sorted(cls.name for _, cls in installed().classes(kinds))
+    assert sorted(names(page(script))) == sorted(cls.name for _, cls in load_registry().classes(kinds))
 
 
 def test_search_looks_at_names_and_at_what_they_do(script):
     found = names(page(script, search="geometric"))
     assert "geometric_median" in found
     for name in found:
-        (cls,) = [cls for _, cls in installed().classes() if cls.name == name]
+        (cls,) = [cls for _, cls in load_registry().classes() if cls.name == name]
         assert "geometric" in f"{cls.name} {cls.summary()}".lower()
 
 
@@ -84,7 +84,9 @@ def test_what_full_masking_refuses_is_what_needs_single_updates_or_sums_of_group
 
 def test_filters_add_up(script):
     test = page(script, kind="inference", goal="membership")
-    assert set(names(test)) == {cls.name for _, cls in installed().classes(["inference"]) if cls.goal == "membership"}
+    assert set(names(test)) == {
+        cls.name for _, cls in load_registry().classes(["inference"]) if cls.goal == "membership"
+    }
     with_sums = names(page(script, kind="inference", sees=["sum", "model"]))
     assert "spear" in with_sums
     assert "fed_mia" not in with_sums
@@ -136,7 +138,7 @@ def test_an_attack_on_data_has_no_picture_and_is_shown_all_the_same(script):
 
 
 def test_prose_ends_where_the_arguments_begin():
-    for _, cls in installed().classes():
+    for _, cls in load_registry().classes():
         told = prose(cls.__doc__ or "")
         assert told.startswith(cls.summary())
         assert not [line for line in told.splitlines() if line in ("Args:", "Attributes:", "Raises:")]

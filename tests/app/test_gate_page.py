@@ -18,7 +18,7 @@ from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
 from fedguard.app.trends import points
 from fedguard.app.views.gate import _audit_row
 from fedguard.bench.gate.kept import verdicts
-from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
+from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
 from fedguard.bench.gate.work import gate, make_baseline
 
 SUITE = {
@@ -68,8 +68,8 @@ def page(store, name, tmp_path, **query: str) -> AppTest:
     return test
 
 
-def verdict(**more) -> Verdict:
-    judgement = Judgement(
+def verdict(**more) -> GateVerdict:
+    judgement = Judgment(
         swept={"attack": "alie", "defense": "krum"},
         cell="0" * 12,
         figure="final_accuracy",
@@ -84,7 +84,7 @@ def verdict(**more) -> Verdict:
         detectable=0.03,
     )
     known = {"run": "r", "baseline": "b.json", "time": 1.8e9, "commit": "abc", "baseline_commit": "def"}
-    return Verdict(**{**known, "judgements": (judgement,), **more})
+    return GateVerdict(**{**known, "judgements": (judgement,), **more})
 
 
 def test_a_planted_drop_stands_on_top_with_its_figures(judged, tmp_path):
@@ -208,9 +208,7 @@ def test_no_word_is_told_by_its_colour_alone():
 
 
 def test_a_figure_without_drops_has_no_chart():
-    missing = Judgement(
-        swept={"attack": "none", "defense": "mean"}, cell="1", figure="psnr", verdict="missing", why="x"
-    )
+    missing = Judgment(swept={"attack": "none", "defense": "mean"}, cell="1", figure="psnr", verdict="missing", why="x")
     assert drops(verdict(judgements=(missing,))) == {}
 
 
@@ -226,7 +224,7 @@ def test_what_is_drawn_over_time_holds_every_point():
 
 def test_broad_drops_are_told_in_words(tmp_path, judged):
     run, _ = judged
-    broad = Broad(
+    broad = SuiteJudgment(
         figure="final_accuracy", verdict="regressed", why="small drops.", drop=0.012, p_value=0.003, cells=9, seeds=3
     )
     path = run.folder.path / "gate" / "2000000001.json"

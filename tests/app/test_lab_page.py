@@ -18,16 +18,16 @@ from streamlit.testing.v1 import AppTest
 import fedguard as fg
 from fedguard.app.charts.live import MOST, live
 from fedguard.app.lab.composition import Choice, Composition, as_yaml
-from fedguard.app.lab.judged import judged
+from fedguard.app.lab.judged import judge_composition
 from fedguard.app.lab.result import against_clean, corners
-from fedguard.app.words import escaped
+from fedguard.app.words import escape_label
 from fedguard.bench.explain.settings import SECTIONS, settings, value_of
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.progress import Listener
 from fedguard.config import read_document
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 SCRIPT = """
     from pathlib import Path
@@ -131,7 +131,7 @@ def test_another_composition_has_another_name():
 
 def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs():
     kinds = {"inference": "attack", "availability": "there"}
-    for kind, cls in installed().classes(
+    for kind, cls in load_registry().classes(
         ["attack", "inference", "data", "model", "partition", "architecture", "availability"]
     ):
         key = kinds.get(kind, kind)
@@ -143,13 +143,13 @@ def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs
                 fg.api.lay_out(suite)
         else:
             fg.api.lay_out(suite)
-    for _, cls in installed().classes(["defense"]):
+    for _, cls in load_registry().classes(["defense"]):
         rule = () if issubclass(cls, AggregationRule) else (Choice("mean", {}),)
         fg.api.lay_out(dataclasses.replace(composition(), defense=(Choice(cls.name, {}), *rule)).suite())
 
 
 def test_every_setting_says_what_it_means():
-    described = [*(cls for _, cls in installed().classes()), *SECTIONS.values()]
+    described = [*(cls for _, cls in load_registry().classes()), *SECTIONS.values()]
     silent = [(cls.__name__, one.name) for cls in described for one in settings(cls) if not one.meaning]
     assert silent == []
 
@@ -167,7 +167,7 @@ def test_what_somebody_types_is_read_as_a_suite_reads_it(text, value):
 
 @pytest.mark.parametrize("text", ["**x** _y_ `z`", ":red[x] :material/home:", "<b>x</b> $a$", "# x", "1. x", "[a](http://b)", "a \\* b ~~c~~ |"])  # fmt: skip
 def test_escaped_text_is_shown_as_it_is(text):
-    assert MarkdownIt().render(escaped(text)) == f"<p>{escape(text)}</p>\n"
+    assert MarkdownIt().render(escape_label(text)) == f"<p>{escape(text)}</p>\n"
 
 
 def test_what_masks_hide_is_refused_with_every_reason_and_cannot_be_run(tmp_path):
@@ -202,11 +202,11 @@ def test_what_cannot_be_laid_out_is_one_line(tmp_path, query, line):
 
 def test_a_field_says_in_which_range_its_value_may_be(tmp_path):
     field = next(one for one in lab(tmp_path, attack="ipm").text_input if one.label == "tau")
-    assert field.help.endswith(escaped("(float > 0)"))
+    assert field.help.endswith(escape_label("(float > 0)"))
 
 
 def test_what_is_legal_says_who_sees_what():
-    found = judged(composition(attack="alie", defense="krum").suite())
+    found = judge_composition(composition(attack="alie", defense="krum").suite())
     assert found.legal
     assert found.words[0].startswith("4 of 20 clients are malicious from round 1 to the end")
     assert "The attack sees the honest clients' updates." in found.words
@@ -255,14 +255,14 @@ def test_ending_the_script_ends_the_workers_and_keeps_what_is_finished(tmp_path)
     class Leaves(Listener):
         stored = 0
 
-        def ended(self, record):
+        def note_record(self, record):
             self.stored += 1
 
         def waiting(self):
             if self.stored:
                 raise Gone
 
-        def advanced(self, trial, round, rounds, scores):
+        def note_progress(self, trial, round, rounds, scores):
             self.waiting()
 
     suite = {"name": "left", "training": {"rounds": 300}, "seeds": 4, "evaluation": {"every": 20}}
@@ -325,7 +325,9 @@ def test_actors_are_drawn_by_their_returns(tmp_path):
                clients__malicious="1", seeds="1")  # fmt: skip
     assert not [error.value for error in test.error]
     suite = yaml.safe_load(next(code.value for code in test.code if code.value.startswith("# fedguard run")))
-    assert judged(suite).measure == "returns" and judged(composition().suite()).measure == "accuracy"
+    assert (
+        judge_composition(suite).measure == "returns" and judge_composition(composition().suite()).measure == "accuracy"
+    )
     fg.run(suite, store=tmp_path / "store", jobs=1)
     test.run()
     assert not test.exception

@@ -11,14 +11,14 @@ import torch
 
 from fedguard.app.charts.privacy import bounds, frontier, roc
 from fedguard.bench.audits.cells import CellAudit
-from fedguard.bench.results.disclosure import Place, Recognised
-from fedguard.bench.results.trilemma import Point, Trilemma, Worst
+from fedguard.bench.results.disclosure import MembershipResult, TrialPosition
+from fedguard.bench.results.trilemma import Point, Trilemma, WorstAttack
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.membership import membership
 from fedguard.privacy.audit import Audit, Bound, Check
 from fedguard.rng import Rng
 
-PLACE = Place(setting="noise = none", attack="loss", defense="mean", seed=0)
+PLACE = TrialPosition(setting="noise = none", attack="loss", defense="mean", seed=0)
 
 
 def rows_of(chart):
@@ -26,9 +26,13 @@ def rows_of(chart):
 
 
 def point(epsilon, accuracies, leak=None, defense="mean"):
-    leakage = {} if leak is None else {"membership_auc": Worst("loss", FIGURES["membership_auc"].estimate(leak))}
+    leakage = {} if leak is None else {"membership_auc": WorstAttack("loss", FIGURES["membership_auc"].estimate(leak))}
     return Point(
-        f"epsilon = {epsilon}", defense, epsilon, Worst("ipm", FIGURES["final_accuracy"].estimate(accuracies)), leakage
+        f"epsilon = {epsilon}",
+        defense,
+        epsilon,
+        WorstAttack("ipm", FIGURES["final_accuracy"].estimate(accuracies)),
+        leakage,
     )
 
 
@@ -96,7 +100,7 @@ def gaussian(shift, seed, size=4000, target=0):
     draw = Rng(seed).child("scores", target).numpy()
     scores = torch.tensor([*(shift + draw.standard_normal(size)), *draw.standard_normal(size)])
     truth = torch.arange(2 * size) < size
-    return Recognised(place=replace(PLACE, seed=seed), target=target, score=membership(scores, truth))
+    return MembershipResult(place=replace(PLACE, seed=seed), target=target, score=membership(scores, truth))
 
 
 def test_the_mean_curve_is_that_of_two_gaussians():
@@ -117,7 +121,7 @@ def test_the_mean_is_over_targets_and_then_over_seeds():
     curves = {0: [[[0, 0], [0.1, 0.2], [1, 1]], [[0, 0], [0.1, 0.6], [1, 1]]], 1: [[[0, 0.1], [0.1, 0.3], [1, 1]]]}
     curves[2] = [[[0, 0], [0.1, 0.35], [1, 1]]]
     targets = [
-        Recognised(place=replace(PLACE, seed=seed), target=number, score={"roc": curve})
+        MembershipResult(place=replace(PLACE, seed=seed), target=number, score={"roc": curve})
         for seed, its in curves.items()
         for number, curve in enumerate(its)
     ]
@@ -143,7 +147,7 @@ def test_one_seed_has_no_band_and_each_attack_and_defense_a_panel_with_its_diago
 
 def test_scores_that_find_nobody_can_be_drawn():
     score = {"roc": [[0, 0.0], [1, 0.0]]}
-    assert rows_of(roc([Recognised(place=PLACE, target=0, score=score)]))
+    assert rows_of(roc([MembershipResult(place=PLACE, target=0, score=score)]))
 
 
 def audited(bound, claimed, verdict, subject="noise"):

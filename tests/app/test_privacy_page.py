@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.audits.suites import stored_audit, suite_digest
-from fedguard.bench.results.disclosure import hidden, picture, promises, rebuilt, recognised
+from fedguard.bench.audits.suites import load_audit, suite_digest
+from fedguard.bench.results.disclosure import list_membership_targets, picture, promises, rebuilt, summarize_masking
 from fedguard.bench.results.run import Run
 from fedguard.commands.audit import audit
 from fedguard.errors import StoreError
@@ -46,9 +46,9 @@ SUITE = {
 PAGE = """
 import os
 from pathlib import Path
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.views.privacy import show
-show(Here(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"], {}))
+show(PageContext(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"], {}))
 """
 
 
@@ -176,8 +176,8 @@ def test_utility_alone_is_shown_over_epsilon_and_one_epsilon_names_the_command(t
 def test_members_are_counted_and_rates_too_fine_are_unreportable(run, monkeypatch):
     test = page(run, "Membership", monkeypatch)
     targets = test.dataframe[1].value
-    assert len(targets) == len(recognised(run)) == 8
-    score = recognised(run)[0].score
+    assert len(targets) == len(list_membership_targets(run)) == 8
+    score = list_membership_targets(run)[0].score
     assert targets["members"][0] == score["members"]
     assert targets["non-members"][0] == score["non_members"]
     assert targets["found at 0.1 % false alarms"].str.startswith("unreportable: expected 1,000 non-members").all()
@@ -257,7 +257,7 @@ def test_arrays_that_are_no_archive_or_missing_are_told(copy, monkeypatch):
 
 
 def test_an_audit_is_stored_with_its_run_and_read_back(audited):
-    stored = stored_audit(audited.folder)
+    stored = load_audit(audited.folder)
     assert stored.method == "gdp_split"
     assert stored.suite == suite_digest(position["cell"] for position in audited.manifest["positions"])
     assert {one.audit.subject for one in stored.audits} == {
@@ -275,7 +275,7 @@ def test_an_audit_is_stored_with_its_run_and_read_back(audited):
 
 def test_the_page_shows_bound_beside_claim_and_every_check(audited, monkeypatch):
     test = page(audited, "Audits", monkeypatch)
-    stored = stored_audit(audited.folder)
+    stored = load_audit(audited.folder)
     said = [text.value for text in test.text]
     for number, one in enumerate(stored.audits):
         assert one.audit.words in said
@@ -293,9 +293,7 @@ def test_an_audit_of_another_configuration_or_of_other_code_is_doubted(audited, 
     assert any("another configuration" in warning.value for warning in test.warning)
     for record in (tmp_path / "private").glob("cells/*/*.json"):
         record.unlink()
-    assert not any(
-        "other code" in doubt for doubt in stored_audit(audited.folder).doubts(Run.open("private", tmp_path))
-    )
+    assert not any("other code" in doubt for doubt in load_audit(audited.folder).doubts(Run.open("private", tmp_path)))
 
 
 def test_without_its_run_or_without_noise_nothing_is_stored(tmp_path):
@@ -320,7 +318,7 @@ def test_json_stays_json_where_an_audit_is_stored(copy):
 
 
 def test_a_run_that_was_not_audited_names_the_command(run, monkeypatch):
-    assert stored_audit(run.folder) is None
+    assert load_audit(run.folder) is None
     said = page(run, "Audits", monkeypatch).code[0].value
     assert said.startswith("fedguard audit ")
     assert said.endswith("--name private")
@@ -341,12 +339,12 @@ def test_a_broken_audit_is_one_line_and_no_crash(broken, audited, tmp_path):
         content = to_text(inner).decode()
     path.write_text(content)
     with pytest.raises(StoreError, match="cannot be read") as raised:
-        stored_audit(run.folder)
+        load_audit(run.folder)
     assert "\n" not in str(raised.value)
 
 
 def test_who_was_hidden_is_that_of_the_records(run):
-    (found,) = hidden(run)
+    (found,) = summarize_masking(run)
     positions = {position["cell"] for position in run.manifest["positions"]}
     sums = [
         record["result"]["secure_aggregation"]

@@ -9,10 +9,10 @@ from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
 from fedguard.app.charts.colours import COLOURS, GREY
-from fedguard.app.charts.profile import REST, coloured, pieces
+from fedguard.app.charts.profile import REST, pieces, select_stages
 from fedguard.app.charts.profile import profile as drawn
 from fedguard.bench.records.record import from_text, to_text
-from fedguard.bench.results.profile import Part, Stage, together
+from fedguard.bench.results.profile import ProfileEntry, StageProfile, together
 
 SUITE = {
     "name": "timed",
@@ -24,17 +24,17 @@ SUITE = {
 PAGE = """
 import os
 from pathlib import Path
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.times import times
-times(Here(Path(os.environ["FEDGUARD_STORE"]), "timed", dict()).run(), {position})
+times(PageContext(Path(os.environ["FEDGUARD_STORE"]), "timed", dict()).run(), {position})
 """
 AT = {"attack": "sign_flip", "defense": "median", "clients.malicious": "2"}
 NAMES = ["training", "aggregation", "evaluation", "data", "attack", "masking", "model", "other"]
 
 
 def part(place="alie against krum", swept=None, **seconds):
-    stages = (Stage(name, spent, spent / 2, 1) for name, spent in seconds.items())
-    return Part(place, swept or {}, "cell", 1, 10, tuple(sorted(stages, key=lambda stage: -stage.seconds)))
+    stages = (StageProfile(name, spent, spent / 2, 1) for name, spent in seconds.items())
+    return ProfileEntry(place, swept or {}, "cell", 1, 10, tuple(sorted(stages, key=lambda stage: -stage.seconds)))
 
 
 def colours(chart):
@@ -45,9 +45,9 @@ def colours(chart):
 def test_the_pieces_of_a_bar_are_as_long_as_its_rounds_take():
     """Eight stages of 1 to 8 s in 10 rounds: the six longest have a piece of their own, 1 s and 2 s share one."""
     one = part(**{name: 8.0 - number for number, name in enumerate(NAMES)})
-    rows = {row["stage"]: row for row in pieces([one], coloured(one))}
+    rows = {row["stage"]: row for row in pieces([one], select_stages(one))}
     assert list(rows) == [*NAMES[:6], REST]
-    assert coloured(part(other=9.0, training=1.0)) == ["training"]
+    assert select_stages(part(other=9.0, training=1.0)) == ["training"]
     assert rows["training"]["ms"] == pytest.approx(800)
     assert rows[REST]["ms"] == pytest.approx(300) and rows[REST]["cpu"] == pytest.approx(1.5)
     assert sum(row["ms"] for row in rows.values()) == pytest.approx(one.ms_per_round) == 3600
@@ -60,7 +60,7 @@ def test_a_stage_keeps_its_colour_whatever_is_chosen():
         part(**{name: 8.0 - number for number, name in enumerate(NAMES)}),
         part("other", evaluation=1.0, model=1.0),
     ]
-    stages = coloured(together(cells))
+    stages = select_stages(together(cells))
     everything, few = colours(drawn(cells, stages)), colours(drawn(cells[1:], stages))
     assert everything == few
     assert everything[REST] == GREY and len(set(everything.values())) == len(COLOURS)

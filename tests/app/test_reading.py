@@ -107,8 +107,8 @@ def test_numeric_keys(copy):
 
 
 def test_names_are_no_markdown_in_labels():
-    assert words.escaped("clients.malicious") == r"clients\.malicious"
-    assert words.escaped("[a](b) _c_") == r"\[a\]\(b\) \_c\_"
+    assert words.escape_label("clients.malicious") == r"clients\.malicious"
+    assert words.escape_label("[a](b) _c_") == r"\[a\]\(b\) \_c\_"
 
 
 def test_a_large_run_is_read_in_time(copy):

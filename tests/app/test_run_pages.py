@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 import fedguard as fg
 from fedguard.app import data, words
 from fedguard.app.charts.answer import spans
-from fedguard.app.charts.graph import by_round, graph, placed
+from fedguard.app.charts.graph import by_round, graph, lay_out_nodes
 from fedguard.app.charts.timeline import bars, timeline
 from fedguard.app.views.cell import clean_models
 from fedguard.bench.flags.answer import answers
@@ -31,11 +31,11 @@ PAGE = """
 import os
 from pathlib import Path
 import streamlit as st
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.views import pages
 known = {name: st.Page(lambda: None, url_path=name, title=name, default=name == "overview") for name in pages()}
 st.navigation(list(known.values()))
-pages()[os.environ["PAGE"]].show(Here(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"] or None, known))
+pages()[os.environ["PAGE"]].show(PageContext(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"] or None, known))
 """
 HOSTILE = "<img src=x onerror=alert(1)> **bold** [here](https://example.org)"
 
@@ -143,7 +143,7 @@ def test_overview_answers_with_a_sentence_and_a_picture(run, page):
     worst = {one.defense: one.worst.estimate.mean for one in standings(run) if one.worst}
     (said,) = answers(run).values()
     shown = [one.value for one in test.markdown if one.value.startswith("##### ")]
-    assert shown == [f"##### {words.escaped(said.headline)}"], said
+    assert shown == [f"##### {words.escape_label(said.headline)}"], said
     assert len(test.get("vega_lite_chart")) == 1
     places = {(row["defense"], row["measure"]): row for row in spans(run, "")}
     assert places["median", "accuracy under the worst attack"]["percent"] == pytest.approx(100 * worst["median"])
@@ -467,7 +467,7 @@ def test_a_cell_without_a_server_shows_its_nodes(page, tmp_path):
     run = fg.run(suite, store=tmp_path, jobs=1)
     _, record = next(iter(run.trials()))
     found, rounds = record["result"]["nodes"], record["result"]["curve"]["round"]
-    points = placed(found, 0)
+    points = lay_out_nodes(found, 0)
     assert [point["node"] for point in points if point["who"] == "malicious"] == found["malicious"]
     assert [point["accuracy"] for point in points if point["who"] == "honest"] == [
         100 * value for value in found["curve"]["accuracy"][0]

@@ -10,15 +10,15 @@ import fedguard as fg
 from fedguard.app.charts.secagg import cost, flow
 from fedguard.bench.explain.masks import setups, who_sees_what
 from fedguard.bench.explain.session import MEANING, STEPS, costs, measure, play, traffic
-from fedguard.bench.results.disclosure import hidden
+from fedguard.bench.results.disclosure import summarize_masking
 from fedguard.errors import ConfigError, UnknownName
 
 PAGE = """
 import os
 from pathlib import Path
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.views.secagg import show
-show(Here(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"] or None, {}))
+show(PageContext(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"] or None, {}))
 """
 SUITE = {
     "name": "masked",
@@ -232,7 +232,7 @@ def test_costs_are_shown_and_what_cannot_be_is_told(tmp_path, monkeypatch):
 
 def test_what_a_run_measured_is_shown_and_else_the_command(run, tmp_path, monkeypatch):
     test = page(run.folder.path.parent, run.name, "In this run", monkeypatch)
-    (one,) = hidden(run)
+    (one,) = summarize_masking(run)
     table = test.dataframe[0].value
     assert list(table["hidden among, at least"]) == [str(one.anonymity)]
     assert list(table["sums lost"]) == [f"0 of {one.sessions}"]

@@ -17,13 +17,13 @@ from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import Examples, LocalPlan, Participation, PoisonAttack, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError, ContractError, NotObservable
 from fedguard.metrics.durability import durability
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.table import normal
 from tests.test_attacks import build, data_view, view
 from tests.test_training import deal, set_up
 
-KNOWN = installed()
+KNOWN = load_registry()
 UNIT = (0.0, 1.0)
 MALICIOUS = (1, 4)
 TRAINING = Training(rounds=6, lr=0.2)
@@ -316,9 +316,9 @@ def test_feature_collision_needs_both_classes():
     attack, examples = build("feature_collision", base=2, victim=6), digits(30)
     seen = data_view("test", Sight.OWN_DATA | Sight.MODEL, model=torch.zeros(650), predict=linear)
     honest = examples[examples.y != 2]
-    assert attack.poison(honest, seen.narrowed("test", seen.granted, pool=(honest, examples))) is honest
+    assert attack.poison(honest, seen.restrict("test", seen.granted, pool=(honest, examples))) is honest
     with pytest.raises(ConfigError, match="expected malicious clients with examples of the classes 2 and 6; got 0"):
-        attack.poison(honest, seen.narrowed("test", seen.granted, pool=(honest,)))
+        attack.poison(honest, seen.restrict("test", seen.granted, pool=(honest,)))
 
 
 # Optimisers.
@@ -555,7 +555,7 @@ def test_iba_waits_until_its_generator_works_and_then_moves_only_what_is_quiet()
         model = torch.randn(650, generator=Rng(7).torch()) * 0.3 + 0.01 * torch.randn(650, generator=Rng(round).torch())
         busy += np.abs(softmax_gradient(model.double().numpy(), pool.x.flatten(1).tolist(), pool.y.tolist(), 10))
         seen, state = optimised(attack, model, pool, state, round)
-        seen = seen.narrowed("iba", seen.granted, state=state)
+        seen = seen.restrict("iba", seen.granted, state=state)
         others = pool.x[pool.y != 4]
         guesses = linear(model, attack.backdoor(state)[0].apply(others, UNIT)).argmax(1)
         works = waited < round - 1 or float((guesses == 4).double().mean()) >= 0.6

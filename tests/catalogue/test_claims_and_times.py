@@ -10,7 +10,7 @@ import torch
 
 from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, Sight, WeightRule
 from fedguard.errors import ContractError, FedGuardError, PreconditionError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.systems.scenes import cell, reports, scene
 from tests.table import context
@@ -42,8 +42,8 @@ def cap_by_trial(claims: list[float], f: int, share: float) -> list[float]:
 def test_claims_are_cut_so_that_no_f_clients_hold_more_than_the_share(f, share):
     claims = [900.0, 30.0, 10.0, 20.0, 500.0, 10.0, 40.0, 25.0, 15.0]
     seen = context(9, f, dim=2)
-    seen = seen.narrowed("test", seen.granted, samples=torch.tensor(claims).double())
-    rule = installed().pipeline(f"capped_mean(share={share})").rule
+    seen = seen.restrict("test", seen.granted, samples=torch.tensor(claims).double())
+    rule = load_registry().pipeline(f"capped_mean(share={share})").rule
     weights = rule.weights(_Rows(9), seen).tolist()
     assert weights == pytest.approx(cap_by_trial(claims, f, share), abs=1e-3)
     if f:
@@ -62,7 +62,7 @@ def test_where_no_claim_stands_out_it_is_the_weighted_mean():
     claims = torch.tensor([10.0, 12.0, 9.0, 11.0]).double()
     seen = context(4, 1, dim=2)
     weights = (
-        installed().pipeline("capped_mean").rule.weights(_Rows(4), seen.narrowed("t", seen.granted, samples=claims))
+        load_registry().pipeline("capped_mean").rule.weights(_Rows(4), seen.restrict("t", seen.granted, samples=claims))
     )
     assert torch.equal(weights, claims / claims.sum())
 
@@ -71,7 +71,7 @@ def test_a_share_that_equal_clients_exceed_is_refused():
     with pytest.raises(
         PreconditionError, match=r"f = 3 of n = 10 equal clients hold more than 0.2.*raise share to 0.3"
     ):
-        installed().pipeline("capped_mean(share=0.2)").check(10, 3)
+        load_registry().pipeline("capped_mean(share=0.2)").check(10, 3)
 
 
 # Lies about examples.
@@ -138,7 +138,7 @@ def test_under_masks_the_lie_is_refused():
 @pytest.mark.parametrize(("ranges", "of"), [(5, 0), (5, 4), (3, 1), (1, 0)])
 def test_one_range_is_reversed_and_the_others_are_the_mean(ranges, of):
     honest = torch.randn(6, 13, generator=torch.Generator().manual_seed(3))
-    sent = installed().build("attack", f"one_range(ranges={ranges}, of={of}, tau=2.0)").craft(view(honest))
+    sent = load_registry().build("attack", f"one_range(ranges={ranges}, of={of}, tau=2.0)").craft(view(honest))
     sizes = [13 // ranges + (part < 13 % ranges) for part in range(ranges)]
     first = sum(sizes[:of])
     for coordinate in range(13):
@@ -149,14 +149,14 @@ def test_one_range_is_reversed_and_the_others_are_the_mean(ranges, of):
 
 def test_a_range_that_there_is_not_is_named():
     with pytest.raises(FedGuardError, match="one_range: of: expected less than ranges = 5; got 5"):
-        installed().build("attack", "one_range(of=5)")
+        load_registry().build("attack", "one_range(of=5)")
 
 
 # Another time.
 
 
 def test_what_is_released_was_once_sent_and_points_away_most():
-    attack, state, kept = installed().build("attack", "held_back(memory=4)"), {}, []
+    attack, state, kept = load_registry().build("attack", "held_back(memory=4)"), {}, []
     for round in range(12):
         angle = 0.4 * round
         centre = torch.tensor([math.cos(angle), math.sin(angle), 0.5])

@@ -28,7 +28,7 @@ from fedguard.defenses.aggregators.fl_detector import hessian_product
 from fedguard.defenses.aggregators.rflbat import principal_components
 from fedguard.errors import ConfigError, NotObservable, PreconditionError
 from fedguard.kernels import gram_matrix
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.table import context, normal, run
 
@@ -224,9 +224,9 @@ def passing(shares: list[Vector], lengths: list[float]) -> list[int]:
 
 def test_sign_guard_looks_at_one_block_of_coordinates_anywhere():
     """Row k is positive in coordinate k alone, so the rows with a share of positive signs are the coordinates looked at."""
-    rule, seen, starts = installed().build("defense", "sign_guard(share=0.13)"), context(30, 2, dim=30), set()
+    rule, seen, starts = load_registry().build("defense", "sign_guard(share=0.13)"), context(30, 2, dim=30), set()
     for seed in range(250):
-        shares = rule._mixtures(torch.eye(30), seen.narrowed("test", seen.granted, rng=Rng(seed)))
+        shares = rule._mixtures(torch.eye(30), seen.restrict("test", seen.granted, rng=Rng(seed)))
         looked = (shares[:, 0] > 0).nonzero()[:, 0].tolist()
         assert looked == list(range(looked[0], looked[0] + 4))  # 0.13 * 30, rounded up
         assert shares[looked].tolist() == [pytest.approx([1, 3 / 4, 0])] * 4
@@ -339,7 +339,7 @@ def test_fedseca_agrees_with_the_formula_as_a_loop(n, d, gamma):
 
 
 def test_fedseca_carries_momentum():
-    pipeline, updates = installed().pipeline("fedseca(gamma=0.0, beta=0.75)"), normal(7, 12, seed=1)
+    pipeline, updates = load_registry().pipeline("fedseca(gamma=0.0, beta=0.75)"), normal(7, 12, seed=1)
     plain = run("fedseca(gamma=0.0, beta=0.0)", updates, 1).vector
     states: tuple = ()
     for factor in (0.25, 0.25 + 0.75 * 0.25):
@@ -407,7 +407,9 @@ def majority_by_links(distances: list[list[float]]) -> list[int]:
 def beside(model: torch.Tensor, text: str, updates: torch.Tensor, f: int = 0, **changes):
     """A round under a global model."""
     seen = context(len(updates), f, dim=updates.shape[1])
-    return aggregate(installed().pipeline(text), updates, seen.narrowed("test", seen.granted, model=model, **changes))
+    return aggregate(
+        load_registry().pipeline(text), updates, seen.restrict("test", seen.granted, model=model, **changes)
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 6, 7, 20])
@@ -446,11 +448,11 @@ def test_flame_drops_updates_that_are_only_too_long():
 def test_flame_asks_for_the_model_only_where_it_looks_at_it():
     seen = context(5, 1, dim=4)
     for sight in (Sight.EACH_UPDATE, Sight.GROUP_SUMS):
-        blind, sees = seen.narrowed("server", sight), seen.narrowed("server", sight | Sight.MODEL)
+        blind, sees = seen.restrict("server", sight), seen.restrict("server", sight | Sight.MODEL)
         with pytest.raises(ConfigError, match="flame needs .* and the global model"):
-            aggregate(installed().pipeline("flame"), normal(5, 4), blind)
-        aggregate(installed().pipeline("flame(of='updates')"), normal(5, 4), blind)
-        aggregate(installed().pipeline("flame"), normal(5, 4), sees)
+            aggregate(load_registry().pipeline("flame"), normal(5, 4), blind)
+        aggregate(load_registry().pipeline("flame(of='updates')"), normal(5, 4), blind)
+        aggregate(load_registry().pipeline("flame"), normal(5, 4), sees)
 
 
 def test_flame_adds_noise_in_proportion_to_the_median_length():
@@ -517,9 +519,9 @@ def softmax(logits: Vector) -> Vector:
 
 def test_deepsight_compares_the_predictions_on_random_inputs():
     """Division differences as loops, for a network of four weights."""
-    rule = installed().build("defense", {"name": "deepsight", "samples": 40})
+    rule = load_registry().build("defense", {"name": "deepsight", "samples": 40})
     seen = context(5, 1, dim=6)
-    seen = seen.narrowed("deepsight", seen.granted, model=normal(1, 6, seed=9)[0])
+    seen = seen.restrict("deepsight", seen.granted, model=normal(1, 6, seed=9)[0])
     updates = normal(5, 6, seed=2)
     inputs = torch.rand(40, 2, generator=seen.rng.child("inputs", 1).torch()).double().tolist()
     got = rule._differences(updates, seen, 1)
@@ -549,10 +551,10 @@ def test_deepsight_drops_a_cluster_trained_on_one_label():
     honest[:, 12:] += torch.tensor([0.5, -0.5, 0.4, -0.4])
     updates = torch.cat([honest, poisoned])
     seen = context(13, 4)
-    seen = seen.narrowed(
+    seen = seen.restrict(
         "test", seen.granted, layers=(12, 4), shape=(3,), model=torch.zeros(16), predict=shifted_network
     )
-    result = aggregate(installed().pipeline("deepsight"), updates, seen)
+    result = aggregate(load_registry().pipeline("deepsight"), updates, seen)
     chosen = result.weights.nonzero()[:, 0].tolist()
     assert chosen == list(range(9))
     assert result.vector.tolist() == pytest.approx(
@@ -575,11 +577,11 @@ def test_deepsight_may_find_one_cluster_alone(few, text, admitted, monkeypatch):
     updates = torch.full((10, 16), 0.1)
     updates[:few, 3:12], updates[:few, 13:] = 0.0, 0.0  # of four outputs they moved one
     seen = context(10, 3)
-    seen = seen.narrowed(
+    seen = seen.restrict(
         "test", seen.granted, layers=(12, 4), shape=(3,), model=torch.zeros(16), predict=shifted_network
     )
-    monkeypatch.setattr(DeepSight, "_separated", lambda rule, distances: torch.zeros_like(distances))
-    result = aggregate(installed().pipeline(text), updates, seen)
+    monkeypatch.setattr(DeepSight, "_cluster_distances", lambda rule, distances: torch.zeros_like(distances))
+    result = aggregate(load_registry().pipeline(text), updates, seen)
     assert int((result.weights > 0).sum()) == admitted
 
 
@@ -593,7 +595,7 @@ def test_deepsight_counts_no_pair_as_a_cluster():
         ("deepsight(cluster=2)", [5, 3, 2]),
         ("deepsight(cluster=4)", [1] * 10),
     ):
-        apart = installed().build("defense", text)._separated(distances_between(places))
+        apart = load_registry().build("defense", text)._cluster_distances(distances_between(places))
         expected = 1 - torch.block_diag(*(torch.ones(size, size, dtype=torch.float64) for size in groups))
         assert torch.equal(apart, expected), text
 
@@ -601,9 +603,9 @@ def test_deepsight_counts_no_pair_as_a_cluster():
 def test_deepsight_and_fl_detector_need_the_model():
     for name in ("deepsight", "fl_detector"):
         seen = context(5, 1, dim=4)
-        blind = seen.narrowed("server", type(seen.granted).EACH_UPDATE)
+        blind = seen.restrict("server", type(seen.granted).EACH_UPDATE)
         with pytest.raises(ConfigError, match=f"{name} needs each client's update and the global model"):
-            aggregate(installed().pipeline(name), normal(5, 4), blind)
+            aggregate(load_registry().pipeline(name), normal(5, 4), blind)
         with pytest.raises(NotObservable):
             _ = blind.model
 
@@ -654,7 +656,7 @@ class Federation:
     """Clients with quadratic losses, some of whom send noise; the model moves by a tenth of the aggregate."""
 
     def __init__(self, n: int, malicious: set[int], text: str = "fl_detector(window=4)", from_round: int = 1) -> None:
-        self.pipeline, self.malicious, self.first = installed().pipeline(text), malicious, from_round
+        self.pipeline, self.malicious, self.first = load_registry().pipeline(text), malicious, from_round
         self.goals, self.curvature = normal(n, 8, seed=1, spread=0.5), torch.linspace(0.5, 2, 8)
         self.model, self.states, self.round = torch.zeros(8), (), 0
         self.draw = torch.Generator().manual_seed(3)
@@ -667,7 +669,7 @@ class Federation:
             if client in self.malicious and self.round >= self.first:
                 updates[row] += torch.randn(8, generator=self.draw)
         seen = context(len(clients), 0, dim=8)
-        seen = seen.narrowed(
+        seen = seen.restrict(
             "test", seen.granted, clients=tuple(clients), model=self.model, round=self.round, rng=Rng(self.round)
         )  # fmt: skip
         result = aggregate(self.pipeline, updates, seen, self.states)
@@ -728,7 +730,7 @@ def test_fl_detector_predicts_from_the_model_that_a_client_last_started_from():
         federation.step(present)
     everyone = torch.arange(4)
     seen = context(4, 0, dim=8, state=federation.states[-1])
-    seen = seen.narrowed("test", seen.granted, clients=(0, 1, 2, 3), model=federation.model)
+    seen = seen.restrict("test", seen.granted, clients=(0, 1, 2, 3), model=federation.model)
     rule = federation.pipeline.rule
     updates = federation.goals - federation.model
     moved = (federation.model - federation.states[-1]["models"][0]).norm()
@@ -940,17 +942,17 @@ def test_cosine_distances():
 )
 def test_wrong_parameters_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
-        installed().pipeline(text)
+        load_registry().pipeline(text)
 
 
 @pytest.mark.parametrize("name", MINE)
 def test_what_tuning_tries_is_allowed(name):
-    cls = installed().get("defense", name)
+    cls = load_registry().get("defense", name)
     assert set(cls.grid) <= {field.name for field in cls.fields()}
     for parameter, values in cls.grid.items():
         assert len(values) >= 2
         for value in values:
-            built = installed().build("defense", {"name": name, parameter: value})
+            built = load_registry().build("defense", {"name": name, parameter: value})
             assert getattr(built, parameter) == value
 
 
@@ -960,7 +962,7 @@ def test_too_few_updates_are_refused(name):
         run(name, normal(4, 6) if name != "rflbat" else normal(2, 6), 2)
     if name == "fl_detector":
         with pytest.raises(ConfigError, match="looks up the client behind each row"):
-            installed().pipeline(f"nnm >> {name}")
+            load_registry().pipeline(f"nnm >> {name}")
     else:
         assert run(f"nnm >> {name}", normal(7, 6), 2).vector.isfinite().all()
 

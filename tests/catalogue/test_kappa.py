@@ -15,7 +15,7 @@ import tests.reference as reference
 from fedguard.contracts import ROWS, CoordinateRule, MatrixRule, Pipeline, WeightRule
 from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, PreconditionError, UnknownName
 from fedguard.robustness.kappa import ratio
-from fedguard.robustness.shapes import moved, shapes
+from fedguard.robustness.shapes import perturb_rows, shapes
 from tests.forked import fedguard
 
 
@@ -269,7 +269,7 @@ def test_shapes_have_the_rows_they_should_and_are_of_many_kinds():
             assert np.isfinite(honest).all()
             assert np.isfinite(malicious).all()
             rows = np.concatenate([honest, malicious])
-            assert moved(rows, np.arange(h + f) < h, 0.5, draw).shape == rows.shape
+            assert perturb_rows(rows, np.arange(h + f) < h, 0.5, draw).shape == rows.shape
         assert len(kinds) >= (30 if h == 16 else 22)
 
 

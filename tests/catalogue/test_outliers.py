@@ -18,11 +18,11 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.bench.running.card import acts_on
-from fedguard.bench.running.check import refused_cells
+from fedguard.bench.running.check import explain_refusals
 from fedguard.contracts import Examples, Participation, PoisonAttack, RoundReport, Sight, Training
 from fedguard.errors import ConfigError, ContractError
 from fedguard.metrics.minority import minorities
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.table import normal
 from tests.test_attacks import build, data_view, view
@@ -193,10 +193,10 @@ def test_a_duplicated_client_sends_what_the_next_honest_one_sends():
     honest = normal(4, 6)
     seen = view(honest, f=3, clients=(1, 4, 5, 8))  # the faulty ones are 4, 5 and 6 there; here 2, 6 and 9
     for faulty, doubled in (((2, 6, 9), (4, 8, 1)), ((0, 3, 7), (1, 4, 8))):
-        sent = build("duplicated_client").craft(seen.narrowed("test", Sight.HONEST_UPDATES, malicious=faulty))
+        sent = build("duplicated_client").craft(seen.restrict("test", Sight.HONEST_UPDATES, malicious=faulty))
         for row, client in zip(sent, doubled, strict=True):
             assert torch.equal(row, honest[(1, 4, 5, 8).index(client)])
-    nobody = view(honest[:0], f=2, clients=None).narrowed("test", Sight.HONEST_UPDATES, honest_clients=())
+    nobody = view(honest[:0], f=2, clients=None).restrict("test", Sight.HONEST_UPDATES, honest_clients=())
     assert torch.equal(build("duplicated_client").craft(nobody), torch.zeros(2, 6))
 
 
@@ -388,7 +388,7 @@ def test_duplicated_clients_reach_the_server_as_exact_copies():
 )
 def test_wrong_parameters_are_refused(attack, message):
     with pytest.raises(ConfigError, match=message):
-        installed().build("attack", attack)
+        load_registry().build("attack", attack)
 
 
 # The honest minority.
@@ -398,7 +398,7 @@ LABELS = np.repeat(np.arange(10), 143)
 
 def shares(spec, clients=20, seed=0, labels=LABELS):
     examples = Examples(torch.zeros(len(labels), 1), torch.from_numpy(labels))
-    return installed().build("partition", spec).split(examples, clients, Rng(seed))
+    return load_registry().build("partition", spec).split(examples, clients, Rng(seed))
 
 
 @pytest.mark.parametrize("holders", [1, 3])
@@ -545,7 +545,7 @@ def test_a_record_says_who_was_left_out(tmp_path):
 def test_there_are_examples_and_the_outlier_suite_runs_in_full():
     assert {"quick.yaml", "anchor.yaml", "outliers.yaml"} <= {path.name for path in EXAMPLES}
     laid_out = lay_out(EXAMPLES[0].with_name("outliers.yaml"))[1]
-    assert refused_cells(laid_out) == {}
+    assert explain_refusals(laid_out) == {}
     names = {cell.attack.name for cell in laid_out.cells if cell.attack}
     assert names >= {*ON_DATA, "unit_error", "duplicated_client", "dropout", "stale", "huge_value", "nan", "zeros"}
     assert {cell.attack.goal for cell in laid_out.cells if cell.attack} == {"fault"}

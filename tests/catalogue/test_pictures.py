@@ -11,13 +11,13 @@ import torch
 from rich.console import Console
 
 from fedguard.bench.explain.catalogue import explanation
-from fedguard.bench.explain.picture import HEIGHT, WIDTH, Layer, scatter
+from fedguard.bench.explain.picture import HEIGHT, WIDTH, ChartLayer, scatter
 from fedguard.bench.explain.toy import picture_of
 from fedguard.contracts import Defense, Ensemble, InferenceAttack, MatrixRule, PoisonAttack, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 FRAME = "+" + "-" * WIDTH + "+"
-CATALOGUE = [(kind, cls) for kind, cls in installed().classes()]
+CATALOGUE = [(kind, cls) for kind, cls in load_registry().classes()]
 
 #: What is drawn of each, once for all tests; `explain` draws it anew.
 picture_once = cache(picture_of)
@@ -45,8 +45,8 @@ def cells(text: str) -> dict[str, list[tuple[int, int]]]:
 
 
 def drawn(name: str) -> dict[str, list[tuple[int, int]]]:
-    kind = "defense" if name in installed().names("defense") else "attack"
-    return cells(printed(picture_of(installed().get(kind, name))))
+    kind = "defense" if name in load_registry().names("defense") else "attack"
+    return cells(printed(picture_of(load_registry().get(kind, name))))
 
 
 def within(point, cloud) -> bool:
@@ -56,7 +56,7 @@ def within(point, cloud) -> bool:
 
 @pytest.mark.parametrize("cls", [cls for _, cls in CATALOGUE], ids=lambda cls: f"{cls.kind} {cls.name}")
 def test_everything_is_explained_and_drawn_where_it_can_be(cls):
-    said = printed(explanation(installed(), cls.name))
+    said = printed(explanation(load_registry(), cls.name))
     assert said.startswith(cls.name)
     picture = picture_once(cls)
     assert (FRAME in said) == (picture is not None)
@@ -92,16 +92,16 @@ def test_the_trimmed_mean_answers_from_the_honest_crowd_and_the_mean_does_not():
     assert answer == plain
     assert not within(answer, mean["O"])
     assert "m" not in mean
-    assert "m the plain mean (under R)" in printed(picture_of(installed().get("defense", "mean")))
+    assert "m the plain mean (under R)" in printed(picture_of(load_registry().get("defense", "mean")))
 
 
 def test_who_got_weight():
-    krum = printed(picture_of(installed().get("defense", "krum")))
+    krum = printed(picture_of(load_registry().get("defense", "krum")))
     assert "O honest, with weight (under R)" in krum
     assert "x malicious, without weight" in krum
     assert "X" not in cells(krum)
     assert "the malicious updates got 0 %" in krum
-    assert "the malicious updates got 20 %" in printed(picture_of(installed().get("defense", "mean")))
+    assert "the malicious updates got 20 %" in printed(picture_of(load_registry().get("defense", "mean")))
 
 
 def test_mixings_and_client_transforms_before_and_after():
@@ -121,9 +121,9 @@ def test_where_colluders_land():
     flipped = drawn("sign_flip")
     (zero,), (mean,), (sent,) = flipped["0"], flipped["m"], flipped["x"]
     assert np.allclose(np.subtract(zero, mean), np.subtract(sent, zero), atol=2)
-    assert "which are not finite" in printed(picture_of(installed().get("attack", "nan")))
-    assert "beyond the frame" in printed(picture_of(installed().get("attack", "huge_value")))
-    assert "here the trimmed mean" in printed(picture_of(installed().get("attack", "opt_alie")))
+    assert "which are not finite" in printed(picture_of(load_registry().get("attack", "nan")))
+    assert "beyond the frame" in printed(picture_of(load_registry().get("attack", "huge_value")))
+    assert "here the trimmed mean" in printed(picture_of(load_registry().get("attack", "opt_alie")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ def test_what_cannot_run_on_the_toy_is_left_out_and_a_fault_is_not_hidden():
 
 
 def layer(points, symbol="o"):
-    return Layer(np.array(points, dtype=float).reshape(-1, 2), symbol, f"meaning of {symbol}", "")
+    return ChartLayer(np.array(points, dtype=float).reshape(-1, 2), symbol, f"meaning of {symbol}", "")
 
 
 def test_both_axes_have_the_same_scale():
@@ -203,13 +203,13 @@ def test_what_is_out_of_sight_is_told():
 
 
 def test_narrow_terminals_lose_columns_of_the_picture_but_no_words():
-    said = printed(picture_of(installed().get("defense", "mean")), columns=40)
+    said = printed(picture_of(load_registry().get("defense", "mean")), columns=40)
     assert all(len(line) <= 40 for line in said.splitlines())
     assert "20 %" in " ".join(said.split())
 
 
 def test_it_is_the_same_at_each_call_and_leaves_the_toy_as_it_was():
-    first = printed(picture_of(installed().get("defense", "bucketing")))
+    first = printed(picture_of(load_registry().get("defense", "bucketing")))
     torch.manual_seed(5)
-    picture_of(installed().get("defense", "trimmed_mean"))
-    assert printed(picture_of(installed().get("defense", "bucketing"))) == first
+    picture_of(load_registry().get("defense", "trimmed_mean"))
+    assert printed(picture_of(load_registry().get("defense", "bucketing"))) == first

@@ -17,7 +17,7 @@ from fedguard.architectures.server import Server
 from fedguard.attacks.search import STRETCH, STRETCHES, largest, strongest
 from fedguard.contracts import BENIGN_SAMPLE, Examples, PoisonAttack, Sight, Training
 from fedguard.errors import ConfigError, NotAllowed
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.table import normal, run
 from tests.test_attacks import build, data_view, view
@@ -282,7 +282,7 @@ def test_a_search_that_a_sample_of_coordinates_misleads_falls_back_on_the_simple
         answer = run("trimmed_mean", torch.cat([honest, malicious.expand(3, -1)]), f=3).vector
         return float((answer - mean).norm())
 
-    crafted = fg.craft(installed().build("attack", name), honest, f=3, rule="trimmed_mean")
+    crafted = fg.craft(load_registry().build("attack", name), honest, f=3, rule="trimmed_mean")
     assert moved(simple) > 0.1
     assert moved(crafted[0]) >= moved(simple) * 0.999
 
@@ -563,7 +563,7 @@ def model_rounds(attack, models, honest=None, **facts):
     sent, state = [], {}
     for round, model in enumerate(models, start=1):
         rows = normal(5, len(model), round) if honest is None else honest[round - 1]
-        seen = view(rows, state=state, round=round).narrowed(
+        seen = view(rows, state=state, round=round).restrict(
             "test", Sight.HONEST_UPDATES | Sight.MODEL, model=model, **facts
         )
         crafted = attack.craft(seen)
@@ -676,11 +676,11 @@ def test_poisoned_fl_follows_the_loop_of_its_source():
 
 def test_poisoned_fl_keeps_its_scale_while_the_model_goes_its_way():
     attack = build("poisoned_fl", every=2)
-    first = view(normal(4, 200)).narrowed("test", Sight.MODEL)
+    first = view(normal(4, 200)).restrict("test", Sight.MODEL)
     state = attack.remember(first, attack.craft(first))
     for round in range(2, 8):
         model = (round - 1) * state["signs"]
-        seen = view(normal(4, 200), state=state, round=round).narrowed("test", Sight.MODEL, model=model)
+        seen = view(normal(4, 200), state=state, round=round).restrict("test", Sight.MODEL, model=model)
         crafted = attack.craft(seen)
         state = attack.remember(seen, crafted)
         assert bool((crafted[0] * state["signs"] >= 0).all())
@@ -693,7 +693,7 @@ def test_poisoned_fl_asks_whether_more_coordinates_moved_its_way_than_chance_wou
     attack = build("poisoned_fl", every=2, doubt=0.05)
     model, state = torch.zeros(100), {}
     for round in range(1, 6):
-        seen = view(normal(4, 100), state=state, round=round).narrowed("test", Sight.MODEL, model=model)
+        seen = view(normal(4, 100), state=state, round=round).restrict("test", Sight.MODEL, model=model)
         state = attack.remember(seen, attack.craft(seen))
         move = state["signs"].clone()
         if (
@@ -709,7 +709,7 @@ def test_delta_weights_sends_the_last_change_of_the_model():
     models = [torch.tensor([0.0, 1]), torch.tensor([1.0, 3]), torch.tensor([1.0, 2])]
     sent, state = model_rounds(build("delta_weights"), models, server_lr=0.5)
     assert [rows.tolist() for rows in sent] == [[[0, 0]] * 2, [[2, 4]] * 2, [[0, -2]] * 2]
-    late = view(normal(3, 2), state=state, round=7).narrowed("test", Sight.MODEL, model=torch.tensor([9.0, 2]))
+    late = view(normal(3, 2), state=state, round=7).restrict("test", Sight.MODEL, model=torch.tensor([9.0, 2]))
     assert build("delta_weights").craft(late)[0].tolist() == [2, 0]  # the mean change of four rounds
     noisy = build("delta_weights", noise=0.5).craft(view(normal(3, 20_000)))
     assert float(noisy.std()) == pytest.approx(0.5, abs=0.01)
@@ -854,4 +854,4 @@ def test_zeros_and_infinity():
 )
 def test_wrong_parameters_are_refused(attack, message):
     with pytest.raises(ConfigError, match=message):
-        installed().build("attack", attack)
+        load_registry().build("attack", attack)

@@ -12,10 +12,10 @@ import torch
 
 from fedguard.aggregation import aggregate
 from fedguard.errors import ConfigError, PreconditionError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.table import context, normal, run
 
-KNOWN = installed()
+KNOWN = load_registry()
 THREE = torch.tensor([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]])
 SHAPES = pytest.mark.parametrize(("n", "f", "d"), [(9, 1, 4), (11, 2, 3), (11, 2, 40), (13, 2, 6), (7, 0, 3)])
 
@@ -45,7 +45,7 @@ def play(text, updates, f, *, state=None, **changes):
     pipeline, n = KNOWN.pipeline(text), len(updates)
     seen = context(n, f, dim=updates.shape[1], root=changes.pop("root", updates.mean(0)))
     states = () if state is None else state
-    return aggregate(pipeline, updates, seen.narrowed("test", seen.granted, **changes), states)
+    return aggregate(pipeline, updates, seen.restrict("test", seen.granted, **changes), states)
 
 
 # The formulae.
@@ -278,12 +278,12 @@ def test_bulyan_names_the_row_and_not_its_place_in_the_pool():
 
 def test_bulyan_selects_as_the_loop_does_and_stays_among_the_honest():
     """A tight malicious group may enter the selection late, when few are left; the second step leaves it out."""
-    from fedguard.defenses.aggregators.bulyan import selected
+    from fedguard.defenses.aggregators.bulyan import select_by_krum
 
     for seed in range(20):
         updates = normal(15, 4, seed=seed)
         updates[[2, 7, 9]] += 8 + seed  # nearer than float32 loses what sets the three apart
-        chosen = selected(gram_of(updates).inner, context(15, 3), lambda: torch.arange(15))
+        chosen = select_by_krum(gram_of(updates).inner, context(15, 3), lambda: torch.arange(15))
         assert chosen == bulyan_selection(rows_of(updates), 3)
         assert len(set(chosen)) == 9
         honest = updates[[row for row in range(15) if row not in (2, 7, 9)]]

@@ -15,9 +15,9 @@ from fedguard.architectures.server import Server
 from fedguard.contracts import Gram, Model, Training
 from fedguard.errors import ConfigError, ContractError, InputError
 from fedguard.kernels import gram_matrix
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.table import context, normal, run
 from tests.test_training import deal, set_up
 
@@ -69,7 +69,7 @@ def test_krum_still_sees_the_outlier_among_long_updates():
 def test_bucketing_uses_each_row_exactly_once(size):
     for n in (*range(1, 14), 50):
         for seed in range(20):
-            stage = installed().build("defense", {"name": "bucketing", "size": size})
+            stage = load_registry().build("defense", {"name": "bucketing", "size": size})
             matrix = stage.matrix(Gram(lambda: torch.zeros(0), n), context(n, 0, seed=seed))
             held = matrix > 0
             assert held.sum(0).tolist() == [1] * n
@@ -79,7 +79,7 @@ def test_bucketing_uses_each_row_exactly_once(size):
 
 def test_bucketing_deals_every_pair_together_at_times():
     """Buckets that followed the order of the rows would always hold the same pairs."""
-    stage, met = installed().build("defense", "bucketing"), torch.zeros(6, 6)
+    stage, met = load_registry().build("defense", "bucketing"), torch.zeros(6, 6)
     for seed in range(300):
         held = (stage.matrix(Gram(lambda: torch.zeros(0), 6), context(6, 1, seed=seed)) > 0).float()
         met += held.T @ held
@@ -115,7 +115,7 @@ def test_one_nan_row_is_enough_to_lose_a_round_elsewhere():
     assert rows.mean(0).isnan().all()
     assert rows.median(0).values.isnan().all()
     with pytest.raises(ContractError, match="NaN or infinity"):
-        aggregate(installed().pipeline("mean"), rows, context(5, 1, dim=4))
+        aggregate(load_registry().pipeline("mean"), rows, context(5, 1, dim=4))
     with pytest.raises(InputError, match=r"rows \[2\] hold NaN or infinity"):
         fg.aggregate("median", rows, f=1)
 
@@ -138,6 +138,6 @@ def test_buffers_are_no_parameters_and_so_are_refused():
     x = torch.ones(3, 64)
     assert not torch.allclose(batch.eval()(x), other.eval()(x))
     with pytest.raises(ConfigError, match=r"buffers \(1\.running_mean\).*Use GroupNorm instead of BatchNorm"):
-        Network(Normalised(batch), (1, 8, 8), 10, Rng(0))
-    network = Network(Normalised(torch.nn.GroupNorm(4, 64)), (1, 8, 8), 10, Rng(0))
+        FlatNetwork(Normalised(batch), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(Normalised(torch.nn.GroupNorm(4, 64)), (1, 8, 8), 10, Rng(0))
     assert network.dim == 2 * 64 + 64 * 10 + 10

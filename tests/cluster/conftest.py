@@ -71,10 +71,10 @@ class Ear(Listener):
     def begin(self, total, stored, refused, jobs):
         self.jobs = jobs
 
-    def advanced(self, trial, round, rounds, scores):
+    def note_progress(self, trial, round, rounds, scores):
         self.rounds += 1
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran.append((record["cell"], record["seed"]))
         self._act()
 

@@ -190,7 +190,7 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, 
     """It comes under a seal, which is looked at before anything is stored."""
     from fedguard.bench.running.engines import ray as engine
 
-    opened, altered = engine.opened, []
+    opened, altered = engine.verify_record, []
 
     def open_another(text, job):
         if not altered:
@@ -199,7 +199,7 @@ def test_a_record_that_is_altered_on_its_way_is_made_again(connected, tmp_path, 
             assert text != altered[0]
         return opened(text, job)
 
-    monkeypatch.setattr(engine, "opened", open_another)
+    monkeypatch.setattr(engine, "verify_record", open_another)
     ear = Ear()
     there = fg.run(SUITE, store=tmp_path / "there", engine=fg.Ray(), jobs=1, limit=2, listener=ear)
     assert any(

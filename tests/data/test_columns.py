@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.told import told
 
 pd = pytest.importorskip("pandas")
@@ -22,7 +22,7 @@ NUMBERS = [37.1 + 0.1 * (row * 7 % 40) for row in range(ROWS)]
 
 
 def load(name, **parameters):
-    return installed().build("data", {"name": name, **parameters}).load()
+    return load_registry().build("data", {"name": name, **parameters}).load()
 
 
 def table(folder, column, kind="csv", **more):
@@ -216,7 +216,7 @@ def test_what_is_named_in_categories_is_one(tmp_path, kind):
     doses = [f"{10 * (1 + row % 3)} mg" for row in range(ROWS)]
     codes = [f"0{row % 4}" for row in range(ROWS)]  # as numbers, one column
     file = table(tmp_path, doses, kind, code=codes, number=NUMBERS)
-    source = installed().build("data", {"name": "table", "file": file, "label": "y", "categories": ["c", "code"]})
+    source = load_registry().build("data", {"name": "table", "file": file, "label": "y", "categories": ["c", "code"]})
     assert source.load().shape == (3 + 4 + 1,)
     assert list(source.describe()) == [
         "y: the label: no, yes",
@@ -229,15 +229,15 @@ def test_what_is_named_in_categories_is_one(tmp_path, kind):
 
 
 def test_a_column_that_parquet_calls_categorical_is_one(tmp_path):
-    codes = pd.Categorical([f"{row % 3}" for row in range(ROWS)])  # of whole numbers it makes numbers itself
+    codes = pd.CategoricalPolicy([f"{row % 3}" for row in range(ROWS)])  # of whole numbers it makes numbers itself
     assert load("table", file=table(tmp_path, codes, "parquet"), label="y").shape == (3,)
 
 
 def test_numbers_in_another_writing_are_none_for_being_called_categorical(tmp_path):
-    column = pd.Categorical([f"{value:.1f}".replace(".", ",") for value in NUMBERS])
+    column = pd.CategoricalPolicy([f"{value:.1f}".replace(".", ",") for value in NUMBERS])
     with pytest.raises(ConfigError, match="got numbers written as texts"):
         load("table", file=table(tmp_path, column, "parquet"), label="y")
-    spaces = pd.Categorical([("a", " a", "b")[row % 3] for row in range(ROWS)])
+    spaces = pd.CategoricalPolicy([("a", " a", "b")[row % 3] for row in range(ROWS)])
     assert load("table", file=table(tmp_path, spaces, "parquet"), label="y").shape == (2,)
 
 
@@ -305,7 +305,7 @@ def test_one_letter_written_in_two_ways_is_one(tmp_path):
 
 def test_long_categories_are_told_in_short(tmp_path):
     file = table(tmp_path, [f"{'long ' * 40}{row % 2}" for row in range(ROWS)])
-    (_, line) = installed().build("data", {"name": "table", "file": file, "label": "y"}).describe()
+    (_, line) = load_registry().build("data", {"name": "table", "file": file, "label": "y"}).describe()
     assert line.startswith("c: 2 categories") and len(line) < 150
 
 
@@ -371,7 +371,7 @@ def test_what_an_index_without_a_name_holds_is_row_numbers_only_where_no_two_are
     with pytest.raises(ConfigError, match="the index has none, and holds 0 in more than one row"):
         load("table", file=str(file), label="y")
     frame.set_index(pd.Index(np.arange(ROWS) * 7 % ROWS)).to_parquet(file)
-    source = installed().build("data", {"name": "table", "file": str(file), "label": "y"})
+    source = load_registry().build("data", {"name": "table", "file": str(file), "label": "y"})
     assert list(source.describe())[-1] == "index without a name: whole numbers that differ, left out as numbers of rows"
 
 
@@ -379,7 +379,7 @@ def test_names_of_parquet_are_single_texts_without_space_around_them(tmp_path):
     file = tmp_path / "t.parquet"
     frame = pd.DataFrame({"0": NUMBERS, " b ": NUMBERS, "y ": ["no", "yes"] * (ROWS // 2)})
     frame.to_parquet(file)
-    source = installed().build("data", {"name": "table", "file": str(file), "label": "y"})
+    source = load_registry().build("data", {"name": "table", "file": str(file), "label": "y"})
     assert source.load().shape == (2,)
     assert [line.partition(":")[0] for line in source.describe()] == ["y", "0", "b"]
     frame.set_axis(pd.MultiIndex.from_tuples([("a", "b"), ("a", "c"), ("y", "")]), axis=1).to_parquet(file)

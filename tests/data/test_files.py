@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 
 def load(name, **given):
-    return installed().build("data", {"name": name, **given}).load()
+    return load_registry().build("data", {"name": name, **given}).load()
 
 
 def draw(*shape, high=256, seed=0):

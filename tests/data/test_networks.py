@@ -10,13 +10,13 @@ from torch import nn
 
 from fedguard.contracts import LocalPlan
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.models.transformer import _Block
-from fedguard.tasks.network import Network
+from fedguard.tasks.models.transformer import _TransformerBlock
+from fedguard.tasks.network import FlatNetwork
 
-KNOWN = installed()
+KNOWN = load_registry()
 
 
 def deal(data, model, partition="iid", clients=4):
@@ -27,7 +27,7 @@ def deal(data, model, partition="iid", clients=4):
 
 def test_resnet20_has_the_parameters_and_the_depth_of_its_paper():
     """3x3 convolutions 16, 16 x 6, 32 x 6, 64 x 6, two parameters per channel and normalisation, a dense layer."""
-    network = Network(KNOWN.build("model", "resnet20"), (3, 32, 32), 10, Rng(0))
+    network = FlatNetwork(KNOWN.build("model", "resnet20"), (3, 32, 32), 10, Rng(0))
     assert network.dim == 269_722
     weighted = [part for part in network.module.modules() if isinstance(part, nn.Conv2d | nn.Linear)]
     assert len(weighted) == 20
@@ -40,7 +40,7 @@ def test_resnet20_has_the_parameters_and_the_depth_of_its_paper():
 
 def test_a_shortcut_takes_every_second_pixel_and_fills_up_with_zeros():
     """With normalisations of gain 0 a block is the ReLU of its shortcut."""
-    network = Network(KNOWN.build("model", "resnet20(width=2, groups=1)"), (1, 8, 8), 2, Rng(0))
+    network = FlatNetwork(KNOWN.build("model", "resnet20(width=2, groups=1)"), (1, 8, 8), 2, Rng(0))
     block = list(network.module)[6]
     assert block.more == 2
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_a_shortcut_takes_every_second_pixel_and_fills_up_with_zeros():
 
 
 def test_no_example_is_normalised_by_another():
-    network = Network(KNOWN.build("model", "resnet20(width=4, groups=2)"), (1, 8, 8), 3, Rng(0)).module.double()
+    network = FlatNetwork(KNOWN.build("model", "resnet20(width=4, groups=2)"), (1, 8, 8), 3, Rng(0)).module.double()
     x = torch.rand(5, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(network(x)[:1], network(x[:1]), atol=1e-12)
 
@@ -85,7 +85,7 @@ def test_wrong_sizes_are_refused(spec):
 
 def test_a_place_attends_to_no_later_one():
     torch.manual_seed(0)
-    block = _Block(8, 2).double()
+    block = _TransformerBlock(8, 2).double()
     x = torch.randn(1, 6, 8, dtype=torch.float64)
     before = block(x)
     for place in range(6):
@@ -99,7 +99,7 @@ def test_attention_is_its_formula():
     """``softmax(Q K^T / sqrt(d)) V`` head by head over what came before, in plain loops."""
     torch.manual_seed(0)
     width, heads, length = 6, 2, 4
-    block, size = _Block(width, heads).double(), width // heads
+    block, size = _TransformerBlock(width, heads).double(), width // heads
     x = torch.randn(1, length, width, dtype=torch.float64)
     query, key, value = block.query_key_value(block.attention_norm(x))[0].split(width, dim=1)
     rows = []
@@ -116,7 +116,7 @@ def test_attention_is_its_formula():
 
 
 def test_the_order_of_characters_matters_to_a_transformer():
-    network = Network(KNOWN.build("model", "transformer(width=8, layers=1)"), (4,), 5, Rng(0)).module
+    network = FlatNetwork(KNOWN.build("model", "transformer(width=8, layers=1)"), (4,), 5, Rng(0)).module
     assert not torch.allclose(
         network(torch.tensor([[1.0, 2, 3, 4]])), network(torch.tensor([[2.0, 1, 3, 4]])), atol=1e-4
     )

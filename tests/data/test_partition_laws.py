@@ -9,11 +9,11 @@ import torch
 from fedguard.contracts import Examples
 from fedguard.errors import ConfigError
 from fedguard.metrics.dissimilarity import dissimilarity
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
-KNOWN = installed()
+KNOWN = load_registry()
 SPECS = [
     "quantity_skew",
     "feature_skew",

@@ -13,13 +13,13 @@ import torch
 
 from fedguard.contracts import Dataset, Examples
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
-from fedguard.tasks.data.checked import checked
+from fedguard.registry import load_registry
+from fedguard.tasks.data.checked import check_dataset
 from tests.told import told
 
 
 def load(name, **parameters):
-    return installed().build("data", {"name": name, **parameters}).load()
+    return load_registry().build("data", {"name": name, **parameters}).load()
 
 
 def leaf(folder, part, name, users):
@@ -116,7 +116,7 @@ def test_images_with_their_channels_last_are_refused_whatever_brings_them(tmp_pa
             load("npz", file=file, **more)
     part = Examples(torch.from_numpy(np.load(file)["x"]).float(), torch.from_numpy(np.load(file)["y"]))
     with pytest.raises(ConfigError, match=said):
-        checked("mine", Dataset(part, part, 2, (0.0, 1.0)))
+        check_dataset("mine", Dataset(part, part, 2, (0.0, 1.0)))
 
 
 @pytest.mark.parametrize("shape", EITHER)
@@ -128,10 +128,10 @@ def test_images_whose_channels_may_be_first_or_last_are_refused_until_a_shape_sa
     assert found.shape == shape and found.train.x.double().sum() > 0
     part = found.train
     with pytest.raises(ConfigError, match=said):
-        checked("mine", Dataset(part, part, 2, (0.0, 1.0)))
-    checked("mine", Dataset(part, part, 2, (0.0, 1.0)), shape=shape)
+        check_dataset("mine", Dataset(part, part, 2, (0.0, 1.0)))
+    check_dataset("mine", Dataset(part, part, 2, (0.0, 1.0)), shape=shape)
     with pytest.raises(ConfigError, match=r"mine: shape: expected inputs of the declared shape \[1, 2\]; got"):
-        checked("mine", Dataset(part, part, 2, (0.0, 1.0)), shape=(1, 2))
+        check_dataset("mine", Dataset(part, part, 2, (0.0, 1.0)), shape=(1, 2))
 
 
 @pytest.mark.parametrize("shape", FIRST)

@@ -12,7 +12,7 @@ from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ROOT, Examples
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.tasks.classification import Classification
 from tests.systems.scenes import reports
 
@@ -20,7 +20,7 @@ from tests.systems.scenes import reports
 def cell(shared: float | None, task: dict[str, Any] | None = None, **settings: Any) -> Cell:
     given = {"partition": "label_sorted", **(task or {}), **({} if shared is None else {"shared": shared})}
     clients = {"total": 10, **settings.pop("clients", {})}
-    return Cell.build(CellConfig.model_validate({"task": given, "clients": clients, **settings}), installed())
+    return Cell.build(CellConfig.model_validate({"task": given, "clients": clients, **settings}), load_registry())
 
 
 def dealt(made: Cell, seed: int = 0) -> Classification:
@@ -64,7 +64,7 @@ def test_without_them_cells_and_what_they_deal_are_as_before():
 
 def test_a_cell_is_built_again_from_its_canonical_form():
     made = cell(0.05)
-    assert Cell.build(CellConfig.model_validate(made.canonical), installed()).id == made.id
+    assert Cell.build(CellConfig.model_validate(made.canonical), load_registry()).id == made.id
 
 
 def test_the_card_says_that_everybody_knows_them():

@@ -18,12 +18,12 @@ from sklearn.datasets import _openml
 from fedguard.contracts import Dataset, Examples
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.data.checked import checked
+from fedguard.tasks.data.checked import check_dataset
 
-KNOWN = installed()
+KNOWN = load_registry()
 
 
 def load(name, **given):
@@ -332,7 +332,7 @@ def test_root_data_and_natural_clients_go_together():
 def test_a_data_set_that_breaks_its_contract_is_refused(harm, said):
     broken = Dataset(Examples(*harm(DATASET.train.x, DATASET.train.y)), DATASET.test, 2, (0.0, 1.0))
     with pytest.raises(ConfigError, match=f"mine: {said}"):
-        checked("mine", broken)
+        check_dataset("mine", broken)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_a_data_set_that_breaks_its_contract_is_refused(harm, said):
 )
 def test_what_a_data_set_says_of_itself_is_checked(changes, said):
     with pytest.raises(ConfigError, match=f"mine: {said}"):
-        checked("mine", dataclasses.replace(DATASET, **changes))
+        check_dataset("mine", dataclasses.replace(DATASET, **changes))
 
 
 def test_a_byte_order_mark_is_no_character_and_a_null_is_one(tmp_path):

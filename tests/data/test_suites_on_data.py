@@ -9,10 +9,10 @@ import pytest
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.bench.running.check import refused_cells
+from fedguard.bench.running.check import explain_refusals
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 MODULE = """
 import numpy as np
@@ -120,7 +120,7 @@ def test_a_missing_file_is_a_refused_record_with_the_reason_and_the_rest_runs(tm
 )
 def test_what_does_not_come_together_is_refused_before_anything_runs(data, model, partition, said):
     _, plan = lay_out(on(data, model, task={"partition": partition}))
-    (reason,) = refused_cells(plan).values()
+    (reason,) = explain_refusals(plan).values()
     assert said in reason
 
 
@@ -152,12 +152,12 @@ def text_suite(model, attacks):
 def test_who_changes_texts_by_a_little_or_seeks_them_by_gradients_is_refused(model):
     """Whatever reads the texts: a number between two characters is none."""
     characters = (
-        installed().build("data", TEXT).load().train.y.bincount()
+        load_registry().build("data", TEXT).load().train.y.bincount()
     )  # which are frequent is up to Python's version
     base, victim = characters.topk(2).indices.tolist()
     collision = f"feature_collision(base={base}, victim={victim})"
     _, plan = lay_out(text_suite(model, ["none", collision, *REFUSED]))
-    refused = refused_cells(plan)
+    refused = explain_refusals(plan)
     for labels, cell in plan.positions:
         if labels["attack"] == "none":
             assert cell.id not in refused
@@ -168,7 +168,7 @@ def test_who_changes_texts_by_a_little_or_seeks_them_by_gradients_is_refused(mod
 def records(suite):
     """The records of a suite's cells, made in this process."""
     _, plan = lay_out(suite)
-    assert refused_cells(plan) == {}
+    assert explain_refusals(plan) == {}
     bench = Workbench()
     return [run_trial(cell, 0, {}, bench)[0] for cell in plan.cells]
 

@@ -54,7 +54,7 @@ def brisk(monkeypatch):
 @pytest.fixture(scope="session")
 def federation(tmp_path_factory, started_once):
     """The tests' own; each node has a folder, and when all tests are over no process is left and all that was said is told."""
-    from fedguard.flower.deployment import Federation
+    from fedguard.flower.deployment import FlowerDeployment
 
     started_once("federation")
     homes = [tmp_path_factory.mktemp(f"node-{number}") for number in range(DEPLOYED)]
@@ -62,7 +62,7 @@ def federation(tmp_path_factory, started_once):
         briskly(patch)
         patch.setenv("FEDGUARD_TEST_MARK", mark := f"mark-{os.getpid()}-federation")
         with contextlib.ExitStack() as stack:
-            one = stack.enter_context(Federation(DEPLOYED, lambda number: {"home": str(homes[number])}))
+            one = stack.enter_context(FlowerDeployment(DEPLOYED, lambda number: {"home": str(homes[number])}))
             one.homes = homes
             yield one
             with contextlib.redirect_stdout(io.StringIO()) as said:

@@ -22,8 +22,8 @@ from flwr.common.serde import message_from_proto
 from flwr.proto.message_pb2 import Message as Proto
 from scipy import stats
 
-from fedguard.bench.conformance.conform import cell_of, compared
-from fedguard.bench.conformance.deployed import Deployed
+from fedguard.bench.conformance.conform import cell_of, compare_with_simulation
+from fedguard.bench.conformance.deployed import DeploymentEngine
 from fedguard.errors import ConfigError
 from fedguard.flower.secagg import BYTES, RECORD
 from fedguard.secagg import messages as protocol_messages
@@ -59,14 +59,14 @@ def test_a_supernode_that_dies_in_the_middle_is_named_and_the_others_go_on(feder
 @pytest.mark.parametrize(("architecture", "rounds"), [("server", 1), ("fedasync", 2)])
 def test_a_deployed_server_is_the_simulated_one(federation, architecture, rounds):
     """Under attack; where it does not wait for its nodes, the simulation follows the order in which answers came."""
-    engine, cell = Deployed(federation), cell_of(architecture, "ipm", "mean", DEPLOYED, rounds)
-    one = compared(engine, architecture, cell, *engine.run([cell], 0), 0)
+    engine, cell = DeploymentEngine(federation), cell_of(architecture, "ipm", "mean", DEPLOYED, rounds)
+    one = compare_with_simulation(engine, architecture, cell, *engine.run([cell], 0), 0)
     assert one.passed and one.same_bits
     assert one.order is None if architecture == "server" else len(one.order) >= rounds * DEPLOYED
 
 
 def test_a_supernode_that_dies_ends_a_deployed_conformance_with_one_line(federation):
-    engine, cell = Deployed(federation), cell_of("server", None, "mean", DEPLOYED, 1)
+    engine, cell = DeploymentEngine(federation), cell_of("server", None, "mean", DEPLOYED, 1)
     with killed(federation, 2, "Receiving: train message"), pytest.raises(ConfigError) as said:
         engine.run([cell], 0)
     told = str(said.value)

@@ -24,7 +24,7 @@ from fedguard.flower.node import drawing
 from fedguard.flower.processes import Processes, free_port
 from fedguard.flower.simulation import require_ray
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import Asked
+from fedguard.flower.watched import TrialRequest
 from fedguard.rng import Rng
 from tests.flower.conftest import gone, ours
 from tests.flower.trials import APP, judged, ran
@@ -64,7 +64,7 @@ def test_a_strategy_goes_on_without_the_lost_or_says_that_it_waits(monkeypatch, 
     """FedAvg wants two nodes; of three that leaves one to spare."""
     monkeypatch.setattr(witness, "WAITING", 0.5)
     monkeypatch.setattr(inline, "InlineGrid", Dies)
-    asked = Asked(str(APP), {"num-server-rounds": 3}, None, None, 0, nodes, 0)
+    asked = TrialRequest(str(APP), {"num-server-rounds": 3}, None, None, 0, nodes, 0)
     if goes_on:
         found = run_trial(asked)
         assert found["gone"] == {"2": 2} and found["lost"] == 1 and found["updates"] == 3 + 2 + 2

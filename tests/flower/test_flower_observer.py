@@ -18,7 +18,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 import fedguard as fg
 from fedguard.bench.records.pictures import load
-from fedguard.bench.running.inference.curious import Curious
+from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
@@ -26,10 +26,10 @@ from fedguard.contracts import Dataset, Examples
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import NotAllowed
 from fedguard.flower.observer import AppModel
-from fedguard.flower.seen import Seen
-from fedguard.flower.witness import Witness
+from fedguard.flower.seen import TrainingObservations
+from fedguard.flower.witness import EvaluationGrid
 from fedguard.guard import Guard
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.tasks.classification import Classification, fitting
 from fedguard.tasks.network import flatten
 from tests.forked import fedguard
@@ -94,15 +94,15 @@ def own_suite(app, attack):
                 "attack": attack,
             }
         ),
-        installed(),
+        load_registry(),
     )
     values = torch.cat([rest.x, *(one.x for one in parts)])
     data = Dataset(rest, rest, 10, (float(values.min()), float(values.max())))
     setup = set_up(cell, 0, task := Own(data, parts, None, cell.model, fitting(cell.model, data, None)))
-    curious = Curious(cell, setup, task)
+    curious = PrivacyAdversary(cell, setup, task)
     reports = list(cell.architecture.run(replace(setup, observer=curious.observer)))
     watched = [report.watched for report in reports if report.watched]
-    return curious.inferred(watched, reports[-1].model, lambda *_: None)
+    return curious.run_attack(watched, reports[-1].model, lambda *_: None)
 
 
 #: From how many dB on an input is there, and what is left is the rounding of a model that is sent in place of its change.
@@ -239,8 +239,8 @@ def test_what_shows_while_it_runs_is_a_line(app, tmp_path):
 
 
 def witness(watches=lambda round: True):
-    one = Witness(None, Guard(), defended=False)
-    one.seen = Seen(watches)
+    one = EvaluationGrid(None, Guard(), defended=False)
+    one.seen = TrainingObservations(watches)
     return one
 
 

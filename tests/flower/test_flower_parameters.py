@@ -30,7 +30,7 @@ from fedguard.errors import InputError
 from fedguard.flower import FedGuardStrategy, malicious_mod, under_attack
 from fedguard.flower.inline import run_inline
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import Asked, _results
+from fedguard.flower.watched import TrialRequest, _results
 
 #: Examples of each node, and how many steps it takes in a round: so that counters differ.
 EXAMPLES = (12, 20, 8, 32, 16)
@@ -354,7 +354,7 @@ def test_an_app_under_check_is_weighed_as_its_own_strategy_weighs(tmp_path):
 
     def found(**more):
         told = {"app": str(tmp_path), "settings": {}, "attack": None, "defense": None, "f": 0, "nodes": 4, "seed": 0}
-        one = run_trial(Asked(**{**told, **more}))
+        one = run_trial(TrialRequest(**{**told, **more}))
         return one["malicious"], one["accuracy"][-1], one["loss"][-1]
 
     counts, accuracies, updates = (1, 2, 30, 4), (0.1, 0.3, 0.8, 0.6), (1.0, 2.0, 4.0, 8.0)

@@ -19,7 +19,7 @@ from fedguard.bench.running.progress import Listener
 from fedguard.commands.flower import below
 from fedguard.errors import FedGuardError
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import Asked
+from fedguard.flower.watched import TrialRequest
 from tests.forked import fedguard
 
 APP = Path(__file__).parent / "app"
@@ -49,7 +49,7 @@ class Ended(Listener):
     def __init__(self):
         self.trials = []
 
-    def ended(self, record):
+    def note_record(self, record):
         self.trials.append(record["label"])
 
 
@@ -81,7 +81,7 @@ def test_an_app_runs_as_a_suite_and_goes_on(app, tmp_path):
         "attack_defense": four["ipm(tau=5)", "median"],
     }
     assert record["result"]["accuracy_drop"] == four["none", "median"] - four["ipm(tau=5)", "median"]
-    told = Asked(str(app), {"num-server-rounds": 1}, "ipm(tau=5)", "median", 1, 4, 0)
+    told = TrialRequest(str(app), {"num-server-rounds": 1}, "ipm(tau=5)", "median", 1, 4, 0)
     assert run_trial(told)["accuracy"] == record["result"]["curve"]["accuracy"]  # the same trial without the runner
     assert list(below(found, 0.999)) and not [line for line in below(found, 0.0) if "below" in line]
 

@@ -11,7 +11,7 @@ from fedguard import api
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
-from fedguard.bench.running.apps import Apps, _asked, run_app
+from fedguard.bench.running.apps import Apps, _build_request, run_app
 from fedguard.bench.running.manifest import write_manifest
 from fedguard.commands.flower import below
 from fedguard.flower import trial
@@ -34,7 +34,7 @@ class Shared:
     def told(self, cell, seed, folder=None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(trial.ENGINES, "deployment", partial(run_deployed, on=self._federation))
-            return {"log": "", **trial.answer(_asked(cell, seed, folder))}
+            return {"log": "", **trial.answer(_build_request(cell, seed, folder))}
 
     def close(self):
         pass

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from fedguard.errors import FedGuardError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.fuzz import Late, within
 
 #: No file may take longer, in seconds by the clock.
@@ -106,7 +106,7 @@ def answer(data: dict[str, Any], folder: Path) -> str:
     try:
         with within(LIMIT, signal.ITIMER_REAL), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = installed().build("data", data).load()
+            found = load_registry().build("data", data).load()
             return f"{len(found.train)} and {len(found.test)} examples of {found.classes} classes"
     except FedGuardError as error:
         said = str(error)

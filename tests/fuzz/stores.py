@@ -277,7 +277,7 @@ def _dashboard(store: Path, run: str) -> None:
     """What the pages of the dashboard read."""
     from fedguard.app import data, trends, words
     from fedguard.app.charts.curves import classes
-    from fedguard.bench.audits.suites import stored_audit
+    from fedguard.bench.audits.suites import load_audit
     from fedguard.bench.gate.kept import verdicts
     from fedguard.bench.records.store import RunFolder
     from fedguard.bench.results import disclosure
@@ -292,14 +292,14 @@ def _dashboard(store: Path, run: str) -> None:
         return
     data.sum_up(opened)
     _refusing(lambda: data.flags(opened))
-    audit = _refusing(lambda: stored_audit(opened.folder))
+    audit = _refusing(lambda: load_audit(opened.folder))
     if audit is not None:
         audit.doubts(opened)
     for figure in opened.figures:
         trends.points([(opened, [])], figure)
-    for read in (disclosure.promises, disclosure.hidden, data.numeric_keys, trends.commit_of):
+    for read in (disclosure.promises, disclosure.summarize_masking, data.numeric_keys, trends.commit_of):
         _refusing(partial(read, opened))
-    disclosure.found_by_all(disclosure.recognised(opened))
+    disclosure.pool_target_scores(disclosure.list_membership_targets(opened))
     for one in disclosure.rebuilt(opened):
         if one.arrays is not None:
             _refusing(partial(disclosure.picture, one.arrays))

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from fedguard.bench.running.check import checked, refused_cells
+from fedguard.bench.running.check import explain_refusals, render_plan
 from fedguard.config import plan, read_document, read_suite
 from fedguard.errors import FedGuardError
 from tests.fuzz import Late, within
@@ -104,7 +104,7 @@ def answer(path: Path, deep: bool = False) -> str:
             laid_out = plan(document, read_suite(document))
             placed = True  # what only the data or the noise can tell is told of a cell, not of a line
             if deep:
-                Console(file=io.StringIO(), width=120).print(checked(laid_out, refused_cells(laid_out)))
+                Console(file=io.StringIO(), width=120).print(render_plan(laid_out, explain_refusals(laid_out)))
             return f"{len(laid_out.cells)} cells"
     except FedGuardError as error:
         said = str(error)

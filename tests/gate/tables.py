@@ -7,10 +7,10 @@ from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.judge import judge
-from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
-from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.gate.snapshot import Snapshot, SnapshotCell, SnapshotPosition
+from fedguard.bench.gate.verdict import GateVerdict
 from fedguard.config.schema import GateSection
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 
 SEEDS, FRESH = (0, 1, 2), tuple(range(20_000, 20_008))
 
@@ -18,16 +18,16 @@ SEEDS, FRESH = (0, 1, 2), tuple(range(20_000, 20_008))
 Figures = Mapping[str, Sequence[float]]
 
 
-def cell(figures: Figures, seeds: Sequence[int] = SEEDS, **more: Any) -> Measured:
+def cell(figures: Figures, seeds: Sequence[int] = SEEDS, **more: Any) -> SnapshotCell:
     values = {figure: dict(zip(seeds, found, strict=True)) for figure, found in figures.items()}
-    never = {figure: tuple(seed for seed in by if isinstance(by[seed], AtLeast)) for figure, by in values.items()}
+    never = {figure: tuple(seed for seed in by if isinstance(by[seed], CensoredValue)) for figure, by in values.items()}
     more = {"never": {figure: found for figure, found in never.items() if found}, **more}
     config = {"task": {"data": {"name": "digits"}}, "training": {"lr": 0.1, "rounds": 3}}
-    return Measured(**{"config": config, "status": "ok", "data": "d1", "values": values, **more})
+    return SnapshotCell(**{"config": config, "status": "ok", "data": "d1", "values": values, **more})
 
 
 def snapshot(
-    cells: Mapping[str, Measured], seeds: Sequence[int] = SEEDS, gate: Mapping[str, Any] | None = None, **more: Any
+    cells: Mapping[str, SnapshotCell], seeds: Sequence[int] = SEEDS, gate: Mapping[str, Any] | None = None, **more: Any
 ) -> Snapshot:
     """Each cell stands at the defense of its own name, against no attack."""
     known: dict[str, Any] = {
@@ -38,13 +38,13 @@ def snapshot(
         "environment": {"torch": "2.13.0", "python": "3.11.7"},
         "gate": GateSection(**{"audit": False, **(gate or {})}),
         "seeds": tuple(seeds),
-        "positions": tuple(Position(swept={"attack": "none", "defense": name}, cell=name) for name in cells),
+        "positions": tuple(SnapshotPosition(swept={"attack": "none", "defense": name}, cell=name) for name in cells),
         "cells": dict(cells),
     }
     return Snapshot(**{**known, **more})
 
 
-def accuracies(**cells: Sequence[float]) -> dict[str, Measured]:
+def accuracies(**cells: Sequence[float]) -> dict[str, SnapshotCell]:
     """Cells by name, with their final accuracies on `SEEDS`."""
     return {name: cell({"final_accuracy": values}) for name, values in cells.items()}
 
@@ -60,7 +60,7 @@ def judged(
     gate: Mapping[str, Any] | None = None,
     gate_before: Mapping[str, Any] | None = None,
     **more: Any,
-) -> Verdict:
+) -> GateVerdict:
     """The verdict on cells with 3 + 8 values each: those of the suite's seeds, and those of the fresh ones.
 
     Of fresh values only the cells are handed out that the gate asks for. ``gate_before``: the baseline's own, if it is another.

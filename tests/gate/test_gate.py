@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedguard.bench.gate.judge import judge
-from fedguard.bench.gate.snapshot import Position
-from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
+from fedguard.bench.gate.snapshot import SnapshotPosition
+from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
 from tests.gate.tables import FRESH, SEEDS, accuracies, baseline, cell, judged, never, snapshot
 
 #: Eleven accuracies, those of the suite's seeds and the fresh ones, with a spread of about 2 points.
@@ -23,7 +23,7 @@ def moved(by: float, wobble: float = 0.002, fresh_by: float | None = None, fresh
     ]
 
 
-def one(verdict: Verdict) -> Judgement:
+def one(verdict: GateVerdict) -> Judgment:
     assert len(verdict.judgements) == 1
     return verdict.judgements[0]
 
@@ -228,7 +228,7 @@ def test_a_changed_configuration_is_named():
     run = snapshot(
         {"x": base.snapshot.cells["x"], "other": other},
         positions=tuple(
-            Position(swept={"attack": "none", "defense": d}, cell=c) for d, c in (("x", "x"), ("y", "other"))
+            SnapshotPosition(swept={"attack": "none", "defense": d}, cell=c) for d, c in (("x", "x"), ("y", "other"))
         ),
     )
     assert missing(run, base) == "configured otherwise: training.lr was 0.1, is 0.2."
@@ -237,7 +237,7 @@ def test_a_changed_configuration_is_named():
 def test_positions_are_found_by_what_was_swept_in_any_order():
     base = baseline(snapshot(accuracies(x=[0.8] * 3)))
     turned = snapshot(
-        accuracies(x=[0.8] * 3), positions=(Position(swept={"defense": "x", "attack": "none"}, cell="x"),)
+        accuracies(x=[0.8] * 3), positions=(SnapshotPosition(swept={"defense": "x", "attack": "none"}, cell="x"),)
     )
     assert one(judge(turned, base, confirm=never)).verdict == "identical"
 
@@ -245,7 +245,8 @@ def test_positions_are_found_by_what_was_swept_in_any_order():
 def test_positions_that_share_a_cell_are_judged_once():
     """A sweep over the attacker's strength has the same cell without attack at each."""
     places = tuple(
-        Position(swept={"attack": "none", "defense": "x", "clients.malicious": str(f)}, cell="x") for f in (1, 2)
+        SnapshotPosition(swept={"attack": "none", "defense": "x", "clients.malicious": str(f)}, cell="x")
+        for f in (1, 2)
     )
     run = snapshot(accuracies(x=[0.8] * 3), positions=places)
     verdict = judge(run, baseline(run), confirm=never)
@@ -368,24 +369,24 @@ def test_a_verdict_survives_its_json():
     import json
 
     verdict = judged({"x": USUAL, "y": USUAL}, {"x": moved(-0.06), "y": USUAL})
-    assert Verdict.from_dict(json.loads(json.dumps(verdict.as_dict(), allow_nan=False))) == verdict
+    assert GateVerdict.from_dict(json.loads(json.dumps(verdict.as_dict(), allow_nan=False))) == verdict
     with pytest.raises(ValueError, match="another version"):
-        Verdict.from_dict({**verdict.as_dict(), "schema": 2})
+        GateVerdict.from_dict({**verdict.as_dict(), "schema": 2})
     with pytest.raises(ValueError, match="not a verdict"):
-        Verdict.from_dict({"schema": 1})
+        GateVerdict.from_dict({"schema": 1})
 
 
 def test_a_regression_outweighs_what_is_missing():
     known = {"run": "r", "baseline": "b", "time": 0.0, "commit": None, "baseline_commit": None}
     words = [
-        Judgement(swept={"attack": "none", "defense": "x"}, cell="x", figure="kappa", verdict=word, why="")
+        Judgment(swept={"attack": "none", "defense": "x"}, cell="x", figure="kappa", verdict=word, why="")
         for word in WORDS
     ]
-    assert Verdict(**known, judgements=tuple(words)).exit_code == 3
-    assert Verdict(**known, judgements=tuple(one for one in words if one.verdict != "regressed")).exit_code == 4
-    assert Verdict(**known, judgements=()).exit_code == 4
-    broad = Broad(figure="kappa", verdict="regressed", why="")
-    assert Verdict(**known, judgements=tuple(words[:2]), broad=(broad,)).exit_code == 3
+    assert GateVerdict(**known, judgements=tuple(words)).exit_code == 3
+    assert GateVerdict(**known, judgements=tuple(one for one in words if one.verdict != "regressed")).exit_code == 4
+    assert GateVerdict(**known, judgements=()).exit_code == 4
+    broad = SuiteJudgment(figure="kappa", verdict="regressed", why="")
+    assert GateVerdict(**known, judgements=tuple(words[:2]), broad=(broad,)).exit_code == 3
 
 
 def ruined(seed: int) -> list[float]:

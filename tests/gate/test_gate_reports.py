@@ -12,13 +12,13 @@ from rich.console import Console
 
 from fedguard.bench.gate.kept import as_json, keep, verdicts
 from fedguard.bench.gate.reports import HEADS, junit, markdown, terminal
-from fedguard.bench.gate.verdict import WORDS, Broad, Judgement, Verdict
+from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
 from fedguard.bench.records.store import RunFolder
 
 NASTY = "<script>alert(1)</script> | `x` **bold** [a](http://b) \x00\x1b[31m \ud800 &amp; ]]>"
 
 
-def judgement(word: str, **more) -> Judgement:
+def judgement(word: str, **more) -> Judgment:
     known = {
         "swept": {"attack": "none", "defense": f"d_{word}"},
         "cell": word,
@@ -33,27 +33,27 @@ def judgement(word: str, **more) -> Judgement:
         "p_value": 0.0012,
         "detectable": 0.031,
     }
-    return Judgement(**{**known, **more})
+    return Judgment(**{**known, **more})
 
 
 AUDIT = {"cells": ["x"], "subject": "the server's noise", "verdict": "violated", "words": "epsilon 3 is below 4.2"}
-BROAD = Broad(
+BROAD = SuiteJudgment(
     figure="final_accuracy", verdict="regressed", why="worse by 1.0 points.", drop=0.01, p_value=0.001, cells=6, seeds=3
 )
-VERDICT = Verdict(
+VERDICT = GateVerdict(
     run="mine",
     baseline="b.json",
     time=1_700_000_000.0,
     commit="abc",
     baseline_commit=None,
     judgements=tuple(judgement(word) for word in WORDS),
-    broad=(BROAD, Broad(figure="attack_success", verdict="pass", why="fine.")),
+    broad=(BROAD, SuiteJudgment(figure="attack_success", verdict="pass", why="fine.")),
     audits=(AUDIT, {**AUDIT, "verdict": "consistent"}),
     warnings=("torch was 1, is 2.",),
 )
 
 
-def nasty() -> Verdict:
+def nasty() -> GateVerdict:
     bad = judgement("regressed", swept={"attack": NASTY, "defense": NASTY, NASTY: NASTY}, why=NASTY)
     audit = {**AUDIT, "subject": NASTY, "words": NASTY}
     return replace(
@@ -68,7 +68,7 @@ def nasty() -> Verdict:
     )
 
 
-def plain(verdict: Verdict, width: int = 250) -> str:
+def plain(verdict: GateVerdict, width: int = 250) -> str:
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
         console.print(terminal(verdict), highlight=False)

@@ -21,7 +21,7 @@ from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running import code
 from fedguard.bench.running.execute import execute
 from fedguard.bench.running.progress import Listener
-from fedguard.bench.running.schedule import Schedule
+from fedguard.bench.running.schedule import TrialSchedule
 from fedguard.commands.gate import app as baseline_commands
 from fedguard.commands.gate import gate as gate_command
 from fedguard.errors import ConfigError, FedGuardError
@@ -59,7 +59,7 @@ class Counted(Listener):
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
 
-    def ended(self, record):
+    def note_record(self, record):
         self.ran.append((record["label"], record["seed"]))
 
 
@@ -178,10 +178,10 @@ def test_a_run_made_by_other_code_is_never_a_pass(place, monkeypatch):
 
 def test_trials_of_other_code_of_fedguard_run_again_where_the_code_must_be_the_same(place, monkeypatch):
     run = fg.open_run("tiny", place.store)
-    assert Schedule(plan_of(run), run.folder, same_code=True).pending() == []
+    assert TrialSchedule(plan_of(run), run.folder, same_code=True).pending() == []
     monkeypatch.setattr(code, "own_code", lambda: "another FedGuard")
-    assert Schedule(plan_of(run), run.folder).pending() == []
-    assert len(Schedule(plan_of(run), run.folder, same_code=True).pending()) == 6 * 2
+    assert TrialSchedule(plan_of(run), run.folder).pending() == []
+    assert len(TrialSchedule(plan_of(run), run.folder, same_code=True).pending()) == 6 * 2
 
 
 def test_a_cell_that_is_gone_cannot_be_judged(place):

@@ -9,8 +9,8 @@ from statistics import NormalDist, stdev
 import numpy as np
 import pytest
 
-from fedguard.bench.gate.stages import above, confirmed, detectable, power, screened, shared
-from fedguard.metrics.stats import trimmed
+from fedguard.bench.gate.stages import above, confirm_drops, detectable, judge_across_cells, power, screen_drops
+from fedguard.metrics.stats import compare_trimmed_pairs
 from fedguard.rng import Rng
 
 #: The upper 5/3 % and 1 % quantiles of Student's t.
@@ -18,14 +18,14 @@ T_983_7, T_99_2 = 2.642, 6.965
 
 
 def test_the_first_stage_by_hand():
-    assert screened([0.0, 0.0, 0.0], 0.02) == "identical"
-    assert screened([0.0, 0.0, 1e-17], 0.02) == "pass"  # not to the last bit
-    assert screened([0.05, 0.01, 0.0], 0.02) == "pass"  # the mean is the margin itself
-    assert screened([0.05, 0.01, 0.01], 0.02) is None
-    assert screened([-0.05, -0.06, -0.07], 0.02) == "improved"
-    assert screened([-0.20, 0.05, 0.0], 0.02) == "pass"  # better by 5 points on average, and no telling
-    assert screened([-0.20], 0.02) == "pass"  # one seed has no interval
-    assert screened([0.03], 0.02) is None
+    assert screen_drops([0.0, 0.0, 0.0], 0.02) == "identical"
+    assert screen_drops([0.0, 0.0, 1e-17], 0.02) == "pass"  # not to the last bit
+    assert screen_drops([0.05, 0.01, 0.0], 0.02) == "pass"  # the mean is the margin itself
+    assert screen_drops([0.05, 0.01, 0.01], 0.02) is None
+    assert screen_drops([-0.05, -0.06, -0.07], 0.02) == "improved"
+    assert screen_drops([-0.20, 0.05, 0.0], 0.02) == "pass"  # better by 5 points on average, and no telling
+    assert screen_drops([-0.20], 0.02) == "pass"  # one seed has no interval
+    assert screen_drops([0.03], 0.02) is None
 
 
 def test_a_drop_of_just_the_margin_is_within_it():
@@ -37,7 +37,7 @@ def test_a_drop_of_just_the_margin_is_within_it():
 def test_the_second_stage_is_a_one_sided_t_test_with_holm():
     rng = Rng(1).numpy()
     fresh = {name: list(0.03 + 0.02 * rng.standard_normal(8)) for name in "abcd"}
-    found = confirmed(fresh, dict.fromkeys(fresh, 0.0), 0.05)
+    found = confirm_drops(fresh, dict.fromkeys(fresh, 0.0), 0.05)
     statistic = {key: sum(v) / 8 / (stdev(v) / math.sqrt(8)) for key, v in fresh.items()}
     plain = {
         key: 3 * min(_p_of_student(statistic[key], 7), *(_trimmed(value, cut)[1] for cut in (1, 2)))
@@ -76,24 +76,28 @@ def test_the_second_stage_turns_at_the_printed_quantile():
     pattern = np.array([1, -1, 1, -1, 1, -1, 1, -1]) * math.sqrt(7 / 8)  # mean 0, standard deviation 1
     for factor, verdict in ((1.01, "regressed"), (0.99, "inconclusive")):
         drops = list(pattern + factor * T_983_7 / math.sqrt(8))
-        assert confirmed({"x": drops}, {"x": 0.01}, 0.05)["x"].verdict == verdict
-        assert confirmed({"x": drops}, {"x": 5.0}, 0.05)["x"].verdict == "pass"  # within the margin, significant or not
+        assert confirm_drops({"x": drops}, {"x": 0.01}, 0.05)["x"].verdict == verdict
+        assert (
+            confirm_drops({"x": drops}, {"x": 5.0}, 0.05)["x"].verdict == "pass"
+        )  # within the margin, significant or not
 
 
 def test_a_ruined_seed_does_not_hide_a_drop():
     """Seven seeds lose ten points; the baseline's eighth had been ruined, so it gains forty."""
     drops = [0.1, 0.11, 0.09, -0.4, 0.1, 0.12, 0.08, 0.1]
-    found = confirmed({"x": drops}, {"x": 0.02}, 0.05)["x"]
+    found = confirm_drops({"x": drops}, {"x": 0.02}, 0.05)["x"]
     assert _p_of_student(sum(drops) / 8 / (stdev(drops) / math.sqrt(8)), 7) > 0.2, "a t-test sees nothing"
     mean, p = _trimmed(drops, 1)
     assert p < _trimmed(drops, 2)[1]
     assert (found.verdict, found.cut, found.drop) == ("regressed", 1, pytest.approx(mean))
     assert found.p_value == pytest.approx(3 * p, rel=1e-6)
-    two = confirmed({"x": [*drops[:-1], -0.5]}, {"x": 0.02}, 0.05)["x"]  # two ruined on one side
+    two = confirm_drops({"x": [*drops[:-1], -0.5]}, {"x": 0.02}, 0.05)["x"]  # two ruined on one side
     assert (two.verdict, two.cut) == ("regressed", 2)
-    assert screened([0.1, -0.4, 0.1], 0.02) is None, "the median of the suite's own seeds"
-    assert confirmed({"x": [0.1, -0.4, 0.1]}, {"x": 0.02}, 0.05)["x"].verdict == "pass"  # too few to cut any off
-    assert confirmed({"x": [0.0, 0.0, 0.5, 0.0, 0.6, 0.0, 0.0, 0.0]}, {"x": 0.02}, 0.05)["x"].verdict == "inconclusive"
+    assert screen_drops([0.1, -0.4, 0.1], 0.02) is None, "the median of the suite's own seeds"
+    assert confirm_drops({"x": [0.1, -0.4, 0.1]}, {"x": 0.02}, 0.05)["x"].verdict == "pass"  # too few to cut any off
+    assert (
+        confirm_drops({"x": [0.0, 0.0, 0.5, 0.0, 0.6, 0.0, 0.0, 0.0]}, {"x": 0.02}, 0.05)["x"].verdict == "inconclusive"
+    )
 
 
 def test_where_one_seed_in_twenty_is_ruined_a_drop_of_ten_points_is_seen():
@@ -106,10 +110,10 @@ def test_where_one_seed_in_twenty_is_ruined_a_drop_of_ten_points_is_seen():
 
     def share(drop, runs):
         first, second = differences(runs, 3, drop), differences(runs, 8, drop)
-        flagged = {key: second[key].tolist() for key in range(runs) if screened(first[key].tolist(), 0.02) is None}
+        flagged = {key: second[key].tolist() for key in range(runs) if screen_drops(first[key].tolist(), 0.02) is None}
         others = {f"none {key}": [0.0, 0.03, -0.03, 0.0, 0.02, 0.02, -0.02, 0.0] for key in range(beside)}
         tests = [
-            confirmed({0: one, **others}, dict.fromkeys([0, *others], 0.02), 0.05)[0].verdict
+            confirm_drops({0: one, **others}, dict.fromkeys([0, *others], 0.02), 0.05)[0].verdict
             for one in flagged.values()
         ]
         return tests.count("regressed") / runs
@@ -128,14 +132,14 @@ def test_the_trimmed_test_keeps_its_level():
     for ruined, cut in itertools.product((0.0, 0.05, 0.2), (1, 2)):
         draws = rng.standard_normal((4000, 8))
         draws += 25 * ((rng.random(draws.shape) < ruined).astype(float) - (rng.random(draws.shape) < ruined))
-        share = np.mean([trimmed(draw, cut)[1] < 0.05 for draw in draws.tolist()])
+        share = np.mean([compare_trimmed_pairs(draw, cut)[1] < 0.05 for draw in draws.tolist()])
         assert share < 0.056 and (share > 0.036 or ruined)
 
 
 def test_equal_drops_on_all_fresh_seeds_are_certain():
-    assert confirmed({"x": [0.1] * 8}, {"x": 0.02}, 0.05)["x"].verdict == "regressed"
-    assert confirmed({"x": [0.01] * 8}, {"x": 0.02}, 0.05)["x"].verdict == "pass"
-    assert confirmed({}, {}, 0.05) == {}
+    assert confirm_drops({"x": [0.1] * 8}, {"x": 0.02}, 0.05)["x"].verdict == "regressed"
+    assert confirm_drops({"x": [0.01] * 8}, {"x": 0.02}, 0.05)["x"].verdict == "pass"
+    assert confirm_drops({}, {}, 0.05) == {}
 
 
 def test_the_test_over_the_suite_turns_at_the_printed_quantile():
@@ -143,14 +147,14 @@ def test_the_test_over_the_suite_turns_at_the_printed_quantile():
     for factor, verdict in ((1.01, "regressed"), (0.99, "pass")):
         middle = factor * T_99_2 / math.sqrt(3) * 0.001
         cells = [[middle - 0.001 + side, middle + side, middle + 0.001 + side] for side in (-0.01, 0.0, 0.01)]
-        found = shared({"final_accuracy": cells}, {"final_accuracy": 0.01})["final_accuracy"]
+        found = judge_across_cells({"final_accuracy": cells}, {"final_accuracy": 0.01})["final_accuracy"]
         assert found.verdict == verdict
         assert found.drop == pytest.approx(middle)
 
 
 def test_what_all_cells_share():
     def word(cells, margin=0.02):
-        return shared({"x": cells}, {"x": margin})["x"].verdict
+        return judge_across_cells({"x": cells}, {"x": margin})["x"].verdict
 
     assert word([[0.0, 0.0], [0.0, 0.0]]) == "identical"
     assert word([[0.006, 0.0061, 0.006], [0.006, 0.006, 0.006]]) == "regressed"
@@ -158,8 +162,8 @@ def test_what_all_cells_share():
     assert word([[0.005, 0.005], [0.005, 0.005]]) == "pass"  # a quarter of the margin
     assert word([[0.006], [0.006]]) == "inconclusive"  # one seed
     assert word([[-0.1, -0.1], [-0.1, -0.1]]) == "pass"
-    two = shared({"x": [[0.006, 0.0065, 0.006]], "y": [[0.0, 0.01, -0.01]]}, {"x": 0.02, "y": 0.02})
-    alone = shared({"x": [[0.006, 0.0065, 0.006]]}, {"x": 0.02})
+    two = judge_across_cells({"x": [[0.006, 0.0065, 0.006]], "y": [[0.0, 0.01, -0.01]]}, {"x": 0.02, "y": 0.02})
+    alone = judge_across_cells({"x": [[0.006, 0.0065, 0.006]]}, {"x": 0.02})
     assert two["x"].p_value == pytest.approx(2 * alone["x"].p_value)  # Holm over figures
 
 
@@ -203,9 +207,9 @@ def test_false_alarms_are_rare_where_the_naive_rule_has_many(noise, most):
     changes = 1000
     for _ in range(changes):
         first, second = noise * rng.standard_normal((60, 3)), noise * rng.standard_normal((60, 8))
-        flagged = {key: second[key].tolist() for key in range(60) if screened(first[key].tolist(), 0.02) is None}
-        words = [one.verdict for one in confirmed(flagged, dict.fromkeys(flagged, 0.02), 0.05).values()]
-        broad = shared({"x": first.tolist()}, {"x": 0.02})["x"].verdict
+        flagged = {key: second[key].tolist() for key in range(60) if screen_drops(first[key].tolist(), 0.02) is None}
+        words = [one.verdict for one in confirm_drops(flagged, dict.fromkeys(flagged, 0.02), 0.05).values()]
+        broad = judge_across_cells({"x": first.tolist()}, {"x": 0.02})["x"].verdict
         gate += "regressed" in (*words, broad)
         naive += bool((first.mean(1) > 0.02).any())
     assert gate / changes <= most

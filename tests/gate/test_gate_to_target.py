@@ -19,22 +19,22 @@ from fedguard.bench.gate.baseline import read
 from fedguard.bench.gate.kept import as_json
 from fedguard.bench.gate.reports import junit, markdown, terminal
 from fedguard.bench.gate.stages import signs
-from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.gate.verdict import GateVerdict
 from fedguard.bench.gate.work import gate
 from fedguard.config.document import Document
 from fedguard.config.schema import GateSection, read_suite
 from fedguard.errors import ConfigError
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 from tests.gate.tables import baseline, cell, judged, snapshot
 
 FIGURE = "seconds_to(0.8)"
 GATE = {"metrics": {FIGURE: {"margin": 5}}}
 #: Simulated seconds on 3 seeds, and on 8 fresh ones.
 USUAL = [40.0, 42.0, 41.0, *(40.0 + number / 4 for number in range(8))]
-NEVER = [AtLeast(60.0)] * 11
+NEVER = [CensoredValue(60.0)] * 11
 
 
-def shown(verdict: Verdict) -> str:
+def shown(verdict: GateVerdict) -> str:
     console = Console(width=200, file=io.StringIO())
     console.print(terminal(verdict))
     return console.file.getvalue()
@@ -56,7 +56,7 @@ def test_later_than_the_margin_is_a_regression_and_within_it_is_none():
 
 def test_reached_before_and_never_now_is_a_regression_however_early_the_run_ended():
     for end in (60.0, 10.0):
-        verdict, found = one(USUAL, [AtLeast(end)] * 11)
+        verdict, found = one(USUAL, [CensoredValue(end)] * 11)
         assert (found.verdict, verdict.exit_code) == ("regressed", 3)
         assert found.why == (
             "the target was reached on 3 of 3 seeds, and is on 0 now, margin 5 simulated seconds; with fresh seeds the target was "
@@ -73,10 +73,10 @@ def test_of_fresh_seeds_so_many_have_to_be_lost_as_the_sign_test_asks_for(lost, 
 
 
 def test_one_seed_that_gets_there_no_more_is_told_though_the_others_do():
-    _, found = one(USUAL, [AtLeast(60.0), *USUAL[1:]])
+    _, found = one(USUAL, [CensoredValue(60.0), *USUAL[1:]])
     assert found.verdict == "pass"
     assert found.lost_seed == "one seed never gets to the target, or far later (seed 0), not confirmed on fresh ones"
-    forbidden = judged({"x": USUAL}, {"x": [AtLeast(60.0), *USUAL[1:]]}, FIGURE, {**GATE, "single_seed": "fail"})
+    forbidden = judged({"x": USUAL}, {"x": [CensoredValue(60.0), *USUAL[1:]]}, FIGURE, {**GATE, "single_seed": "fail"})
     assert forbidden.judgements[0].verdict == "regressed"
 
 
@@ -84,7 +84,7 @@ def test_never_before_and_never_now_is_nothing_known():
     verdict, found = one(NEVER, NEVER)
     assert (found.verdict, verdict.exit_code) == ("inconclusive", 0)
     assert "reached on 0 of 3 seeds, and is on 0 now" in found.why and "nothing is known of any seed" in found.why
-    assert one(NEVER, [AtLeast(9.0)] * 11, strict=True)[0].exit_code == 4
+    assert one(NEVER, [CensoredValue(9.0)] * 11, strict=True)[0].exit_code == 4
 
 
 def test_never_before_and_reached_now_is_better():
@@ -102,7 +102,7 @@ def test_seeds_of_which_nothing_is_known_are_left_out():
 
 def test_a_ceiling_is_broken_by_what_never_gets_there():
     told = {"metrics": {FIGURE: {"margin": 5, "ceiling": 50}}}
-    (found,) = judged({"x": USUAL}, {"x": [AtLeast(9.0), *USUAL[1:]]}, FIGURE, told).judgements
+    (found,) = judged({"x": USUAL}, {"x": [CensoredValue(9.0), *USUAL[1:]]}, FIGURE, told).judgements
     assert found.verdict == "regressed"
     assert found.why == "1 of 3 seeds never get there, where the ceiling is 50 simulated seconds."
     assert judged({"x": USUAL}, {"x": USUAL}, FIGURE, told).judgements[0].verdict == "identical"
@@ -116,17 +116,17 @@ def test_over_the_whole_suite_only_cells_count_that_got_there():
 
 def test_a_verdict_with_what_never_came_is_written_and_read():
     verdict, found = one(USUAL, NEVER)
-    assert Verdict.from_dict(json.loads(as_json(verdict))).judgements == (found,)
+    assert GateVerdict.from_dict(json.loads(as_json(verdict))).judgements == (found,)
     for text in (markdown(verdict), junit(verdict), shown(verdict)):
         assert "reached on 3 of 3 seeds, and is on 0 now" in " ".join(text.split())
         assert "inf" not in text.replace("information", "") and "nan" not in text
 
 
 def test_a_baseline_keeps_which_seeds_never_got_there(tmp_path):
-    made = baseline(snapshot({"x": cell({FIGURE: [40.0, AtLeast(60.0), 41.0]})}, gate=GATE))
+    made = baseline(snapshot({"x": cell({FIGURE: [40.0, CensoredValue(60.0), 41.0]})}, gate=GATE))
     made.write(tmp_path / "b.json")
     kept = read(tmp_path / "b.json").snapshot.cells["x"].of(FIGURE)
-    assert [isinstance(value, AtLeast) for value in kept.values()] == [False, True, False]
+    assert [isinstance(value, CensoredValue) for value in kept.values()] == [False, True, False]
     assert list(kept.values()) == [40.0, 60.0, 41.0]
 
 

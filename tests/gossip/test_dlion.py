@@ -14,7 +14,7 @@ import fedguard as fg
 from fedguard.architectures.gossip.dlion import DLion
 from fedguard.architectures.gossip.parcels import block
 from fedguard.contracts import LocalPlan
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 from tests.gossip.test_ako import Exact
 from tests.gossip.test_gossip_formulae import DIM, EXACT, NODES, ROUNDS, STEP, d_psgd, ours, server
 from tests.systems.scenes import cell, models, off, reports, scene
@@ -344,7 +344,7 @@ def test_what_is_not_finite_is_never_the_best():
     losses = found.said.losses(broken)
     assert losses[2] == np.inf and np.isfinite(np.delete(losses, 2)).all()
     every = torch.full_like(found.start, torch.nan)
-    assert system._transferred(found, every, found.start) is every
+    assert system._transfer_best_model(found, every, found.start) is every
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -418,7 +418,7 @@ def test_each_technique_switched_off_costs_what_the_table_says(tmp_path):
     took: dict[str, list[float]] = {}
     for row in run.rows("seconds_to(0.85)"):
         seconds = row["seconds_to(0.85)"]
-        took.setdefault(row["architecture"], []).append(np.inf if isinstance(seconds, AtLeast) else seconds)
+        took.setdefault(row["architecture"], []).append(np.inf if isinstance(seconds, CensoredValue) else seconds)
     mean = {system: float(np.mean(values)) for system, values in took.items()}
     assert mean["dlion"] < mean["dlion(by_capability=False)"] < mean["dlion(top=1)"]
     assert min(took["dlion(transfer=0)"]) == np.inf > max(took["dlion"])

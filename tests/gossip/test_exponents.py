@@ -13,7 +13,7 @@ import torch
 
 from docs_tools import exponents
 from docs_tools.pictures import FOLDER, ROOT
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.simulated.topology import topology
 from tests.gossip.test_gossip_formulae import DIM, NODES, Quadratics
 
@@ -44,7 +44,7 @@ class Exactly(Quadratics):
 
 def steps(one: exponents.Graph, step: float, most: int = 12_000) -> int:
     """After how many rounds each node is within 0.05 of the optimum, and stays there."""
-    models = installed().build("architecture", one.system).models(Exactly(one.system["weight"], step))
+    models = load_registry().build("architecture", one.system).models(Exactly(one.system["weight"], step))
     first = None
     for number, x in enumerate(models, 1):
         near = float(x.norm(dim=1).max()) <= 0.2
@@ -70,7 +70,7 @@ def test_a_fixed_step_leaves_d_psgd_apart_as_its_fixed_point_says():
     """Along eigenvector j: eta lambda_j b_j / (1 - lambda_j (1 - eta)), so that at a fixed step no number of rounds is enough."""
     step, weight = 0.2, 0.1
     nodes = Exactly(weight, step)
-    models = installed().build("architecture", {"name": "d_psgd", "weight": weight}).models(nodes)
+    models = load_registry().build("architecture", {"name": "d_psgd", "weight": weight}).models(nodes)
     for _ in range(400):
         x = next(models)
     values, vectors = np.linalg.eigh(nodes.topology.at(0))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedguard.architectures.gossip.gossip import Gossip
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.simulated.topology import topology
 
 NODES, DIM, ROUNDS, STEP = 8, 5, 12, 0.1
@@ -65,7 +65,7 @@ class Quadratics:
 
 
 def ours(spec: str, nodes: Quadratics) -> np.ndarray:
-    system = installed().build("architecture", spec)
+    system = load_registry().build("architecture", spec)
     assert isinstance(system, Gossip)
     return torch.stack(list(islice(system.models(nodes), ROUNDS))).numpy()
 
@@ -270,7 +270,7 @@ def test_what_is_added_to_the_trackers_once_stays_unless_they_leak(leak, left):
             return self.last
 
     nodes = Pushed("ring", 0.5)
-    system = installed().build("architecture", {"name": "dsgt", "leak": leak})
+    system = load_registry().build("architecture", {"name": "dsgt", "leak": leak})
     list(islice(system.models(nodes), 12))  # eleven exchanges of trackers
     off = (nodes.trackers.mean(0) - nodes.last.mean(0))[0]
     assert float(off) == pytest.approx(left / NODES, rel=1e-6)
@@ -292,7 +292,7 @@ def test_unlike_nodes_stay_apart_under_d_psgd_and_meet_under_d2_and_tracking():
         nodes = Quadratics("ring", 0.5, spread=5.0)
         nodes.noise[:] = 0
         nodes.noise = np.zeros((2000, NODES, DIM))
-        system = installed().build("architecture", spec)
+        system = load_registry().build("architecture", spec)
         end = torch.stack(list(islice(system.models(nodes), 600)))[-1].numpy()
         apart[spec] = np.abs(end - nodes.goals.mean(0)).max()
     assert apart["d_psgd"] > 1

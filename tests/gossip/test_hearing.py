@@ -88,7 +88,7 @@ def test_the_mean_weighs_by_the_graph():
     found, setup = nodes({"name": "d_psgd", "graph": "star"})
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
     want = torch.from_numpy(topology("star", 6).at(0)).float() @ values
-    assert torch.allclose(found.mixed(values, about), want, atol=1e-5)
+    assert torch.allclose(found.mix_values(values, about), want, atol=1e-5)
 
 
 @pytest.mark.parametrize("graph", ["ring", "directed_ring", "torus", "star"])
@@ -96,7 +96,7 @@ def test_a_rule_gets_a_nodes_own_row_and_those_that_it_hears(graph):
     found, setup = nodes({"name": "d_psgd", "graph": graph}, defense="median")
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
     matrix = topology(graph, 6).at(0)
-    for node, made in enumerate(found.mixed(values, about)):
+    for node, made in enumerate(found.mix_values(values, about)):
         heard = [j for j in range(6) if matrix[node, j] or j == node]
         want = np.median(values[heard].numpy(), axis=0)
         assert np.allclose(made.numpy(), want, atol=1e-5)
@@ -132,7 +132,7 @@ def test_each_neighbour_is_told_something_else_made_for_it():
     Tagged.seen.clear()
     found, setup = lied_to(Tagged(), {"name": "d_psgd", "graph": "ring"}, {2})
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
-    made = found.mixed(values, about)
+    made = found.mix_values(values, about)
     assert sorted(receiver for receiver, *_ in Tagged.seen) == [1, 3]
     matrix = topology("ring", 6).at(0)
     for receiver, honest, mixing, model, rows, malicious in Tagged.seen:
@@ -162,7 +162,7 @@ def test_where_all_hear_the_same_a_lie_is_one_for_all():
     """The lie is made for the mean of the honest models, so each node finds the same vector on the air."""
     found, setup = lied_to(Loud(), {"name": "d_psgd", "graph": "ring", "broadcast": True}, {2})
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
-    made, matrix = found.mixed(values, about), topology("ring", 6).at(0)
+    made, matrix = found.mix_values(values, about), topology("ring", 6).at(0)
     centre = about[[0, 1, 3, 4, 5]].mean(0)
     for node in (1, 3):
         rest = sum(matrix[node, j] * values[j] for j in range(6) if j != 2)
@@ -194,7 +194,7 @@ class Mute(PoisonAttack):
 def test_the_weight_of_who_is_silent_is_the_nodes_own(broadcast):
     found, setup = lied_to(Mute(), {"name": "d_psgd", "graph": "ring", "broadcast": broadcast}, {2})
     values = draws(6, setup.task.dim)
-    made, matrix = found.mixed(values, torch.zeros_like(values)), topology("ring", 6).at(0)
+    made, matrix = found.mix_values(values, torch.zeros_like(values)), topology("ring", 6).at(0)
     want = (matrix[1, 1] + matrix[1, 2]) * values[1] + matrix[1, 0] * values[0]
     assert torch.allclose(made[1], want, atol=1e-5)
 
@@ -209,7 +209,7 @@ class Broken(Loud):
 def test_what_is_not_finite_is_dropped_and_told():
     found, setup = lied_to(Broken(), {"name": "d_psgd", "graph": "ring"}, {2})
     values = draws(6, setup.task.dim)
-    made = found.mixed(values, torch.zeros_like(values))
+    made = found.mix_values(values, torch.zeros_like(values))
     assert bool(made.isfinite().all())
     assert found.report(1, made).not_finite == (2,)
 
@@ -218,7 +218,7 @@ def test_a_rule_is_told_the_share_of_a_neighbourhood_rounded_up_and_says_when_it
     """Of six nodes two are malicious: of three rows a rule reckons with one, and a node between both has two."""
     found, setup = lied_to(Loud(), {"name": "d_psgd", "graph": "ring"}, {1, 3}, defense="median")
     values = draws(6, setup.task.dim)
-    report = found.report(1, found.mixed(values, torch.zeros_like(values)))
+    report = found.report(1, found.mix_values(values, torch.zeros_like(values)))
     assert setup.told_among(3) == 1
     assert report.nodes.outvoted == 1  # node 2
 
@@ -239,9 +239,9 @@ def test_liars_remember_each_neighbour_and_each_channel_by_itself():
     found, setup = lied_to(Remembers(), {"name": "d_psgd", "graph": "ring"}, {2})
     zeros = torch.zeros(6, setup.task.dim)
     for times in range(3):
-        made = found.mixed(zeros, zeros)
+        made = found.mix_values(zeros, zeros)
         assert made[1].mean() == pytest.approx(times / 3, abs=1e-5) == float(made[3].mean())
-    assert float(found.mixed(zeros, zeros, trackers_at=zeros)[1].abs().max()) == 0
+    assert float(found.mix_values(zeros, zeros, trackers_at=zeros)[1].abs().max()) == 0
 
 
 def test_nodes_wait_for_their_neighbours_alone():
@@ -251,7 +251,7 @@ def test_nodes_wait_for_their_neighbours_alone():
     x = found.start
     late: list[int] = []
     for _ in range(3):
-        x = found.mixed(x + found.updates(x), about=x)
+        x = found.mix_values(x + found.updates(x), about=x)
         late.append(sum(seconds > 100 for seconds in found.traffic._clocks))
     assert late == [2, 3, 4]
 

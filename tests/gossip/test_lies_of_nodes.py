@@ -10,7 +10,7 @@ import torch
 
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.contracts import PoisonAttack, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.simulated.topology import topology
 from tests.gossip.test_gossip_formulae import EXACT, NODES, ROUNDS, Quadratics, ours
 from tests.gossip.test_hearing import draws, lied_to, nodes
@@ -89,10 +89,10 @@ class WeightOnly(PoisonAttack):
 def test_a_claim_fills_the_mean_of_who_hears_it_and_a_cap_leaves_it_a_share():
     """On a directed ring a node keeps half and hears half: with a weight of a thousand times as much, 1000/1001 of it."""
     found, setup = lied_to(WeightOnly(), {"name": "sgp", "graph": "directed_ring"}, {2})
-    system = installed().build("architecture", {"name": "sgp", "graph": "directed_ring"})
+    system = load_registry().build("architecture", {"name": "sgp", "graph": "directed_ring"})
     for cap, share in ((None, 1000 / 1001), (1.0, 1 / 2), (3.0, 3 / 4)):
         found, setup = lied_to(WeightOnly(), {"name": "sgp", "graph": "directed_ring"}, {2})
-        system = installed().build("architecture", {"name": "sgp", "graph": "directed_ring", "cap": cap})
+        system = load_registry().build("architecture", {"name": "sgp", "graph": "directed_ring", "cap": cap})
         first = next(system.models(found))
         moved = (first - found.start)[3]
         assert float(moved.mean()) == pytest.approx(100 * share, rel=1e-2)
@@ -132,11 +132,11 @@ def test_a_hermit_keeps_its_value_and_sends_it_as_it_is(defense):
     )
     (hermit,) = setup.malicious
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
-    made = found.mixed(values, about)
+    made = found.mix_values(values, about)
     assert torch.equal(made[hermit], values[hermit])
     plain, _ = nodes({"name": "d_psgd", "graph": "ring"}, defense=defense, clients={"assumed_f": 1})
     others = [node for node in range(6) if node != hermit]
-    assert torch.allclose(made[others], plain.mixed(values, about)[others], atol=1e-5)
+    assert torch.allclose(made[others], plain.mix_values(values, about)[others], atol=1e-5)
     assert found.updates(about)[hermit].norm() > 0  # it trains
     assert found.report(1, made).malicious == setup.malicious
 
@@ -185,10 +185,10 @@ def test_the_slowest_disagreement_is_that_of_the_second_eigenvalue(graph):
 
 
 def test_spectral_dissensus_is_its_formula_over_the_honest_nodes():
-    attack = installed().build("attack", "spectral_dissensus(epsilon=3)")
+    attack = load_registry().build("attack", "spectral_dissensus(epsilon=3)")
     found, setup = lied_to(attack, {"name": "d_psgd", "graph": "ring"}, {2})
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
-    made, w = found.mixed(values, about), topology("ring", 6).at(0)
+    made, w = found.mix_values(values, about), topology("ring", 6).at(0)
     honest = [0, 1, 3, 4, 5]  # a path from 3 to 1
     between = w[np.ix_(honest, honest)].copy()
     np.fill_diagonal(between, 0)
@@ -211,7 +211,7 @@ ALIKE = {
 
 
 def _attacks() -> list[str]:
-    return [cls.name for _, cls in installed().classes(["attack"]) if issubclass(cls, PoisonAttack)]
+    return [cls.name for _, cls in load_registry().classes(["attack"]) if issubclass(cls, PoisonAttack)]
 
 
 @pytest.mark.parametrize("name", _attacks())

@@ -13,7 +13,7 @@ import torch
 
 from fedguard.architectures.gossip.listening import GossipListeners
 from fedguard.contracts import Observer
-from fedguard.privacy.determined import combinations, determined, heard_in_gossip
+from fedguard.privacy.determined import combinations, find_exposed_vectors, trace_gossip
 from fedguard.rng import Rng
 from fedguard.simulated.topology import Topology, lookouts, metropolis, topology
 from tests.systems.scenes import cell, scene
@@ -41,7 +41,7 @@ def test_combinations_are_what_the_exact_algebra_determines(seed):
     rows, known = rng.integers(-2, 3, (m, n)), set(np.flatnonzero(rng.random(n) < 0.2).tolist())
     free = [i for i in range(n) if i not in known]
     made, there = combinations(rows.astype(float), np.eye(n)[free], known)
-    assert {i for i, found in zip(free, there, strict=True) if found} == determined(rows.tolist(), known)
+    assert {i for i, found in zip(free, there, strict=True) if found} == find_exposed_vectors(rows.tolist(), known)
     for i, row, found in zip(free, made, there, strict=True):
         assert not found or np.allclose((row @ rows)[free], np.eye(n)[i][free], atol=1e-9)
 
@@ -52,12 +52,12 @@ def test_symbols_are_what_the_formula_mixes(graph, nodes):
     rounds, mixing = 3, exact(graph, nodes)
     of_all = symbols({"name": "d_psgd", "graph": graph}, nodes, rounds)
     for seat in [*subsets(range(nodes), 1), *subsets(range(nodes), 2)]:
-        rows = heard_in_gossip(mixing, seat, rounds, fresh=True)
+        rows = trace_gossip(mixing, seat, rounds, fresh=True)
         listeners = GossipListeners(seat, of_all, summed=False)
         assert np.allclose(listeners._rows[:, 1:], np.array(rows, float), atol=1e-12)
         assert np.allclose(listeners._rows[:, 0], 1)
         own = {nodes * round + one for round in range(rounds) for one in seat}
-        found = determined(rows, own)
+        found = find_exposed_vectors(rows, own)
         for round in range(1, rounds + 1):
             assert set(listeners.reads(round)) == {i % nodes for i in found if i // nodes == round - 1}, (seat, round)
 
@@ -168,7 +168,7 @@ def test_what_is_solved_for_is_what_was_sent(system, seat, rounds):
     checked = 0
     for round in range(1, rounds + 1):
         for node in listeners.reads(round):
-            found, truth = listeners.solved(watched, round, (node,)), watched[round - 1]
+            found, truth = listeners.solve_update(watched, round, (node,)), watched[round - 1]
             update = truth.updates[node]
             assert (found.update - update).norm() < 2e-3 * update.norm(), (round, node)
             assert (found.model - truth.models[node]).norm() < 1e-4 * truth.models[node].norm().clamp(min=1)
@@ -184,7 +184,7 @@ def test_what_a_neighbour_solves_for_is_what_training_by_hand_gives():
     setup.task.local_updates(start, tuple(range(6)), setup.training.plan(), setup.rng.child("round", 1), rows)
     assert len(listeners.reads(1)) == 2
     for node in listeners.reads(1):
-        found = listeners.solved(watched, 1, (node,))
+        found = listeners.solve_update(watched, 1, (node,))
         assert (found.update - rows[node]).norm() < 1e-5 * rows[node].norm()
         others = [torch.cosine_similarity(found.update, rows[one], dim=0) for one in range(6) if one != node]
         assert max(others) < 0.9

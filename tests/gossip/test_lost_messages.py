@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.gossip.test_gossip_formulae import STEP, Quadratics
 from tests.gossip.test_hearing import draws, nodes
 from tests.systems.scenes import EVEN, cell, reports
@@ -29,7 +29,7 @@ def test_the_weight_of_what_is_lost_is_the_nodes_own(defense):
     losses = 0
     for turn in range(3):
         values, about, lost = draws(6, setup.task.dim, turn), draws(6, setup.task.dim, 9), lost_of(found)
-        made = found.mixed(values, about)
+        made = found.mix_values(values, about)
         losses += lost.sum()
         for i in range(6):
             rows = [values[j].numpy() for j in range(6) if not lost[i, j]]
@@ -44,7 +44,7 @@ def test_a_share_of_them_is_lost():
     found, _ = nodes({"name": "d_psgd", "graph": "complete"}, **LOSSY)
     values = draws(6, 650)
     for _ in range(60):
-        found.mixed(values, values)
+        found.mix_values(values, values)
     assert abs(found._world.spent.lost - 0.3 * 1800) < 5 * (1800 * 0.3 * 0.7) ** 0.5
 
 
@@ -53,7 +53,7 @@ def test_push_sum_loses_mass_and_divides_like_by_like():
     found, setup = nodes({"name": "sgp", "graph": "exponential"}, **LOSSY)
     found.updates = lambda models: torch.zeros_like(models)
     found.start = torch.ones_like(found.start) * 3
-    system = installed().build("architecture", {"name": "sgp", "graph": "exponential"})
+    system = load_registry().build("architecture", {"name": "sgp", "graph": "exponential"})
     told: list[np.ndarray] = []
     found.said.weights = lambda own: told.append(own.copy()) or own
     run = system.models(found)
@@ -91,7 +91,7 @@ def test_in_dlion_a_nodes_own_update_or_model_takes_the_place_of_what_is_lost():
     found.updates = lambda models, batches, faster: u
     found.said.losses = lambda models: np.array([3.0, 3, 1, 3, 3, 3])
     lost = lost_of(found)
-    x = next(installed().build("architecture", words).models(found))
+    x = next(load_registry().build("architecture", words).models(found))
     found._exchanges = 1
     lost_model = lost_of(found)[:, best]
     assert 2 < lost.sum() < 20 and 0 < lost_model.sum() < 5
@@ -133,7 +133,7 @@ class Lossy(Quadratics):
 
 def off(system: dict[str, Any], loss: float, rounds: int, last: int = 50) -> float:
     """How far a node is from the optimum on average over the last of so many rounds, if the algorithm goes on with losses."""
-    made = installed().build("architecture", system)
+    made = load_registry().build("architecture", system)
     quadratics = Lossy(made.graph, made.weight, loss)
     quadratics.topology = made.topology(8)
     ends = [float((x - quadratics.best).norm(dim=1).mean()) for x in islice(made.models(quadratics), rounds)]

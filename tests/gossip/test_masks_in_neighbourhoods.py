@@ -14,7 +14,7 @@ import torch
 from fedguard.architectures.gossip.listening import sources
 from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.contracts import Observer
-from fedguard.privacy.determined import determined
+from fedguard.privacy.determined import find_exposed_vectors
 from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.topology import topology
 from tests.systems.scenes import cell, models, off, reports, scene
@@ -41,7 +41,7 @@ def vectors(nodes, dim):
 def test_the_sum_is_that_of_a_plain_loop():
     masks, dim = sums()
     sent, weights = vectors([1, 3, 4], dim), {1: 0.2, 3: 0.5, 4: 0.1}
-    masks.introduced([1, 3, 4])
+    masks.exchange_keys([1, 3, 4])
     found = masks.total(0, 1, sent, weights, ())
     plain = sum(weights[node] * sent[node].double() for node in sent)
     assert (found - plain).abs().max() <= 3 * 4 / (2**19 - 1), "one step for each of three"
@@ -55,14 +55,14 @@ def test_the_anonymity_of_a_round_is_that_of_its_smallest_neighbourhood():
     for order in itertools.permutations(((0, (1, 2, 3, 4)), (5, (3, 4)), (2, (0, 1, 5)))):
         masks, dim = sums()
         for exchange, (node, senders) in enumerate(order):
-            masks.introduced(list(senders))
+            masks.exchange_keys(list(senders))
             masks.total(node, exchange, vectors(senders, dim), dict.fromkeys(senders, 0.2), ())
         told = masks.report()
         assert (told.sessions, told.anonymity) == (3, 2)
 
 
 def message(masks, dim, sender, node=0, exchange=1, vector=None, senders=(1, 3, 4)):
-    masks.introduced(list(senders))
+    masks.exchange_keys(list(senders))
     return masks.message(node, exchange, sender, torch.zeros(dim) if vector is None else vector, senders, False)
 
 
@@ -100,12 +100,12 @@ def test_single_messages_add_nothing_to_the_sum(others):
     for sender in range(others):
         row = [int(sender == one) for one in range(others)]
         rows.append(row + [(sender == i) - (sender == j) for i, j in pairs])
-    assert not determined(rows) & set(range(others))
+    assert not find_exposed_vectors(rows) & set(range(others))
     total = [1] * others + [0] * len(pairs)
     assert np.array_equal(np.sum(rows, 0), total)
     for k in range(1, others):
         mine = set(range(k)) | {others + at for at, pair in enumerate(pairs) if set(pair) & set(range(k))}
-        assert determined(rows, mine) & set(range(others)) == ({others - 1} if k == others - 1 else set())
+        assert find_exposed_vectors(rows, mine) & set(range(others)) == ({others - 1} if k == others - 1 else set())
 
 
 def test_what_comes_to_a_node_is_its_sum_alone():

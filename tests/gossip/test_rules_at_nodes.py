@@ -8,7 +8,7 @@ import torch
 
 from fedguard.aggregation import aggregate
 from fedguard.contracts import RuleContext, Sight
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 
@@ -38,7 +38,7 @@ def run(text: str, rows: np.ndarray, own: int, f: int, mixing: np.ndarray | None
         model=torch.zeros(rows.shape[1]),
         root_loss=loss,
     )
-    return aggregate(installed().pipeline(text), torch.from_numpy(rows), context).vector.numpy()
+    return aggregate(load_registry().pipeline(text), torch.from_numpy(rows), context).vector.numpy()
 
 
 def clip(z: np.ndarray, radius: float) -> np.ndarray:
@@ -156,4 +156,4 @@ def test_it_follows_the_node_and_not_the_row(rule):
 @pytest.mark.parametrize("rule", ["clipped_gossip", "cs_plus", "nna", "bridge", "ubar"])
 def test_none_of_them_stands_behind_a_mixing(rule):
     with pytest.raises(Exception, match="behind a mixing|looks up"):
-        installed().pipeline(f"nnm >> {rule}")
+        load_registry().pipeline(f"nnm >> {rule}")

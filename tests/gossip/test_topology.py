@@ -10,7 +10,7 @@ import pytest
 
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
-from fedguard.simulated.topology import NAMES, seated, topology
+from fedguard.simulated.topology import NAMES, assign_positions, topology
 
 LINKED = [name for name in NAMES if name not in ("none", "file")]
 
@@ -100,14 +100,14 @@ def test_graphs_that_there_are_not(name, nodes, settings, what):
 
 def hostile_at(name: str, places: str, malicious: set[int], seed: int = 0):
     """The graph with its nodes numbered as clients are, and the links among the malicious ones."""
-    graph = seated(topology(name, 16), malicious, places, Rng(seed))
+    graph = assign_positions(topology(name, 16), malicious, places, Rng(seed))
     among = sum(bool(graph.heard[i, j]) for i in malicious for j in malicious)
     return graph, among
 
 
 def test_in_order_nobody_moves():
     base = topology("star", 16)
-    assert np.array_equal(seated(base, {3}, "in_order", Rng(0)).at(0), base.at(0))
+    assert np.array_equal(assign_positions(base, {3}, "in_order", Rng(0)).at(0), base.at(0))
 
 
 @pytest.mark.parametrize("places", ["drawn", "clustered", "highest_degree", "cut"])
@@ -144,5 +144,5 @@ def test_drawn_places_differ_by_seed():
 
 @pytest.mark.parametrize("places", ["clustered", "highest_degree", "cut"])
 def test_without_links_one_place_is_like_another(places):
-    graph = seated(topology("none", 6), {1, 4}, places, Rng(0))
+    graph = assign_positions(topology("none", 6), {1, 4}, places, Rng(0))
     assert np.array_equal(graph.at(0), np.eye(6))

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.models.precode import PRECODE
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.inference.scenes import client, digits, gradient, mlp, psnr
 
 Compare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -54,7 +54,7 @@ def matched(
 def told(defense: str, seed: int, distance: Callable[..., Tensor] = cosine) -> tuple[float, float]:
     """The PSNR of an attacker who does not know the defense, and of one who does."""
     module, digit = mlp(64, 64, 10, seed=seed, activation=nn.Sigmoid), digits(1, seed=seed)
-    pipeline = installed().pipeline(f"{defense} >> mean")
+    pipeline = load_registry().pipeline(f"{defense} >> mean")
     sent = -gradient(module, digit)
     for transform in pipeline.transforms:
         sent = transform.apply(sent, client(module, digit, seed))
@@ -112,7 +112,7 @@ def test_against_noise_there_is_nothing_to_know(seed):
 def test_grad_defense_hides_from_those_who_do_not_see_which_rows_agree(seed):
     """Each row of the first layer without noise gives x = dW_i/db_i, so that two of them are alike."""
     module, digit = mlp(64, 64, 10, seed=seed, activation=nn.Sigmoid), digits(1, seed=seed)
-    defense = installed().build("defense", "grad_defense")
+    defense = load_registry().build("defense", "grad_defense")
     sent = defense.apply(-gradient(module, digit), client(module, digit, seed))
     weight, bias = sent[: 64 * 64].view(64, 64), sent[64 * 64 :][:64]
     rows = weight / bias[:, None]
@@ -128,7 +128,7 @@ def test_grad_defense_hides_from_those_who_do_not_see_which_rows_agree(seed):
 def test_ats_gives_the_transformed_image_away_and_who_knows_an_invertible_policy_the_image_too(seed):
     module, digit = mlp(64, 64, 10, seed=seed, activation=nn.Sigmoid), digits(1, seed=seed)
     for policy, undo in ((("rotate", "shift", "contrast"), None), (("flip", "invert"), lambda x: 1 - x.flip(3))):
-        defense = installed().build("defense", {"name": "ats", "policy": policy})
+        defense = load_registry().build("defense", {"name": "ats", "policy": policy})
         used = defense.prepare(digit, client(module, digit, seed))
         found = matched(module, digit.y, -gradient(module, used), naive)
         assert psnr(found, used.x) > 90
@@ -140,7 +140,7 @@ def test_ats_gives_the_transformed_image_away_and_who_knows_an_invertible_policy
 @SEEDS
 def test_precode_hides_from_those_alone_who_compare_what_lies_behind_its_bottleneck(seed):
     model = PRECODE(hidden=(64,), bottleneck=64)
-    module, digit = Network(model, (1, 8, 8), 10, Rng(seed)).module, digits(1, seed=seed)
+    module, digit = FlatNetwork(model, (1, 8, 8), 10, Rng(seed)).module, digits(1, seed=seed)
     sent = -gradient(module, digit)
     before = torch.zeros_like(sent)
     before[: 64 * 64 + 64] = 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.attacks.inference.membership.least_squares import known_noise
+from fedguard.attacks.inference.membership.least_squares import noise_variance
 from fedguard.bench.records.pictures import load
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.inference.targets import alike
@@ -21,7 +21,7 @@ from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ONE_VECTOR, Examples, InferenceAttack, Membership, Reconstruction, Sight
 from fedguard.errors import ContractError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.shadows import Shadows
 
@@ -33,7 +33,7 @@ ONE_EXAMPLE = {
 
 
 def cell(**changes) -> Cell:
-    return Cell.build(CellConfig.model_validate({**ONE_EXAMPLE, **changes}), installed())
+    return Cell.build(CellConfig.model_validate({**ONE_EXAMPLE, **changes}), load_registry())
 
 
 def inferred(one: Cell, seed: int = 0, album=lambda name, claim, truth: None):
@@ -351,7 +351,7 @@ def test_an_attack_is_told_how_strong_the_noise_is_in_what_it_sees(kind, momentu
 
         def infer(self, view):
             shown = view.updates[:, view.victim] if kind in ("record", "levels") else view.aggregates
-            seen.append((known_noise(view) ** 0.5, view.noise, float(shown[0].std())))
+            seen.append((noise_variance(view) ** 0.5, view.noise, float(shown[0].std())))
             return Membership(torch.zeros(len(view.candidates)))
 
     one = cell(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.attacks.inference.inversion.descent import Best, adam, lbfgs
+from fedguard.attacks.inference.inversion.descent import BestIterate, adam, lbfgs
 from fedguard.attacks.inference.inversion.dlg import DLG
 from fedguard.attacks.inference.inversion.grad_inversion import GradInversion, batch_labels
 from fedguard.attacks.inference.inversion.idlg import IDLG
@@ -21,11 +21,11 @@ from fedguard.attacks.inference.inversion.matching import (
     as_targets,
     cosine,
     dummies,
-    known_labels,
+    infer_labels,
     matching,
     one_gradient,
-    polished,
-    squared,
+    polish_reconstruction,
+    square_distance,
     total_variation,
 )
 from fedguard.contracts import Examples, LocalPlan, Sight
@@ -82,7 +82,7 @@ def plain_match(scene: Scene, x: Tensor, y: Tensor, distance: str) -> Tensor:
 # --- what is compared -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("distance", [squared, cosine])
+@pytest.mark.parametrize("distance", [square_distance, cosine])
 def test_matching_and_its_gradient_equal_a_plain_loop(distance):
     scene = exact()
     view = scene.view()
@@ -115,8 +115,8 @@ def test_the_truth_matches_the_mean_of_clients_of_different_sizes(plan):
     x = torch.cat([part.x for part in scene.parts])[None]
     targets = as_targets(view, torch.cat([part.y for part in scene.parts]), 1)
     for update in (one_gradient(view), LocalSimulation().update(view)):
-        assert matching(view, update, squared)(x, targets) < 1e-25
-        assert matching(view, update, squared)(x.flip(1), targets) > 1e-6
+        assert matching(view, update, square_distance)(x, targets) < 1e-25
+        assert matching(view, update, square_distance)(x.flip(1), targets) > 1e-6
 
 
 @pytest.mark.parametrize("batch", [None, 2])
@@ -233,7 +233,7 @@ def test_each_row_of_adam_takes_the_steps_of_torchs():
 def test_restarts_in_a_batch_are_the_restarts_one_by_one(descend):
     scene = exact()
     view = scene.view()
-    match = matching(view, one_gradient(view), squared)
+    match = matching(view, one_gradient(view), square_distance)
 
     def objective(z: Tensor) -> tuple[Tensor, Tensor]:
         loss = match(z.view(-1, 3, 1, 8, 8), as_targets(view, scene.parts[0].y, len(z)))
@@ -271,7 +271,7 @@ def test_the_label_of_one_example_is_where_the_bias_gradient_is_negative():
     example = Examples(digits(1).x, torch.tensor([4]))
     view = Scene(module, (example,)).view()
     torch.testing.assert_close(view.gradient[-10:], torch.full((10,), 0.1) - torch.eye(10)[4])
-    assert known_labels(view).tolist() == [4]
+    assert infer_labels(view).tolist() == [4]
     assert batch_labels(view).tolist() == [4]
 
 
@@ -282,7 +282,7 @@ def test_labels_are_counted_with_their_repeats():
         nn.init.zeros_(parameter)
     y = torch.tensor([3, 3, 3, 9, 0, 3])
     view = Scene(module, (Examples(digits(6).x, y),)).view()
-    assert known_labels(view).tolist() == [0, 3, 3, 3, 3, 9]
+    assert infer_labels(view).tolist() == [0, 3, 3, 3, 3, 9]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -295,7 +295,7 @@ def test_labels_of_a_fresh_network(bias):
         nn.init.uniform_(module[-1].weight, -0.1, 0.1, generator=torch.Generator().manual_seed(seed))
         if bias:
             nn.init.zeros_(module[-1].bias)
-        labels = known_labels(Scene(module, (part,)).view())
+        labels = infer_labels(Scene(module, (part,)).view())
         found += int(torch.minimum(labels.bincount(minlength=10), part.y.bincount(minlength=10)).sum())
     assert found >= 76  # of 80; guessing the classes evenly finds fewer than 60
 
@@ -320,7 +320,7 @@ def test_a_network_that_ends_in_no_dense_layer_is_refused_where_labels_are_neede
     for attack in ATTACKS[1:]:
         with pytest.raises(PreconditionError, match="ends with a dense layer.* Or use dlg"):
             attack.check(view)
-        attack.check(view.narrowed(view.party, view.granted, labels=torch.tensor([3])))
+        attack.check(view.restrict(view.party, view.granted, labels=torch.tensor([3])))
     with pytest.raises(PreconditionError, match="ends with a dense layer"):
         IDLG().infer(view)
     DLG().check(view)
@@ -411,23 +411,23 @@ def test_lbfgs_goes_on_where_adam_ended(kind):
 def test_of_adam_and_lbfgs_whichever_matches_better_is_kept_in_each_restart():
     """The distance has its least at .5 and a trap beside: a restart that is at the least already gains nothing."""
     view = Scene(mlp(64, 4, 10), (digits(1),)).view()
-    best = Best(
+    best = BestIterate(
         torch.stack([torch.full((1, 1, 8, 8), value) for value in (0.9, 0.5, 0.7)]), torch.tensor([0.16, 0.0, 0.04])
     )
 
     def matched(x):
         return (x - 0.5).square().flatten(1).mean(1)
 
-    kept = polished(view, best, matched, 30)
+    kept = polish_reconstruction(view, best, matched, 30)
     assert torch.allclose(kept.z[0], torch.tensor(0.5), atol=1e-3) and torch.equal(kept.z[1], best.z[1])
     assert (kept.match <= best.match).all() and torch.allclose(kept.match, matched(kept.z), atol=1e-7)
-    worse = polished(view, best, lambda x: matched(x) + 1.0, 30)
+    worse = polish_reconstruction(view, best, lambda x: matched(x) + 1.0, 30)
     assert torch.equal(worse.z, best.z) and torch.equal(worse.match, best.match)
-    tiny = polished(
-        view, Best(best.z, 1e-8 * best.match), lambda x: 1e-8 * matched(x), 30
+    tiny = polish_reconstruction(
+        view, BestIterate(best.z, 1e-8 * best.match), lambda x: 1e-8 * matched(x), 30
     )  # steps are in its own units
     assert torch.allclose(tiny.z[0], torch.tensor(0.5), atol=1e-3)
-    none = polished(view, best, matched, 0)
+    none = polish_reconstruction(view, best, matched, 0)
     assert torch.equal(none.z, best.z)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.attacks.inference.labels.bias_corrected import BiasCorrected
+from fedguard.attacks.inference.labels.bias_corrected import BiasCorrection
 from fedguard.attacks.inference.labels.counts import LabelCounts
 from fedguard.attacks.inference.labels.idlg import IDLGLabels
 from fedguard.attacks.inference.labels.last_layer import multiset
@@ -21,7 +21,7 @@ from fedguard.errors import PreconditionError
 from tests.inference.scenes import Scene, digits, flat, mlp, trained
 
 EACH, SECURE_SUM = Sight.EACH_UPDATE | Sight.MODEL, Sight.SUM | Sight.MODEL
-MANY = [NegativeBias(), YinLabels(), LLG(), BiasCorrected(), LabelCounts()]
+MANY = [NegativeBias(), YinLabels(), LLG(), BiasCorrection(), LabelCounts()]
 
 
 def labelled(*labels: int, seed: int = 0) -> Examples:
@@ -86,7 +86,7 @@ def test_networks_that_do_not_end_in_a_dense_layer_are_refused(attack):
         attack.check(Scene(module, (digits(1),)).view())
 
 
-@pytest.mark.parametrize("attack", [NegativeBias(), BiasCorrected(), LabelCounts()], ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", [NegativeBias(), BiasCorrection(), LabelCounts()], ids=lambda attack: attack.name)
 def test_those_that_read_the_bias_refuse_a_layer_without(attack):
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False))
     with pytest.raises(PreconditionError, match="last layer with bias"):
@@ -132,7 +132,7 @@ def test_negative_bias_claims_the_classes_below_zero_the_lowest_first(labels, ex
 
 
 @pytest.mark.parametrize("labels", [(3,), (3, 3, 3, 7), (0, 1, 2, 3), (5,) * 8, (1, 1, 2, 2, 2, 9, 9, 9, 9, 0)])
-@pytest.mark.parametrize("attack", [BiasCorrected(), LabelCounts()], ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", [BiasCorrection(), LabelCounts()], ids=lambda attack: attack.name)
 def test_bias_corrected_counts_duplicates_exactly_where_the_prediction_is_known(attack, labels):
     plan = LocalPlan(lr=0.5, steps=1)
     found = attack.infer(Scene(undecided(), (labelled(*labels),), plan=plan).view())
@@ -169,7 +169,7 @@ def test_yin_is_right_on_distinct_labels_and_misses_duplicates():
 @pytest.mark.parametrize("labels", ["any", "distinct", "one"])
 def test_llg_and_bias_corrected_are_right_on_an_untrained_network_duplicates_included(labels):
     module, root = mlp(64, 100, 10), digits(300, 77)
-    for attack in (LLG(), BiasCorrected()):
+    for attack in (LLG(), BiasCorrection()):
         hits = []
         for seed in range(10):
             examples = digits(8, seed, labels=labels)
@@ -221,17 +221,17 @@ def test_llg_is_the_algorithm_of_the_paper(batch):
 def test_counts_follow_the_prediction_through_local_training_where_the_sent_model_does_not():
     plan, root = LocalPlan(lr=0.1, batch_size=10, epochs=2), digits(300, 77)
     scene = Scene(mlp(64, 100, 10), (digits(50),), plan=plan, sees=EACH | Sight.ROOT_DATA)
-    hits = {LabelCounts: 0.0, BiasCorrected: 0.0}
+    hits = {LabelCounts: 0.0, BiasCorrection: 0.0}
     for seed in range(10):
         examples = digits(50, seed)
         view = replace(scene, parts=(examples,)).view(root=root)
         for attack in hits:
             hits[attack] += common(attack().infer(view).y, examples.y) / 10
     assert hits[LabelCounts] > 0.97
-    assert hits[LabelCounts] > hits[BiasCorrected] + 0.02
+    assert hits[LabelCounts] > hits[BiasCorrection] + 0.02
 
 
 def test_counts_of_one_step_are_those_of_the_bias():
     for seed in range(5):
         view = Scene(somewhat_trained(1), (digits(12, seed),)).view()
-        assert torch.equal(LabelCounts().infer(view).y, BiasCorrected().infer(view).y)
+        assert torch.equal(LabelCounts().infer(view).y, BiasCorrection().infer(view).y)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.attacks.inference.analytic.linear_leak import LinearLeak
-from fedguard.attacks.inference.layers import explained, rows
+from fedguard.attacks.inference.layers import explains_bias, rows
 from fedguard.attacks.inference.malicious.fishing import Fishing
 from fedguard.attacks.inference.malicious.robbing_the_fed import RobbingTheFed
 from fedguard.attacks.inference.malicious.trap_weights import TrapWeights
@@ -220,7 +220,7 @@ def test_who_is_alone_in_some_trap_is_read_whatever_mixtures_the_others_show():
         assert int((exact & alone).sum()) >= 0.95 * int(alone.sum()) > 10
         weight, bias, neurons = rows(view)
         single = active.sum(0)[neurons] == 1
-        kept = explained(view, weight / bias[:, None], bias, neurons)
+        kept = explains_bias(view, weight / bias[:, None], bias, neurons)
         assert float(kept[single].double().mean()) > 0.98
         assert float(kept[~single].double().mean()) < 0.1
 

@@ -15,7 +15,13 @@ from torch.nn.functional import cross_entropy
 from fedguard.attacks.inference.membership import signals
 from fedguard.attacks.inference.membership.fed_mia import FedMIA
 from fedguard.attacks.inference.membership.gradient_cosine import GradientCosine
-from fedguard.attacks.inference.membership.least_squares import LeastSquares, Normal, known_noise, most_likely, solved
+from fedguard.attacks.inference.membership.least_squares import (
+    LeastSquares,
+    NormalEquations,
+    most_likely,
+    noise_variance,
+    solve_ridge,
+)
 from fedguard.attacks.inference.membership.lira import LiRA
 from fedguard.attacks.inference.membership.loss_threshold import LossThreshold
 from fedguard.attacks.inference.membership.nasr_active import NasrActive
@@ -29,7 +35,7 @@ from fedguard.metrics.membership import auc
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.inference.scenes import SEES, Scene, digits, flat, gradient, mlp, trained
 
 ON_MODELS = (LossThreshold(), LiRA(), LiRA(online=False), LiRA(shadows=8), RMIA(), RMIA(online=False))
@@ -254,9 +260,9 @@ def test_the_ridge_is_the_one_under_which_the_update_is_most_likely(least):
     best = max(likelihood(rho * factor) for factor in np.logspace(-3, 3, 61))
     assert likelihood(rho) > best - 0.05
     assert likelihood(10 * rho) < best - 0.1 and likelihood(rho / 10) < best - 0.1
-    equations = Normal(gram, rows @ update, float(update @ update), 30)
+    equations = NormalEquations(gram, rows @ update, float(update @ update), 30)
     expected = torch.linalg.solve(gram + rho * torch.eye(5, dtype=torch.float64), rows @ update)
-    assert torch.allclose(solved(equations, least), expected, rtol=1e-8)
+    assert torch.allclose(solve_ridge(equations, least), expected, rtol=1e-8)
 
 
 def test_known_noise_is_that_of_dp_sgd_and_of_the_mean():
@@ -270,7 +276,7 @@ def test_known_noise_is_that_of_dp_sgd_and_of_the_mean():
         for _ in range(3):
             mean += 0.5 * draws.normal(0, clip * noise, len(mean)) / 8 / 2
     mean += draws.normal(0, 0.3, len(mean))
-    assert known_noise(view) == pytest.approx(float(mean.var()), rel=0.02)
+    assert noise_variance(view) == pytest.approx(float(mean.var()), rel=0.02)
 
 
 def test_least_squares_clips_the_rows_as_dp_sgd_does():
@@ -575,11 +581,11 @@ def test_parameters_that_make_no_sense_are_refused(build):
 # The figures on digits with 20 % label noise
 
 
-def network() -> Network:
-    return Network(MLP(hidden=(64,)), (1, 8, 8), 10, Rng(0))
+def network() -> FlatNetwork:
+    return FlatNetwork(MLP(hidden=(64,)), (1, 8, 8), 10, Rng(0))
 
 
-def cohort_training(net: Network, plan: LocalPlan):
+def cohort_training(net: FlatNetwork, plan: LocalPlan):
     def train(parts, rng) -> Tensor:
         start, moved = net.flat.clone(), torch.empty(len(parts), net.dim)
         Cohort(net, parts).train(start, range(len(parts)), plan, rng, moved)

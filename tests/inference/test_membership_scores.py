@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.bench.running.inference.scores import headline
 from fedguard.errors import InputError
-from fedguard.metrics.membership import auc, membership, pooled
+from fedguard.metrics.membership import auc, membership, pool_membership
 
 
 def drawn(
@@ -174,7 +174,7 @@ def test_targets_and_seeds_together_have_non_members_enough():
     parts = [drawn(300, 400, seed=seed) for seed in range(3)]
     found = [membership(scores, truth) for scores, truth in parts]
     assert all(one["tpr_at_01_percent"]["value"] is None for one in found)
-    together = pooled(json.loads(json.dumps(found)))
+    together = pool_membership(json.loads(json.dumps(found)))
     everybody, truth = (torch.cat(kind) for kind in zip(*parts, strict=True))
     assert (together["members"], together["non_members"]) == (900, 1200)
     assert together["tpr_at_01_percent"]["value"] == best_rate(everybody, truth, 1000)
@@ -186,7 +186,7 @@ def test_targets_and_seeds_together_have_non_members_enough():
 def test_what_is_no_number_or_infinite_stays_lowest_or_highest_in_a_pool():
     truth = torch.tensor([True, True, False, False])
     one = membership(torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0]), truth)
-    two = json.loads(json.dumps(pooled([one, one]), allow_nan=False))
+    two = json.loads(json.dumps(pool_membership([one, one]), allow_nan=False))
     assert two["not_numbers"] == 2
     assert two["scores"]["members"] == [-1e308, -1e308, 1e308, 1e308]
     assert two["auc"]["value"] == one["auc"]["value"]

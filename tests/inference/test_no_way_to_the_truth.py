@@ -35,7 +35,7 @@ from fedguard.contracts import (
     Sight,
 )
 from fedguard.inference import inference_view
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.inference.scenes import Scene, digits, flat, mlp
 
@@ -349,7 +349,7 @@ SIZES = {
 def attacked(seed=0, *, attributes=None, **changes):
     """Everything that a Seeker was handed in one trial, and the views; the truth is the trial's task, dealt again."""
     SEEN.clear()
-    cell = Cell.build(CellConfig.model_validate({**SIZES, **changes}), installed())
+    cell = Cell.build(CellConfig.model_validate({**SIZES, **changes}), load_registry())
     spy = type("Spy", (Seeker,), dict(attributes or {}))()
     run_trial(dataclasses.replace(cell, inference=spy), seed, {})
     assert SEEN

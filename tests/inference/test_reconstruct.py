@@ -23,7 +23,7 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, ContractError, InputError, NotAllowed, PreconditionError, UnknownName
 from fedguard.reconstruction import reconstruct, score_reconstruction
 from fedguard.rng import Rng
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from tests.inference.scenes import digits, flat, mlp, trained
 
 SHAPE = (1, 8, 8)
@@ -261,7 +261,7 @@ def test_a_model_of_a_suite_with_one_logit_is_refused_with_the_reason():
     with pytest.raises(
         ConfigError, match=r"expected logits of shape \[2, 2\].*got \[2, 1\].*each has a logit of its own"
     ):
-        Network(Single(), SHAPE, 2, Rng(0))
+        FlatNetwork(Single(), SHAPE, 2, Rng(0))
 
 
 @pytest.mark.parametrize(

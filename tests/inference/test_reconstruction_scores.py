@@ -17,7 +17,7 @@ from fedguard.contracts import Examples, Labels, Reconstruction
 from fedguard.errors import ContractError
 from fedguard.metrics.baselines import trivial
 from fedguard.metrics.labels import blind_guess, label_accuracy, label_score
-from fedguard.metrics.reconstruction import EXACT, aligned, psnr, score, ssim
+from fedguard.metrics.reconstruction import EXACT, align_claims, psnr, score, ssim
 
 UNIT = (0.0, 1.0)
 
@@ -61,7 +61,7 @@ def test_digits_that_float32_can_tell_apart_are_told_apart():
     x = images(2)
     step = 2.0**-23
     assert 130 < psnr(x + step, x, UNIT).min() < 150
-    found, order = aligned(x.flip(0) + step, x, UNIT)
+    found, order = align_claims(x.flip(0) + step, x, UNIT)
     assert order == [1, 0]
     assert torch.equal(found, x + step)
 
@@ -82,7 +82,7 @@ def by_brute_force(found, x):
 def test_the_matching_is_the_best_of_all_permutations(size):
     for seed in range(5):
         x, claimed = images(size, seed=seed), images(size, seed=100 + seed)
-        found, order = aligned(claimed, x, UNIT)
+        found, order = align_claims(claimed, x, UNIT)
         total, best = by_brute_force(claimed, x)
         assert order == best
         assert float(psnr(found, x, UNIT).sum()) == pytest.approx(total)
@@ -91,13 +91,13 @@ def test_the_matching_is_the_best_of_all_permutations(size):
 def test_an_exact_claim_is_not_given_up_to_bring_a_bad_one_nearer():
     """By squared errors 0.36 + 0.36 would be less than 0 + 1.44."""
     x, claimed = torch.tensor([[0.0], [0.6]]), torch.tensor([[0.6], [1.2]])
-    assert aligned(claimed, x, UNIT)[1] == [1, 0]
+    assert align_claims(claimed, x, UNIT)[1] == [1, 0]
 
 
 def test_a_greedy_matching_would_be_told():
     """The nearest pair first leaves errors of 0.1 and 0.36; the best matching has 0.11 and 0.15."""
     x, claimed = torch.tensor([[0.0], [0.25]]), torch.tensor([[0.1], [-0.11]])
-    found, order = aligned(claimed, x, UNIT)
+    found, order = align_claims(claimed, x, UNIT)
     assert order == [1, 0]
     assert torch.equal(found, claimed.flip(0))
 
@@ -107,7 +107,7 @@ def test_what_is_missing_counts_as_the_middle_of_the_range(claims):
     x, claimed = images(4), images(claims, seed=1)
     filled = torch.cat([claimed, torch.full((4 - claims, 1, 8, 8), 0.5)])
     total, _ = by_brute_force(filled, x)
-    found, order = aligned(claimed, x, UNIT)
+    found, order = align_claims(claimed, x, UNIT)
     assert float(psnr(found, x, UNIT).sum()) == pytest.approx(total)
     assert sorted(number for number in order if number is not None) == list(range(claims))
     assert all(bool((found[row] == 0.5).all()) for row, number in enumerate(order) if number is None)

@@ -92,11 +92,11 @@ def _stands(folder: Path) -> None:
                 raise PlantError(f"{module.__name__} was imported from {module.__file__}, not from the copy.")
         import numpy as np
 
-        from fedguard.secagg.simulation import Federation, Settings
+        from fedguard.secagg.simulation import ProtocolSimulation, Settings
 
         ones = np.ones(3, np.uint32)
         for drop in ({}, {"masked_input": [1]}):
-            Federation(Settings(colluding=0, dropping=0.2)).run(
+            ProtocolSimulation(Settings(colluding=0, dropping=0.2)).run(
                 round=1, clients=range(6), length=3, vector=lambda client, sid: ones, drop=drop
             )
     except _NONSENSE as error:
@@ -105,13 +105,13 @@ def _stands(folder: Path) -> None:
 
 def _attacked(names: Sequence[str]) -> dict[str, str]:
     """The attacks that succeed, and what they have learned."""
-    from fedguard.registry import installed
+    from fedguard.registry import load_registry
     from fedguard.secagg.contest import contest
 
     seen = {}
     for name in names:
         try:
-            finding = contest(installed().get("protocol", name)())
+            finding = contest(load_registry().get("protocol", name)())
         except Exception:  # an honest session in it no longer works, and it fell over that: no success
             continue
         if finding.verdict == "succeeded":

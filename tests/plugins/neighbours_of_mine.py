@@ -7,8 +7,18 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from fedguard.architectures.masking.sessions import Sessions, received
-from fedguard.contracts import MASKED_SUM, SINGLE_UPDATES, Federation, Masking, Received, Receiver, Sent, Setup, Sight
+from fedguard.architectures.masking.sessions import SessionRunner, receive_sums
+from fedguard.contracts import (
+    MASKED_SUM,
+    SINGLE_UPDATES,
+    Federation,
+    Masking,
+    ReceivedRound,
+    Receiver,
+    SentRound,
+    Setup,
+    Sight,
+)
 from fedguard.errors import require
 
 
@@ -50,8 +60,8 @@ class OpenNeighbours(Neighbours):
 class Few(Receiver):
     def __init__(self, setup: Setup, size: int) -> None:
         super().__init__(setup)
-        self._size, self._sessions = size, Sessions(setup, setup.federation.size)
+        self._size, self._sessions = size, SessionRunner(setup, setup.federation.size)
 
-    def receive(self, sent: Sent) -> Received:
+    def receive(self, sent: SentRound) -> ReceivedRound:
         few = [sent.clients[at : at + self._size] for at in range(0, len(sent.clients), self._size)]
-        return received(self.setup, sent, [self._sessions.run(sent, one, f"few {one[0]}") for one in few])
+        return receive_sums(self.setup, sent, [self._sessions.run(sent, one, f"few {one[0]}") for one in few])

@@ -16,31 +16,31 @@ from fedguard.contracts import (
     Federation,
     Lab,
     Noise,
+    NoiseState,
+    PrivacyGuarantee,
     RoundReport,
     ServerNoise,
-    ServerState,
-    Spent,
     Subject,
 )
 from fedguard.errors import require
 from fedguard.privacy.accountants import accountant_named
 from fedguard.privacy.audit.subjects import Releases
 from fedguard.privacy.gaussian import gaussian_event
-from fedguard.privacy.ledger import honest, moved_event, shifts, spread
+from fedguard.privacy.ledger import honest, shift_event, shifts, spread
 from fedguard.rng import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steady(ServerNoise[ServerState]):
+class Steady(ServerNoise[NoiseState]):
     noise: SteadyNoise
     expected: int
 
-    def start(self) -> ServerState:
-        return ServerState(self.noise.clip)
+    def start(self) -> NoiseState:
+        return NoiseState(self.noise.clip)
 
     def release(
-        self, updates: Tensor, state: ServerState, rng: Rng, weights: Tensor | None = None
-    ) -> tuple[Tensor, ServerState]:
+        self, updates: Tensor, state: NoiseState, rng: Rng, weights: Tensor | None = None
+    ) -> tuple[Tensor, NoiseState]:
         shorter = updates * (state.clip / updates.norm(dim=1, keepdim=True)).clamp(max=1).nan_to_num(nan=1.0)
         if weights is not None:  # by how late each is, where nobody waits
             shorter = shorter * weights[:, None]
@@ -97,16 +97,18 @@ class SteadyNoise(Noise):
         event = gaussian_event(
             noise_multiplier=self.z, sample_rate=1.0, steps=rounds, sampling="none", unit="client", view="the models"
         )
-        return accountant_named("rdp").spent([event], self.delta)
+        return accountant_named("rdp").compose_events([event], self.delta)
 
-    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         facts = {"mechanism": "steady", "noise_multiplier": self.z, "clip": self.clip, "rounds": len(reports)}
         if federation.meeting is None:
-            return Spent(epsilon=self.epsilon(len(reports)), facts=facts)
+            return PrivacyGuarantee(epsilon=self.epsilon(len(reports)), facts=facts)
         # Who is in which sum follows from speeds: each client's releases count as they happened, by their weights.
         most = float(spread(shifts(reports), honest(reports, federation.clients.total))["most"])
-        event = moved_event(self.z, most, ()) if most else None
-        return Spent(epsilon=accountant_named("rdp").spent([event], self.delta) if event else None, facts=facts)
+        event = shift_event(self.z, most, ()) if most else None
+        return PrivacyGuarantee(
+            epsilon=accountant_named("rdp").compose_events([event], self.delta) if event else None, facts=facts
+        )
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         server = self.at_server(federation)

@@ -18,7 +18,7 @@ from fedguard.privacy.accounting import (
     RDPAccountant,
     SubsampledGaussian,
     UnsupportedEvent,
-    converted,
+    convert_rdp,
     least,
     parallel,
 )
@@ -39,7 +39,7 @@ def gaussian(multiplier, **changes):
 
 def test_ten_rounds_of_the_gaussian_mechanism():
     """Reference values at delta = 1e-5 for sigma = 5, T = 10: RDP 2.814, and 2.594 by privacy loss distributions."""
-    value = RDPAccountant().spent([gaussian(5.0, count=10)], 1e-5).value
+    value = RDPAccountant().compose_events([gaussian(5.0, count=10)], 1e-5).value
     assert value == pytest.approx(2.814, abs=2e-3)
     assert value > 2.594
 
@@ -56,7 +56,7 @@ def test_the_conversion_as_a_plain_loop():
             r + math.log((a - 1) / a) - (math.log(delta) + math.log(a)) / (a - 1)
             for a, r in zip(ORDERS, rdp, strict=True)
         )
-        assert converted(rdp, delta) == pytest.approx(max(0.0, best))
+        assert convert_rdp(rdp, delta) == pytest.approx(max(0.0, best))
 
 
 def test_orders_reach_far_enough_for_tiny_and_huge_epsilons():
@@ -64,7 +64,7 @@ def test_orders_reach_far_enough_for_tiny_and_huge_epsilons():
     for rho in (1e-6, 1e-3, 1.0, 100.0, 1e4):
         fine = 1 + np.geomspace(1e-5, 1e9, 200_000)
         best = (rho * fine + np.log1p(-1 / fine) - (math.log(1e-5) + np.log(fine)) / (fine - 1)).min()
-        assert best - 1e-12 <= converted(rho * ORDERS, 1e-5) <= 1.02 * best
+        assert best - 1e-12 <= convert_rdp(rho * ORDERS, 1e-5) <= 1.02 * best
 
 
 def test_broken_orders_are_asked_for_where_they_could_be_the_best():
@@ -72,12 +72,12 @@ def test_broken_orders_are_asked_for_where_they_could_be_the_best():
     for rho, delta, spared in ((1e-3, 1e-5, 109), (0.3, 1e-2, 32), (3.0, 1e-5, 25), (100.0, 0.1, 1), (1e4, 1e-5, 0)):
         asked = []
         found = least(lambda orders, rho=rho, asked=asked: (asked.extend(orders), rho * orders)[1], delta)
-        assert found == converted(rho * ORDERS, delta)
+        assert found == convert_rdp(rho * ORDERS, delta)
         assert len(set(asked)) == len(asked) == len(ORDERS) - spared
 
 
 def test_rounds_add_up_whatever_their_order():
-    account = RDPAccountant().spent
+    account = RDPAccountant().compose_events
     apart = [gaussian(3.0), gaussian(2.0), gaussian(3.0)]
     together = [gaussian(2.0), gaussian(3.0, count=2)]
     assert account(apart, 1e-6).value == pytest.approx(account(together, 1e-6).value)
@@ -89,27 +89,27 @@ def test_rounds_add_up_whatever_their_order():
 
 def test_no_privacy_is_infinite_and_never_zero():
     event = gaussian(1.0, rdp=lambda orders: np.full_like(orders, np.inf))
-    spent = RDPAccountant().spent([gaussian(5.0), event], 1e-5)
+    spent = RDPAccountant().compose_events([gaussian(5.0), event], 1e-5)
     assert spent.value == math.inf
     assert "epsilon = inf" in spent.describe()
 
 
 def test_what_is_not_understood_is_refused():
     with pytest.raises(UnsupportedEvent, match="quantum noise: its Rényi divergence is not known"):
-        RDPAccountant().spent([gaussian(1.0), gaussian(1.0, mechanism="quantum noise", rdp=None)], 1e-5)
+        RDPAccountant().compose_events([gaussian(1.0), gaussian(1.0, mechanism="quantum noise", rdp=None)], 1e-5)
     with pytest.raises(ConfigError, match="at least one"):
-        RDPAccountant().spent([], 1e-5)
+        RDPAccountant().compose_events([], 1e-5)
     for delta in (0.0, 1.0, -1.0, math.nan):
         with pytest.raises(ConfigError, match="delta"):
-            RDPAccountant().spent([gaussian(1.0)], delta)
+            RDPAccountant().compose_events([gaussian(1.0)], delta)
     for change in ({"unit": "record"}, {"relation": "replace"}, {"sampling": "poisson"}, {"view": "each update"}):
         with pytest.raises(ConfigError, match="Account for each kind by itself"):
-            RDPAccountant().spent([gaussian(1.0), gaussian(1.0, **change)], 1e-5)
+            RDPAccountant().compose_events([gaussian(1.0), gaussian(1.0, **change)], 1e-5)
 
 
 def test_an_epsilon_says_what_it_means():
     events = [gaussian(5.0, count=10, assumptions=("a", "b")), gaussian(5.0, assumptions=("b", "c"))]
-    spent = RDPAccountant().spent(events, 1e-5)
+    spent = RDPAccountant().compose_events(events, 1e-5)
     assert spent.assumptions == ("a", "b", "c")
     text = spent.describe()
     for part in (
@@ -135,7 +135,7 @@ def poisson(noise_multiplier=1.0, sample_rate=0.05, steps=100, **changes):
 @pytest.fixture(params=sorted(ACCOUNTANTS))
 def spent(request):
     accountant = accountant_named(request.param)
-    return lambda *events, delta=1e-5: accountant.spent(events, delta).value
+    return lambda *events, delta=1e-5: accountant.compose_events(events, delta).value
 
 
 def rising(values):
@@ -213,7 +213,7 @@ def test_an_accountant_is_found_by_name():
 
 def test_an_estimate_says_that_it_is_none():
     for name, bound in (("rdp", True), ("prv", True), ("gdp", False)):
-        found = accountant_named(name).spent([poisson()], 1e-5)
+        found = accountant_named(name).compose_events([poisson()], 1e-5)
         assert found.bound is bound
         assert ("an estimate, no bound" in found.describe()) is not bound
         assert any("the true epsilon may be larger" in text for text in found.assumptions) is not bound
@@ -223,7 +223,7 @@ def test_an_estimate_says_that_it_is_none():
 def test_the_estimate_can_be_too_small():
     """Reference value by privacy loss distributions: 1.828."""
     event = poisson(1.0, 0.01, 1000)
-    gdp, prv = (accountant_named(name).spent([event], 1e-5).value for name in ("gdp", "prv"))
+    gdp, prv = (accountant_named(name).compose_events([event], 1e-5).value for name in ("gdp", "prv"))
     assert gdp < 1.7 < 1.828 < prv
 
 
@@ -231,7 +231,7 @@ def test_the_estimate_as_the_paper_has_it():
     """Bu et al. 2020, Corollary 4: mu = q sqrt(T (exp(1 / s^2) - 1)), and the curve of one Gaussian mechanism."""
     for q, s, steps in ((0.01, 1.0, 1000), (0.05, 0.8, 300)):
         mu = q * math.sqrt(steps * math.expm1(s**-2))
-        e = accountant_named("gdp").spent([poisson(s, q, steps)], 1e-5).value
+        e = accountant_named("gdp").compose_events([poisson(s, q, steps)], 1e-5).value
         normal = NormalDist()
         delta = normal.cdf(mu / 2 - e / mu) - math.exp(e) * normal.cdf(-mu / 2 - e / mu)
         assert delta == pytest.approx(1e-5, rel=1e-6)
@@ -250,22 +250,22 @@ def test_the_estimate_as_the_paper_has_it():
 )
 def test_beyond_its_arithmetic_an_accountant_points_to_rdp(name, event, delta):
     with pytest.raises(OutOfRange, match="Use the accountant rdp") as caught:
-        accountant_named(name).spent([event], delta)
+        accountant_named(name).compose_events([event], delta)
     assert "\n" not in str(caught.value)
-    assert accountant_named("rdp").spent([event], delta).value > 0
+    assert accountant_named("rdp").compose_events([event], delta).value > 0
 
 
 def test_the_worst_case_pair_is_enough_for_prv():
     """An event of another mechanism with a Gaussian's worst case counts as that Gaussian."""
     event = gaussian(1.0, rdp=None, gaussian=SubsampledGaussian(noise_multiplier=5.0, sample_rate=1.0), count=10)
-    assert accountant_named("prv").spent([event], 1e-5).value == pytest.approx(2.605, abs=5e-4)
+    assert accountant_named("prv").compose_events([event], 1e-5).value == pytest.approx(2.605, abs=5e-4)
 
 
 # --- parties with disjoint data -------------------------------------------------------------------------------------
 
 
 def test_disjoint_parties_spend_the_largest_of_theirs_and_never_the_sum():
-    account = accountant_named("prv").spent
+    account = accountant_named("prv").compose_events
     apart = [account([poisson(noise)], 1e-5) for noise in (1.0, 0.8, 2.0)]
     together = parallel(apart, 20)
     assert together.value == max(one.value for one in apart) == apart[1].value
@@ -275,20 +275,23 @@ def test_disjoint_parties_spend_the_largest_of_theirs_and_never_the_sum():
 
 
 def test_bounds_by_two_accountants_are_put_together_and_both_named():
-    tight, loose = accountant_named("prv").spent([poisson(2.0)], 1e-5), accountant_named("rdp").spent([poisson()], 1e-5)
+    tight, loose = (
+        accountant_named("prv").compose_events([poisson(2.0)], 1e-5),
+        accountant_named("rdp").compose_events([poisson()], 1e-5),
+    )
     together = parallel([tight, loose], 2)
     assert together.value == loose.value
     assert tight.accountant in together.accountant and loose.accountant in together.accountant
 
 
 def test_only_what_means_the_same_is_put_together():
-    account = accountant_named("rdp").spent
+    account = accountant_named("rdp").compose_events
     one = account([poisson()], 1e-5)
     for other in (
         account([poisson(unit="client")], 1e-5),
         account([poisson()], 1e-6),
         account([poisson(sampling="fixed")], 1e-5),
-        accountant_named("gdp").spent([poisson()], 1e-5),
+        accountant_named("gdp").compose_events([poisson()], 1e-5),
     ):
         with pytest.raises(ConfigError, match="Report each kind by itself") as caught:
             parallel([one, other], 2)

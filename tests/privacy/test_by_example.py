@@ -23,12 +23,12 @@ from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import DPSGD, Examples, LocalPlan, Model
 from fedguard.errors import ConfigError, NotAllowed
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.engines import private
 from fedguard.tasks.engines.by_example import hold, largest_batch
-from fedguard.tasks.network import Network, duplicate
+from fedguard.tasks.network import FlatNetwork, duplicate
 
 SHAPE, CLASSES = (3, 4), 3
 
@@ -161,7 +161,7 @@ class Made(Model):
 
 
 def network(make):
-    return Network(Made(make=make), SHAPE, CLASSES, Rng(0))
+    return FlatNetwork(Made(make=make), SHAPE, CLASSES, Rng(0))
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -243,7 +243,7 @@ def test_a_loss_that_is_no_sum_over_examples_is_refused(loss, fine):
         def loss(self, logits, y, reduction="mean"):
             return loss(logits, y)
 
-    made = Network(Lossy(make=RIGHT["LayerNorm"]), SHAPE, CLASSES, Rng(0))
+    made = FlatNetwork(Lossy(make=RIGHT["LayerNorm"]), SHAPE, CLASSES, Rng(0))
     if fine:
         hold(made)
     else:
@@ -255,19 +255,19 @@ def test_a_loss_that_is_no_sum_over_examples_is_refused(loss, fine):
     "model", ["softmax", "mlp(hidden=[8])", "svm", "lenet5", "resnet20(width=4)", "precode(hidden=[8], beta=0)"]
 )
 def test_the_built_in_networks_keep_it(model):
-    made = Network(installed().build("model", model), (1, 8, 8), 10, Rng(0))
+    made = FlatNetwork(load_registry().build("model", model), (1, 8, 8), 10, Rng(0))
     hold(made, 20)
 
 
 def test_the_transformer_keeps_it_with_characters():
-    made = Network(installed().build("model", "transformer(width=8, heads=2, layers=1)"), (6,), 11, Rng(0))
+    made = FlatNetwork(load_registry().build("model", "transformer(width=8, heads=2, layers=1)"), (6,), 11, Rng(0))
     made.value_range, made.characters = (0.0, 10.0), True
     hold(made, 20)
 
 
 def test_the_weight_of_the_kl_term_of_precode_is_found_by_behaviour_too():
     with pytest.raises(ConfigError, match="see each other"):
-        hold(Network(installed().build("model", "precode(hidden=[8], bottleneck=4)"), (1, 8, 8), 10, Rng(0)))
+        hold(FlatNetwork(load_registry().build("model", "precode(hidden=[8], bottleneck=4)"), (1, 8, 8), 10, Rng(0)))
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def mixing(tmp_path, monkeypatch):
 
 def test_a_cell_is_refused_before_it_runs_and_only_beside_dp_sgd(mixing):
     def cell(privacy):
-        return Cell.build(CellConfig.model_validate({**mixing, "protocol": {"privacy": privacy}}), installed())
+        return Cell.build(CellConfig.model_validate({**mixing, "protocol": {"privacy": privacy}}), load_registry())
 
     record = cell({"kind": "record", "noise_multiplier": 1.0})
     (reason,) = refusals([record], 0).values()

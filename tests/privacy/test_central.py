@@ -145,20 +145,22 @@ REFERENCE = {"total": 1000, "per_round": 50}
 def test_the_same_cohort_costs_far_more_when_its_size_is_fixed():
     """1.68 by Poisson sampling; a fixed number costs 8.1 at least, and 8.99 is proven, for z = 1.2, 100 rounds, delta 5e-4."""
     mechanism = CentralDP(noise_multiplier=1.2, expected=50, clip=1.0)
-    poisson = mechanism.spent(Participation(**REFERENCE, sampling="poisson"), 100, 5e-4)
+    poisson = mechanism.account_rounds(Participation(**REFERENCE, sampling="poisson"), 100, 5e-4)
     assert poisson.value == pytest.approx(1.68, abs=0.02)
     assert (poisson.unit, poisson.relation, poisson.view) == ("client", "add/remove", "the published models")
-    fixed = mechanism.spent(Participation(**REFERENCE, sampling="fixed"), 100, 5e-4)
+    fixed = mechanism.account_rounds(Participation(**REFERENCE, sampling="fixed"), 100, 5e-4)
     assert fixed.relation == "replace" and 8.1 < fixed.value < 9.0
     assert "PRV" in fixed.accountant and "PRV" in poisson.accountant
 
 
 @pytest.mark.parametrize("rounds", [1, 7, 30])
 def test_without_a_draw_it_costs_what_the_gaussian_mechanism_does(rounds):
-    everyone = CentralDP(noise_multiplier=4.0, expected=20, clip=1.0).spent(Participation(total=20), rounds, 1e-5)
+    everyone = CentralDP(noise_multiplier=4.0, expected=20, clip=1.0).account_rounds(
+        Participation(total=20), rounds, 1e-5
+    )
     assert everyone.value == pytest.approx(gaussian_epsilon(math.sqrt(rounds) / 4.0, 1e-5), abs=0.03)
     turns = Participation(total=20, per_round=5, sampling="cyclic")
-    cyclic = CentralDP(noise_multiplier=4.0, expected=5, clip=1.0).spent(turns, rounds, 1e-5)
+    cyclic = CentralDP(noise_multiplier=4.0, expected=5, clip=1.0).account_rounds(turns, rounds, 1e-5)
     assert cyclic.value == pytest.approx(gaussian_epsilon(math.sqrt(-(-rounds // 4)) / 4.0, 1e-5), abs=0.03)
 
 
@@ -166,14 +168,14 @@ def test_correlated_rounds_cost_one_release_of_their_sensitivity():
     turns = Participation(total=20, per_round=5, sampling="cyclic")
     mechanism = CentralDP(noise_multiplier=5.0, expected=5, clip=1.0, bands=3)
     mu = math.sqrt(8 * (1 + 0.5**2 + 0.375**2)) / 5.0  # 30 rounds, each client in 8 of them
-    assert mechanism.spent(turns, 30, 1e-5).value == pytest.approx(gaussian_epsilon(mu, 1e-5), abs=0.03)
+    assert mechanism.account_rounds(turns, 30, 1e-5).value == pytest.approx(gaussian_epsilon(mu, 1e-5), abs=0.03)
 
 
 @pytest.mark.parametrize("noise", ["independent", Bands(bands=4)])
 def test_a_target_finds_the_least_noise_that_keeps_it(noise):
     turns = Participation(total=20, per_round=5, sampling="cyclic")
     found = central(ClientNoise(epsilon=4.0, noise=noise), turns, 30)
-    assert 3.95 < found.spent(turns, 30, 1e-5).value <= 4.0
+    assert 3.95 < found.account_rounds(turns, 30, 1e-5).value <= 4.0
 
 
 def test_who_takes_turns_comes_back_after_all_others():

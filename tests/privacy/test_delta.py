@@ -12,13 +12,13 @@ from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError
 from fedguard.privacy.accounting import check_delta
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 
 def cell(privacy, **protocol):
     training = {"rounds": 1, "batch_size": 8}
     settings = {"clients": {"total": 20}, "training": training, "protocol": {"privacy": privacy, **protocol}}
-    return Cell.build(CellConfig.model_validate(settings), installed())
+    return Cell.build(CellConfig.model_validate(settings), load_registry())
 
 
 def record(delta):

@@ -11,9 +11,9 @@ import torch
 
 from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.butterfly import butterfly
-from fedguard.architectures.collectives.leaks import heard, read_by
-from fedguard.architectures.collectives.schedule import carried
-from fedguard.privacy.determined import determined, heard_in_gossip
+from fedguard.architectures.collectives.leaks import read_by, trace_messages
+from fedguard.architectures.collectives.schedule import simulate_chunk
+from fedguard.privacy.determined import find_exposed_vectors, trace_gossip
 
 
 def by_ranks(messages, known):
@@ -34,23 +34,28 @@ def test_it_is_what_ranks_say(seed):
     k, n = rng.integers(1, 8, 2)
     messages = rng.integers(-2, 3, (k, n)).tolist()
     known = set(np.flatnonzero(rng.random(n) < 0.2).tolist())
-    assert determined(messages, known) == by_ranks(messages, known)
+    assert find_exposed_vectors(messages, known) == by_ranks(messages, known)
 
 
 def test_small_cases_by_hand():
-    assert determined([[1, 1], [1, -1]]) == {0, 1}
-    assert determined([[1, 1, 0], [0, 1, 1]]) == frozenset()
-    assert determined([[1, 1, 0], [0, 1, 1]], {0}) == {1, 2}
-    assert determined([[2, 2], [3, 3]]) == determined([[0, 0]]) == determined([]) == frozenset()
+    assert find_exposed_vectors([[1, 1], [1, -1]]) == {0, 1}
+    assert find_exposed_vectors([[1, 1, 0], [0, 1, 1]]) == frozenset()
+    assert find_exposed_vectors([[1, 1, 0], [0, 1, 1]], {0}) == {1, 2}
+    assert (
+        find_exposed_vectors([[2, 2], [3, 3]])
+        == find_exposed_vectors([[0, 0]])
+        == find_exposed_vectors([])
+        == frozenset()
+    )
     third = Fraction(1, 3)
-    assert determined([[third, third, third], [1, 1, 0]]) == {2}
+    assert find_exposed_vectors([[third, third, third], [1, 1, 0]]) == {2}
 
 
 def test_nothing_is_rounded():
     """Rows that differ by 2^-80, which no float64 sees: they are two, and two unknowns are determined."""
     tiny = Fraction(1, 2**80)
     rows = [[1, 1], [1, 1 + tiny]]
-    assert determined(rows) == {0, 1} and by_ranks(rows, ()) == set()
+    assert find_exposed_vectors(rows) == {0, 1} and by_ranks(rows, ()) == set()
 
 
 # Rings.
@@ -92,9 +97,9 @@ def test_masks_of_all_are_needed():
     ring = TOPOLOGIES["ring"](4, 1)
     readers, found = {0, 2}, set()
     for chunk in range(4):
-        rows = [row.tolist() for message, row in heard(ring, chunk, masked=True) if message.to in readers]
+        rows = [row.tolist() for message, row in trace_messages(ring, chunk, masked=True) if message.to in readers]
         own = {*readers, *range(4, 10)}  # all masks are known, as where keys are not secret
-        found |= determined(rows, own) & {1, 3}
+        found |= find_exposed_vectors(rows, own) & {1, 3}
     assert found == {1, 3}
 
 
@@ -120,8 +125,8 @@ def test_what_is_determined_can_be_solved_for_and_nothing_else(readers):
     solved = dict.fromkeys(range(n), 0)
     for chunk, cut in enumerate(ring.cuts(d)):
         said = []
-        carried(ring, chunk, list(vectors[:, cut]), heard=lambda message, value, said=said: said.append(value))
-        made_of = list(heard(ring, chunk))
+        simulate_chunk(ring, chunk, list(vectors[:, cut]), heard=lambda message, value, said=said: said.append(value))
+        made_of = list(trace_messages(ring, chunk))
         rows = np.array([row for message, row in made_of if message.to in readers], float)
         values = np.array(
             [value.numpy() for (message, _), value in zip(made_of, said, strict=True) if message.to in readers]
@@ -147,7 +152,7 @@ def ring_of(n):
 @pytest.mark.parametrize(("rounds", "nodes"), [(1, 3), (2, 5), (4, 9), (8, 16)])
 def test_a_node_of_a_gossip_ring_solves_for_the_first_values_of_ever_more(rounds, nodes):
     """Its own among them: 2 t + 1 after t rounds, until it has all sixteen."""
-    found = determined(heard_in_gossip(ring_of(16), {0}, rounds), {0})
+    found = find_exposed_vectors(trace_gossip(ring_of(16), {0}, rounds), {0})
     assert len(found | {0}) == nodes == min(2 * rounds + 1, 16)
     assert found == {j for j in range(1, 16) if min(j, 16 - j) <= rounds}
 
@@ -156,18 +161,18 @@ def test_a_node_of_a_gossip_ring_solves_for_the_first_values_of_ever_more(rounds
 def test_where_masks_leave_it_the_sum_of_its_neighbours_it_solves_for_none_or_for_the_one_opposite(n):
     """Who hears the sum of the two values alone knows the two halves of the ring together; opposite stands one that is both."""
     for rounds in (1, 2, 4, 7, 8, 20):
-        heard = heard_in_gossip(ring_of(n), {0}, rounds)
+        heard = trace_gossip(ring_of(n), {0}, rounds)
         sums = [
             [a + b for a, b in zip(left, right, strict=True)]
             for left, right in zip(heard[::2], heard[1::2], strict=True)
         ]
-        assert determined(sums, {0}) == ({8} if n == 16 and rounds >= 8 else frozenset())
+        assert find_exposed_vectors(sums, {0}) == ({8} if n == 16 and rounds >= 8 else frozenset())
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4, 8])
 def test_where_each_round_brings_new_updates_only_the_first_of_its_neighbours_are_determined(rounds):
-    heard = heard_in_gossip(ring_of(16), {0}, rounds, fresh=True)
-    assert determined(heard, {16 * round for round in range(rounds)}) == {1, 15}
+    heard = trace_gossip(ring_of(16), {0}, rounds, fresh=True)
+    assert find_exposed_vectors(heard, {16 * round for round in range(rounds)}) == {1, 15}
 
 
 def test_what_is_heard_is_what_mixing_gives():
@@ -182,7 +187,7 @@ def test_what_is_heard_is_what_mixing_gives():
             x = x + (updates[round] if fresh or round == 0 else 0)
             expected += [x[j] for i in (1, 3) for j in range(n) if j != i and mixing[i][j]]
             x = weights @ x
-        rows = np.array(heard_in_gossip(mixing, [1, 3], rounds, fresh=fresh), float)
+        rows = np.array(trace_gossip(mixing, [1, 3], rounds, fresh=fresh), float)
         assert np.allclose(rows @ (updates.ravel() if fresh else updates[0]), expected, atol=1e-12)
 
 
@@ -191,17 +196,17 @@ def test_a_fault_is_seen(fault):
     """What would be counted with one thing wrong differs from the anchors."""
     from fedguard.privacy import determined as module
 
-    rows = heard_in_gossip(ring_of(16), {0}, 2)
+    rows = trace_gossip(ring_of(16), {0}, 2)
     if fault == "a pivot that shares its row":
         found = {
             pivot
-            for pivot, _ in module._reduced(
+            for pivot, _ in module._reduce_rows(
                 [[Fraction(0 if i == 0 else a) for i, a in enumerate(row)] for row in rows[2:]]
             )
         }
-        assert found != determined(rows[2:], {0})
+        assert found != find_exposed_vectors(rows[2:], {0})
     elif fault == "own vectors are unknown":
-        assert determined(rows) == {1, 15} != determined(rows, {0})
+        assert find_exposed_vectors(rows) == {1, 15} != find_exposed_vectors(rows, {0})
     else:
         alone = {i for row in rows for i, a in enumerate(row) if a and sum(b != 0 for b in row) == 1}
-        assert alone == {1, 15} != determined(rows, {0})
+        assert alone == {1, 15} != find_exposed_vectors(rows, {0})

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedguard.errors import ConfigError, InputError, UnknownName
-from fedguard.privacy.accounting import ORDERS, converted
+from fedguard.privacy.accounting import ORDERS, convert_rdp
 from fedguard.privacy.calibration import calibrate, minimum
 from fedguard.privacy.distributed import DistributedDP
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from tests.privacy.laws import chi_square, gaussian_log_pmf, log_convolved, skellam_log_pmf
 
 MECHANISMS = ["skellam", "discrete_gaussian"]
@@ -27,7 +27,7 @@ def test_the_noisy_sum_has_the_right_law(mechanism):
     """Three clients: roundings and noise of one coordinate convolved exactly, against 30 sums of 100 alike."""
     one = plan(mechanism, clip=10.0, noise_multiplier=0.09).for_round(contributors=3, dim=100, scale=4.0)
     assert one.noise.sigma == pytest.approx(0.9 * 4 / math.sqrt(3))
-    inputs, entropy = [0.3, -0.65, 2.0], expanded(b"sum")  # the last is clipped to 1
+    inputs, entropy = [0.3, -0.65, 2.0], expand_seed(b"sum")  # the last is clipped to 1
     sums = sum(np.concatenate([one.encode(np.full(100, x), entropy) for _ in range(30)]) for x in inputs)
     reach = 60
     sigma = one.noise.sigma
@@ -48,7 +48,7 @@ def test_noise_of_all_adds_up_to_the_multiplier_times_the_clip(mechanism):
     one = plan(mechanism, clip=2.0, noise_multiplier=0.5).for_round(contributors=clients, dim=dim, scale=scale)
     inputs = rng.standard_normal((clients, dim)).astype(np.float32)
     clipped = inputs / np.maximum(1, np.linalg.norm(inputs.astype(float), axis=1, keepdims=True) / 2.0)
-    total = sum(one.encode(row, expanded(b"%d" % u)) for u, row in enumerate(inputs))
+    total = sum(one.encode(row, expand_seed(b"%d" % u)) for u, row in enumerate(inputs))
     error = total / scale - clipped.sum(0)
     assert abs(error.std() / (0.5 * 2.0) - 1) < 4 / math.sqrt(2 * dim)
     assert abs(error.mean()) < 4 / math.sqrt(dim)
@@ -56,25 +56,25 @@ def test_noise_of_all_adds_up_to_the_multiplier_times_the_clip(mechanism):
     # On the ring of 2^32 the same sum comes out, from unsigned words that wrap.
     ring = np.zeros(dim, np.uint32)
     for u, row in enumerate(inputs):
-        ring += one.encode(row, expanded(b"%d" % u)).astype(np.uint32)
+        ring += one.encode(row, expand_seed(b"%d" % u)).astype(np.uint32)
     assert (ring.view(np.int32) == total).all()
 
 
 def test_what_leaves_the_client_is_bounded_whatever_comes_in():
     """Without the noise no vector of integers is longer than the sensitivity that the accountant assumes."""
     one = plan(clip=3.0).for_round(contributors=5, dim=50, scale=7.0)
-    rng, entropy = np.random.default_rng(0), expanded(b"bounded")
+    rng, entropy = np.random.default_rng(0), expand_seed(b"bounded")
     for size in (0.0, 1e-30, 0.1, 1.0, 50.0, 1e30, 1e150):
         vector = rng.standard_normal(50) * size
-        rounded = one.encode(vector, expanded(b"x")) - one.noise.sample(50, _after_rounding(one, vector))
+        rounded = one.encode(vector, expand_seed(b"x")) - one.noise.sample(50, _after_rounding(one, vector))
         assert rounded @ rounded <= one.rounding.bound
         assert np.abs(rounded).sum() <= one.rounding.l1
     assert (one.encode(np.ones(50), entropy) != one.encode(np.ones(50), entropy)).any()
 
 
 def _after_rounding(one, vector):
-    """The entropy of `expanded(b"x")` after the rounding has drawn from it."""
-    entropy = expanded(b"x")
+    """The entropy of `expand_seed(b"x")` after the rounding has drawn from it."""
+    entropy = expand_seed(b"x")
     length = np.linalg.norm(vector)
     one.rounding(vector * (one.scale * min(1.0, one.clip / length) if length else 0.0), entropy)
     return entropy
@@ -85,13 +85,16 @@ def test_dropped_noise_raises_epsilon(mechanism):
     """30 % dropouts leave 70 % of the variance; epsilon rises from 1.54 to 1.87, as it does for Gaussian noise."""
     rounds, dim, scale = 10, 1000, 2.0**16
     calibrated = calibrate(plan(mechanism), epsilon=1.54, rounds=rounds, contributors=100, dim=dim, scale=scale)
-    spent = [calibrated.spent([k] * rounds, expected=100, dim=dim, scale=scale).value for k in (100, 90, 70, 40, 1, 0)]
+    spent = [
+        calibrated.account_rounds([k] * rounds, expected=100, dim=dim, scale=scale).value
+        for k in (100, 90, 70, 40, 1, 0)
+    ]
     assert all(fewer > more for more, fewer in itertools.pairwise(spent))
     assert spent[0] == pytest.approx(1.54, abs=1e-4)
     assert spent[2] == pytest.approx(1.873, abs=2e-3)
     assert spent[-1] == math.inf
     # Only the rounds in which clients dropped out cost more.
-    mixed = calibrated.spent([100] * 9 + [70], expected=100, dim=dim, scale=scale).value
+    mixed = calibrated.account_rounds([100] * 9 + [70], expected=100, dim=dim, scale=scale).value
     assert spent[0] < mixed < spent[2]
 
 
@@ -101,9 +104,9 @@ def test_with_a_fine_grid_it_is_the_central_gaussian(mechanism, relation):
     """a D^2 / (2 sigma^2) with the total noise; coarser grids cost more, and the price falls with the scale."""
     distance = 2 if relation == "replace" else 1
     dp = plan(mechanism, clip=0.7, noise_multiplier=4.0, relation=relation)
-    central = converted(20 * ORDERS * distance**2 / (2 * 4.0**2), 1e-5)
+    central = convert_rdp(20 * ORDERS * distance**2 / (2 * 4.0**2), 1e-5)
     surplus = [
-        dp.spent([50] * 20, expected=50, dim=10_000, scale=2.0**bits / 0.7).value / central - 1
+        dp.account_rounds([50] * 20, expected=50, dim=10_000, scale=2.0**bits / 0.7).value / central - 1
         for bits in (6, 9, 12, 18)
     ]
     assert all(finer < coarser for coarser, finer in itertools.pairwise(surplus))
@@ -116,7 +119,7 @@ def test_the_least_number_of_contributors():
     where = {"rounds": 30, "dim": 500, "scale": 2.0**14}
 
     def spent(k):
-        return dp.spent([k] * 30, expected=60, dim=500, scale=2.0**14).value
+        return dp.account_rounds([k] * 30, expected=60, dim=500, scale=2.0**14).value
 
     assert minimum(dp, epsilon=2.0, expected=60, **where) == 60
     least = minimum(dp, epsilon=2.5, expected=60, **where)
@@ -132,7 +135,7 @@ def test_calibration_hits_its_target_from_below(mechanism):
     noises = []
     for epsilon in (0.05, 1.0, 8.0):
         dp = calibrate(plan(mechanism), epsilon=epsilon, **where)
-        value = dp.spent([20] * 5, expected=20, dim=3000, scale=2.0**13).value
+        value = dp.account_rounds([20] * 5, expected=20, dim=3000, scale=2.0**13).value
         assert epsilon * (1 - 1e-4) < value <= epsilon
         noises.append(dp.noise_multiplier)
     assert noises[0] > noises[1] > noises[2]
@@ -203,14 +206,14 @@ def test_errors():
         with pytest.raises(InputError, match="expected 2 finite numbers"):
             one.encode(vector)
     with pytest.raises(ConfigError, match="at least one"):
-        plan().spent([], expected=1, dim=1, scale=10.0)
+        plan().account_rounds([], expected=1, dim=1, scale=10.0)
 
 
 def test_what_an_epsilon_rests_on_is_said():
-    text = plan(relation="replace").spent([5], expected=5, dim=10, scale=100.0).describe()
+    text = plan(relation="replace").account_rounds([5], expected=5, dim=10, scale=100.0).describe()
     assert "relation: replace" in text
     assert "unit: client" in text
     assert "noisy sum" in text
     assert "honest" in text
     assert "zeros" not in text
-    assert "zeros" in plan().spent([5], expected=5, dim=10, scale=100.0).describe()
+    assert "zeros" in plan().account_rounds([5], expected=5, dim=10, scale=100.0).describe()

@@ -13,7 +13,7 @@ from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.errors import PreconditionError, StalledError
 from fedguard.privacy.gaussian import epsilon
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.systems.scenes import cell
 
 ASKED, ROUNDS = 2.0, 4
@@ -94,7 +94,7 @@ QUICK = {
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_record_says_more_than_was_asked_for(noise: str, quick: bool) -> None:
     ran: Counter[str] = Counter()
-    for system, which, who in product((*installed().names("architecture"), *VARIANTS), NETWORKS, CLIENTS):
+    for system, which, who in product((*load_registry().names("architecture"), *VARIANTS), NETWORKS, CLIENTS):
         if ((which, who) in QUICK) == quick:
             found = trained(system, noise, NETWORKS[which], CLIENTS[who], 0.2 if who == "dropout" else 0.0)
             if found is not None:

@@ -23,7 +23,7 @@ from fedguard.errors import ConfigError
 from fedguard.privacy.accountants import accountant_named
 from fedguard.privacy.accounting import ORDERS, SubsampledGaussian, UnsupportedEvent
 from fedguard.privacy.calibration import gaussian_noise
-from fedguard.privacy.gaussian import epsilon, fixed_size_rdp, gaussian_event, poisson_rdp
+from fedguard.privacy.gaussian import epsilon, gaussian_event, poisson_rdp, rdp_without_replacement
 
 
 def event(noise_multiplier=1.0, sample_rate=0.01, steps=1000, **changes):
@@ -189,14 +189,14 @@ def test_the_added_unit_is_counted_too():
     """PRV takes the worse of both directions; opacus looks at the removed unit alone."""
     from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
 
-    from fedguard.privacy.accountants import _Added, _composed, _quiet
+    from fedguard.privacy.accountants import _AdditionLoss, _compose_losses, _quiet
 
     for q, s, steps in ((0.3, 1.0, 5), (0.1, 2.0, 200)):
         removed = PoissonSubsampledGaussianPRV(q, s)
-        for losses, added in ((removed, False), (_Added(removed), True)):
+        for losses, added in ((removed, False), (_AdditionLoss(removed), True)):
             truth = composed([(q, s, steps)], 1e-5, added=added)
             with _quiet():
-                assert truth <= _composed([losses], [steps], 1e-5) <= truth + 0.03
+                assert truth <= _compose_losses([losses], [steps], 1e-5) <= truth + 0.03
 
 
 def test_local_steps_add_up_over_the_rounds():
@@ -204,7 +204,7 @@ def test_local_steps_add_up_over_the_rounds():
     one, all_rounds = (composed([(0.1, 1.0, steps)], 1e-5) for steps in (10, 200))
     assert one == pytest.approx(2.86, abs=6e-3)
     assert all_rounds == pytest.approx(9.97, abs=6e-3)
-    account = accountant_named("prv").spent
+    account = accountant_named("prv").compose_events
     rounds = [event(1.0, 0.1, 10)] * 20
     assert account(rounds, 1e-5).value == account([event(1.0, 0.1, 200)], 1e-5).value == pytest.approx(9.98, abs=5e-3)
     assert account(rounds[:1], 1e-5).value == pytest.approx(2.865, abs=5e-3)
@@ -212,7 +212,7 @@ def test_local_steps_add_up_over_the_rounds():
 
 def test_different_steps_compose():
     """Noise that changes on the way, against the closed form where all take part, and the plain composition where not."""
-    account = accountant_named("prv").spent
+    account = accountant_named("prv").compose_events
     whole = [event(s, 1.0, steps, sampling="none") for s, steps in ((3.0, 2), (2.0, 3), (8.0, 16))]
     truth = exact_gaussian(math.sqrt(2 / 9 + 3 / 4 + 16 / 64), 1e-6)
     assert truth <= account(whole, 1e-6).value <= truth + 0.03
@@ -241,7 +241,7 @@ def test_a_replaced_unit_moves_the_sum_twice_as_far():
     for sampling in ("none", "cyclic"):
         replaced = event(2.0, 1.0, 5, sampling=sampling, relation="replace")
         for name in ("rdp", "prv"):
-            account = accountant_named(name).spent
+            account = accountant_named(name).compose_events
             assert account([replaced], 1e-5).value == account([event(1.0, 1.0, 5, sampling="none")], 1e-5).value
 
 
@@ -251,7 +251,10 @@ def test_a_public_schedule_amplifies_nothing():
         cyclic = event(2.0, share, steps, sampling="cyclic")
         assert cyclic.count == own
         whole = event(2.0, 1.0, own, sampling="none")
-        assert accountant_named("rdp").spent([cyclic], 1e-5).value == accountant_named("rdp").spent([whole], 1e-5).value
+        assert (
+            accountant_named("rdp").compose_events([cyclic], 1e-5).value
+            == accountant_named("rdp").compose_events([whole], 1e-5).value
+        )
     assert any("at most 3 of 30 steps" in text for text in event(2.0, 0.1, 30, sampling="cyclic").assumptions)
 
 
@@ -267,8 +270,8 @@ def test_the_bound_for_fixed_numbers_as_a_plain_loop():
             total += sum(q**j * math.comb(a, j) * 2 * math.exp((j - 1) * r[j]) for j in range(3, a + 1))
             expected = min(math.log(total) / (a - 1), a / (2 * s**2))
             one = SubsampledGaussian(noise_multiplier=s, sample_rate=q)
-            assert fixed_size_rdp(one, np.array([float(a)])) == pytest.approx(expected)
-            (between, whole) = fixed_size_rdp(one, np.array([a - 0.5, float(a)]))
+            assert rdp_without_replacement(one, np.array([float(a)])) == pytest.approx(expected)
+            (between, whole) = rdp_without_replacement(one, np.array([a - 0.5, float(a)]))
             assert between <= whole
 
 
@@ -296,9 +299,9 @@ def test_the_bound_holds_for_every_small_data_set(n, k):
 def replaced_law(s, q):
     from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
 
-    from fedguard.privacy.accountants import _Replaced
+    from fedguard.privacy.accountants import _ReplacementLoss
 
-    return _Replaced(PoissonSubsampledGaussianPRV(q, s / 2))  # a replaced unit moves the sum by 2
+    return _ReplacementLoss(PoissonSubsampledGaussianPRV(q, s / 2))  # a replaced unit moves the sum by 2
 
 
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (4, 1), (5, 2)])
@@ -406,7 +409,7 @@ def test_no_estimate_is_made_for_a_fixed_number():
 
 def test_a_records_epsilon_is_not_a_clients():
     with pytest.raises(ConfigError, match="Account for each kind by itself"):
-        accountant_named("prv").spent([event(), event(unit="client")], 1e-5)
+        accountant_named("prv").compose_events([event(), event(unit="client")], 1e-5)
 
 
 # --- the noise for a target -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import fedguard as fg
 from fedguard import cli
 from fedguard.bench.running.protocol import noise_in_words
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 MODULE = (Path(__file__).parents[1] / "plugins" / "steady_noise.py").read_text()
 SUITE = """
@@ -82,7 +82,7 @@ def test_a_plug_ins_noise_is_checked_named_and_told_of(suite):
 def test_no_file_but_its_own_names_a_kind_of_noise():
     """Whoever deals with noise deals with any; that there may be none is all that others know."""
     root = Path(__file__).parents[2]
-    kinds = {cls.__name__ for _, cls in installed().classes(["noise"])} - {"NoNoise"}
+    kinds = {cls.__name__ for _, cls in load_registry().classes(["noise"])} - {"NoNoise"}
     files = [*(root / "fedguard").rglob("*.py"), *(root / "app").rglob("*.py"), *(root / "attacks").rglob("*.py")]
     assert len(kinds) >= 3 and len(files) > 300
     for file in files:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedguard.privacy.matrix import correlated, sensitivity, square_root
+from fedguard.privacy.matrix import correlate_noise, sensitivity, square_root
 
 
 def toeplitz(coefficients, rounds) -> np.ndarray:
@@ -25,7 +25,7 @@ def noise_of(bands, rounds) -> np.ndarray:
     """C^-1, from the recursion on unit vectors."""
     rows: list[torch.Tensor] = []
     for fresh in torch.eye(rounds, dtype=torch.float64):
-        rows.insert(0, correlated(fresh, rows[: bands - 1], square_root(bands)))
+        rows.insert(0, correlate_noise(fresh, rows[: bands - 1], square_root(bands)))
     return torch.stack(rows[::-1]).numpy()
 
 

@@ -23,7 +23,7 @@ from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Data, Dataset, Examples
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.tasks import DATA
 
 CLASSES = ("a", "b", "c")
@@ -295,7 +295,9 @@ def loaded(case, records, folder, monkeypatch):
     try:
         if write is not None:
             write(folder, records)
-        data = installed().build("data", {"name": name, **{key: one for key, one in told.items() if one is not None}})
+        data = load_registry().build(
+            "data", {"name": name, **{key: one for key, one in told.items() if one is not None}}
+        )
         return data, data.load()
     except ConfigError:
         return None, None
@@ -364,7 +366,7 @@ def refused(data):
     }
     return any(
         "from the clients' own records" in one
-        for one in Cell.build(CellConfig.model_validate(config), installed()).verdict.reasons
+        for one in Cell.build(CellConfig.model_validate(config), load_registry()).verdict.reasons
     )
 
 
@@ -391,28 +393,28 @@ def test_every_source_and_every_option_is_tried():
     tried = {}
     for name, _, parameters in SOURCES.values():
         tried.setdefault(name, set()).update(parameters)
-    sources = {name for name in DATA if issubclass(installed().get("data", name), Data)}
+    sources = {name for name in DATA if issubclass(load_registry().get("data", name), Data)}
     assert set(tried) | PUBLISHED | ALWAYS_REFUSED | WINDOWED == sources
     for name, parameters in tried.items():
-        known = {one.name for one in fields(installed().get("data", name))}
+        known = {one.name for one in fields(load_registry().get("data", name))}
         assert known <= parameters | {"characters"}, name
 
 
 @pytest.mark.parametrize("name", sorted(ALWAYS_REFUSED))
 def test_what_is_drawn_or_differs_by_version_stands_beside_no_epsilon(name):
-    assert refused(installed().build("data", name))
+    assert refused(load_registry().build("data", name))
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_values_of_a_published_set_are_prepared_one_by_one(name, monkeypatch):
     right = getattr(sklearn.datasets, f"load_{name}")
     x, y = right(return_X_y=True)
-    before = installed().build("data", name).load()
+    before = load_registry().build("data", name).load()
     for row in (0, 50, len(x) - 1):
         other = x.copy()
         other[row] = np.abs(x).max(0)  # the most there is
         monkeypatch.setattr(sklearn.datasets, f"load_{name}", lambda return_X_y, other=other: (other, y))
-        assert not apart(before, installed().build("data", name).load())
+        assert not apart(before, load_registry().build("data", name).load())
 
 
 def test_a_character_stands_in_so_many_windows_as_the_source_says(tmp_path, monkeypatch):
@@ -422,7 +424,9 @@ def test_a_character_stands_in_so_many_windows_as_the_source_says(tmp_path, monk
 
     def windows(content, **parameters):
         where.write_text(content)
-        data = installed().build("data", {"name": "text", "file": str(where), "window": 6, "stride": 2, **parameters})
+        data = load_registry().build(
+            "data", {"name": "text", "file": str(where), "window": 6, "stride": 2, **parameters}
+        )
         found = data.load()
         return data, rows(found.train) + rows(found.test), (found.classes, found.value_range)
 

@@ -73,7 +73,7 @@ def test_the_sample_rate_is_one_over_the_number_of_batches():
     # Ours takes the rate that is asked for.
     event = gaussian_event(noise_multiplier=1.0, sample_rate=0.4, steps=1, sampling="poisson", unit="record", view="-")
     assert event.gaussian.sample_rate == 0.4
-    assert accountant_named("prv").spent([event], 1e-5).value > engine.get_epsilon(1e-5) + 0.05
+    assert accountant_named("prv").compose_events([event], 1e-5).value > engine.get_epsilon(1e-5) + 0.05
 
 
 def test_the_normaliser_tells_how_many_records_there_are():
@@ -113,7 +113,7 @@ def test_an_empty_history_and_no_noise_end_in_errors_of_arithmetic():
     # Ours says what is wrong.
     for name in ("rdp", "prv", "gdp"):
         with pytest.raises(ConfigError, match="expected at least one"):
-            accountant_named(name).spent([], 1e-5)
+            accountant_named(name).compose_events([], 1e-5)
         with pytest.raises(ConfigError, match="Without noise nothing is private"):
             epsilon(0.0, 0.1, 10, accountant=name)
 

@@ -20,7 +20,7 @@ from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import DPSGD, Data, LocalPlan
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks import DATA
 from fedguard.tasks.classification import Classification
@@ -59,7 +59,7 @@ def cell(data, privacy=RECORD, **settings):
                 **settings,
             }
         ),
-        installed(),
+        load_registry(),
     )
 
 
@@ -67,8 +67,8 @@ def shifts(files, noise, **parameters):
     """By how many standard deviations of its noise each client's first step moves when the record is added."""
     told = []
     for file in files:
-        data = installed().build("data", {"name": "npz", "file": file, **parameters})
-        model, natural = installed().build("model", "softmax"), installed().build("partition", "natural")
+        data = load_registry().build("data", {"name": "npz", "file": file, **parameters})
+        model, natural = load_registry().build("model", "softmax"), load_registry().build("partition", "natural")
         task = Classification.deal(data, model, natural, CLIENTS, Rng(0))
         private = DPSGD(sample_rate=1.0, levels=((1.0, noise),))
         out = torch.empty(CLIENTS, task.dim)
@@ -187,7 +187,7 @@ def test_one_record_more_changes_nothing_of_the_others(case, tmp_path):
             one: value.format(beside=tmp_path / "beside", folder=tmp_path / "0") if one == "public" else value
             for one, value in parameters.items()
         }
-        data = installed().build("data", {"name": name, key: place, **told})
+        data = load_registry().build("data", {"name": name, key: place, **told})
         found = data.load()
         rows = torch.cat([found.train.x.flatten(1), found.test.x.flatten(1)])
         labels = torch.cat([found.train.y, found.test.y])
@@ -220,18 +220,18 @@ def test_declared_classes_and_public_examples_that_do_not_fit_are_refused(tmp_pa
     np.savez(beside, x=[[0.0, 1.0]] * 3, y=[0, 1, 2])
     told = {key: str(beside) if key == "public" else value for key, value in parameters.items()}
     with pytest.raises(ConfigError, match=said) as caught:
-        installed().build("data", {"name": "npz", "file": file, **told}).load()
+        load_registry().build("data", {"name": "npz", "file": file, **told}).load()
     assert "\n" not in str(caught.value)
 
 
 def test_more_declared_classes_than_there_are_make_outputs_for_each(tmp_path):
     file = npz(tmp_path / "0", 0)
-    found = installed().build("data", {"name": "npz", "file": file, "value_range": [0, 1], "classes": 7}).load()
+    found = load_registry().build("data", {"name": "npz", "file": file, "value_range": [0, 1], "classes": 7}).load()
     assert found.classes == 7 and found.train.y.unique().tolist() == [0, 1]
 
 
 def test_every_source_says_what_prepares_its_examples():
-    assert all(installed().get("data", name).preparation is not Data.preparation for name in DATA)
+    assert all(load_registry().get("data", name).preparation is not Data.preparation for name in DATA)
 
 
 def test_a_source_that_says_nothing_is_taken_to_look_at_the_records():
@@ -253,12 +253,12 @@ def test_a_function_of_ones_own_is_taken_at_its_word_alone(tmp_path, monkeypatch
     with pytest.raises(
         ConfigError, match=r"arrays without a value_range are standardised by themselves. Give value_range"
     ):
-        installed().build("data", {**mine, "public": True}).load()
+        load_registry().build("data", {**mine, "public": True}).load()
 
 
 @pytest.mark.parametrize("name", ["wine", "breast_cancer"])
 def test_the_constants_of_the_built_in_sets_are_near_their_statistics(name):
-    data = installed().build("data", name)
+    data = load_registry().build("data", name)
     found = data.load()
     x = torch.cat([found.train.x, found.test.x]).double()
     assert x.mean(0).abs().max() < 0.02 and (x.std(0) - 1).abs().max() < 0.01

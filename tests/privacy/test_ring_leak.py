@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedguard.architectures.collectives import TOPOLOGIES
-from fedguard.architectures.collectives.leaks import heard
-from fedguard.architectures.collectives.schedule import carried
+from fedguard.architectures.collectives.leaks import trace_messages
+from fedguard.architectures.collectives.schedule import simulate_chunk
 from fedguard.architectures.systems import sums
 from tests.systems.scenes import reports, scene
 
@@ -39,20 +39,20 @@ def likeness(system, monkeypatch):
     """For each node whose first chunk lies in the weights: the largest cosine between what its neighbour makes of the chunk that
     comes to it, and an example of this node; and of the examples of all other nodes."""
     wires = []
-    received = sums.SumRun.received
+    received = sums.SumRun.receive_updates
 
     def kept_back(self, sent):
         wires.append((sent.wire.clients, sent.wire.updates.clone()))
         return received(self, sent)
 
-    monkeypatch.setattr(sums.SumRun, "received", kept_back)
+    monkeypatch.setattr(sums.SumRun, "receive_updates", kept_back)
     list(reports(system, **ONE))
     (clients, updates), setup = wires[0], scene(system, **ONE)[1]
     ring, found = TOPOLOGIES["ring"](8, 1), []
     for node, cut in enumerate(ring.cuts(650)):
         said = []
         vectors = list(updates[[clients.index(one) for one in range(8)], cut])
-        carried(ring, node, vectors, heard=lambda message, value, said=said: said.append((message, value)))
+        simulate_chunk(ring, node, vectors, heard=lambda message, value, said=said: said.append((message, value)))
         message, chunk = said[0]
         assert (message.source, message.to) == (node, (node + 1) % 8) and cut.stop <= 10 * PIXELS + 10
         if cut.start > 9 * PIXELS:
@@ -73,6 +73,6 @@ def test_an_eighth_of_a_gradient_is_the_image(monkeypatch):
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_chunk_that_comes_first_is_raw_but_for_masks(masked):
-    (_, row), *_ = heard(TOPOLOGIES["ring"](8, 1), 3, masked)
+    (_, row), *_ = trace_messages(TOPOLOGIES["ring"](8, 1), 3, masked)
     assert row[:8].tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
     assert bool(row[8:].any()) == masked and (not masked or abs(row[8:]).sum() == 7)

@@ -12,7 +12,7 @@ from scipy import stats
 from fedguard.errors import ConfigError, InputError
 from fedguard.privacy import rounding
 from fedguard.privacy.rounding import ConditionalRounding, stochastic
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 
 
 def outcomes(values):
@@ -32,7 +32,7 @@ def vectors(dim, count, norm, seed=0):
 
 def test_rounding_without_condition_is_unbiased():
     values = np.array([0.25, -0.25, 3.9, -7.5, 1e-3, 1000.01, 4.0, -4.0, 0.0])
-    draws = np.array([stochastic(values, expanded(b"%d" % i)) for i in range(20_000)])
+    draws = np.array([stochastic(values, expand_seed(b"%d" % i)) for i in range(20_000)])
     fraction = values - np.floor(values)
     assert (abs(draws.mean(0) - values) <= 4 * np.sqrt(fraction * (1 - fraction) / len(draws))).all()
     assert set(np.unique(draws - np.floor(values))) == {0, 1}
@@ -41,9 +41,9 @@ def test_rounding_without_condition_is_unbiased():
 
 def test_whole_numbers_never_move_and_fractions_may(monkeypatch):
     monkeypatch.setattr(rounding, "keystream", lambda key, count: bytes(count))  # the lowest draw there is: up
-    assert stochastic(np.array([3.0, -3.0, 0.0, 2.0**-40, -0.5]), expanded(b"")).tolist() == [3, -3, 0, 1, 0]
+    assert stochastic(np.array([3.0, -3.0, 0.0, 2.0**-40, -0.5]), expand_seed(b"")).tolist() == [3, -3, 0, 1, 0]
     monkeypatch.setattr(rounding, "keystream", lambda key, count: b"\xff" * count)  # the highest: down
-    assert stochastic(np.array([3.0, 1 - 2.0**-40, -0.5]), expanded(b"")).tolist() == [3, 0, -1]
+    assert stochastic(np.array([3.0, 1 - 2.0**-40, -0.5]), expand_seed(b"")).tolist() == [3, 0, -1]
 
 
 def test_the_law_given_the_bound_for_two_coordinates():
@@ -53,7 +53,7 @@ def test_the_law_given_the_bound_for_two_coordinates():
     assert rounding.bound == 1
     kept = {tuple(r.tolist()): p for r, p in outcomes(values) if r @ r <= 1}
     assert len(kept) == 3
-    entropy = expanded(b"law")
+    entropy = expand_seed(b"law")
     draws = [tuple(rounding(values, entropy).tolist()) for _ in range(20_000)]
     assert set(draws) == set(kept)
     expected = [kept[r] / sum(kept.values()) * len(draws) for r in kept]
@@ -88,7 +88,7 @@ def test_the_bound_as_the_paper_writes_it():
 def test_the_bound_holds_for_long_vectors_and_tries_are_thrown_away():
     dim, norm = 5000, 20.0
     rounding = ConditionalRounding(norm=norm, dim=dim, beta=0.9)
-    entropy = expanded(b"long")
+    entropy = expand_seed(b"long")
     # Half of the coordinates at one half is the worst there is: the norm grows by d / 4.
     values = np.full(dim, norm / math.sqrt(dim))
     free = [int(r @ r) for r in (stochastic(values, entropy) for _ in range(300))]
@@ -101,7 +101,7 @@ def test_the_bound_holds_for_long_vectors_and_tries_are_thrown_away():
 
 def test_the_largest_vectors_do_not_overflow():
     rounding = ConditionalRounding(norm=2.0**30, dim=3, beta=0.5)
-    assert rounding(np.array([2.0**30, 0.0, 0.0]), expanded(b"")).tolist() == [2**30, 0, 0]
+    assert rounding(np.array([2.0**30, 0.0, 0.0]), expand_seed(b"")).tolist() == [2**30, 0, 0]
 
 
 def test_errors():
@@ -116,4 +116,4 @@ def test_errors():
     rounding = ConditionalRounding(norm=1.0, dim=2, beta=0.5)
     for values in (np.array([1.0, 0.1]), np.array([1.0]), np.array([math.nan, 0.0])):
         with pytest.raises(InputError, match="Clip first"):
-            rounding(values, expanded(b""))
+            rounding(values, expand_seed(b""))

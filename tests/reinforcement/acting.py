@@ -10,11 +10,11 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport, Setup
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 USUAL: dict[str, Any] = {
     "task": {"data": "cartpole(copies=3)", "model": "mlp(hidden=[8])"},
@@ -33,7 +33,7 @@ def settings(architecture: str, **changes: Any) -> dict[str, Any]:
 
 
 def cell(architecture: str, **changes: Any) -> Cell:
-    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), installed())
+    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
 
 
 def scene(architecture: str, seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:
@@ -47,6 +47,6 @@ def reports(architecture: str, seed: int = 0, **changes: Any) -> Iterator[RoundR
     return made.architecture.run(setup)
 
 
-def playing() -> Playing:
+def playing() -> EnvironmentTask:
     """Three actors and a small network."""
-    return Playing.made(CartPole(copies=3), MLP(hidden=(8,)), 3, Rng(0))
+    return EnvironmentTask.build_task(CartPole(copies=3), MLP(hidden=(8,)), 3, Rng(0))

@@ -14,7 +14,7 @@ from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
 from fedguard.tasks.environments.pendulum import Pendulum
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import cell
 
 
@@ -28,10 +28,10 @@ def flipped(attack, actions, space):
     ids=["cartpole", "pendulum"],
 )
 def test_what_it_met_with_follows_from_the_opposite_of_what_it_says(world, opposite):
-    task = Playing.made(world, MLP(hidden=(8,)), 3, Rng(0))
+    task = EnvironmentTask.build_task(world, MLP(hidden=(8,)), 3, Rng(0))
     lies = task.with_lies({"acts": {1: lambda actions, space: flipped(ActionFlip(), actions, space)}})
     models = task.initial_model(Rng(0)).expand(3, -1)
-    states = [task.started(Rng(seed).numpy()) for seed in range(3)]
+    states = [task.start_actor(Rng(seed).numpy()) for seed in range(3)]
     honest, told = (
         one.rollouts(models, range(3), states, 5, [Rng(seed).numpy() for seed in range(3)])[0] for one in (task, lies)
     )

@@ -19,8 +19,8 @@ from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
 from fedguard.tasks.environments.pendulum import Pendulum
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
-from fedguard.tasks.policies import Gaussian, policy_of
+from fedguard.tasks.playing import EnvironmentTask
+from fedguard.tasks.policies import GaussianPolicy, policy_of
 from tests.reinforcement.acting import playing, reports, scene
 from tests.systems.test_asynchronous import course
 
@@ -60,7 +60,7 @@ def test_a_law_of_choices_draws_what_it_says() -> None:
     policy, outputs = policy_of(Choices(3)), torch.tensor([0.3, -1.0, 0.9])
     chances = np.exp(outputs.double().numpy()) / np.exp(outputs.double().numpy()).sum()
     draws = torch.from_numpy(policy.draws((40_000,), np.random.default_rng(0)))
-    drawn = policy.drawn(outputs.expand(40_000, -1), draws)
+    drawn = policy.draw_actions(outputs.expand(40_000, -1), draws)
     assert stats.chisquare(torch.bincount(drawn).numpy(), 40_000 * chances).pvalue > 1e-3
     logs = policy.log_prob(outputs.expand(3, -1), torch.arange(3))
     assert logs.tolist() == pytest.approx(np.log(chances).tolist(), abs=1e-6)
@@ -69,7 +69,7 @@ def test_a_law_of_choices_draws_what_it_says() -> None:
 
 def test_a_law_of_vectors_is_the_normal_one_around_the_middle_of_its_bounds() -> None:
     policy, outputs = policy_of(Box(2, -1.0, 3.0)), torch.tensor([0.25, -0.5, 0.4, 1.2])
-    assert isinstance(policy, Gaussian)
+    assert isinstance(policy, GaussianPolicy)
     mean = np.array([1 + 2 * 0.25, 1 - 2 * 0.5])
     spread = 2 * (np.log1p(np.exp(np.array([0.4, 1.2]))) + 1e-3)
     action = np.array([0.7, -0.2])
@@ -77,12 +77,12 @@ def test_a_law_of_vectors_is_the_normal_one_around_the_middle_of_its_bounds() ->
     assert float(policy.log_prob(outputs, torch.tensor(action))) == pytest.approx(wanted, abs=1e-5)
     assert float(policy.entropy(outputs)) == pytest.approx(stats.norm.entropy(mean, spread).sum(), abs=1e-5)
     draws = torch.from_numpy(policy.draws((20_000,), np.random.default_rng(0)))
-    drawn = policy.drawn(outputs.expand(20_000, -1), draws).double().numpy()
+    drawn = policy.draw_actions(outputs.expand(20_000, -1), draws).double().numpy()
     for column in range(2):
         assert stats.kstest(drawn[:, column], stats.norm(mean[column], spread[column]).cdf).pvalue > 1e-3
 
 
-def forward(task: Playing, model: Tensor, x: Tensor) -> Tensor:
+def forward(task: EnvironmentTask, model: Tensor, x: Tensor) -> Tensor:
     """An MLP with one hidden layer, by hand."""
     inputs, outputs = math.prod(task.shape), task.classes
     width = (len(model) - outputs) // (inputs + 1 + outputs)
@@ -91,7 +91,7 @@ def forward(task: Playing, model: Tensor, x: Tensor) -> Tensor:
     return torch.relu(x @ first.view(width, inputs).T + bias) @ second.view(outputs, width).T + last
 
 
-def loop_of_loss(task: Playing, algorithm: ActorCritic, model: Tensor, rollout: Rollout) -> Tensor:
+def loop_of_loss(task: EnvironmentTask, algorithm: ActorCritic, model: Tensor, rollout: Rollout) -> Tensor:
     """The loss of A3C, step by step in float64."""
     steps, copies = rollout.rewards.shape
     total = torch.zeros((), dtype=torch.float64)
@@ -116,10 +116,10 @@ def loop_of_loss(task: Playing, algorithm: ActorCritic, model: Tensor, rollout: 
 
 @pytest.mark.parametrize("world", [CartPole(copies=3), Pendulum(copies=3)])
 def test_a_gradient_is_that_of_the_papers_loss(world: CartPole | Pendulum) -> None:
-    task = Playing.made(world, MLP(hidden=(8,)), 2, Rng(0))
+    task = EnvironmentTask.build_task(world, MLP(hidden=(8,)), 2, Rng(0))
     algorithm = ActorCritic(gamma=0.95, entropy=0.05, value=0.3, reward_scale=0.4)
     models = torch.stack([task.initial_model(Rng(seed)) for seed in range(2)])
-    states = [task.started(Rng(seed).numpy()) for seed in range(2)]
+    states = [task.start_actor(Rng(seed).numpy()) for seed in range(2)]
     for _ in range(3):  # until some episodes are over
         draws = [Rng(seed).numpy() for seed in range(2)]
         rollouts, states = task.rollouts(models, range(2), states, 12, draws)
@@ -136,8 +136,8 @@ def test_a_gradient_is_that_of_the_papers_loss(world: CartPole | Pendulum) -> No
 
 
 def test_a_rollout_goes_on_where_the_last_one_ended_and_shows_the_state_before_a_new_start() -> None:
-    task = Playing.made(CartPole(copies=4), MLP(hidden=(8,)), 1, Rng(0))
-    model, state = task.initial_model(Rng(1)), task.started(Rng(2).numpy())
+    task = EnvironmentTask.build_task(CartPole(copies=4), MLP(hidden=(8,)), 1, Rng(0))
+    model, state = task.initial_model(Rng(1)), task.start_actor(Rng(2).numpy())
     (first,), (after,) = task.rollouts(model[None], [0], [state], 40, [Rng(3).numpy()])
     over = first.terminated | first.truncated
     assert over.any()
@@ -147,15 +147,15 @@ def test_a_rollout_goes_on_where_the_last_one_ended_and_shows_the_state_before_a
     ].all()  # where it fell, and not where it starts
     assert (first.seen.abs()[1:][over[:-1]] <= 0.05).all()
     (second,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
-    assert torch.equal(second.seen[0], torch.from_numpy(task.environment.observed(after.world)))
+    assert torch.equal(second.seen[0], torch.from_numpy(task.environment.observe_state(after.world)))
     logs = task.policy.log_prob(forward(task, model, first.seen)[..., :-1], first.actions)
     assert torch.allclose(first.behaviour, logs, atol=1e-6)
 
 
 def test_what_an_actor_does_depends_on_itself_alone() -> None:
-    task = Playing.made(CartPole(copies=4), MLP(hidden=(8,)), 3, Rng(0))
+    task = EnvironmentTask.build_task(CartPole(copies=4), MLP(hidden=(8,)), 3, Rng(0))
     models = torch.stack([task.initial_model(Rng(seed)) for seed in range(3)])
-    states = [task.started(Rng(seed).numpy()) for seed in range(3)]
+    states = [task.start_actor(Rng(seed).numpy()) for seed in range(3)]
     together, _ = task.rollouts(models, range(3), states, 6, [Rng(seed).numpy() for seed in range(3)])
     (alone,), _ = task.rollouts(models[1:2], [1], states[1:2], 6, [Rng(1).numpy()])
     assert all(torch.allclose(*parts, atol=1e-6) for parts in zip(together[1].parts, alone.parts, strict=True))
@@ -244,7 +244,7 @@ def test_malicious_actors_learn_from_the_opposite_and_nobody_else_does() -> None
     task = playing()
     lies = task.with_lies({"rewards": {1: torch.neg}})
     models = task.initial_model(Rng(0)).expand(3, -1)
-    states = [task.started(Rng(seed).numpy()) for seed in range(3)]
+    states = [task.start_actor(Rng(seed).numpy()) for seed in range(3)]
     honest, told = (
         one.rollouts(models, range(3), states, 5, [Rng(seed).numpy() for seed in range(3)])[0] for one in (task, lies)
     )
@@ -270,14 +270,14 @@ def test_an_evaluation_plays_each_episode_once_and_to_its_end() -> None:
     task = playing()
     model = task.initial_model(Rng(5))
     returns = task.evaluate(model).returns
-    state = task.environment.started(100, task.rng.child("test").numpy())
+    state = task.environment.start_episodes(100, task.rng.child("test").numpy())
     lengths = np.zeros(100)
     for row in range(100):
         one = type(state)(state.x[row : row + 1], state.steps[row : row + 1])
         over = False
         while not over:
-            best = int(forward(task, model, torch.from_numpy(task.environment.observed(one)))[0, :-1].argmax())
-            step = task.environment.stepped(one, np.array([best]))
+            best = int(forward(task, model, torch.from_numpy(task.environment.observe_state(one)))[0, :-1].argmax())
+            step = task.environment.take_step(one, np.array([best]))
             one, over = step.state, bool(step.terminated[0] or step.truncated[0])
             lengths[row] += 1
     assert returns == tuple(lengths.tolist())

@@ -17,9 +17,9 @@ from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, ContractError
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
-from fedguard.tasks.environments.own import OwnEnvironment
+from fedguard.tasks.environments.own import CustomEnvironment
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 GOOD = (np.zeros(2, np.float32), 1.0, False, False, {})
 
@@ -55,13 +55,13 @@ class World:
 
 def playing(
     monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any] | None = None, at: int = 1, good: float = 6.0, **changed: Any
-) -> Playing:
+) -> EnvironmentTask:
     monkeypatch.setattr(World, "WRONG", wrong or {})
     monkeypatch.setattr(World, "FROM", at)
     for name, value in changed.items():
         monkeypatch.setattr(World, name, value)
-    world = OwnEnvironment(target=UserFunction(f"{__name__}:World"), good=good, steps=50, copies=2)
-    return Playing.made(world, MLP(hidden=(4,)), 2, Rng(0))
+    world = CustomEnvironment(target=UserFunction(f"{__name__}:World"), good=good, steps=50, copies=2)
+    return EnvironmentTask.build_task(world, MLP(hidden=(4,)), 2, Rng(0))
 
 
 def part(number: int, value: Any) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def test_a_step_that_is_none_is_one_line_before_a_training(monkeypatch: pytest.M
 def test_and_in_the_middle_of_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     wrong, said = STEPS[name]
     task = playing(monkeypatch, wrong, at=4)
-    model, state = task.initial_model(Rng(0)), task.started(Rng(1).numpy())
+    model, state = task.initial_model(Rng(0)), task.start_actor(Rng(1).numpy())
     task.rollouts(model[None], [0], [state], 3, [Rng(2).numpy()])
     with pytest.raises(ConfigError, match=NAMED + "step 4: " + said):
         task.rollouts(model[None], [0], [state], 4, [Rng(2).numpy()])
@@ -286,12 +286,12 @@ class Bent(CartPole):
     name = "bent"
     how: str = ""
 
-    def observed(self, state: Any) -> Any:
-        seen = super().observed(state)
+    def observe_state(self, state: Any) -> Any:
+        seen = super().observe_state(state)
         return {"float64": seen.astype(float), "one less": seen[1:], "nan": seen * np.nan}.get(self.how, seen)
 
-    def stepped(self, state: Any, actions: Any) -> Any:
-        step = super().stepped(state, actions)
+    def take_step(self, state: Any, actions: Any) -> Any:
+        step = super().take_step(state, actions)
         return {
             "a tuple": (state, 1.0, False, False),
             "one reward": Step(step.state, np.array(1.0), step.terminated, step.truncated),
@@ -318,4 +318,4 @@ class Bent(CartPole):
 def test_a_plug_in_is_held_against_the_contract_of_environments(how: str, said: str) -> None:
     world: Environment = Bent(how=how)
     with pytest.raises(ContractError, match=f"bent broke its contract: {said}"):
-        Playing.made(world, MLP(hidden=(4,)), 2, Rng(0)).rehearse()
+        EnvironmentTask.build_task(world, MLP(hidden=(4,)), 2, Rng(0)).rehearse()

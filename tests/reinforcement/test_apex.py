@@ -14,7 +14,14 @@ from torch import Tensor
 
 from fedguard.architectures.local.double_dqn import DoubleDQN
 from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
-from fedguard.architectures.local.replay import Replay, Transitions, importance, probabilities, stratified, transitions
+from fedguard.architectures.local.replay import (
+    ReplayBuffer,
+    Transitions,
+    importance,
+    probabilities,
+    stratify_draws,
+    transitions,
+)
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import PoisonAttack, Rollout, Sight
 from fedguard.errors import ContractError
@@ -86,10 +93,10 @@ def loop_of_draws(priorities: list[float], alpha: float, draws: Any) -> tuple[li
 def test_draws_and_weights_are_those_of_the_papers_loop(alpha: float, beta: float) -> None:
     rng = np.random.default_rng(0)
     priorities = rng.lognormal(sigma=2, size=37)
-    replay = Replay(50)
+    replay = ReplayBuffer(50)
     replay.add(0, some(37), priorities)
     draws = np.random.default_rng(1).random(64)
-    places, chances = replay.drawn(64, alpha, np.random.default_rng(1))
+    places, chances = replay.sample_indices(64, alpha, np.random.default_rng(1))
     wanted, likely = loop_of_draws(priorities.tolist(), alpha, draws)
     assert places.tolist() == wanted
     assert chances == pytest.approx(likely, abs=1e-14)
@@ -106,7 +113,7 @@ def test_what_is_drawn_follows_its_chances_and_full_weights_take_the_bias_back()
     values = np.log(priorities) + rng.normal(size=40)  # what surprises more is worth more
     there = np.ones(40, bool)
     chances = probabilities(priorities, there, 0.6)
-    drawn = np.concatenate([stratified(chances, rng.random(32)) for _ in range(2000)])
+    drawn = np.concatenate([stratify_draws(chances, rng.random(32)) for _ in range(2000)])
     counts = np.bincount(drawn, minlength=40)
     # Draws of one batch are spread evenly, so the statistic is smaller than that of free draws; it may not be larger.
     assert stats.chisquare(counts, len(drawn) * chances).pvalue > 1e-3
@@ -116,7 +123,7 @@ def test_what_is_drawn_follows_its_chances_and_full_weights_take_the_bias_back()
     assert abs(values[drawn].mean() - values.mean()) > 4 * error
 
 
-def kept(replay: Replay) -> dict[int, list[int]]:
+def kept(replay: ReplayBuffer) -> dict[int, list[int]]:
     """By actor, the numbers of what is kept of it."""
     there = np.flatnonzero(replay.owners >= 0)
     returns = replay.at(there).returns.int().tolist()
@@ -127,7 +134,7 @@ def kept(replay: Replay) -> dict[int, list[int]]:
 
 
 def test_the_oldest_make_room_and_an_actor_above_its_quota_loses_its_own() -> None:
-    free, bounded = Replay(10), Replay(10, quota=4)
+    free, bounded = ReplayBuffer(10), ReplayBuffer(10, quota=4)
     for replay in (free, bounded):
         replay.add(0, some(3), np.ones(3))
         replay.add(1, some(9, 100), np.ones(9))
@@ -181,7 +188,7 @@ def test_a_gradient_is_that_of_double_dqn_and_each_part_can_be_switched_off(part
 def test_actors_try_by_chances_that_fall_from_one_to_the_next() -> None:
     outputs = torch.tensor([0.1, 0.9, 0.3]).expand(2, 30_000, 3)
     law = EpsilonGreedy(3, torch.tensor([[0.3], [0.0]]))
-    drawn = law.drawn(outputs, torch.from_numpy(law.draws((2, 30_000), np.random.default_rng(0))))
+    drawn = law.draw_actions(outputs, torch.from_numpy(law.draws((2, 30_000), np.random.default_rng(0))))
     assert stats.chisquare(torch.bincount(drawn[0]).numpy(), 30_000 * np.array([0.1, 0.8, 0.1])).pvalue > 1e-3
     assert (drawn[1] == 1).all()
     assert law.log_prob(outputs, torch.ones(2, 30_000).long())[:, 0].exp().tolist() == pytest.approx([0.8, 1.0])

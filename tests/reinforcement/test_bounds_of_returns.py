@@ -15,13 +15,13 @@ from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.returns import in_shares
-from fedguard.metrics.stats import Within, estimate
+from fedguard.metrics.stats import BoundedValue, estimate
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
-from fedguard.tasks.environments.own import OwnEnvironment
+from fedguard.tasks.environments.own import CustomEnvironment
 from fedguard.tasks.environments.pendulum import Pendulum
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import settings
 
 WORST, BEST, GUESS = 1.0, 500.0, 20.0
@@ -90,10 +90,10 @@ def test_in_shares_they_lie_between_normalised_bounds_and_not_between_0_and_1():
 
 def test_the_widest_bounds_hold_where_they_differ_and_none_where_one_has_none():
     values = [0.5, 1.5, 9.0]
-    wide = estimate([Within(0.5, (0.0, 4.0)), Within(1.5, (-1.0, 3.0)), Within(9.0, (0.0, 10.0))])
+    wide = estimate([BoundedValue(0.5, (0.0, 4.0)), BoundedValue(1.5, (-1.0, 3.0)), BoundedValue(9.0, (0.0, 10.0))])
     assert wide == estimate(values, (-1.0, 10.0))
-    assert estimate([Within(0.5, (0.0, 4.0)), 1.5, 9.0]) == estimate(values)
-    assert pickle.loads(pickle.dumps(Within(0.5, (0.0, 4.0)))).bounds == (0.0, 4.0)
+    assert estimate([BoundedValue(0.5, (0.0, 4.0)), 1.5, 9.0]) == estimate(values)
+    assert pickle.loads(pickle.dumps(BoundedValue(0.5, (0.0, 4.0)))).bounds == (0.0, 4.0)
 
 
 @pytest.mark.parametrize("world", [CartPole(), Pendulum()], ids=lambda one: one.name)
@@ -128,9 +128,9 @@ def test_bounds_of_an_environment_of_ones_own_are_held_against_it():
         ({"least": 0.0, "most": 5.0}, "good <= most; got least 0, most 5 and good 7"),
     ):
         with pytest.raises(ConfigError, match=re.escape(said)):
-            OwnEnvironment(target=target, good=7.0, **given)
-    assert OwnEnvironment(target=target, good=7.0).bounds is None
-    assert OwnEnvironment(target=target, good=7.0, least=-1.0, most=7.0).bounds == (-1.0, 7.0)
+            CustomEnvironment(target=target, good=7.0, **given)
+    assert CustomEnvironment(target=target, good=7.0).bounds is None
+    assert CustomEnvironment(target=target, good=7.0, least=-1.0, most=7.0).bounds == (-1.0, 7.0)
 
 
 def test_a_record_that_is_read_back_has_the_bounds_of_its_environment(tmp_path):
@@ -161,8 +161,8 @@ class Corridor:
 
 def test_episodes_beyond_what_was_said_end_the_evaluation_with_a_line():
     def task(**bounds):
-        world = OwnEnvironment(target=UserFunction(f"{__name__}:Corridor"), good=-3.0, steps=6, **bounds)
-        return Playing.made(world, MLP(hidden=(4,)), 2, Rng(0))
+        world = CustomEnvironment(target=UserFunction(f"{__name__}:Corridor"), good=-3.0, steps=6, **bounds)
+        return EnvironmentTask.build_task(world, MLP(hidden=(4,)), 2, Rng(0))
 
     assert -6 <= task(least=-6.0, most=-3.0).guess < -3
     with pytest.raises(

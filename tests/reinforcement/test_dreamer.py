@@ -16,19 +16,19 @@ from torch import Tensor
 from fedguard.architectures.local.dreaming import Dreaming
 from fedguard.architectures.local.imagination import (
     Weights,
-    believed,
     divergence,
-    imagined,
+    imagine_rollout,
+    infer_posterior,
     lambda_returns,
     world_loss,
 )
-from fedguard.architectures.local.replay import Replay
+from fedguard.architectures.local.replay import ReplayBuffer
 from fedguard.architectures.local.sequences import Sequences
 from fedguard.bench.running.trial import run_trial
 from fedguard.rng import Rng
 from fedguard.tasks.environments.pendulum import Pendulum
 from fedguard.tasks.models.rssm import RSSM
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import cell, scene
 
 FIXED, CHANCE, INSIDE = 4, 3, 5
@@ -45,11 +45,13 @@ def training(more: str = "", rounds: int = 4) -> dict[str, Any]:
     }
 
 
-def task_of(copies: int = 2) -> Playing:
-    return Playing.made(Pendulum(copies=copies), RSSM(fixed=FIXED, chance=CHANCE, inside=INSIDE), 2, Rng(0))
+def task_of(copies: int = 2) -> EnvironmentTask:
+    return EnvironmentTask.build_task(
+        Pendulum(copies=copies), RSSM(fixed=FIXED, chance=CHANCE, inside=INSIDE), 2, Rng(0)
+    )
 
 
-def loud(task: Playing, seed: int = 1) -> Tensor:
+def loud(task: EnvironmentTask, seed: int = 1) -> Tensor:
     """A model all parts of which matter, float64 ``[d]``."""
     return 0.5 * torch.from_numpy(np.random.default_rng(seed).normal(size=task.dim))
 
@@ -58,7 +60,7 @@ def normal(*shape: int, seed: int = 3) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).normal(size=shape))
 
 
-def given(task: Playing, steps: int = 6, copies: int = 5) -> Sequences:
+def given(task: EnvironmentTask, steps: int = 6, copies: int = 5) -> Sequences:
     """Sequences with ends in all places, float64, with actions beyond the bounds, too."""
     rng = np.random.default_rng(4)
     ends = rng.integers(5, size=(copies, steps))
@@ -77,7 +79,7 @@ def given(task: Playing, steps: int = 6, copies: int = 5) -> Sequences:
 class Loop:
     """The formulae of the papers, of one state at a time, with each product of a matrix written out."""
 
-    def __init__(self, task: Playing, model: Tensor) -> None:
+    def __init__(self, task: EnvironmentTask, model: Tensor) -> None:
         named = dict(task.module.named_parameters())
         pieces = torch.split(model, [one.numel() for one in named.values()])
         self.p = {name: piece.view(named[name].shape) for name, piece in zip(named, pieces, strict=True)}
@@ -166,9 +168,9 @@ def test_who_acts_believes_the_posteriors_mean_and_hears_what_it_did() -> None:
     task, seen = task_of(), normal(2, 3)
     model = loud(task)
     memory = normal(2, task.memory, seed=9)
-    outputs, values, after = task.recalled(model, seen, memory)
+    outputs, values, after = task.outputs_from_memory(model, seen, memory)
     actions = torch.tensor([[1.0], [-7.0]])
-    noted = task.noted(after, actions)
+    noted = task.remember_actions(after, actions)
     loop = Loop(task, model)
     for copy in range(2):
         h = loop.h(memory[copy, :STATE], memory[copy, STATE:])
@@ -176,23 +178,27 @@ def test_who_acts_believes_the_posteriors_mean_and_hears_what_it_did() -> None:
         assert torch.allclose(outputs[copy], loop.told("actor", state))
         assert float(values[copy]) == pytest.approx(float(loop.told("critic", state)))
         assert torch.allclose(noted[copy], torch.cat([state, heard(actions[copy])]))
-    assert torch.allclose(task.outputs(model, seen)[0], task.recalled(model, seen, torch.zeros_like(memory))[0])
+    assert torch.allclose(
+        task.outputs(model, seen)[0], task.outputs_from_memory(model, seen, torch.zeros_like(memory))[0]
+    )
 
 
 def test_an_actor_remembers_within_an_episode_and_what_it_did_last() -> None:
     task = task_of()
     model = loud(task).float()
-    (one,), (after,) = task.rollouts(model[None], [0], [task.started(Rng(2).numpy())], 203, [Rng(3).numpy()])
+    (one,), (after,) = task.rollouts(model[None], [0], [task.start_actor(Rng(2).numpy())], 203, [Rng(3).numpy()])
     memory = one.memory
     assert memory is not None and memory.shape == (203, 2, STATE + 2)
     assert (memory[0] == 0).all() and (memory[200] == 0).all() and one.truncated[199].all()
     others = [t for t in range(1, 203) if t != 200]
-    assert torch.allclose(memory[others, :, STATE:], task.policy.heard(one.actions[[t - 1 for t in others]]))
-    outputs, _, kept = task.recalled(model, one.seen[50], memory[50])
-    assert torch.allclose(task.noted(kept, one.actions[50]), memory[51], atol=1e-6)
+    assert torch.allclose(memory[others, :, STATE:], task.policy.encode_actions(one.actions[[t - 1 for t in others]]))
+    outputs, _, kept = task.outputs_from_memory(model, one.seen[50], memory[50])
+    assert torch.allclose(task.remember_actions(kept, one.actions[50]), memory[51], atol=1e-6)
     assert torch.allclose(task.policy.log_prob(outputs, one.actions[50]), one.behaviour[50], atol=1e-5)
     (then,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
-    assert then.memory is not None and torch.allclose(then.memory[0, :, STATE:], task.policy.heard(one.actions[-1]))
+    assert then.memory is not None and torch.allclose(
+        then.memory[0, :, STATE:], task.policy.encode_actions(one.actions[-1])
+    )
 
 
 def test_an_evaluation_hears_what_it_does() -> None:
@@ -201,12 +207,12 @@ def test_an_evaluation_hears_what_it_does() -> None:
     actor = parts_of(task)["actor"]
     model[actor] *= 0.4  # so that most torques are within their bounds
     world, memory = task.environment, torch.zeros(100, task.memory)
-    state, total = world.started(100, task.rng.child("test").numpy()), np.zeros(100)
+    state, total = world.start_episodes(100, task.rng.child("test").numpy()), np.zeros(100)
     for _ in range(200):
-        outputs, _, memory = task.recalled(model, torch.from_numpy(world.observed(state)), memory)
+        outputs, _, memory = task.outputs_from_memory(model, torch.from_numpy(world.observe_state(state)), memory)
         torques = 2 * outputs[:, :1]
         memory[:, STATE:] = torch.cat([(torques / 2).clamp(-1, 1), (torques / 2).clamp(-1, 1) ** 2], -1)
-        step = world.stepped(state, torques.numpy())
+        step = world.take_step(state, torques.numpy())
         total, state = total + step.rewards, step.state
     assert task.evaluate(model).returns == pytest.approx(total.tolist(), rel=1e-5)
 
@@ -246,7 +252,7 @@ def test_a_world_is_learned_as_its_papers_say() -> None:
     task, some = task_of(), given(task_of())
     model = loud(task).requires_grad_()
     noise = normal(2, 6, 5, CHANCE)
-    stands = task.policy.heard(some.in_time().actions)
+    stands = task.policy.encode_actions(some.in_time().actions)
     found, states = task.within(model, world_loss, some.in_time(), stands, noise, WEIGHTS)
     wanted, kept = loop_of_world(Loop(task, model), some, noise)
     assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=1e-10)
@@ -259,7 +265,9 @@ def test_what_is_free_is_reached_by_some_states_and_not_by_others() -> None:
     """So that the test above sees both sides of the free nats."""
     task = task_of()
     some = given(task).in_time()
-    states, q = task.within(loud(task), believed, some, task.policy.heard(some.actions), normal(2, 6, 5, CHANCE))
+    states, q = task.within(
+        loud(task), infer_posterior, some, task.policy.encode_actions(some.actions), normal(2, 6, 5, CHANCE)
+    )
     p = task.within(loud(task), lambda net, h: net.prior(h), states[..., :FIXED])
     apart = divergence(q, p)
     assert (apart > WEIGHTS.free).any() and (apart < WEIGHTS.free).any(), apart
@@ -284,7 +292,7 @@ def loop_of_dream(
 def test_a_dream_is_what_the_prior_foresees_of_what_the_actor_does() -> None:
     task = task_of()
     model, start, noise, draws = loud(task), normal(4, STATE), normal(3, 4, CHANCE, seed=5), normal(3, 4, 1, seed=6)
-    dream = task.within(model, imagined, task.policy, start, noise, draws)
+    dream = task.within(model, imagine_rollout, task.policy, start, noise, draws)
     for n in range(4):
         found = loop_of_dream(Loop(task, model), Dreaming(), start[n], noise[:, n], draws[:, n])
         for ours, theirs in zip((dream.states, dream.outputs, dream.rewards, dream.lasts), found, strict=True):
@@ -294,7 +302,7 @@ def test_a_dream_is_what_the_prior_foresees_of_what_the_actor_does() -> None:
 SMALL = Dreaming(horizon=3, dreams=7, share=0.8, entropy=0.3, free=1.5)
 
 
-def parts_of(task: Playing) -> dict[str, Tensor]:
+def parts_of(task: EnvironmentTask) -> dict[str, Tensor]:
     """Of each part, which entries of a model are its own, bool ``[d]``."""
     heads = [(name.partition(".")[0], one.numel()) for name, one in task.module.named_parameters()]
     of_each = [head if head in ("actor", "critic") else "world" for head, size in heads for _ in range(size)]
@@ -388,7 +396,7 @@ def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
     made, setup = scene("dreamer", task=TASK, training=training(", reward_scale=0.5", 5), evaluation={"every": 5})
     sent: list[Sequences] = []
     chances: list[Any] = []
-    add, drawn = Replay.add, Replay.drawn
+    add, drawn = ReplayBuffer.add, ReplayBuffer.sample_indices
 
     def seen(self: Any, actor: int, new: Any, priorities: Any) -> None:
         sent.append(new)
@@ -400,8 +408,8 @@ def test_sequences_are_drawn_alike_and_reach_the_learner_as_they_were() -> None:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Replay, "add", seen)
-        patch.setattr(Replay, "drawn", watched)
+        patch.setattr(ReplayBuffer, "add", seen)
+        patch.setattr(ReplayBuffer, "sample_indices", watched)
         list(islice(made.architecture.run(setup), 4))
     assert np.concatenate(chances) == pytest.approx(1.0)
     assert len(sent) == 16 and all(one.rewards.shape == (2, 4) and one.memory.shape == (2, 0) for one in sent)

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fedguard.architectures.local.imagination import imagined
+from fedguard.architectures.local.imagination import imagine_rollout
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import plan, read_document, read_suite
@@ -19,51 +19,51 @@ from fedguard.contracts import WorldModel
 from fedguard.rng import Rng
 from fedguard.tasks.environments.pendulum import Pendulum
 from fedguard.tasks.models.rssm import RSSM
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 STEPS, EPISODES = 12, 50
 
 
-def promised(task: Playing, model: Tensor, scale: float = 0.125) -> tuple[Tensor, Tensor]:
+def promised(task: EnvironmentTask, model: Tensor, scale: float = 0.125) -> tuple[Tensor, Tensor]:
     """What likeliest actions are imagined to return in the next `STEPS` steps of episodes, and what they return; ``[N]``."""
     world, net = task.environment, task.module
     assert isinstance(net, WorldModel)
     memory, state, size = (
         torch.zeros(EPISODES, task.memory),
-        world.started(EPISODES, Rng(7).numpy()),
+        world.start_episodes(EPISODES, Rng(7).numpy()),
         net.fixed + net.chance,
     )
     states, rewards = [], []
     with torch.no_grad():
         for _ in range(16 * STEPS):
-            outputs, _, memory = task.recalled(model, torch.from_numpy(world.observed(state)), memory)
+            outputs, _, memory = task.outputs_from_memory(model, torch.from_numpy(world.observe_state(state)), memory)
             states.append(memory[:, :size])
             actions = task.policy.best(outputs)
-            memory = task.noted(memory, actions)
-            step = world.stepped(state, actions.numpy())
+            memory = task.remember_actions(memory, actions)
+            step = world.take_step(state, actions.numpy())
             rewards.append(torch.from_numpy(step.rewards))
             state = step.state
         starts = torch.cat(states[::STEPS])
         nothing = torch.zeros(STEPS, len(starts), net.chance), torch.zeros(STEPS, len(starts), task.policy.numbers)
-        dream = task.within(model, imagined, task.policy, starts, *nothing)
+        dream = task.within(model, imagine_rollout, task.policy, starts, *nothing)
     real = torch.stack(rewards).unflatten(0, (16, STEPS)).sum(1).flatten()
     return dream.rewards.sum(0).double() / scale, real
 
 
-def trained(seed: int, number: int = 0) -> tuple[Playing, Tensor]:
+def trained(seed: int, number: int = 0) -> tuple[EnvironmentTask, Tensor]:
     """The task and the last model of a cell of the example, which is evaluated at its end alone."""
     document = read_document(Path(__file__).parents[2] / "examples" / "dreamer.yaml")
     document.data["evaluation"]["every"] = document.data["training"]["rounds"]
     made = plan(document, read_suite(document)).cells[number]
     setup = set_up(made, seed, Workbench().task(made, seed))
     *_, last = made.architecture.run(setup)
-    assert isinstance(setup.task, Playing)
+    assert isinstance(setup.task, EnvironmentTask)
     return setup.task, last.model
 
 
 def test_what_is_promised_is_compared_step_by_step() -> None:
     """An untrained network promises rewards of 0, the mean of which is wrong by all that there is."""
-    task = Playing.made(Pendulum(copies=1), RSSM(), 1, Rng(0))
+    task = EnvironmentTask.build_task(Pendulum(copies=1), RSSM(), 1, Rng(0))
     imagination, real = promised(task, task.initial_model(Rng(1)))
     assert imagination.shape == real.shape == (16 * EPISODES,)
     assert (imagination == 0).all() and -200 < float(real.mean()) < -40

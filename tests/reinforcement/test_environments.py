@@ -17,10 +17,10 @@ from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole, Carts
 from fedguard.tasks.environments.gymnasium import Gymnasium
 from fedguard.tasks.environments.masked_cartpole import MaskedCartPole
-from fedguard.tasks.environments.own import OwnEnvironment
+from fedguard.tasks.environments.own import CustomEnvironment
 from fedguard.tasks.environments.pendulum import Pendulum, Poles
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 COPIES = 12
 
@@ -43,21 +43,21 @@ def actions_of(world: Environment, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize(("world", "id"), [(CartPole(), "CartPole-v1"), (Pendulum(), "Pendulum-v1")])
 def test_a_step_is_gymnasiums_to_the_last_bit(world: Environment, id: str) -> None:
     rng = np.random.default_rng(3)
-    ours = world.started(COPIES, rng)
+    ours = world.start_episodes(COPIES, rng)
     peers = theirs(id, ours.x)
     ends = 0
     for _ in range(120):
         actions = actions_of(world, rng)
-        step = world.stepped(ours, actions)
+        step = world.take_step(ours, actions)
         for row, (peer, action) in enumerate(zip(peers, actions, strict=True)):
             told = peer.unwrapped.step(action)
             assert np.array_equal(step.state.x[row], peer.unwrapped.state)
-            assert np.array_equal(world.observed(step.state)[row], told[0])
+            assert np.array_equal(world.observe_state(step.state)[row], told[0])
             assert step.terminated[row] == told[2]
             # Of a single number numpy takes x**2 by the power function, of an array by x * x: a unit in the last place apart.
             assert step.rewards[row] == (told[1] if isinstance(world, CartPole) else pytest.approx(told[1], rel=4e-16))
         ends += int(step.terminated.sum())
-        ours = world.restarted(step.state, step.terminated, rng)
+        ours = world.restart_episodes(step.state, step.terminated, rng)
         for row in np.flatnonzero(step.terminated):
             peers[row].reset(seed=0)
             peers[row].unwrapped.state = ours.x[row].copy()
@@ -70,19 +70,19 @@ def test_an_episode_starts_as_gymnasiums_does_and_is_cut_off_with_it(world: Envi
     peer.reset(seed=0)
     peer.unwrapped._np_random = np.random.default_rng(9)
     peer.unwrapped.reset()
-    ours = world.started(1, np.random.default_rng(9))
+    ours = world.start_episodes(1, np.random.default_rng(9))
     assert np.array_equal(ours.x[0], peer.unwrapped.state)
     assert world.limit == peer.spec.max_episode_steps
     near = type(ours)(ours.x, np.array([world.limit - 2]))
-    first = world.stepped(near, actions_of(world, np.random.default_rng(0))[:1])
-    last = world.stepped(first.state, actions_of(world, np.random.default_rng(0))[:1])
+    first = world.take_step(near, actions_of(world, np.random.default_rng(0))[:1])
+    last = world.take_step(first.state, actions_of(world, np.random.default_rng(0))[:1])
     assert (first.truncated.any(), last.truncated.all()) == (False, True)
 
 
 def test_only_what_is_over_starts_anew_and_counts_its_steps_from_there() -> None:
     world, rng = CartPole(), np.random.default_rng(0)
-    state = Carts(world.started(3, rng).x, np.array([7, 8, 9]))
-    again = world.restarted(state, np.array([False, True, False]), rng)
+    state = Carts(world.start_episodes(3, rng).x, np.array([7, 8, 9]))
+    again = world.restart_episodes(state, np.array([False, True, False]), rng)
     assert again.steps.tolist() == [7, 0, 9]
     assert np.array_equal(again.x[[0, 2]], state.x[[0, 2]])
     assert not np.array_equal(again.x[1], state.x[1])
@@ -90,20 +90,20 @@ def test_only_what_is_over_starts_anew_and_counts_its_steps_from_there() -> None
 
 
 def test_the_masked_cart_shows_no_velocity() -> None:
-    state = CartPole().started(5, np.random.default_rng(0))
-    assert np.array_equal(MaskedCartPole().observed(state), CartPole().observed(state)[:, [0, 2]])
+    state = CartPole().start_episodes(5, np.random.default_rng(0))
+    assert np.array_equal(MaskedCartPole().observe_state(state), CartPole().observe_state(state)[:, [0, 2]])
 
 
 def test_an_environment_of_the_registry_is_stepped_as_it_would_be_alone() -> None:
     world = Gymnasium(id="CartPole-v1", good=500.0, copies=2)
-    state = world.started(2, np.random.default_rng(0))
+    state = world.start_episodes(2, np.random.default_rng(0))
     before = state.seen.copy()
-    once, twice = (world.stepped(state, np.array([1, 0])) for _ in range(2))
+    once, twice = (world.take_step(state, np.array([1, 0])) for _ in range(2))
     assert np.array_equal(once.state.seen, twice.state.seen)
     assert np.array_equal(state.seen, before)
     carts = Carts(np.stack([one.unwrapped.state for one in state.each]), np.zeros(2, np.int64))
-    assert np.array_equal(CartPole().stepped(carts, np.array([1, 0])).state.x.astype(np.float32), once.state.seen)
-    over = world.restarted(once.state, np.array([True, False]), np.random.default_rng(1))
+    assert np.array_equal(CartPole().take_step(carts, np.array([1, 0])).state.x.astype(np.float32), once.state.seen)
+    over = world.restart_episodes(once.state, np.array([True, False]), np.random.default_rng(1))
     assert not np.array_equal(over.seen[0], once.state.seen[0])
     assert np.array_equal(over.seen[1], once.state.seen[1])
 
@@ -114,7 +114,7 @@ def test_without_gymnasium_its_environments_say_what_to_install_and_ours_run(mon
         ConfigError, match=r"gymnasium is not installed\. Install it with: pip install 'fedguard\[rl\]'"
     ):
         _ = Gymnasium(id="Acrobot-v1", good=-60.0).actions
-    assert CartPole().started(2, np.random.default_rng(0)).x.shape == (2, 4)
+    assert CartPole().start_episodes(2, np.random.default_rng(0)).x.shape == (2, 4)
 
 
 def test_an_unknown_name_is_one_line() -> None:
@@ -145,31 +145,31 @@ class Endless(Corridor):
 
 
 def test_an_environment_of_ones_own() -> None:
-    world = OwnEnvironment(target=UserFunction(f"{__name__}:Corridor"), good=-3.0, steps=5)
-    state = world.started(2, np.random.default_rng(0))
+    world = CustomEnvironment(target=UserFunction(f"{__name__}:Corridor"), good=-3.0, steps=5)
+    state = world.start_episodes(2, np.random.default_rng(0))
     for walked in range(1, 4):
-        step = world.stepped(state, np.array([1, 0]))
+        step = world.take_step(state, np.array([1, 0]))
         assert step.state.seen[:, 0].tolist() == [walked, 0]
         assert step.terminated.tolist() == [walked == 3, False]
         state = step.state
-    endless = OwnEnvironment(target=UserFunction(f"{__name__}:Endless"), good=0.0)
+    endless = CustomEnvironment(target=UserFunction(f"{__name__}:Endless"), good=0.0)
     with pytest.raises(ConfigError, match="expected an action_space that is Discrete"):
         _ = endless.actions
 
 
 def test_poles_are_cut_off_and_never_over() -> None:
     world = Pendulum()
-    step = world.stepped(Poles(np.array([[3.0, 8.0]]), np.array([199])), np.array([[2.0]]))
+    step = world.take_step(Poles(np.array([[3.0, 8.0]]), np.array([199])), np.array([[2.0]]))
     assert (step.terminated.any(), step.truncated.all()) == (False, True)
 
 
 @pytest.mark.parametrize("data", [CartPole(copies=3), Pendulum(copies=3)])
 def test_a_rollout_comes_back_from_the_numbers_that_are_sent(data: Environment) -> None:
-    task = Playing.made(data, MLP(hidden=(8,)), 2, Rng(0))
-    models, states = task.initial_model(Rng(0)).expand(2, -1), [task.started(Rng(one).numpy()) for one in (0, 1)]
+    task = EnvironmentTask.build_task(data, MLP(hidden=(8,)), 2, Rng(0))
+    models, states = task.initial_model(Rng(0)).expand(2, -1), [task.start_actor(Rng(one).numpy()) for one in (0, 1)]
     for one in task.rollouts(models, range(2), states, 60, [Rng(one).numpy() for one in (2, 3)])[0]:
         flat = torch.cat([part.float().flatten() for part in one.parts])
-        again = Rollout.unflattened(flat, 60, 3, task.shape, task.policy)
+        again = Rollout.unflatten_parts(flat, 60, 3, task.shape, task.policy)
         for part, back in zip(one.parts, again.parts, strict=True):
             assert part.dtype == back.dtype and torch.equal(part, back)
         assert one.terminated.any() == isinstance(data, CartPole)

@@ -13,23 +13,23 @@ from fedguard.attacks.evasion.pgd import PGD
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import EvasionAttack
 from fedguard.errors import ContractError
-from fedguard.metrics.evasion import outplayed
+from fedguard.metrics.evasion import play_under_evasion
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
 from fedguard.tasks.models.mlp import MLP
 from fedguard.tasks.models.softmax import Softmax
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import cell
 
 #: Pushes to the side to which the pole falls: right where angle + .5 speed > 0. It holds the pole for 500 steps.
 WEIGHTS = torch.tensor([0.0, 0.0, 1.0, 0.5])
 
 
-def task(model=None) -> Playing:
-    return Playing.made(CartPole(copies=2), model or Softmax(), 2, Rng(0))
+def task(model=None) -> EnvironmentTask:
+    return EnvironmentTask.build_task(CartPole(copies=2), model or Softmax(), 2, Rng(0))
 
 
-def holding(one: Playing) -> torch.Tensor:
+def holding(one: EnvironmentTask) -> torch.Tensor:
     """A linear policy: two outputs -s and s, and the value 0."""
     flat = one.initial_model(Rng(0)).zero_()
     weights = torch.zeros(3, 4)
@@ -38,23 +38,23 @@ def holding(one: Playing) -> torch.Tensor:
     return flat
 
 
-def by_hand(one: Playing, eps: float) -> float:
+def by_hand(one: EnvironmentTask, eps: float) -> float:
     """The mean return where each coordinate that counts is pushed by eps widths against the action that is right."""
     world, widths = one.environment, None
     for push in (0.0, eps):
-        state = world.started(100, one.rng.child("test").numpy())
+        state = world.start_episodes(100, one.rng.child("test").numpy())
         returns, playing, met = np.zeros(100), np.ones(100, bool), []
         while playing.any():
-            seen = world.observed(state).astype(np.float64)
+            seen = world.observe_state(state).astype(np.float64)
             met.append(seen)
             score = seen @ WEIGHTS.double().numpy()
             if push:
                 score = score - np.sign(score) * push * (widths @ np.abs(WEIGHTS.double().numpy()))
-            step = world.stepped(state, (score > 0).astype(np.int64))
+            step = world.take_step(state, (score > 0).astype(np.int64))
             returns += np.where(playing, step.rewards, 0.0)
             over = step.terminated | step.truncated
             playing &= ~over
-            state = world.restarted(step.state, over, np.random.default_rng(0)) if over.any() else step.state
+            state = world.restart_episodes(step.state, over, np.random.default_rng(0)) if over.any() else step.state
         if not push:
             assert returns.mean() > 400
             stacked = np.concatenate(met)
@@ -66,7 +66,7 @@ def by_hand(one: Playing, eps: float) -> float:
 def test_a_linear_policy_is_pushed_as_far_as_its_margin(attack):
     """Of a linear policy the best change is known: each coordinate that counts, by eps widths, against what it does."""
     one = task()
-    found = np.mean(outplayed(attack, one, holding(one), Rng(3)).returns)
+    found = np.mean(play_under_evasion(attack, one, holding(one), Rng(3)).returns)
     assert found == pytest.approx(by_hand(one, attack.eps), rel=0.05)
     assert found < 200 or attack.eps < 0.1  # with 400 and more without
 
@@ -74,7 +74,7 @@ def test_a_linear_policy_is_pushed_as_far_as_its_margin(attack):
 def test_without_room_nothing_changes_and_a_memory_is_attacked_as_well():
     one = task(MLP(hidden=(8,)))
     model = one.initial_model(Rng(5))
-    assert outplayed(FGSM(eps=1e-9), one, model, Rng(3)).returns == one.evaluate(model).returns
+    assert play_under_evasion(FGSM(eps=1e-9), one, model, Rng(3)).returns == one.evaluate(model).returns
     made = cell("r2d2", task={"data": "masked_cartpole(copies=3)", "model": "gru(memory=4)"},
                 training={"algorithm": "recurrent_dqn(t_max=4)", "rounds": 2}, evaluation={"every": 2, "evasion": "fgsm(eps=.2)"})  # fmt: skip
     assert not made.verdict.reasons, made.verdict.reasons
@@ -102,4 +102,4 @@ class TooFar(EvasionAttack):
 def test_an_attack_that_goes_too_far_breaks_its_contract():
     one = task()
     with pytest.raises(ContractError, match="too_far broke its contract: perturb: a change of 0.11, beyond 0.1"):
-        outplayed(TooFar(eps=0.1), one, holding(one), Rng(0))
+        play_under_evasion(TooFar(eps=0.1), one, holding(one), Rng(0))

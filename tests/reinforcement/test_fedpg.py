@@ -25,7 +25,9 @@ ALGORITHM = FedPG(t_max=4, batch=5, gamma=0.95, entropy=0.05, value=0.3)
 def acted(now: Tensor, copies: int, steps: int, seed: int = 0) -> tuple[Any, Rollout]:
     """The server's task, and what it met with at the start of its episodes."""
     task = playing().with_copies(copies)
-    (rollout,), _ = task.rollouts(now[None], [SERVER], [task.started(Rng(seed).numpy())], steps, [Rng(seed).numpy()])
+    (rollout,), _ = task.rollouts(
+        now[None], [SERVER], [task.start_actor(Rng(seed).numpy())], steps, [Rng(seed).numpy()]
+    )
     return task, rollout
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedguard.contracts import LocalPlan, Reconstruction, Sight
 from fedguard.inference import inference_view
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.reinforcement.acting import scene
 
@@ -34,7 +34,7 @@ def missed(attack: str, steps: int, trials: int) -> Tensor:
             updates=-made.training.algorithm.gradients(task, model[None], [met])[None],
             value_range=task.value_range,
         )
-        claim = installed().build("inference", attack).infer(view)
+        claim = load_registry().build("inference", attack).infer(view)
         assert isinstance(claim, Reconstruction)
         seen = met.seen.flatten(0, 1)
         found.append(torch.cdist(seen, claim.x).min(1).values / seen.norm(dim=1))

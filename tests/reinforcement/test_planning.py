@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.architectures.local.dreaming import Dreaming
-from fedguard.architectures.local.planning import planned, promised
+from fedguard.architectures.local.planning import plan_first_actions, predict_returns
 from fedguard.contracts import WorldModel
 from fedguard.errors import ConfigError
 from fedguard.tasks.playing import EPISODES
-from fedguard.tasks.policies import Gaussian
+from fedguard.tasks.policies import GaussianPolicy
 from tests.reinforcement.acting import reports
 from tests.reinforcement.test_dreamer import CHANCE, STATE, TASK, Loop, heard, loud, normal, task_of, training
 
@@ -55,7 +55,7 @@ def loop_of_plan(loop: Loop, state: Tensor, given: list[Tensor], n: int) -> floa
 def test_a_plan_is_that_of_the_papers_loop() -> None:
     task, draws, states = task_of(), Draws(), normal(4, STATE)
     model = loud(task)
-    found = task.within(model, lambda net: planned(net, task.policy, states, draws, **SMALL))
+    found = task.within(model, lambda net: plan_first_actions(net, task.policy, states, draws, **SMALL))
     assert len(draws.given) == 4 and draws.given[1].shape == (3, 4, 7, CHANCE)
     loop = Loop(task, model)
     wanted = [loop_of_plan(loop, states[n], draws.given, n) for n in range(4)]
@@ -71,13 +71,13 @@ class Known(WorldModel):
         nn.Module.__init__(self)
         self.goal = goal
 
-    def moved(self, state: Tensor, heard: Tensor) -> Tensor:
+    def advance_state(self, state: Tensor, heard: Tensor) -> Tensor:
         return state[..., :1] + heard[..., :1]
 
     def prior(self, h: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(h), torch.ones_like(h)
 
-    def rewarded(self, state: Tensor) -> Tensor:
+    def predict_reward(self, state: Tensor) -> Tensor:
         return -(state[..., 0] - self.goal).square()
 
     def lasts(self, state: Tensor) -> Tensor:
@@ -92,8 +92,8 @@ class Known(WorldModel):
 @pytest.mark.parametrize(("goal", "first"), [(0.3, 0.6), (-0.8, -1.6), (5.0, 2.0)])
 def test_a_plan_goes_where_it_pays_and_no_further_than_it_may(goal: float, first: float) -> None:
     """Actions of up to 2 move the state by up to 1 each: to the goal at once where that is near, and else as far as can be."""
-    found = planned(
-        Known(goal), Gaussian(1, -2.0, 2.0), torch.zeros(5, 2, dtype=torch.float64), Draws(),
+    found = plan_first_actions(
+        Known(goal), GaussianPolicy(1, -2.0, 2.0), torch.zeros(5, 2, dtype=torch.float64), Draws(),
         horizon=2, candidates=200, best=10, iterations=8,
     )  # fmt: skip
     assert found.shape == (5, 1) and found[:, 0].tolist() == pytest.approx([first] * 5, abs=0.05)
@@ -103,7 +103,7 @@ def test_what_comes_after_an_end_promises_nothing() -> None:
     """Rewards of -1 in each of three steps, of which each is the last with probability 1 - p, for $p = 1 / (1 + e^{-1})$."""
     world, p = Known(1.0), 1 / (1 + np.exp(-1))
     none = torch.zeros(3, 1, 1, 1, dtype=torch.float64)
-    found = promised(world, torch.zeros(1, 2, dtype=torch.float64), none, none)
+    found = predict_returns(world, torch.zeros(1, 2, dtype=torch.float64), none, none)
     assert found.tolist() == [[pytest.approx(-(1 + p + p * p))]]
 
 
@@ -111,12 +111,12 @@ def test_an_evaluation_does_what_is_chosen_for_what_it_remembers() -> None:
     task = task_of()
     model = loud(task).float()
     world, memory = task.environment, torch.zeros(EPISODES, task.memory)
-    state, total = world.started(EPISODES, task.rng.child("test").numpy()), np.zeros(EPISODES)
+    state, total = world.start_episodes(EPISODES, task.rng.child("test").numpy()), np.zeros(EPISODES)
     for _ in range(200):
-        _, _, memory = task.recalled(model, torch.from_numpy(world.observed(state)), memory)
+        _, _, memory = task.outputs_from_memory(model, torch.from_numpy(world.observe_state(state)), memory)
         torques = memory[:, :1].clone()
         memory[:, STATE:] = torch.cat([torques / 2, (torques / 2) ** 2], -1)
-        step = world.stepped(state, torques.detach().numpy())
+        step = world.take_step(state, torques.detach().numpy())
         total, state = total + step.rewards, step.state
     found = task.evaluate(model, lambda memory: memory[:, :1]).returns
     assert found == pytest.approx(total.tolist(), rel=1e-5) and found != task.evaluate(model).returns

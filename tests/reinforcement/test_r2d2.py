@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.local.recurrent_dqn import RecurrentDQN
-from fedguard.architectures.local.replay import Replay
-from fedguard.architectures.local.rescaling import rescaled, unscaled
-from fedguard.architectures.local.sequences import Sequences, joined, last_steps, nothing_yet, sequences
+from fedguard.architectures.local.replay import ReplayBuffer
+from fedguard.architectures.local.rescaling import invert_rescaling, rescale_values
+from fedguard.architectures.local.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import Rollout
 from fedguard.rng import Rng
@@ -24,7 +24,7 @@ from fedguard.tasks.environments.cartpole import CartPole
 from fedguard.tasks.environments.masked_cartpole import MaskedCartPole
 from fedguard.tasks.models.gru import GRU
 from fedguard.tasks.models.mlp import MLP
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import cell, scene
 
 SMALL = "t_max=4, n=3, burn_in=3, warm=10, capacity=30, target_every=3"
@@ -37,22 +37,24 @@ def training(more: str = ONE, rounds: int = 4) -> dict[str, Any]:
     return {"algorithm": f"recurrent_dqn({SMALL}{more})", "rounds": rounds, "lr": 0.05}
 
 
-def task_of(memory: int = 5, copies: int = 3, remembers: bool = True) -> Playing:
-    return Playing.made(MaskedCartPole(copies=copies), GRU(memory=memory, inside=4, remembers=remembers), 2, Rng(0))
+def task_of(memory: int = 5, copies: int = 3, remembers: bool = True) -> EnvironmentTask:
+    return EnvironmentTask.build_task(
+        MaskedCartPole(copies=copies), GRU(memory=memory, inside=4, remembers=remembers), 2, Rng(0)
+    )
 
 
-def loud(task: Playing, seed: int, size: float = 0.7) -> Tensor:
+def loud(task: EnvironmentTask, seed: int, size: float = 0.7) -> Tensor:
     """A model whose memory matters, float32 ``[d]``."""
     return size * torch.from_numpy(np.random.default_rng(seed).normal(size=task.dim)).float()
 
 
-def parts_of(task: Playing, model: Tensor) -> dict[str, Tensor]:
+def parts_of(task: EnvironmentTask, model: Tensor) -> dict[str, Tensor]:
     named = dict(task.module.named_parameters())
     parts = torch.split(model, [parameter.numel() for parameter in named.values()])
     return {name: part.view(named[name].shape) for (name, _), part in zip(named.items(), parts, strict=True)}
 
 
-def loop_of_gru(task: Playing, model: Tensor, x: Tensor, memory: list[Any]) -> tuple[list[Any], list[Any]]:
+def loop_of_gru(task: EnvironmentTask, model: Tensor, x: Tensor, memory: list[Any]) -> tuple[list[Any], list[Any]]:
     """One step of one copy by the formulae of Cho et al., number by number: outputs and memory."""
     p, size = parts_of(task, model), len(memory)
 
@@ -78,7 +80,7 @@ def test_the_network_is_the_gated_unit_of_its_paper_and_forgets_where_an_episode
     seen = torch.from_numpy(rng.normal(size=(6, 3, 2))).float()
     starts = torch.from_numpy(rng.random((6, 3)) < 0.3)
     before = torch.from_numpy(rng.normal(size=(3, 5))).float()
-    outputs, values, memories = task.unrolled(model, seen, starts, before)
+    outputs, values, memories = task.unroll_steps(model, seen, starts, before)
     assert starts[1:].any() and not starts.all()
     for copy in range(3):
         memory = wide(*before[copy].tolist())
@@ -90,7 +92,9 @@ def test_the_network_is_the_gated_unit_of_its_paper_and_forgets_where_an_episode
                 [float(o) for o in wanted], abs=1e-5
             )
             assert memories[t, copy].tolist() == pytest.approx([float(m) for m in memory], abs=1e-5)
-    assert torch.allclose(task.outputs(model, seen[0])[0], task.recalled(model, seen[0], torch.zeros(3, 5))[0])
+    assert torch.allclose(
+        task.outputs(model, seen[0])[0], task.outputs_from_memory(model, seen[0], torch.zeros(3, 5))[0]
+    )
 
 
 def test_a_network_that_does_not_remember_has_the_same_size_and_sees_each_step_alone() -> None:
@@ -98,9 +102,9 @@ def test_a_network_that_does_not_remember_has_the_same_size_and_sees_each_step_a
     model = loud(without, 1)
     seen, none = torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(6, 3, dtype=torch.bool)
     assert with_memory.dim == without.dim
-    outputs, _, _ = without.unrolled(model, seen, none, torch.ones(3, 5))
+    outputs, _, _ = without.unroll_steps(model, seen, none, torch.ones(3, 5))
     assert torch.allclose(outputs, without.outputs(model, seen.flatten(0, 1))[0].view(6, 3, -1), atol=1e-6)
-    assert not torch.allclose(with_memory.unrolled(model, seen, none, torch.ones(3, 5))[0], outputs, atol=1e-2)
+    assert not torch.allclose(with_memory.unroll_steps(model, seen, none, torch.ones(3, 5))[0], outputs, atol=1e-2)
 
 
 def loop_of_h(x: float) -> float:
@@ -109,28 +113,28 @@ def loop_of_h(x: float) -> float:
 
 def test_values_are_rescaled_by_h_and_come_back() -> None:
     numbers = [0.0, 1e-4, -0.3, 1.0, -17.0, 99.3, 5e3, -1e6]
-    found = rescaled(torch.tensor(numbers, dtype=torch.float64))
+    found = rescale_values(torch.tensor(numbers, dtype=torch.float64))
     assert found.tolist() == pytest.approx([loop_of_h(x) for x in numbers], rel=1e-12)
     for y in found.tolist():  # by bisection, which knows nothing of the closed form
         low, high = -2e6, 2e6
         for _ in range(200):
             middle = (low + high) / 2
             low, high = (middle, high) if loop_of_h(middle) < y else (low, middle)
-        assert float(unscaled(torch.tensor(y, dtype=torch.float64))) == pytest.approx(low, rel=1e-9, abs=1e-9)
+        assert float(invert_rescaling(torch.tensor(y, dtype=torch.float64))) == pytest.approx(low, rel=1e-9, abs=1e-9)
     single = torch.tensor(numbers)
-    assert unscaled(rescaled(single)).tolist() == pytest.approx(single.tolist(), rel=1e-5, abs=1e-6)
+    assert invert_rescaling(rescale_values(single)).tolist() == pytest.approx(single.tolist(), rel=1e-5, abs=1e-6)
 
 
 def test_an_actor_remembers_within_an_episode_and_says_what_before_each_step() -> None:
     task = task_of(copies=6)
-    model, state = loud(task, 3), task.started(Rng(2).numpy())
+    model, state = loud(task, 3), task.start_actor(Rng(2).numpy())
     (one,), (after,) = task.rollouts(model[None], [0], [state], 60, [Rng(3).numpy()])
     assert one.memory is not None and one.memory.shape == (60, 6, 5)
     over = one.terminated | one.truncated
     starts = torch.cat([torch.ones_like(over[:1]), over[:-1]])
     assert over.any()
     assert (one.memory[starts] == 0).all() and (one.memory[~starts].abs().sum(-1) > 0).all()
-    outputs, _, memories = task.unrolled(model, one.seen, starts, torch.zeros(6, 5))
+    outputs, _, memories = task.unroll_steps(model, one.seen, starts, torch.zeros(6, 5))
     assert torch.allclose(memories[:-1][~over[:-1]], one.memory[1:][~over[:-1]], atol=1e-5)
     assert torch.allclose(task.policy.log_prob(outputs, one.actions), one.behaviour, atol=1e-5)
     (second,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
@@ -144,11 +148,11 @@ def test_an_evaluation_remembers_and_forgets_with_its_episodes() -> None:
     model = loud(task, 9, 2.0)
     model[-3:] = 0  # so that actions follow what is seen and remembered
     world = task.environment
-    state, memory = world.started(100, task.rng.child("test").numpy()), torch.zeros(100, 5)
+    state, memory = world.start_episodes(100, task.rng.child("test").numpy()), torch.zeros(100, 5)
     returns, playing = np.zeros(100), np.ones(100, bool)
     while playing.any():
-        outputs, _, memory = task.recalled(model, torch.from_numpy(world.observed(state)), memory)
-        step = world.stepped(state, outputs.argmax(-1).numpy())
+        outputs, _, memory = task.outputs_from_memory(model, torch.from_numpy(world.observe_state(state)), memory)
+        step = world.take_step(state, outputs.argmax(-1).numpy())
         returns += playing
         playing &= ~(step.terminated | step.truncated)
         state = step.state
@@ -156,7 +160,7 @@ def test_an_evaluation_remembers_and_forgets_with_its_episodes() -> None:
     assert task_of(remembers=False).evaluate(model).returns != tuple(returns.tolist())
 
 
-def given(task: Playing, steps: int = 11, copies: int = 9, seed: int = 4) -> Sequences:
+def given(task: EnvironmentTask, steps: int = 11, copies: int = 9, seed: int = 4) -> Sequences:
     """Sequences with ends in all places, and any memory before them."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(6, size=(copies, steps))
@@ -174,7 +178,7 @@ def loop_of_q(one: RecurrentDQN, out: list[Any]) -> list[Any]:
 
 
 def loop_of_views(
-    task: Playing, one: RecurrentDQN, vector: Tensor, some: Sequences, j: int
+    task: EnvironmentTask, one: RecurrentDQN, vector: Tensor, some: Sequences, j: int
 ) -> tuple[list[Any], list[Any]]:
     """Q before and after each step of sequence j, by one who unrolls it step by step; no gradient through the burn-in."""
     stored = some.memory[j].tolist()
@@ -196,7 +200,9 @@ def loop_of_inverse(y: float) -> float:
     return math.copysign(root**2 - 1, y)
 
 
-def loop_of_errors(task: Playing, one: RecurrentDQN, model: Tensor, target: Tensor, some: Sequences) -> list[list[Any]]:
+def loop_of_errors(
+    task: EnvironmentTask, one: RecurrentDQN, model: Tensor, target: Tensor, some: Sequences
+) -> list[list[Any]]:
     errors = []
     for j in range(len(some)):
         before, online = loop_of_views(task, one, model, some, j)
@@ -230,7 +236,7 @@ PARTS: list[dict[str, Any]] = [
 
 
 @cache
-def batch() -> tuple[Playing, Tensor, Tensor, Sequences, Tensor]:
+def batch() -> tuple[EnvironmentTask, Tensor, Tensor, Sequences, Tensor]:
     """What a gradient is taken of: a task, the model, the target, sequences and their weights."""
     task = task_of(memory=3)
     weights = torch.from_numpy(np.random.default_rng(0).random(4)).float()
@@ -292,11 +298,11 @@ def part(rollout: Rollout, first: int, last: int) -> Rollout:
 @pytest.mark.parametrize("burn_in", [0, 3, 9])
 def test_sequences_overlap_by_the_burn_in_and_start_with_what_was_remembered(burn_in: int) -> None:
     task = task_of()
-    model, state = loud(task, 3), task.started(Rng(2).numpy())
+    model, state = loud(task, 3), task.start_actor(Rng(2).numpy())
     (whole,), _ = task.rollouts(model[None], [0], [state], 24, [Rng(3).numpy()])
     past = nothing_yet(part(whole, 0, 4), burn_in)
     for first in range(0, 24, 4):
-        window = joined(past, part(whole, first, first + 4))
+        window = join_rollouts(past, part(whole, first, first + 4))
         past = last_steps(window, burn_in)
         found = sequences(window, 0.5)
         assert found.rewards.shape == (3, burn_in + 4)
@@ -318,10 +324,10 @@ def drift(steps: int, state: str, size: float, factor: float = 1.0) -> float:
     """Mean of $|q(state) - q(fresh)|$ over all actions: of the first step that is learned from after so many steps of burn-in,
     where the actor's model was another than the learner's, and its memory is told times a factor; fresh is what the learner's network remembers from the start of
     the episode on."""
-    task = Playing.made(MaskedCartPole(copies=40), GRU(memory=16, inside=16), 1, Rng(0))
+    task = EnvironmentTask.build_task(MaskedCartPole(copies=40), GRU(memory=16, inside=16), 1, Rng(0))
     model = task.initial_model(Rng(1))
     acted = model + size * torch.from_numpy(np.random.default_rng(0).normal(size=task.dim)).float()
-    (one,), _ = task.rollouts(acted[None], [0], [task.started(Rng(2).numpy())], 30, [Rng(3).numpy()])
+    (one,), _ = task.rollouts(acted[None], [0], [task.start_actor(Rng(2).numpy())], 30, [Rng(3).numpy()])
     over = (one.terminated | one.truncated).cumsum(0)
     at = 12
     whole = over[at] == 0  # copies whose first episode is still on
@@ -329,8 +335,8 @@ def drift(steps: int, state: str, size: float, factor: float = 1.0) -> float:
     algorithm = RecurrentDQN(burn_in=steps, initial_state=state)  # type: ignore[arg-type]
     window = sequences(part(one, at - steps, at + 1))[whole]
     window = replace(window, memory=factor * window.memory)
-    found, _ = algorithm.judged(task, model, window.in_time())
-    outputs, values, _ = task.unrolled(model, one.seen[: at + 1], nothing, torch.zeros(40, 16))
+    found, _ = algorithm.action_values(task, model, window.in_time())
+    outputs, values, _ = task.unroll_steps(model, one.seen[: at + 1], nothing, torch.zeros(40, 16))
     fresh = algorithm.worth(outputs[-1], values[-1])[whole]
     assert whole.sum() > 10 and len(found) == 1
     return float((found[0] - fresh).abs().mean())
@@ -359,7 +365,7 @@ def after(attack: str, more: str = "", rounds: int = 5) -> tuple[Tensor, Any, fl
     )
     learners: list[Any] = []
     owners: list[int] = []
-    start, drawn = RecurrentDQN.start, Replay.drawn
+    start, drawn = RecurrentDQN.start, ReplayBuffer.sample_indices
 
     def seen(self: Any, *given: Any) -> Any:
         places, chances = drawn(self, *given)
@@ -372,7 +378,7 @@ def after(attack: str, more: str = "", rounds: int = 5) -> tuple[Tensor, Any, fl
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RecurrentDQN, "start", watched)
-        patch.setattr(Replay, "drawn", seen)
+        patch.setattr(ReplayBuffer, "sample_indices", seen)
         *_, last = islice(made.architecture.run(setup), rounds)
     (liar,) = setup.malicious
     return last.model, learners[-1]._replay, owners.count(liar) / len(owners)
@@ -426,14 +432,14 @@ def test_malicious_actors_learn_from_other_rewards_and_the_learner_reads_them() 
 def test_what_actors_that_nobody_waits_for_send_goes_on_where_their_last_sequences_ended() -> None:
     made, setup = scene("r2d2", network=SLOW, task=TASK, training=training(rounds=6), evaluation={"every": 6})
     sent: dict[int, list[Sequences]] = {}
-    add = Replay.add
+    add = ReplayBuffer.add
 
     def seen(self: Any, actor: int, new: Any, priorities: Any) -> None:
         sent.setdefault(actor, []).append(new)
         add(self, actor, new, priorities)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Replay, "add", seen)
+        patch.setattr(ReplayBuffer, "add", seen)
         list(islice(made.architecture.run(setup), 5))
     assert sum(map(len, sent.values())) == 20 and max(map(len, sent.values())) > 4
     for of_one in sent.values():
@@ -478,7 +484,7 @@ def test_a_record_counts_the_bytes_of_sequences_with_what_was_remembered() -> No
 
 
 def test_a_network_without_memory_goes_as_well() -> None:
-    task = Playing.made(CartPole(copies=3), MLP(hidden=(8,)), 3, Rng(0))
+    task = EnvironmentTask.build_task(CartPole(copies=3), MLP(hidden=(8,)), 3, Rng(0))
     some = given(task)
     assert task.memory == 0 and some.memory.shape == (9, 0)
     errors = RecurrentDQN(burn_in=4).errors(task, loud(task, 1), loud(task, 2), some)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedguard.architectures.malicious import planted_by
+from fedguard.architectures.malicious import extract_backdoor
 from fedguard.attacks.backdoor.triggers.reading import Reading
 from fedguard.attacks.backdoor.trojdrl import TrojDRL
 from fedguard.attacks.poisoning.stale_trajectories import StaleTrajectories
@@ -20,7 +20,7 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.contracts import Rollout
 from fedguard.errors import ConfigError, ContractError
 from fedguard.rng import Rng
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import cell, playing, scene
 
 ALGORITHMS = {
@@ -44,11 +44,11 @@ def learned_from(
 ) -> dict[int, list[tuple[Rollout, Rollout]]]:
     """By client, each of its rollouts as it was met with and as it was learned from."""
     made, setup = scene(architecture, training={"algorithm": ALGORITHMS[architecture], "rounds": 5}, **changes)
-    met, found, play = list[Rollout](), dict[int, list[tuple[Rollout, Rollout]]](), Playing.rollouts
+    met, found, play = list[Rollout](), dict[int, list[tuple[Rollout, Rollout]]](), EnvironmentTask.rollouts
     running = type(made.training.algorithm.start(setup))
     learn = running.made
 
-    def played(self: Playing, *given: Any) -> Any:
+    def played(self: EnvironmentTask, *given: Any) -> Any:
         rollouts, after = play(self, *given)
         met.extend(rollouts)
         return rollouts, after
@@ -61,7 +61,7 @@ def learned_from(
         met.clear()
         learn(self, task, keys, models, rollouts, rows)
 
-    monkeypatch.setattr(Playing, "rollouts", played)
+    monkeypatch.setattr(EnvironmentTask, "rollouts", played)
     monkeypatch.setattr(running, "made", told)
     list(made.architecture.run(setup))
     return found
@@ -131,12 +131,12 @@ def test_how_often_a_trigger_works_is_counted_where_the_model_would_have_done_ot
     task = playing()
     model = torch.randn(task.dim, generator=torch.Generator().manual_seed(2))
     trigger, seen = Reading(index=2, value=-0.2), list[np.ndarray]()
-    state, steps = task.environment.started(100, task.rng.child("test").numpy()), 0
+    state, steps = task.environment.start_episodes(100, task.rng.child("test").numpy()), 0
     playing_on = np.ones(100, bool)
     while playing_on.any() and steps < 100:
-        observed = task.environment.observed(state)
+        observed = task.environment.observe_state(state)
         seen += list(observed[playing_on])
-        step = task.environment.stepped(state, _best(task, model, observed))
+        step = task.environment.take_step(state, _best(task, model, observed))
         playing_on &= ~(step.terminated | step.truncated)
         state, steps = step.state, steps + 1
     hits, others = 0, 0
@@ -153,7 +153,7 @@ def test_how_often_a_trigger_works_is_counted_where_the_model_would_have_done_ot
     assert task.backdoor_success(model, still, 0) == 0.0
 
 
-def _best(task: Playing, model: torch.Tensor, observed: np.ndarray) -> np.ndarray:
+def _best(task: EnvironmentTask, model: torch.Tensor, observed: np.ndarray) -> np.ndarray:
     with torch.no_grad():
         return task.outputs(model, torch.from_numpy(observed))[0].argmax(-1).numpy()
 
@@ -192,7 +192,7 @@ def test_a_backdoor_is_measured_in_a_record_beside_the_unattacked_model() -> Non
     made = cell("a2c", attack="trojdrl(share=0.5)", clients={"malicious": 1})
     result = run_trial(made, 0, {})[0]["result"]
     assert result["attack_success"] == pytest.approx(result["attack_success_raw"] - result["attack_success_clean"])
-    assert planted_by(made.attack, {}) == (Reading(), 0)  # type: ignore[arg-type]
+    assert extract_backdoor(made.attack, {}) == (Reading(), 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

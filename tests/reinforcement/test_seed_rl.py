@@ -9,8 +9,8 @@ import torch
 
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial
-from fedguard.contracts import InferenceAttack, Off, PoisonAttack, Sight, ThreatModel
-from fedguard.registry import installed
+from fedguard.contracts import InferenceAttack, NoMasking, PoisonAttack, Sight, ThreatModel
+from fedguard.registry import load_registry
 from fedguard.visibility import judge, judge_inference
 from tests.reinforcement.acting import cell, reports
 
@@ -96,9 +96,9 @@ class Watcher(InferenceAttack):
     ("name", "reads", "watches"), [("a3c", 0, 0), ("impala", 1, 0), ("seed_rl", 1, 1), ("apex", 1, 0)]
 )
 def test_who_needs_more_than_a_learner_sees_is_refused(name: str, reads: int, watches: int) -> None:
-    shown = installed().get("architecture", name).exposes
+    shown = load_registry().get("architecture", name).exposes
     for attack, runs in ((Reader, reads), (Watcher, watches)):
-        reasons, _ = judge_inference(attack.__new__(attack), shown, malicious=False, mode=Off())
+        reasons, _ = judge_inference(attack.__new__(attack), shown, malicious=False, mode=NoMasking())
         wanted = [] if runs else [f"{attack.name} needs {attack.needs[0].words()}; this architecture does not show it."]
         assert reasons == wanted
 
@@ -114,7 +114,7 @@ def test_an_actor_without_a_model_cannot_attack_by_it_nor_lie_about_its_chances(
     for name, refused in (("impala", False), ("seed_rl", True)):
         made = cell(name, training=VTRACE)
         shown, threat = made.architecture.exposes, ThreatModel(clients=4, malicious=1)
-        assert bool(judge(made.pipeline, Follower(), shown, threat, 4, 0, Off()).reasons) == refused
+        assert bool(judge(made.pipeline, Follower(), shown, threat, 4, 0, NoMasking()).reasons) == refused
     made = cell("seed_rl", training=VTRACE, attack="false_behaviour", clients={"malicious": 1})
     assert any(
         "how likely its actors were to act so, and seed_rl does not go by that here" in one

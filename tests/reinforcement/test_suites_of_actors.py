@@ -14,9 +14,9 @@ from fedguard.bench.results.answer import standings
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.trial import run_trial
 from fedguard.errors import ConfigError
-from fedguard.metrics.flags import raised
-from fedguard.metrics.returns import in_shares, normalised
-from fedguard.tasks.playing import Playing
+from fedguard.metrics.flags import find_red_flags
+from fedguard.metrics.returns import in_shares, normalize_return
+from fedguard.tasks.playing import EnvironmentTask
 from tests.reinforcement.acting import cell, settings
 
 
@@ -90,14 +90,14 @@ def test_returns_stand_over_the_steps_of_environments_that_were_learned_from(
     architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round is an update of each of four actors, evaluated each second round; under a3c some act whom it no longer hears."""
-    taken, rollouts = list[int](), Playing.rollouts
+    taken, rollouts = list[int](), EnvironmentTask.rollouts
 
-    def counted(self: Playing, *given: Any) -> Any:
+    def counted(self: EnvironmentTask, *given: Any) -> Any:
         found = rollouts(self, *given)
         taken.extend(one.rewards.numel() for one in found[0])
         return found
 
-    monkeypatch.setattr(Playing, "rollouts", counted)
+    monkeypatch.setattr(EnvironmentTask, "rollouts", counted)
     record, _ = run_trial(cell(architecture, evaluation={"every": 2}), 0, {})
     held = record["result"]["curve"]
     assert [at for at, _ in curve(record, "returns", "steps")] == [4 * taken[0] * round for round in held["round"]]
@@ -128,7 +128,7 @@ def test_what_the_attack_took_is_told_in_returns_and_judged_in_shares() -> None:
     assert told == pytest.approx([120 - final, 20, 100 - final, 20])
     shares = in_shares({"returns": returns, "corners": {}})
     span = 500 - returns["guess"]
-    assert shares["final_accuracy"] == normalised(final, returns["guess"], 500)
+    assert shares["final_accuracy"] == normalize_return(final, returns["guess"], 500)
     assert shares["corners"]["clean_mean"] == pytest.approx((140 - returns["guess"]) / span)
     assert [shares[name] for name in ("accuracy_drop", "harm")] == pytest.approx([told[0] / span, told[2] / span])
 
@@ -140,7 +140,7 @@ def test_a_task_that_is_not_learned_raises_the_flag_of_weak_tasks() -> None:
     good = dict(record["result"]["returns"])
     good["corners"] = {**good["corners"], "clean_mean": 400.0}
     learned = {**record["result"], "returns": good}
-    assert "weak_task" not in {flag["flag"] for flag in raised(learned, record["threat_card"])}
+    assert "weak_task" not in {flag["flag"] for flag in find_red_flags(learned, record["threat_card"])}
 
 
 def test_a_run_is_judged_by_returns_and_says_so(run_of_actors: Run) -> None:
@@ -188,9 +188,9 @@ def test_actors_have_no_loss_to_draw(run_of_actors: Run) -> None:
 
 
 def test_the_report_draws_returns(run_of_actors: Run) -> None:
-    from fedguard.app.report import written
+    from fedguard.app.report import render_report
 
-    text = written(run_of_actors).decode()
+    text = render_report(run_of_actors).decode()
     assert "Normalised return in %" in text
     assert "normalised return under it" in text
 
@@ -232,4 +232,4 @@ def test_actors_that_do_worse_than_at_random_have_permuted_no_labels() -> None:
     record, _ = run_trial(cell("a2c"), 0, {})
     worse = {**record["result"], "returns": {**record["result"]["returns"], "final": 5.0, "normalised": -0.03}}
     assert in_shares(worse)["final_accuracy"] < 0
-    assert "below_chance" not in {flag["flag"] for flag in raised(worse, record["threat_card"])}
+    assert "below_chance" not in {flag["flag"] for flag in find_red_flags(worse, record["threat_card"])}

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedguard.secagg.client import Client
 from fedguard.secagg.keys import Identity
-from fedguard.secagg.session import Policy, Roster
+from fedguard.secagg.session import Roster, SessionPolicy
 
 LENGTH = 1000
 
@@ -43,7 +43,9 @@ def main(port: int, value: int) -> None:
         packed = frame(connection)
         roster = Roster(tuple(packed[i : i + 32] for i in range(0, len(packed), 32)))
         vector = np.full(LENGTH, value, np.uint32) + np.arange(LENGTH, dtype=np.uint32)
-        policy = Policy(members=3, threshold=2, quorum=3, degree=len(roster) - 1, length=LENGTH, context=bytes(32))
+        policy = SessionPolicy(
+            members=3, threshold=2, quorum=3, degree=len(roster) - 1, length=LENGTH, context=bytes(32)
+        )
         client = Client(place, identity, roster, policy, round=1, model_hash=bytes(32), vector=lambda sid: vector)
         try:
             while True:

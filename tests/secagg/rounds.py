@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from fedguard.secagg.client import Client
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.keys import Identity
-from fedguard.secagg.server import Server
-from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.server import ProtocolServer
+from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy
 from fedguard.secagg.transitions import ServerState
 
 MODEL = bytes(range(32))
@@ -18,7 +18,7 @@ MODEL = bytes(range(32))
 Tap = Callable[[int, int, bytes], bytes | None]
 
 
-def config(n: int, length: int = 5, **changed) -> Config:
+def config(n: int, length: int = 5, **changed) -> SessionConfig:
     quorum = n // 2 + 1
     plain = {
         "length": length,
@@ -27,7 +27,7 @@ def config(n: int, length: int = 5, **changed) -> Config:
         "threshold": max(quorum - 1, 2),
         "quorum": quorum,
     }
-    return Config(**{**plain, **changed})
+    return SessionConfig(**{**plain, **changed})
 
 
 class Round:
@@ -37,14 +37,14 @@ class Round:
     """
 
     def __init__(self, n: int = 4, *, seed: bytes = b"round", roster: Roster | None = None, round: int = 1, **changed):
-        self.n, self.config, self.round, self.entropy = n, config(n, **changed), round, expanded(seed)
+        self.n, self.config, self.round, self.entropy = n, config(n, **changed), round, expand_seed(seed)
         self.identities = [Identity(self.entropy) for _ in range(n)]
         self.roster = roster or Roster(tuple(identity.public for identity in self.identities))
         self.inputs = np.random.default_rng(7).integers(
             0, 2**self.config.ring, (n, self.config.length), dtype=self.config.dtype
         )
         self.clients = [self.client(i) for i in range(n)]
-        self.server = Server(self.config, self.roster, round=round, model_hash=MODEL, entropy=self.entropy)
+        self.server = ProtocolServer(self.config, self.roster, round=round, model_hash=MODEL, entropy=self.entropy)
         self.complaints: list[tuple[int, ProtocolError]] = []
 
     def client(self, i: int, **changed) -> Client:
@@ -54,7 +54,7 @@ class Round:
             "vector": lambda sid: self.inputs[i],
             "entropy": self.entropy,
         }
-        policy = changed.pop("policy", Policy.like(self.config))
+        policy = changed.pop("policy", SessionPolicy.like(self.config))
         return Client(i, changed.pop("identity", self.identities[i]), self.roster, policy, **{**facts, **changed})
 
     def sum(self, clients) -> np.ndarray:

@@ -15,7 +15,7 @@ from fedguard.attacks.protocol.survivor_and_dropped import SurvivorAndDropped
 from fedguard.attacks.protocol.weak_parameters import WeakParameters
 from fedguard.attacks.protocol.withheld_shares import WithheldShares
 from fedguard.secagg.contest import contest
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.parameters import complete, sparse
 from fedguard.secagg.simulation import Settings
 
@@ -40,7 +40,7 @@ STOPPED = {
 
 @cache
 def found(attack, seed=SEEDS[0], weak=False):
-    return contest(attack(), weak=weak, entropy=expanded(seed))
+    return contest(attack(), weak=weak, entropy=expand_seed(seed))
 
 
 def said(finding, start):
@@ -102,7 +102,7 @@ class RetryOnARing(Retry):
 @pytest.mark.parametrize("attack", [Retry, RetryOnARing])
 def test_a_retry_with_the_same_nonce_is_another_session(attack):
     """Either old signature alone is refused, by each client that is shown it; the weak one is opened by both."""
-    ours, weak = (contest(attack(), weak=weak, entropy=expanded(b"retry")) for weak in (False, True))
+    ours, weak = (contest(attack(), weak=weak, entropy=expand_seed(b"retry")) for weak in (False, True))
     assert (ours.verdict, weak.verdict) == ("defeated", "succeeded")
     masked, attested = (line.rsplit(": ", 1) for line in ours.story[1:])
     assert masked[1].startswith("InconsistentSurvivors")
@@ -129,7 +129,7 @@ def halves(colluders: int, honest: int) -> type[SplitSurvivorsTrusting]:
 @pytest.mark.parametrize(("colluders", "honest"), [(2, 6), (1, 6), (3, 8), (2, 12), (0, 6)])
 def test_without_the_consistency_round_two_honest_inputs_are_all_that_hides_one(colluders, honest):
     """H even: H - 2 mask keys of H / 2 shares each, from H clients with (H - 2) / 2 each. It comes out even."""
-    finding = contest(halves(colluders, honest)(), entropy=expanded(b"trusting"))
+    finding = contest(halves(colluders, honest)(), entropy=expand_seed(b"trusting"))
     parameters = complete(colluders + honest, colluders / (colluders + honest), 0, attested=False)
     assert parameters.threshold - colluders == honest // 2
     assert parameters.degree - parameters.threshold == (honest - 2) // 2
@@ -174,7 +174,7 @@ def test_points_of_low_order_are_such():
 
 
 def test_what_is_replayed_meets_its_error():
-    finding = contest(Replay(), entropy=expanded(b"replay"))
+    finding = contest(Replay(), entropy=expand_seed(b"replay"))
     assert said(finding, "in round 3").endswith("clients 0, 1, 2, 3, 4, 5: InconsistentSurvivors")
     assert said(finding, "each message of round 1 once more in round 2, before the new one") == ", ".join(
         ["ReplayOrWrongRound"] * 5
@@ -190,7 +190,7 @@ def test_what_is_replayed_meets_its_error():
 @EACH_SEED
 def test_withheld_packets(seed):
     """Fewer than t are refused. With t, no neighbour that was withheld gives a share of the victim's seed."""
-    finding = contest(WithheldShares(), entropy=expanded(seed))
+    finding = contest(WithheldShares(), entropy=expand_seed(seed))
     parameters = WithheldShares.settings.parameters(WithheldShares.clients)
     k, t = parameters.degree, parameters.threshold
     refusals = said(finding, f"handed t - 1 = {t - 1} packets")
@@ -199,12 +199,12 @@ def test_withheld_packets(seed):
     assert "answered" not in said(finding, "those who hold shares of client")
     assert not parameters.complete and (finding.figures["neighbours"], finding.figures["packets_handed_on"]) == (k, t)
     assert finding.figures["neighbours_that_refuse"] == k - t  # the other t are said to have dropped out, or collude
-    weak = contest(WithheldShares(), weak=True, entropy=expanded(seed))
+    weak = contest(WithheldShares(), weak=True, entropy=expand_seed(seed))
     assert weak.figures["neighbours_that_refuse"] == 0
 
 
 def test_every_proposal_is_refused_or_taken():
-    ours, weak = (contest(WeakParameters(), weak=weak, entropy=expanded(b"weak")) for weak in (False, True))
+    ours, weak = (contest(WeakParameters(), weak=weak, entropy=expand_seed(b"weak")) for weak in (False, True))
     assert ours.figures == {"proposals": 10, "accepted": 0, "inputs_opened": 0}
     assert weak.figures == {"proposals": 10, "accepted": 9, "inputs_opened": 3}
     assert all(line.endswith("clients 0, 1, 2, 3, 4, 5, 6: PolicyViolation") for line in ours.story[:-1])

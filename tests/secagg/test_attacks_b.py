@@ -12,17 +12,17 @@ from fedguard.attacks.protocol.differencing import Differencing
 from fedguard.attacks.protocol.disaggregation import Disaggregation
 from fedguard.attacks.protocol.graph_grinding import GraphGrinding
 from fedguard.attacks.protocol.mask_reuse import MaskReuse
-from fedguard.attacks.protocol.means.inputs import fixed_point, signed
+from fedguard.attacks.protocol.means.inputs import draw_fixed_point, to_signed_integers
 from fedguard.attacks.protocol.model_per_client import ModelPerClient
-from fedguard.attacks.protocol.seed_search import SeedSearch, folded
+from fedguard.attacks.protocol.seed_search import SeedSearch, fold_key
 from fedguard.attacks.protocol.sybils import Sybils, skellam
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.secagg.client import Client
-from fedguard.secagg.contest import Finding, contest
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.contest import ContestResult, contest
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.parameters import sparse
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 from fedguard.secagg.simulation import Settings
 
 DEFEATED = (ModelPerClient, GraphGrinding, SeedSearch, MaskReuse)
@@ -33,17 +33,17 @@ EACH_SEED = pytest.mark.parametrize("seed", [SEEDS[0], pytest.param(SEEDS[1], ma
 
 
 @cache
-def found(attack, seed: bytes, weak: bool = False) -> Finding:
-    return contest(attack(), weak=weak, entropy=expanded(seed))
+def found(attack, seed: bytes, weak: bool = False) -> ContestResult:
+    return contest(attack(), weak=weak, entropy=expand_seed(seed))
 
 
-def errors(finding: Finding) -> set[str]:
+def errors(finding: ContestResult) -> set[str]:
     return {complaint.partition(" ")[0] for complaint in finding.stopped_by}
 
 
 @pytest.mark.parametrize("attack", [*DEFEATED, *LIMITS])
 def test_each_is_known_by_its_name_and_says_what_it_is(attack):
-    assert installed().get("protocol", attack.name) is attack
+    assert load_registry().get("protocol", attack.name) is attack
     assert attack.source and attack.stopped_by and attack.by in ("server", "client", "both")
     assert bool(attack.outside) == (attack in LIMITS) and (attack.weak is None) == (attack in LIMITS)
 
@@ -131,7 +131,7 @@ def test_of_the_noise_only_the_victims_own_is_left(seed):
 
 def test_skellam_noise_has_the_moments_of_its_law():
     """E = 0, variance = sigma^2, fourth central moment = 3 sigma^4 + sigma^2."""
-    drawn = skellam(3.0)(200_000, expanded(b"skellam")).astype(float)
+    drawn = skellam(3.0)(200_000, expand_seed(b"skellam")).astype(float)
     assert abs(drawn.mean()) < 5 * 3 / math.sqrt(len(drawn))
     assert drawn.var() == pytest.approx(9, rel=0.02)
     assert (drawn**4).mean() == pytest.approx(3 * 81 + 9, rel=0.05)
@@ -149,7 +149,7 @@ class CarelessClient(Client):
     """Reveals its shares whoever has signed."""
 
     def _unmask(self, header, quorum):
-        return self._revealed()
+        return self._reveal_shares()
 
 
 class CarelessDifferencing(Differencing):
@@ -157,7 +157,7 @@ class CarelessDifferencing(Differencing):
 
 
 def test_without_the_quorum_one_session_would_give_two():
-    finding = contest(CarelessDifferencing(), weak=True, entropy=expanded(SEEDS[0]))
+    finding = contest(CarelessDifferencing(), weak=True, entropy=expand_seed(SEEDS[0]))
     assert finding.figures["sums_within_one_session"] == 2
 
 
@@ -233,7 +233,7 @@ def test_a_ring_of_too_few_bits_falls_to_the_last_colluders_keys():
     """
     tries = []
     for i in range(8):
-        finding = contest(LooseGrinding(tries=2**13), entropy=expanded(b"loose %d" % i))
+        finding = contest(LooseGrinding(tries=2**13), entropy=expand_seed(b"loose %d" % i))
         assert finding.verdict == "succeeded" and "lie open" in finding.story[-1]
         tries.append(finding.figures["rings_tried"] * 37 * surrounded(48, 11, 6, 5))
     assert 0.4 < np.mean(tries) < 2
@@ -254,7 +254,7 @@ class DenserGraph(GraphGrinding):
 
 
 def test_a_graph_with_more_neighbours_at_the_same_threshold_would_open_everything():
-    finding = contest(DenserGraph(), weak=True, entropy=expanded(SEEDS[0]))
+    finding = contest(DenserGraph(), weak=True, entropy=expand_seed(SEEDS[0]))
     assert finding.verdict == "succeeded" and finding.story[2].startswith("the complete graph")
     refused = found(GraphGrinding, SEEDS[0]).stopped_by
     assert "degree: expected 12 neighbours; the server proposes 47" in refused[0]
@@ -265,9 +265,9 @@ def test_a_graph_with_more_neighbours_at_the_same_threshold_would_open_everythin
 
 def test_folding_is_the_exclusive_or_of_the_pieces():
     key = bytes(range(1, 17))
-    assert folded(key, 16)[:2] == bytes([1 ^ 3 ^ 5 ^ 7 ^ 9 ^ 11 ^ 13 ^ 15, 2 ^ 4 ^ 6 ^ 8 ^ 10 ^ 12 ^ 14 ^ 16])
-    assert folded(key, 16)[2:] == bytes(14)
-    assert folded(key, 32)[:4] == bytes([1 ^ 5 ^ 9 ^ 13, 2 ^ 6 ^ 10 ^ 14, 3 ^ 7 ^ 11 ^ 15, 4 ^ 8 ^ 12 ^ 16])
+    assert fold_key(key, 16)[:2] == bytes([1 ^ 3 ^ 5 ^ 7 ^ 9 ^ 11 ^ 13 ^ 15, 2 ^ 4 ^ 6 ^ 8 ^ 10 ^ 12 ^ 14 ^ 16])
+    assert fold_key(key, 16)[2:] == bytes(14)
+    assert fold_key(key, 32)[:4] == bytes([1 ^ 5 ^ 9 ^ 13, 2 ^ 6 ^ 10 ^ 14, 3 ^ 7 ^ 11 ^ 15, 4 ^ 8 ^ 12 ^ 16])
 
 
 @EACH_SEED
@@ -281,7 +281,9 @@ def test_the_search_goes_through_all_seeds_and_says_how_long_more_would_take(see
 
 
 def test_encoded_inputs_fill_their_bits_and_no_more():
-    drawn = signed(fixed_point(Config(length=4096, members=3, degree=2, threshold=2, quorum=2), expanded(b"drawn")))
+    drawn = to_signed_integers(
+        draw_fixed_point(SessionConfig(length=4096, members=3, degree=2, threshold=2, quorum=2), expand_seed(b"drawn"))
+    )
     assert drawn.min() < -0.99 * 2**19 and drawn.min() >= -(2**19)
     assert 0.99 * 2**19 < drawn.max() < 2**19
     assert abs(drawn.mean()) < 5 * 2**19 / math.sqrt(3 * 4096)

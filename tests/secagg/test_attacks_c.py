@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from fedguard.attacks.protocol import bad_shares, overflow, sum_leakage, withheld_noise
 from fedguard.attacks.protocol.bad_shares import BadShares
-from fedguard.attacks.protocol.dropout import Deaf, Dropout
-from fedguard.attacks.protocol.means.network import Network
-from fedguard.attacks.protocol.means.traces import Listener, blobs, reachable
+from fedguard.attacks.protocol.dropout import DropoutPatterns, UnprunedMaskClient
+from fedguard.attacks.protocol.means.network import ProtocolNetwork
+from fedguard.attacks.protocol.means.traces import LogCollector, blobs, reachable
 from fedguard.attacks.protocol.overflow import AGREED, TOO_FINE, Overflow
 from fedguard.attacks.protocol.ring_injection import RingInjection
 from fedguard.attacks.protocol.secret_search import SecretSearch
@@ -31,9 +31,9 @@ from fedguard.secagg.client import Client
 from fedguard.secagg.codec import Phase, read_header
 from fedguard.secagg.contest import Arena, Claim, contest
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.errors import TooFewSurvivors
-from fedguard.secagg.simulation import Federation, Settings
+from fedguard.secagg.simulation import ProtocolSimulation, Settings
 from tests.secagg.rounds import Round
 
 ENTROPIES = [b"one", b"two"]
@@ -43,11 +43,11 @@ EACH_SEED = pytest.mark.parametrize("seed", [ENTROPIES[0], pytest.param(ENTROPIE
 
 @cache
 def found(attack, seed=ENTROPIES[0], weak=False):
-    return contest(attack, weak=weak, entropy=expanded(seed))
+    return contest(attack, weak=weak, entropy=expand_seed(seed))
 
 
 def arena_of(attack, seed=b"arena", weak=None) -> Arena:
-    return Arena(attack.clients, attack.colluders, attack.length, attack.settings, weak, expanded(seed), attack.draw)
+    return Arena(attack.clients, attack.colluders, attack.length, attack.settings, weak, expand_seed(seed), attack.draw)
 
 
 @EACH_SEED
@@ -57,7 +57,7 @@ def arena_of(attack, seed=b"arena", weak=None) -> Arena:
         (WithheldNoise(), {"PolicyViolation", "TooFewSurvivors"}),
         (Overflow(), {"PolicyViolation"}),
         (BadShares(), {"ShareDecryptError", "BadSecret", "BadShare", "BadMaskedInput", "BadSignature"}),
-        (Dropout(), {"TooFewSurvivors"}),
+        (DropoutPatterns(), {"TooFewSurvivors"}),
         (SecretSearch(), {"BadSurvivorSet", "InconsistentSurvivors"}),
     ],
     ids=lambda value: getattr(value, "name", ""),
@@ -76,7 +76,7 @@ def test_ours_stands(attack, stopped, seed):
         (WithheldNoise(), "epsilon = 9"),
         (Overflow(), "took something else for the sum"),
         (BadShares(), "blame the honest clients [0]"),
-        (Dropout(patterns=5), "took something else for the sum"),
+        (DropoutPatterns(patterns=5), "took something else for the sum"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -138,7 +138,7 @@ def test_what_the_budget_lets_pass_never_wraps(clients, bits, ring, negative):
     except OverflowBudgetError:
         assert clients * 2 ** (bits - 1) > 2 ** (ring - 1) - 1
         return
-    one = encoding.encode(np.array([largest]), seed=bytes(32), entropy=expanded(b"x"))
+    one = encoding.encode(np.array([largest]), seed=bytes(32), entropy=expand_seed(b"x"))
     total = np.array([int(element) * clients % 2**ring for element in one], one.dtype)
     values, weight = encoding.decode(total, dim=1, seed=bytes(32))
     assert values[0] == pytest.approx(largest * clients) and weight == clients
@@ -152,7 +152,7 @@ def test_one_client_shifts_the_sum_at_will_and_nobody_notices(exponent):
     truth = [int(element) for element in arena.truth(range(8))]
     assert claim.totals[0][1].tolist() == [(element + 2**exponent) % 2**32 for element in truth]
     assert claim.figures["complaints"] == 0
-    finding = contest(attack, entropy=expanded(b"2"))
+    finding = contest(attack, entropy=expand_seed(b"2"))
     assert finding.verdict == "limit" and "took something else" in finding.learned
 
 
@@ -178,7 +178,7 @@ CAUGHT = {
 @pytest.mark.parametrize("trick", bad_shares.TRICKS, ids=lambda trick: trick.__name__)
 def test_the_cheat_is_named_and_nobody_else(trick):
     arena = arena_of(BadShares())
-    network = Network.of(arena, kind=trick).run()
+    network = ProtocolNetwork.of(arena, kind=trick).run()
     error, summed = CAUGHT[trick.__name__]
     assert {(type(error).__name__, error.party) for error in network.errors} == {(error, 7)}
     if summed is None:
@@ -191,7 +191,7 @@ def test_the_cheat_is_named_and_nobody_else(trick):
 def test_every_trick_is_in_the_table():
     defined = {
         kind for _, kind in inspect.getmembers(bad_shares, inspect.isclass)
-        if issubclass(kind, Client) and kind not in (Client, bad_shares.Credulous)
+        if issubclass(kind, Client) and kind not in (Client, bad_shares.UncheckedShareClient)
     }  # fmt: skip
     assert defined == set(bad_shares.TRICKS) and {kind.__name__ for kind in defined} == set(CAUGHT)
 
@@ -209,8 +209,8 @@ def test_what_anybody_could_have_sent_names_nobody():
 
 
 def test_a_credulous_client_takes_the_blame_for_shares_that_it_was_given():
-    arena = arena_of(BadShares(), weak=bad_shares.Credulous)
-    network = Network.of(arena, kind=bad_shares.OtherShare).run()
+    arena = arena_of(BadShares(), weak=bad_shares.UncheckedShareClient)
+    network = ProtocolNetwork.of(arena, kind=bad_shares.OtherShare).run()
     assert {(type(error).__name__, error.party) for error in network.errors} == {("BadShare", 0)}
 
 
@@ -218,7 +218,7 @@ def test_a_credulous_client_takes_the_blame_for_shares_that_it_was_given():
 
 
 def test_a_quorum_that_is_left_gives_the_right_sum_and_one_fewer_none():
-    finding = found(Dropout())
+    finding = found(DropoutPatterns())
     ends = dict(re.match(r"silent from (\w+) on, (.*)", line).groups() for line in finding.story[:5])
     gone = "1: a sum of 7; 2: a sum of 6; 3: a sum of 5; 4: TooFewSurvivors"
     late = "1: a sum of 8; 2: a sum of 8; 3: a sum of 8; 4: TooFewSurvivors"
@@ -229,8 +229,8 @@ def test_a_quorum_that_is_left_gives_the_right_sum_and_one_fewer_none():
 
 
 def test_the_planted_deafness_shows_only_when_somebody_drops_out():
-    arena = arena_of(Dropout(), weak=Deaf)
-    server = Network.of(arena).run().server
+    arena = arena_of(DropoutPatterns(), weak=UnprunedMaskClient)
+    server = ProtocolNetwork.of(arena).run().server
     assert (server.total == arena.truth(range(8))).all()
 
 
@@ -324,7 +324,7 @@ def test_one_leak_of_any_kind_opens_every_input(kind):
 
 
 def test_a_talkative_repr_opens_every_input():
-    finding = contest(SecretSearch(), weak=True, entropy=expanded(b"5"))
+    finding = contest(SecretSearch(), weak=True, entropy=expand_seed(b"5"))
     assert finding.verdict == "succeeded" and finding.learned.startswith("the sum of clients [0];")
     assert all("6 seeds, 6 mask keys, 60 shares, 6 inputs" in line for line in finding.story)
 
@@ -339,7 +339,7 @@ def test_memory_is_out_of_reach_in_the_middle_of_a_session():
     party = arena.parties()[0]
     party.receive(arena.server().hello())
     with pytest.raises(NotObservable, match="in the middle of a session"):
-        party.seized()
+        party.seize_client()
 
 
 @given(st.binary(min_size=32, max_size=33))
@@ -386,7 +386,7 @@ def dressed(secret: bytes) -> list[str]:
 
 def test_no_secret_of_a_whole_federation_stands_in_any_text(monkeypatch):
     """With all secrets known: what was drawn, agreed on, derived and shared, and the inputs."""
-    drawn, secrets, texts, traffic = expanded(b"federation"), [], [], []
+    drawn, secrets, texts, traffic = expand_seed(b"federation"), [], [], []
 
     def recorded(count):
         secrets.append(drawn(count))
@@ -405,8 +405,8 @@ def test_no_secret_of_a_whole_federation_stands_in_any_text(monkeypatch):
     spy("_derived", keys)
     spy("agree", keys.KeyPair)
     inputs = np.random.default_rng(3).integers(0, 2**32, (6, 9), dtype=np.uint32)
-    with Listener() as listener:
-        federation = Federation(Settings(colluding=0, dropping=0.1), recorded)
+    with LogCollector() as listener:
+        federation = ProtocolSimulation(Settings(colluding=0, dropping=0.1), recorded)
         for dropped in ({}, {"masked_input": [5]}, {"unmask": range(4)}):
             outcome = federation.run(
                 round=1,
@@ -472,7 +472,7 @@ def test_more_coordinates_tell_more_and_more_survivors_hide_more():
 
 @EACH_SEED
 def test_the_sum_of_seven_picks_one_known_vector_out_of_many(seed):
-    finding = contest(SumLeakage(trials=500), entropy=expanded(seed))
+    finding = contest(SumLeakage(trials=500), entropy=expand_seed(seed))
     assert finding.verdict == "limit" and finding.learned.startswith("the sum of clients [0]")
     # |c| = 32 against a spread of sqrt(7): the member stands out, a stranger stays below five spreads
     assert finding.figures["best_score"] == pytest.approx(32, abs=5 * math.sqrt(6) + 2)
@@ -497,18 +497,18 @@ def test_the_sum_of_seven_picks_one_known_vector_out_of_many(seed):
     ],
 )
 def test_the_referee_judges_blame_noise_and_many_rounds(claim, says):
-    class Claiming(Dropout):
+    class Claiming(DropoutPatterns):
         def mount(self, arena):
             return claim(arena)
 
-    finding = contest(Claiming(), entropy=expanded(b"7"))
+    finding = contest(Claiming(), entropy=expand_seed(b"7"))
     assert finding.verdict == ("defeated" if says is None else "succeeded") and (says or "nothing") in finding.learned
 
 
 def test_a_lineup_holds_the_input_once_and_in_no_telling_place():
     places = []
     for seed in range(60):
-        arena = arena_of(Dropout(), bytes([seed]))
+        arena = arena_of(DropoutPatterns(), bytes([seed]))
         vectors = arena.lineup(2, 3)
         [place] = [i for i, vector in enumerate(vectors) if (vector == arena.truth([2])).all()]
         places.append(place)

@@ -6,7 +6,7 @@ import pytest
 
 from fedguard.secagg import codec, errors, keys, messages
 from fedguard.secagg.codec import SERVER, Header, Phase
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 from fedguard.secagg.transitions import ClientState
 from tests.secagg.rounds import Round, config
 
@@ -79,7 +79,7 @@ def test_a_flag_has_two_forms_and_not_256():
     for value in range(256):
         data = packed[:flag] + bytes([value]) + packed[flag + 1 :]
         if value < 2:
-            assert Config.unpack(data).pack() == data
+            assert SessionConfig.unpack(data).pack() == data
             continue
         with pytest.raises(errors.MalformedMessage, match="attested: expected 0 or 1"):
             run.clients[0].receive(hello.replace(packed, data))
@@ -166,25 +166,25 @@ def test_what_are_no_bytes(data):
 @pytest.mark.parametrize("degree", [1, 3])
 def test_an_odd_degree_is_refused_by_both_sides(degree):
     from fedguard.errors import ConfigError
-    from fedguard.secagg.server import Server
-    from fedguard.secagg.session import Policy, proposal_id
+    from fedguard.secagg.server import ProtocolServer
+    from fedguard.secagg.session import SessionPolicy, proposal_id
     from tests.secagg.rounds import MODEL
 
     odd = config(6, degree=degree, threshold=1)
     run = Round(6)
     with pytest.raises(ConfigError, match=f"even number of neighbours, or all 5 others; got {degree}"):
-        Server(odd, run.roster, round=1, model_hash=MODEL)
-    client = run.client(0, policy=Policy.like(odd))
+        ProtocolServer(odd, run.roster, round=1, model_hash=MODEL)
+    client = run.client(0, policy=SessionPolicy.like(odd))
     header = Header(1, Phase.HELLO, proposal_id(odd, 1, MODEL, bytes(32), run.roster), 1, SERVER)
     with pytest.raises(errors.PolicyViolation, match="even number of neighbours"):
         client.receive(messages.pack(header, messages.Hello(odd.pack(), bytes(32))))
 
 
 def test_a_policy_has_no_defaults_for_what_makes_it_safe():
-    from fedguard.secagg.session import Policy
+    from fedguard.secagg.session import SessionPolicy
 
     with pytest.raises(TypeError, match="members.*threshold.*quorum.*degree.*length.*context"):
-        Policy()
+        SessionPolicy()
 
 
 @pytest.mark.parametrize("field", ["encryption_key", "mask_key"])
@@ -199,7 +199,7 @@ def test_a_key_in_another_form_is_named(field, seen_by):
             return data
         first = getattr(run.server._advertised[0][0], field)
         entry = dataclasses.replace(received.message, **{field: first[:31] + bytes([first[31] | 0x80])})
-        signature = run.identities[4].sign(messages.signed(received.header, entry))
+        signature = run.identities[4].sign(messages.signature_payload(received.header, entry))
         if seen_by == "client":  # a server in the plot lets it pass
             run.server._advertised[4] = entry, signature
             return None

@@ -45,7 +45,7 @@ def test_of_two_threads_with_two_sets_of_shares_one_is_answered():
             return data
         received = messages.unpack(data)
         kept = tuple(delivery for delivery in received.message.deliveries if delivery.owner != 4)
-        fewer = messages.pack(received.header, messages.Shares(received.message.shared - {4}, kept))
+        fewer = messages.pack(received.header, messages.ShareDistribution(received.message.shared - {4}, kept))
 
         def second():
             assert inside.wait(10)

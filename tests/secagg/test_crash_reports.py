@@ -64,10 +64,10 @@ class Watched(Round):
     """Remembers every secret that is drawn, agreed on or rebuilt, and keeps the errors that no party catches."""
 
     def __init__(self, monkeypatch):
-        self.secrets, agree, derived = [], keys.KeyPair.agree, keys._derived
+        self.secrets, agree, derived = [], keys.KeyPair.agree, keys._derive_key
         monkeypatch.setattr(keys.KeyPair, "agree", lambda pair, public: self.keep(agree(pair, public)))
         monkeypatch.setattr(
-            keys, "_derived", lambda sid, material, *facts: derived(sid, self.keep(material), *facts)
+            keys, "_derive_key", lambda sid, material, *facts: derived(sid, self.keep(material), *facts)
         )  # seeds that a server rebuilt, too
         super().__init__(5, length=6)
         self.inputs = np.arange(4_000_000_000, 4_000_000_030, dtype=np.uint32).reshape(5, 6)
@@ -150,10 +150,10 @@ def test_nothing_of_the_agreed_secrets_is_left(monkeypatch):
 
 
 def test_the_error_of_a_round_leads_to_no_client():
-    from fedguard.secagg.simulation import Federation, Settings
+    from fedguard.secagg.simulation import ProtocolSimulation, Settings
 
     zero = np.zeros(2, np.uint32)
-    outcome = Federation(Settings(colluding=0)).run(
+    outcome = ProtocolSimulation(Settings(colluding=0)).run(
         round=1, clients=range(4), length=2, vector=lambda i, sid: zero, drop={"masked_input": [0, 1, 2]}
     )
     assert outcome.error is not None and outcome.error.__traceback__ is None

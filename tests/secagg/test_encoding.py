@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedguard.errors import ConfigError, InputError
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.masks import keystream
 
 SEED = bytes(range(32))
@@ -21,7 +21,7 @@ RINGS = {32: np.uint32, 64: np.uint64}
 
 
 def entropy(number: int = 0):
-    return expanded(number.to_bytes(8, "little"))
+    return expand_seed(number.to_bytes(8, "little"))
 
 
 def normal(d: int, number: int = 0) -> np.ndarray:
@@ -232,23 +232,23 @@ def test_the_worst_error_of_a_rotated_sum_is_the_l1_norm_of_a_row():
 
 def test_the_share_that_is_cut():
     vector = np.array([0.0, 1.0, -1.0, 1.5, -7.0])
-    assert Encoding(clip=1.0).clipped(vector, seed=SEED) == 0.4
-    assert Encoding(clip=7.0).clipped(vector, seed=SEED) == 0
+    assert Encoding(clip=1.0).clip_fraction(vector, seed=SEED) == 0.4
+    assert Encoding(clip=7.0).clip_fraction(vector, seed=SEED) == 0
 
 
 def test_a_spike_fits_a_small_range_once_it_is_rotated():
     """The clip comes after the rotation: a spike of 3 in 1024 coordinates is 3 / 32 everywhere, and comes back whole."""
     spike = 3 * np.eye(1024)[17]
     plain, rotated = Encoding(clip=0.1), Encoding(clip=0.1, rotate=True)
-    assert (plain.clipped(spike, seed=SEED), rotated.clipped(spike, seed=SEED)) == (1 / 1024, 0)
+    assert (plain.clip_fraction(spike, seed=SEED), rotated.clip_fraction(spike, seed=SEED)) == (1 / 1024, 0)
     assert summed(plain, [spike])[0][17] == pytest.approx(0.1)
     assert summed(rotated, [spike])[0][17] == pytest.approx(3, abs=1e-4)
-    assert Encoding(clip=0.09, rotate=True).clipped(spike, seed=SEED) == 1
+    assert Encoding(clip=0.09, rotate=True).clip_fraction(spike, seed=SEED) == 1
     assert summed(Encoding(clip=0.09, rotate=True), [spike])[0][17] == pytest.approx(0.09 * 32)
 
 
 def test_normal_updates_are_cut_as_their_distribution_says():
-    share = Encoding(clip=1.0).clipped(normal(100_000), seed=SEED)
+    share = Encoding(clip=1.0).clip_fraction(normal(100_000), seed=SEED)
     assert share == pytest.approx(math.erfc(1 / math.sqrt(2)), abs=0.005)
 
 
@@ -406,7 +406,7 @@ def test_what_is_not_finite_is_refused(rotated, bad):
     vector = normal(10)
     vector[3] = bad
     encoding = Encoding(rotate=rotated)
-    for act in (encoding.encode, encoding.encode_raw, encoding.clipped):
+    for act in (encoding.encode, encoding.encode_raw, encoding.clip_fraction):
         with pytest.raises(InputError, match=r"^vector: expected finite numbers; got NaN, infinity .*\.$"):
             act(vector, seed=SEED)
 

@@ -14,10 +14,10 @@ import pytest
 
 from fedguard.flower.keeping import turn
 from fedguard.secagg import keys
-from fedguard.secagg.codec import Phase, Unreadable, read_header
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.codec import Phase, UnreadableMessage, read_header
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.errors import AlreadyAnswered, MalformedMessage, ProtocolError
-from fedguard.secagg.kept import BETWEEN, Kept, seal, unseal
+from fedguard.secagg.kept import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.keys import Identity
 from fedguard.secagg.session import Roster
 from fedguard.secagg.transitions import ClientState
@@ -44,7 +44,7 @@ class Anew(Round):
         return super().run(between, **named)
 
     def opened(self, who, sealed):
-        return Kept.unpack(unseal(self.identities[who].keeping_key(), sealed, self.clients[who]._bound))
+        return ClientCheckpoint.unpack(unseal(self.identities[who].keeping_key(), sealed, self.clients[who]._bound))
 
 
 @pytest.mark.parametrize("attested", [True, False])
@@ -90,10 +90,12 @@ def test_kept_bytes_are_of_one_form():
     one = Anew(4).run()
     for number, (_, sealed) in enumerate(one.seen):
         kept = one.opened(number % 4, sealed)
-        assert Kept.unpack(kept.pack()) == kept and Kept.unpack(kept.pack()).pack() == kept.pack()
+        assert (
+            ClientCheckpoint.unpack(kept.pack()) == kept and ClientCheckpoint.unpack(kept.pack()).pack() == kept.pack()
+        )
         for spoilt in (kept.pack() + b"\0", kept.pack()[:-1], b"\x09" + kept.pack()[1:]):
-            with pytest.raises(Unreadable):
-                Kept.unpack(spoilt)
+            with pytest.raises(UnreadableMessage):
+                ClientCheckpoint.unpack(spoilt)
 
 
 def begun():
@@ -152,7 +154,7 @@ def test_seals_differ_and_open_with_their_key_alone():
     one, other = seal(key, b"state", b"bound"), seal(key, b"state", b"bound")
     assert one != other and unseal(key, one, b"bound") == b"state"
     for spoilt in ((Identity().keeping_key(), one, b"bound"), (key, one, b"else")):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableMessage):
             unseal(*spoilt)
 
 
@@ -164,7 +166,7 @@ def hkdf(secret, label):
 
 def test_the_key_of_the_seal_comes_from_the_identitys_secret_and_from_nothing_that_others_know():
     """By its formula, of a known secret; and what a client keeps opens under that, and under nothing made of what is public."""
-    label, drawn = b"FedGuard/secagg/v2/kept", expanded(b"round")
+    label, drawn = b"FedGuard/secagg/v2/kept", expand_seed(b"round")
     _, secret = drawn(keys.SECRET_BYTES), drawn(keys.SECRET_BYTES)  # of clients 0 and 1
     one, sealed = begun()
     owner, bound = one.identities[1], one.clients[1]._bound
@@ -176,7 +178,7 @@ def test_the_key_of_the_seal_comes_from_the_identitys_secret_and_from_nothing_th
         key for fact in known for key in (fact, hkdf(fact, label), hkdf(label, fact), hashlib.sha256(fact).digest())
     ]
     for key in {key for key in made if len(key) == 32}:
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableMessage):
             unseal(key, sealed, bound)
 
 

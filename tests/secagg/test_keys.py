@@ -84,7 +84,7 @@ def test_a_share_opens_under_its_header_alone():
 
 
 def entry(key=A, mask=B, model=A, about=B):
-    return messages.Advertise(key, mask, model, about)
+    return messages.KeyAdvertisement(key, mask, model, about)
 
 
 def directory(proposal=A, round=1, **entries):
@@ -121,25 +121,25 @@ def test_every_fact_is_in_the_session():
 PACKETS = tuple(messages.Packet(bytes([i]) * 82, A, B) for i in range(3))
 MESSAGES = [
     (entry(), {"encryption_key": C, "mask_key": C, "model_hash": C, "config_hash": C}),
-    (messages.Share(A, PACKETS), {"seed": B, "packets": PACKETS[::-1]}),
+    (messages.ShareSubmission(A, PACKETS), {"seed": B, "packets": PACKETS[::-1]}),
     *(
-        (messages.Share(A, PACKETS), {"packets": (dataclasses.replace(PACKETS[0], **change), *PACKETS[1:])})
+        (messages.ShareSubmission(A, PACKETS), {"packets": (dataclasses.replace(PACKETS[0], **change), *PACKETS[1:])})
         for change in ({"cipher": b"\x09" * 82}, {"seed_share": C}, {"key_share": C})
     ),
-    (messages.Masked(A, B), {"shared_hash": B, "vector": C}),
-    (messages.Attest(A, B), {"shared_hash": C, "included_hash": C}),
-    (messages.Unmask((bytes(33), bytes(32) + b"\x01")), {"shares": (bytes(32) + b"\x01", bytes(33))}),
+    (messages.MaskedInput(A, B), {"shared_hash": B, "vector": C}),
+    (messages.Attestation(A, B), {"shared_hash": C, "included_hash": C}),
+    (messages.UnmaskingShares((bytes(33), bytes(32) + b"\x01")), {"shares": (bytes(32) + b"\x01", bytes(33))}),
 ]
 
 
 @pytest.mark.parametrize(("message", "changes"), MESSAGES, ids=lambda value: type(value).__name__)
 def test_every_field_of_a_message_is_signed(message, changes):
     header = Header(1, message.phase, A, 1, 2)
-    found = {"as it is": messages.signed(header, message)}
+    found = {"as it is": messages.signature_payload(header, message)}
     for name, value in changes.items():
-        found[name] = messages.signed(header, dataclasses.replace(message, **{name: value}))
+        found[name] = messages.signature_payload(header, dataclasses.replace(message, **{name: value}))
     for name, value in {"suite": 2, "phase": Phase.HELLO, "sid": B, "round": 2, "sender": 3}.items():
-        found[name] = messages.signed(dataclasses.replace(header, **{name: value}), message)
+        found[name] = messages.signature_payload(dataclasses.replace(header, **{name: value}), message)
     all_different(found)
 
 

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from fedguard.errors import ConfigError
 from fedguard.secagg.graph import neighbours
-from fedguard.secagg.parameters import Parameters, choose, complete, disconnected, sparse, tails
+from fedguard.secagg.parameters import Parameters, choose, complete, disconnection_probability, sparse, tails
 
 
 def drawn_one_by_one(n, marked, draws):
@@ -87,12 +87,12 @@ def test_disconnection_by_enumerating_all_who_may_be_gone(n, degree):
     for removed in range(n + 1):
         cases = list(combinations(range(n), removed))
         cut = sum(len(components(graph, set(range(n)) - set(gone))) > 1 for gone in cases)
-        assert disconnected(n, removed, degree) == Fraction(cut, len(cases)), removed
+        assert disconnection_probability(n, removed, degree) == Fraction(cut, len(cases)), removed
 
 
 @pytest.mark.parametrize(("n", "removed", "degree"), [(40, 13, 6), (60, 30, 10), (90, 30, 12)])
 def test_disconnection_by_counting_gap_by_gap(n, removed, degree):
-    assert disconnected(n, removed, degree) == wide_gaps(n, removed, degree // 2)
+    assert disconnection_probability(n, removed, degree) == wide_gaps(n, removed, degree // 2)
 
 
 def test_disconnection_of_rings_drawn_at_random():
@@ -101,7 +101,7 @@ def test_disconnection_of_rings_drawn_at_random():
     for i in range(draws):
         graph = neighbours(hashlib.sha256(b"cut%d" % i).digest(), range(n), degree)
         cut += len(components(graph, range(removed, n))) > 1
-    expected = float(disconnected(n, removed, degree))
+    expected = float(disconnection_probability(n, removed, degree))
     assert 0.2 < expected < 0.8
     assert binomtest(cut, draws, expected).pvalue > 1e-4
 
@@ -130,7 +130,7 @@ def test_the_degree_is_the_smallest_that_keeps_all_bounds(n, gamma, delta, attes
     assert kept(chosen.degree) == (chosen.corrupted_neighbours, chosen.threshold)
     assert chosen.disconnection < -41
     for degree in range(2, chosen.degree, 2):
-        assert kept(degree) is None or disconnected(n, corrupted + dropped, degree) >= Fraction(1, 2**41)
+        assert kept(degree) is None or disconnection_probability(n, corrupted + dropped, degree) >= Fraction(1, 2**41)
 
 
 @pytest.mark.parametrize("attested", [True, False])
@@ -140,7 +140,7 @@ def test_probabilities_reached(attested):
     exposed, stopped = math.fsum(colluders[ring.corrupted_neighbours + 1 :]), math.fsum(living[: ring.threshold])
     assert ring.exposure == pytest.approx(math.log2(400 * exposed))
     assert ring.failure == pytest.approx(math.log2(400 * stopped))
-    assert ring.disconnection == pytest.approx(math.log2(disconnected(400, 80, ring.degree)))
+    assert ring.disconnection == pytest.approx(math.log2(disconnection_probability(400, 80, ring.degree)))
     assert max(ring.exposure, ring.disconnection) <= -41
     assert ring.failure <= -20
 

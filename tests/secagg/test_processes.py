@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedguard.secagg.codec import Phase, read_header
-from fedguard.secagg.server import Server
-from fedguard.secagg.session import Config, Roster
+from fedguard.secagg.server import ProtocolServer
+from fedguard.secagg.session import Roster, SessionConfig
 from fedguard.secagg.transitions import ServerState
 from tests.secagg.client_process import LENGTH, frame, send
 
@@ -55,8 +55,8 @@ def drive(connections, killed_after):
     for place, connection in enumerate(connections):
         send(connection, place.to_bytes(4, "little"))
         send(connection, b"".join(roster.identities))
-    config = Config(length=LENGTH, members=3, degree=CLIENTS - 1, threshold=2, quorum=3)
-    server = Server(config, roster, round=1, model_hash=bytes(32))
+    config = SessionConfig(length=LENGTH, members=3, degree=CLIENTS - 1, threshold=2, quorum=3)
+    server = ProtocolServer(config, roster, round=1, model_hash=bytes(32))
     victim, alive = 2, set(range(CLIENTS))
     mail = dict.fromkeys(range(CLIENTS), server.hello())
     while server.state is not ServerState.DONE:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedguard.errors import ConfigError, ContractError, UnknownName
 from fedguard.secagg.codec import STEPS, Phase, read_header
-from fedguard.secagg.simulation import Federation, Settings
+from fedguard.secagg.simulation import ProtocolSimulation, Settings
 from fedguard.secagg.transitions import ClientState, ServerState
 from tests.secagg.rounds import Round
 
@@ -31,7 +31,7 @@ def expected_sum_of(n: int, silent: tuple[int, ...], threshold: int, quorum: int
 
 
 def run_pattern(n: int, silent: tuple[int, ...]) -> None:
-    federation = Federation(Settings(colluding=0, dropping=0))
+    federation = ProtocolSimulation(Settings(colluding=0, dropping=0))
     inputs = np.random.default_rng(n).integers(0, 2**32, (n, 3), dtype=np.uint32)
     drop = {name: [i for i in range(n) if silent[i] == step] for step, name in enumerate(STEP_NAMES)}
     outcome = federation.run(round=1, clients=range(n), length=3, vector=lambda i, sid: inputs[i], drop=drop)
@@ -79,7 +79,9 @@ def test_rings_and_suites(ring, suite):
 def test_hundred_clients_of_whom_ten_drop_out():
     inputs = np.random.default_rng(0).integers(0, 2**32, (100, 4), dtype=np.uint32)
     dropped = {"share_keys": range(3), "masked_input": range(3, 7), "unmask": range(7, 10)}
-    outcome = Federation().run(round=1, clients=range(100), length=4, vector=lambda i, sid: inputs[i], drop=dropped)
+    outcome = ProtocolSimulation().run(
+        round=1, clients=range(100), length=4, vector=lambda i, sid: inputs[i], drop=dropped
+    )
     assert outcome.included == tuple(range(7, 100))
     assert outcome.total.tolist() == (inputs[7:].astype(object).sum(0) % 2**32).tolist()
 
@@ -87,7 +89,7 @@ def test_hundred_clients_of_whom_ten_drop_out():
 @pytest.mark.slow
 def test_thousand_clients_on_the_sparse_graph():
     inputs = np.random.default_rng(0).integers(0, 2**32, (1000, 4), dtype=np.uint32)
-    outcome = Federation().run(
+    outcome = ProtocolSimulation().run(
         round=1, clients=range(1000), length=4, vector=lambda i, sid: inputs[i], drop={"masked_input": range(100)}
     )
     assert (outcome.config.degree, outcome.config.threshold) == (64, 41)
@@ -97,7 +99,9 @@ def test_thousand_clients_on_the_sparse_graph():
 def test_sparse_graph_with_dropouts_at_every_step():
     inputs = np.random.default_rng(0).integers(0, 2**32, (120, 4), dtype=np.uint32)
     dropped = {"advertise_keys": [3], "share_keys": [7], "masked_input": [9, 40], "consistency": [50], "unmask": [60]}
-    outcome = Federation().run(round=1, clients=range(120), length=4, vector=lambda i, sid: inputs[i], drop=dropped)
+    outcome = ProtocolSimulation().run(
+        round=1, clients=range(120), length=4, vector=lambda i, sid: inputs[i], drop=dropped
+    )
     assert outcome.config.degree < 119
     included = sorted(set(range(120)) - {3, 7, 9, 40})
     assert outcome.included == tuple(included)
@@ -155,7 +159,7 @@ def test_a_flipped_bit_in_any_message_is_a_named_error_and_never_a_wrong_sum(num
 
 
 def test_two_sessions_of_the_same_federation_share_no_key():
-    federation = Federation(Settings(colluding=0))
+    federation = ProtocolSimulation(Settings(colluding=0))
     first, second = (
         federation.run(round=1, clients=range(4), length=2, vector=lambda i, sid: np.zeros(2, np.uint32)) for _ in "ab"
     )
@@ -164,7 +168,7 @@ def test_two_sessions_of_the_same_federation_share_no_key():
 
 def test_parties_of_the_protocol_cannot_be_pickled():
     run = Round(4).run()
-    for party in (run.clients[0], run.identities[0], Federation()):
+    for party in (run.clients[0], run.identities[0], ProtocolSimulation()):
         with pytest.raises(TypeError, match="is pickled"):
             pickle.dumps(party)
 
@@ -188,7 +192,7 @@ def test_clients_that_are_done_or_aborted_hold_no_secret():
 
 
 def test_what_a_caller_does_wrong_is_said():
-    federation = Federation(Settings(colluding=0))
+    federation = ProtocolSimulation(Settings(colluding=0))
     zero = np.zeros(2, np.uint32)
     with pytest.raises(UnknownName, match="masked_input"):
         federation.run(round=1, clients=range(4), length=2, vector=lambda i, sid: zero, drop={"masked_inputs": [1]})

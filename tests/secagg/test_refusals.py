@@ -10,7 +10,7 @@ import pytest
 
 from fedguard.secagg import codec, errors, keys, messages
 from fedguard.secagg.codec import SERVER, Header, Phase
-from fedguard.secagg.session import Config, Policy, Roster
+from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy
 from fedguard.secagg.transitions import CLIENT, TRUSTED_SERVER, TRUSTING_CLIENT, ClientState
 from fedguard.secagg.transitions import SERVER as SERVER_TABLE
 from tests.secagg.rounds import MODEL, Round, config
@@ -32,7 +32,7 @@ def altered(phase: Phase, change, *, sender=None, receiver=None, run=None, sign=
         if header.sender == SERVER:
             return messages.pack(header, message)
         identity = run.identities[header.sender]
-        signature = identity.sign(messages.signed(header, message)) if sign else received.signature
+        signature = identity.sign(messages.signature_payload(header, message)) if sign else received.signature
         return messages.pack(header, message, signature)
 
     return tap
@@ -69,7 +69,9 @@ def test_bad_signature_of_a_stranger():
         received = messages.unpack(data)
         if sender == 2 and received.header.phase is Phase.ADVERTISE:
             header = dataclasses.replace(received.header, sender=9)
-            return messages.pack(header, received.message, stranger.sign(messages.signed(header, received.message)))
+            return messages.pack(
+                header, received.message, stranger.sign(messages.signature_payload(header, received.message))
+            )
         return data
 
     fails(run, tap, -1, errors.BadSignature, 9)
@@ -87,7 +89,7 @@ def test_bad_signature_of_keys_that_the_server_made_up():
             )
             for i, entry, signature in roster.entries
         ]
-        return messages.Roster(tuple(entries))
+        return messages.KeyRoster(tuple(entries))
 
     fails(run, altered(Phase.ROSTER, forge, receiver=0), 0, errors.BadSignature)
 
@@ -96,7 +98,7 @@ def test_a_server_that_alters_a_model_hash_gets_nobody_blamed_for_another_model(
     def forge(roster):
         entries = {i: (entry, signature) for i, entry, signature in roster.entries}
         entries[2] = dataclasses.replace(entries[2][0], model_hash=bytes(32)), entries[2][1]
-        return messages.Roster(tuple((i, *pair) for i, pair in entries.items()))
+        return messages.KeyRoster(tuple((i, *pair) for i, pair in entries.items()))
 
     fails(Round(), altered(Phase.ROSTER, forge, receiver=0), 0, errors.ModelMismatch)
 
@@ -117,7 +119,7 @@ def test_an_unknown_client_among_the_keys():
 
     def add(roster):
         entry, signature = roster.entries[0][1:]
-        return messages.Roster((*roster.entries, (7, entry, signature)))
+        return messages.KeyRoster((*roster.entries, (7, entry, signature)))
 
     fails(run, altered(Phase.ROSTER, add, receiver=0), 0, errors.BadSignature, 7)
 
@@ -130,7 +132,7 @@ def test_roster_tampered(change):
             entries[0] = (dataclasses.replace(entries[0][0], mask_key=bytes(31) + b"\x09"), entries[0][1])
         else:
             del entries[0]
-        return messages.Roster(tuple((i, *pair) for i, pair in entries.items()))
+        return messages.KeyRoster(tuple((i, *pair) for i, pair in entries.items()))
 
     fails(Round(), altered(Phase.ROSTER, tamper, receiver=0), 0, errors.RosterTampered)
 
@@ -143,7 +145,7 @@ def copies_keys(run):
         if sender == 1 and received.header.phase is Phase.ADVERTISE:
             run.copied = received.message
         if sender == 2 and received.header.phase is Phase.ADVERTISE:
-            content = messages.signed(received.header, run.copied)
+            content = messages.signature_payload(received.header, run.copied)
             return messages.pack(received.header, run.copied, run.identities[2].sign(content))
         return data
 
@@ -218,7 +220,7 @@ def test_replay_or_wrong_round_at_the_server(change):
         received = messages.unpack(data)
         if sender == 1 and received.header.phase is Phase.SHARE:
             header = dataclasses.replace(received.header, **change)
-            content = messages.signed(header, received.message)
+            content = messages.signature_payload(header, received.message)
             return messages.pack(header, received.message, run.identities[1].sign(content))
         return data
 
@@ -234,9 +236,11 @@ def test_a_client_that_left_cannot_come_back():
             return None
         if sender == 0 and phase is Phase.MASKED:
             late = Header(run.config.suite, Phase.MASKED, run.server.sid, 1, 1)
-            message = messages.Masked(codec.set_hash(run.server.shared), bytes(20))
+            message = messages.MaskedInput(codec.set_hash(run.server.shared), bytes(20))
             with pytest.raises(errors.ReplayOrWrongRound, match="uncalled") as caught:
-                run.server.receive(messages.pack(late, message, run.identities[1].sign(messages.signed(late, message))))
+                run.server.receive(
+                    messages.pack(late, message, run.identities[1].sign(messages.signature_payload(late, message)))
+                )
             assert caught.value.party == 1
         return data
 
@@ -281,7 +285,7 @@ def test_config_mismatch_seen_by_the_server():
 )
 def test_policy_violation(weaker, why):
     run = Round(ring=64, suite=2)
-    policy = Policy.like(run.config)
+    policy = SessionPolicy.like(run.config)
     run = Round(**{"ring": 64, "suite": 2, **weaker})
     run.clients = [run.client(i, policy=policy) for i in range(4)]
     assert why in fails(run, lambda s, r, data: data, 0, errors.PolicyViolation).message
@@ -289,7 +293,7 @@ def test_policy_violation(weaker, why):
 
 def test_policy_violation_by_a_roster_that_is_too_small():
     run = Round()
-    run.clients[0] = run.client(0, policy=dataclasses.replace(Policy.like(run.config), members=5))
+    run.clients[0] = run.client(0, policy=dataclasses.replace(SessionPolicy.like(run.config), members=5))
     assert "members: expected at least 5" in fails(run, lambda s, r, data: data, 0, errors.PolicyViolation).message
 
 
@@ -325,13 +329,13 @@ def test_a_client_that_was_shown_fewer_keys_is_not_blamed_for_its_shares():
     """The server shows client 0 a shorter roster: its shares cannot open, and nobody else takes it for a cheat."""
 
     def shorter(roster):
-        return messages.Roster(tuple(entry for entry in roster.entries if entry[0] != 4))
+        return messages.KeyRoster(tuple(entry for entry in roster.entries if entry[0] != 4))
 
     fails(Round(5), altered(Phase.ROSTER, shorter, receiver=0), -1, errors.ReplayOrWrongRound)
     run = Round(12, degree=4, threshold=3, quorum=7, members=8)
 
     def among_twelve(roster):
-        return messages.Roster(tuple(entry for entry in roster.entries if entry[0] != 11))
+        return messages.KeyRoster(tuple(entry for entry in roster.entries if entry[0] != 11))
 
     fails(run, altered(Phase.ROSTER, among_twelve, receiver=0), -1, errors.ReplayOrWrongRound)
     run = Round(12, degree=4, threshold=3, quorum=7, members=8)
@@ -364,7 +368,7 @@ def test_too_few_members_though_a_quorum():
     """A server that leaves out honest clients before the graph is drawn, so that its colluders weigh more."""
 
     def fewer(roster):
-        return messages.Roster(tuple(entry for entry in roster.entries if entry[0] != 3))
+        return messages.KeyRoster(tuple(entry for entry in roster.entries if entry[0] != 3))
 
     run = Round(5, members=5)
     fails(run, altered(Phase.ROSTER, fewer, receiver=0), 0, errors.TooFewSurvivors)
@@ -454,7 +458,7 @@ def test_inconsistent_survivors_where_a_neighbour_masked_for_fewer(attested):
 
     def fewer(shares):
         left = tuple(delivery for delivery in shares.deliveries if delivery.owner != 4)
-        return messages.Shares(shares.shared - {4}, left)
+        return messages.ShareDistribution(shares.shared - {4}, left)
 
     run.run(altered(Phase.SHARES, fewer, receiver=0))
     assert {type(error) for who, error in run.complaints if who >= 0} <= {
@@ -479,7 +483,7 @@ def test_inconsistent_inputs_where_clients_were_told_of_different_shares():
 
     def fewer(shares):
         left = tuple(delivery for delivery in shares.deliveries if delivery.owner != 4)
-        return messages.Shares(shares.shared - {4}, left)
+        return messages.ShareDistribution(shares.shared - {4}, left)
 
     fails(run, altered(Phase.SHARES, fewer, receiver=0), -1, errors.InconsistentSurvivors, 0)
 
@@ -504,7 +508,9 @@ def test_already_answered():
     run.run(again)
     assert (run.server.total == run.sum(range(4))).all() and run.complaints == []
     with pytest.raises(errors.AlreadyAnswered, match="the session is over"):
-        run.server.receive(messages.pack(Header(1, Phase.UNMASK, run.server.sid, 1, 0), messages.Unmask(()), bytes(64)))
+        run.server.receive(
+            messages.pack(Header(1, Phase.UNMASK, run.server.sid, 1, 0), messages.UnmaskingShares(()), bytes(64))
+        )
 
 
 def test_an_aborted_client_answers_no_more():
@@ -521,7 +527,7 @@ def test_bad_masked_input(bend):
     run = Round()
 
     def tap(vector):
-        return messages.Masked(vector.shared_hash, bend(bytes(vector.vector)))
+        return messages.MaskedInput(vector.shared_hash, bend(bytes(vector.vector)))
 
     fails(run, altered(Phase.MASKED, tap, sender=2, run=run), -1, errors.BadMaskedInput, 2)
     assert (run.server.total == run.sum([0, 1, 3])).all()
@@ -531,7 +537,7 @@ def test_bad_share_names_who_revealed_it_and_the_sum_stands():
     run = Round(5)
 
     def lie(unmask):
-        return messages.Unmask((bytes([unmask.shares[0][0] ^ 1]) + unmask.shares[0][1:], *unmask.shares[1:]))
+        return messages.UnmaskingShares((bytes([unmask.shares[0][0] ^ 1]) + unmask.shares[0][1:], *unmask.shares[1:]))
 
     run.run(altered(Phase.UNMASK, lie, sender=3, run=run))
     assert [(type(error), error.party) for error in run.server.blamed] == [(errors.BadShare, 3)]
@@ -541,7 +547,11 @@ def test_bad_share_names_who_revealed_it_and_the_sum_stands():
 def test_a_wrong_number_of_revealed_shares():
     run = Round()
     fails(
-        run, altered(Phase.UNMASK, lambda u: messages.Unmask(u.shares[1:]), sender=2, run=run), -1, errors.BadShare, 2
+        run,
+        altered(Phase.UNMASK, lambda u: messages.UnmaskingShares(u.shares[1:]), sender=2, run=run),
+        -1,
+        errors.BadShare,
+        2,
     )
 
 
@@ -602,32 +612,32 @@ def test_malformed_messages_leave_a_client_as_it_was():
 )
 def test_bodies_have_one_form_only(body):
     head = Header(1, Phase.SHARES, bytes(32), 1, SERVER).pack()
-    with pytest.raises(codec.Unreadable):
+    with pytest.raises(codec.UnreadableMessage):
         messages.unpack(head + body)
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (1, 1)])
 def test_a_roster_lists_each_client_once_in_ascending_order(order):
-    entry = messages.Advertise(*(bytes([number]) * 32 for number in range(4)))
-    roster = messages.Roster(tuple((client, entry, bytes(messages.SIGNATURE_BYTES)) for client in order))
+    entry = messages.KeyAdvertisement(*(bytes([number]) * 32 for number in range(4)))
+    roster = messages.KeyRoster(tuple((client, entry, bytes(messages.SIGNATURE_BYTES)) for client in order))
     data = Header(1, Phase.ROSTER, bytes(32), 1, SERVER).pack() + roster.body()
     if order == (1, 2):
         assert messages.unpack(data).message == roster
     else:
-        with pytest.raises(codec.Unreadable, match="ascending order"):
+        with pytest.raises(codec.UnreadableMessage, match="ascending order"):
             messages.unpack(data)
 
 
 def test_lists_that_claim_more_than_they_hold():
     head = Header(1, Phase.QUORUM, bytes(32), 1, SERVER).pack()
-    with pytest.raises(codec.Unreadable):
+    with pytest.raises(codec.UnreadableMessage):
         messages.unpack(head + codec.pack_clients([1]) + b"\xff\xff\xff\x7f")
 
 
 def test_the_tables_are_whole():
     """Each state but the last leads on; each action exists; client and server tell the same story."""
     from fedguard.secagg.client import Client
-    from fedguard.secagg.server import Server
+    from fedguard.secagg.server import ProtocolServer
 
     for table in (CLIENT, TRUSTING_CLIENT):
         state = ClientState.NEW
@@ -639,7 +649,7 @@ def test_the_tables_are_whole():
             state = after
         assert phases == sorted(phases) and len(phases) == len(table)
     for table in (SERVER_TABLE, TRUSTED_SERVER):
-        assert all(hasattr(Server, f"_{name}") for row in table.values() for name in row[1:3])
+        assert all(hasattr(ProtocolServer, f"_{name}") for row in table.values() for name in row[1:3])
         assert [row[0] for row in table.values()] == sorted(row[0] for row in table.values())
 
 
@@ -656,7 +666,7 @@ def test_configurations_that_cannot_be():
             config(4, **bad)
     with pytest.raises(ConfigError, match="stands twice"):
         Roster((bytes(32), bytes(32)))
-    assert Config.unpack(config(4).pack()) == config(4)
+    assert SessionConfig.unpack(config(4).pack()) == config(4)
     assert bytes(32) != MODEL and config(4).dtype == np.uint32
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from fedguard.errors import ConfigError
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.shamir import PRIME, SHARE_BYTES, combine, split
 
 secrets_ = st.integers(0, PRIME - 1)
@@ -121,7 +121,7 @@ def test_any_threshold_of_the_shares_rebuild_the_secret(data):
 
 def test_every_subset_of_a_small_sharing():
     secret, threshold, points = 2**255 + 12345, 3, range(1, 7)
-    shares = dict(zip(points, split([secret], threshold, points, expanded(b"subsets")), strict=True))
+    shares = dict(zip(points, split([secret], threshold, points, expand_seed(b"subsets")), strict=True))
     for size in range(1, 7):
         for chosen in combinations(points, size):
             assert (combine({x: shares[x][0] for x in chosen}) == secret) == (size >= threshold)
@@ -131,7 +131,7 @@ def test_every_subset_of_a_small_sharing():
 def test_fewer_shares_than_the_threshold_fit_every_secret_equally(secret, other, threshold, seed):
     """For any other secret there is one choice of coefficients, as likely as the true one, with the same t - 1 shares."""
     points = range(1, threshold + 1)
-    shares = split([secret], threshold, points, expanded(seed))
+    shares = split([secret], threshold, points, expand_seed(seed))
     seen = {x: share for x, (share,) in zip(points, shares[:-1], strict=False)}
     constant, *others = polynomial_through({0: other, **seen})
     assert constant == other
@@ -142,7 +142,7 @@ def test_fewer_shares_than_the_threshold_fit_every_secret_equally(secret, other,
 
 @pytest.mark.parametrize("secret", [0, 1, 2**256 - 1, PRIME - 1])
 def test_shares_are_uniform_whatever_the_secret(secret):
-    entropy, draws = expanded(b"uniform"), 4096
+    entropy, draws = expand_seed(b"uniform"), 4096
     single, pair = [0] * 16, [0] * 16
     for _ in range(draws):
         (one,), (two,), _ = split([secret], 3, [1, 2, 3], entropy)
@@ -162,7 +162,7 @@ def test_coefficients_are_drawn_again_where_the_remainder_would_be_biased():
 
 
 def test_every_secret_has_a_polynomial_of_its_own():
-    first, second = zip(*split([7, 7], 2, [1, 2], expanded(b"own")), strict=True)
+    first, second = zip(*split([7, 7], 2, [1, 2], expand_seed(b"own")), strict=True)
     assert first[0] != second[0]
     assert (first[1] - first[0]) % PRIME != (second[1] - second[0]) % PRIME
 

@@ -38,14 +38,14 @@ def test_ed25519_of_rfc_8032_section_7_1():
         "655141438e7a100b"
     )
     assert identity.sign(b"").hex() == signature
-    assert keys.verified(identity.public, bytes.fromhex(signature), b"")
-    assert not keys.verified(identity.public, bytes.fromhex(signature), b"x")
+    assert keys.verify_signature(identity.public, bytes.fromhex(signature), b"")
+    assert not keys.verify_signature(identity.public, bytes.fromhex(signature), b"x")
 
 
 def test_hkdf_of_rfc_5869_appendix_a_1():
     material, salt, info = bytes([0x0B] * 22), bytes(range(0x0D)), bytes(range(0xF0, 0xFA))
     expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
-    assert keys._derived(salt, material, info, 42).hex() == expected
+    assert keys._derive_key(salt, material, info, 42).hex() == expected
     assert hkdf(salt, material, info, 42).hex() == expected
 
 

@@ -7,15 +7,15 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from fedguard.contracts import Availability, Links, Network, Presence, Slow, Speeds
+from fedguard.contracts import Availability, Links, Network, Presence, Speeds, Stragglers
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import Barrier
-from fedguard.simulated.course import Course, Release
+from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
 
 #: Ten devices at most of the tests: a training takes 1 s, a message .05 s, and one device takes five times as long to train.
 LATENCY = 0.05
-STRAGGLER = Network(compute=Speeds(seconds=1.0, slow=Slow(share=0.1, factor=5.0)), link=Links(latency=LATENCY))
+STRAGGLER = Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.1, factor=5.0)), link=Links(latency=LATENCY))
 
 
 class Timetable(Availability):
@@ -46,17 +46,21 @@ def world(
     return World(network, [1.0] * devices, size, Rng(seed).child("network"), quick)
 
 
-def course(network: Network, barrier: Barrier, devices: int, crew: int | None = None, seed: int = 0) -> Course:
+def course(
+    network: Network, barrier: Barrier, devices: int, crew: int | None = None, seed: int = 0
+) -> ServerSimulation:
     """Around ``devices``, of whom the first ``crew`` are chosen in each round; all, unless it is said."""
     chosen = range(devices if crew is None else crew)
-    return Course(world(network, devices, seed), barrier, devices, lambda round: chosen, Rng(seed).child("course"))
+    return ServerSimulation(
+        world(network, devices, seed), barrier, devices, lambda round: chosen, Rng(seed).child("course")
+    )
 
 
-def releases(network: Network, barrier: Barrier, devices: int, count: int, **further: int) -> list[Release]:
+def releases(network: Network, barrier: Barrier, devices: int, count: int, **further: int) -> list[AggregationEvent]:
     return list(islice(course(network, barrier, devices, **further).releases(), count))
 
 
-def rate(found: Sequence[Release], skipped: int = 0) -> float:
+def rate(found: Sequence[AggregationEvent], skipped: int = 0) -> float:
     """Updates in a simulated second, after the first ``skipped`` releases."""
     updates = sum(len(release.arrivals) for release in found[skipped:])
     return updates / (found[-1].at - (found[skipped - 1].at if skipped else 0.0))

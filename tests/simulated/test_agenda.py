@@ -8,16 +8,16 @@ import pytest
 from scipy.stats import chisquare
 
 from fedguard.rng import Rng
-from fedguard.simulated.agenda import Agenda, Rank
+from fedguard.simulated.agenda import EventQueue, Rank
 
 
-def run(agenda: Agenda) -> None:
+def run(agenda: EventQueue) -> None:
     while agenda.step():
         pass
 
 
 def test_events_happen_in_the_order_of_time():
-    agenda, seen = Agenda(Rng(0)), []
+    agenda, seen = EventQueue(Rng(0)), []
     for delay in (3.0, 1.0, 2.0, 0.0):
         agenda.after(delay, lambda: seen.append(agenda.now))
     assert len(agenda) == 4
@@ -28,7 +28,7 @@ def test_events_happen_in_the_order_of_time():
 
 def test_at_one_time_what_arrives_goes_first_and_what_starts_last():
     for seed in range(20):
-        agenda, seen = Agenda(Rng(seed)), []
+        agenda, seen = EventQueue(Rng(seed)), []
         for rank in (Rank.START, Rank.DECIDE, Rank.DELIVER, Rank.FINISH):
             agenda.after(1.0, seen.append, rank, rank=rank)
         run(agenda)
@@ -37,7 +37,7 @@ def test_at_one_time_what_arrives_goes_first_and_what_starts_last():
 
 def test_times_are_whole_nanoseconds_so_that_equal_sums_are_equal():
     """$.1 + .2 != .3$ in floating point; here a message that goes by two hops arrives when the direct one is awaited."""
-    agenda, seen = Agenda(Rng(0)), []
+    agenda, seen = EventQueue(Rng(0)), []
     agenda.after(0.3, seen.append, "awaited", rank=Rank.DECIDE)
     agenda.after(0.1, lambda: agenda.after(0.2, seen.append, "arrived", rank=Rank.DELIVER))
     run(agenda)
@@ -48,7 +48,7 @@ def test_times_are_whole_nanoseconds_so_that_equal_sums_are_equal():
 def test_among_equals_each_is_as_likely_to_be_last():
     last = Counter()
     for seed in range(1000):
-        agenda, seen = Agenda(Rng(seed)), []
+        agenda, seen = EventQueue(Rng(seed)), []
         for number in range(10):
             agenda.after(1.0, seen.append, number)
         run(agenda)
@@ -59,7 +59,7 @@ def test_among_equals_each_is_as_likely_to_be_last():
 
 def test_the_order_of_equals_is_that_of_the_seed():
     def order(seed: int) -> list[int]:
-        agenda, seen = Agenda(Rng(seed)), []
+        agenda, seen = EventQueue(Rng(seed)), []
         for number in range(10):
             agenda.after(1.0, seen.append, number)
         run(agenda)
@@ -71,7 +71,7 @@ def test_the_order_of_equals_is_that_of_the_seed():
 
 def test_a_queue_waits_as_long_as_the_theory_of_queues_says():
     """M/M/1 with arrivals at rate 1/2 and service at rate 1: the mean wait is $rho / (mu - lambda) = 1$, half of all wait."""
-    agenda, draw = Agenda(Rng(0)), Rng(1).numpy()
+    agenda, draw = EventQueue(Rng(0)), Rng(1).numpy()
     customers, waits, queue, busy = 60_000, [], [], [False]
     gaps, services = draw.exponential(2.0, customers).tolist(), draw.exponential(1.0, customers).tolist()
 

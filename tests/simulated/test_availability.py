@@ -18,14 +18,14 @@ from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Availability, Presence
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 HOUR = 3600.0
 
 
 def presence(spec: str | dict, devices: int = 1, seed: int = 0) -> Presence:
-    law: Availability = installed().build("availability", spec)
+    law: Availability = load_registry().build("availability", spec)
     law.check(devices)
     return law.start(devices, Rng(seed))
 
@@ -175,7 +175,7 @@ def test_stretches_that_touch_are_one_and_all_of_them_are_always(tmp_path):
 )  # fmt: skip
 def test_what_is_no_trace_is_refused_in_one_line(tmp_path, text, message):
     file = written(tmp_path, text)
-    law = installed().build("availability", {"name": "trace", "file": file})
+    law = load_registry().build("availability", {"name": "trace", "file": file})
     with pytest.raises(ConfigError) as caught:
         law.check(3)
     assert str(caught.value) == f"{file}: {message}"
@@ -189,7 +189,7 @@ def test_a_trace_that_cannot_be_read_is_refused_in_one_line(tmp_path):
         (tmp_path / "bytes.csv", "utf-8"),
     ):
         with pytest.raises(ConfigError, match=said) as caught:
-            installed().build("availability", {"name": "trace", "file": str(file)}).check(1)
+            load_registry().build("availability", {"name": "trace", "file": str(file)}).check(1)
         assert "\n" not in str(caught.value)
 
 
@@ -214,7 +214,7 @@ def laws(folder) -> list:
 
 def test_the_laws_are_those_of_the_table(tmp_path):
     named = {spec["name"] if isinstance(spec, dict) else spec.partition("(")[0] for spec in laws(tmp_path)}
-    assert named == set(installed().names("availability"))
+    assert named == set(load_registry().names("availability"))
 
 
 def test_a_device_depends_on_nobody_else_and_not_on_the_order_of_questions(tmp_path):
@@ -296,7 +296,7 @@ matrix:
     ]  # fmt: skip
     assert len({cell.id for cell in found}) == 4
     for cell in found:
-        again = Cell.build(CellConfig.model_validate(cell.canonical), installed())
+        again = Cell.build(CellConfig.model_validate(cell.canonical), load_registry())
         assert (again.id, again.canonical) == (cell.id, cell.canonical)
         assert again.network.there.spec() == cell.network.there.spec()
 

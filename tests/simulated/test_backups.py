@@ -8,10 +8,10 @@ from math import comb
 
 import pytest
 
-from fedguard.contracts import Links, Network, Slow, Speeds
+from fedguard.contracts import Links, Network, Speeds, Stragglers
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
 
 N, SLOWNESS = 20, 5.0
@@ -19,17 +19,17 @@ N, SLOWNESS = 20, 5.0
 
 def rounds(count, *, backups, slow=None, work=None, chosen=range(N), seed=0):
     """Seconds of each round; a training takes a second for each unit of work, and a message no time."""
-    network = Network(compute=Speeds(seconds=1.0, slow=slow or Slow()), link=Links(latency=0.0))
+    network = Network(compute=Speeds(seconds=1.0, slow=slow or Stragglers()), link=Links(latency=0.0))
     world = World(network, work or [1.0] * N, 1000, Rng(seed).child("network"))
     barrier = replace(bsp(len(chosen)), backups=backups)
-    found = list(islice(Course(world, barrier, N, lambda round: chosen, Rng(seed)).releases(), count))
+    found = list(islice(ServerSimulation(world, barrier, N, lambda round: chosen, Rng(seed)).releases(), count))
     ends = [0.0, *(release.at for release in found)]
     return [end - begin for begin, end in pairwise(ends)], found, world
 
 
 def test_a_lasting_straggler_is_waited_for_no_longer_than_two_tasks():
     """Devices 0 to 19, one of them slow: all but one are done after a second, and a copy takes another."""
-    slow = Slow(share=1 / N, factor=SLOWNESS)
+    slow = Stragglers(share=1 / N, factor=SLOWNESS)
     assert rounds(5, backups=0, slow=slow)[0] == [5.0] * 5
     times, found, world = rounds(5, backups=1, slow=slow)
     assert times == [2.0] * 5
@@ -56,7 +56,7 @@ def expected(n: int, p: float, b: int, factor: float) -> float:
 @pytest.mark.parametrize(("share", "backups"), [(0.05, 0), (0.05, 1), (0.05, 4), (0.15, 2)])
 def test_the_mean_time_of_a_round_is_that_of_the_closed_form(share, backups):
     """Four standard errors of 1,000 rounds, which take 1, 2 or 5 seconds."""
-    times, _, _ = rounds(1000, backups=backups, slow=Slow(share=share, factor=SLOWNESS, lasting=False))
+    times, _, _ = rounds(1000, backups=backups, slow=Stragglers(share=share, factor=SLOWNESS, lasting=False))
     assert set(times) <= {1.0, 2.0, 5.0} and (2.0 in times) == (backups > 0)
     assert sum(times) / 1000 == pytest.approx(expected(N, share, backups, SLOWNESS), abs=4 * 2 / 1000**0.5)
 
@@ -78,5 +78,5 @@ def test_a_device_that_is_still_at_work_has_no_hands_free():
 
 
 def test_without_backups_nothing_is_spent_on_them():
-    plain, none = rounds(3, backups=0, slow=Slow(share=0.1))[2], rounds(3, backups=0)[2]
+    plain, none = rounds(3, backups=0, slow=Stragglers(share=0.1))[2], rounds(3, backups=0)[2]
     assert plain.spent.seconds == 3 * (18 + 2 * 5) and none.spent.seconds == 3 * N

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, norm
 
-from fedguard.contracts import Links, Network, Participation, Slow, Speeds
+from fedguard.contracts import Links, Network, Participation, Speeds, Stragglers
 from fedguard.errors import StalledError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
-from fedguard.simulated.barriers import Barrier, asp, bsp, buffered, k_of_n, ssp
-from fedguard.simulated.course import Course
+from fedguard.simulated.barriers import Barrier, asp, bsp, buffer_barrier, k_of_n, ssp
+from fedguard.simulated.course import ServerSimulation
 from tests.simulated.scenes import STRAGGLER, Timetable, course, rate, releases, world
 
 EQUAL = Network(compute=Speeds(seconds=1.0))
@@ -48,7 +48,7 @@ def test_bounded_delay_comes_to_bsp_where_the_straggler_lasts():
 def test_bounded_delay_gains_where_slowness_passes():
     """BSP: a round takes 5.1 s unless nobody is slow in it, $.9^10$. Nobody can do better than ten that wait for nobody."""
     passing = Network(
-        compute=Speeds(seconds=1.0, slow=Slow(share=0.1, factor=5.0, lasting=False)), link=Links(latency=0.05)
+        compute=Speeds(seconds=1.0, slow=Stragglers(share=0.1, factor=5.0, lasting=False)), link=Links(latency=0.05)
     )
     together = rate(releases(passing, bsp(10), 10, 400))
     none = 0.9**10
@@ -114,7 +114,7 @@ def test_over_selection_hands_fast_malicious_devices_more_than_their_share(f):
     malicious = frozenset(range(int(1000 * f)))
     network = Network(compute=Speeds(seconds=1.0, spread=0.3, jitter=0.2), malicious_pace=0.1)
     clients = Participation(total=1000, per_round=130)
-    found = Course(
+    found = ServerSimulation(
         world(network, 1000, quick=malicious), k_of_n(100), 1000, lambda round: clients.choose(Rng(7).child(round), round),
         Rng(1),
     ).releases()  # fmt: skip
@@ -125,7 +125,7 @@ def test_over_selection_hands_fast_malicious_devices_more_than_their_share(f):
 
 # What is kept, whatever happens.
 
-BARRIERS = [bsp(6), k_of_n(4), k_of_n(6, deadline=1.5, least=3), ssp(0), ssp(2), asp(), buffered(3)]
+BARRIERS = [bsp(6), k_of_n(4), k_of_n(6, deadline=1.5, least=3), ssp(0), ssp(2), asp(), buffer_barrier(3)]
 THERE = ["always", "on_off(on=6, off=3)", "day_and_night(night=12, spread=24)"]
 
 
@@ -133,7 +133,9 @@ THERE = ["always", "on_off(on=6, off=3)", "day_and_night(night=12, spread=24)"]
 @given(seed=st.integers(0, 10**6), tau=st.integers(0, 5), devices=st.integers(1, 8), law=st.sampled_from(THERE[:2]))
 def test_nobody_is_ever_more_than_tau_ahead(seed, tau, devices, law):
     """Counted from the releases alone: what has arrived before a training begins."""
-    network = Network(compute=Speeds(seconds=1.0, spread=0.5, jitter=0.5), there=installed().build("availability", law))
+    network = Network(
+        compute=Speeds(seconds=1.0, spread=0.5, jitter=0.5), there=load_registry().build("availability", law)
+    )
     done = [0] * devices
     for release in releases(network, ssp(tau), devices, 150, seed=seed):
         for device, _ in release.begun:
@@ -148,7 +150,7 @@ def test_each_training_begins_once_and_ends_once(barrier, law):
     network = Network(
         compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4),
         link=Links(loss=0.0 if barrier.fresh and barrier.deadline is None else 0.05),
-        there=installed().build("availability", "always" if barrier.fresh and barrier.deadline is None else law),
+        there=load_registry().build("availability", "always" if barrier.fresh and barrier.deadline is None else law),
     )
     begun, ended, now = Counter(), Counter(), 0.0
     for number, release in enumerate(releases(network, barrier, 6, 300)):
@@ -169,12 +171,12 @@ def test_each_training_begins_once_and_ends_once(barrier, law):
 
 
 @pytest.mark.parametrize("law", THERE)
-@pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), buffered(3)], ids=str)
+@pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), buffer_barrier(3)], ids=str)
 def test_spans_tell_each_training_with_its_fate_and_none_while_another_goes_on(barrier, law):
     network = Network(
         compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4),
         link=Links(loss=0.05),
-        there=installed().build("availability", law),
+        there=load_registry().build("availability", law),
     )
     free, seen = Counter(), Counter()
     for release in releases(network, barrier, 6, 200):
@@ -195,9 +197,11 @@ def test_spans_tell_each_training_with_its_fate_and_none_while_another_goes_on(b
 
 
 @pytest.mark.parametrize("law", THERE)
-@pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), ssp(2), asp(), buffered(3)], ids=str)
+@pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), ssp(2), asp(), buffer_barrier(3)], ids=str)
 def test_the_same_seed_has_the_same_course(barrier, law):
-    network = Network(compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4), there=installed().build("availability", law))
+    network = Network(
+        compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4), there=load_registry().build("availability", law)
+    )
     for crew in (6, 3):
         one, same, other = (releases(network, barrier, 6, 100, crew=crew, seed=seed) for seed in (0, 0, 1))
         assert one == same
@@ -228,7 +232,7 @@ def test_a_round_that_lacks_a_lost_update_stalls_without_a_deadline():
 
 def test_with_a_deadline_those_that_have_arrived_are_enough_or_the_round_is_abandoned():
     """Three of ten take 5 s, the others 1 s: at 2 s seven have arrived."""
-    network = Network(compute=Speeds(seconds=1.0, slow=Slow(share=0.3, factor=5.0)))
+    network = Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.3, factor=5.0)))
     for release, round in zip(releases(network, k_of_n(10, deadline=2.0, least=7), 10, 5), range(1, 6), strict=True):
         assert (release.at, len(release.arrivals), len(release.late), release.abandoned) == (2.0 * round, 7, 3, None)
     for release, round in zip(releases(network, k_of_n(10, deadline=2.0, least=8), 10, 5), range(1, 6), strict=True):
@@ -246,7 +250,7 @@ def test_what_arrives_at_the_deadline_itself_counts():
 @pytest.mark.parametrize("barrier", [bsp(3), k_of_n(3), k_of_n(3, deadline=60.0)], ids=str)
 def test_a_round_for_which_nobody_is_chosen_is_abandoned_at_once(barrier):
     rounds = {1: (), 3: (), 4: ()}
-    there = Course(world(EQUAL, 3), barrier, 3, lambda round: rounds.get(round, (0, 1, 2)), Rng(0))
+    there = ServerSimulation(world(EQUAL, 3), barrier, 3, lambda round: rounds.get(round, (0, 1, 2)), Rng(0))
     found = list(islice(there.releases(), 6))
     assert [release.abandoned for release in found] == [
         "nobody was chosen",
@@ -259,15 +263,15 @@ def test_a_round_for_which_nobody_is_chosen_is_abandoned_at_once(barrier):
 
 
 def test_rounds_for_which_nobody_is_ever_chosen_end():
-    there = Course(world(EQUAL, 3), bsp(3), 3, lambda round: (), Rng(0))
+    there = ServerSimulation(world(EQUAL, 3), bsp(3), 3, lambda round: (), Rng(0))
     assert len(list(islice(there.releases(), 5000))) == 5000
     with pytest.raises(StalledError):
-        list(Course(world(EQUAL, 3), asp(), 3, lambda round: (), Rng(0)).releases())
+        list(ServerSimulation(world(EQUAL, 3), asp(), 3, lambda round: (), Rng(0)).releases())
 
 
 def test_those_who_go_on_by_themselves_are_of_the_first_round_that_has_any():
     rounds = {1: (), 2: (), 3: (1,)}
-    there = Course(world(EQUAL, 3), asp(), 3, lambda round: rounds.get(round, (0, 1, 2)), Rng(0))
+    there = ServerSimulation(world(EQUAL, 3), asp(), 3, lambda round: rounds.get(round, (0, 1, 2)), Rng(0))
     first = next(there.releases())
     assert [one.device for one in first.arrivals] == [1]
 
@@ -334,7 +338,7 @@ def test_a_round_in_which_nobody_is_there_ends_at_its_deadline():
     assert all(release.abandoned for release in found)
 
 
-@pytest.mark.parametrize("barrier", [bsp(3), k_of_n(2), ssp(2), asp(), buffered(2)], ids=str)
+@pytest.mark.parametrize("barrier", [bsp(3), k_of_n(2), ssp(2), asp(), buffer_barrier(2)], ids=str)
 def test_where_nobody_ever_comes_back_the_training_is_stalled(barrier):
     gone = {device: [(0.0, 12.0)] for device in range(3)}
     with pytest.raises(StalledError, match="nobody computes or sends any more"):
@@ -345,7 +349,9 @@ def test_in_the_long_run_updates_and_interruptions_come_as_renewal_theory_says()
     """A training of c seconds ends within a stretch of mean a with the chance $e^{-c/a}$, the next as well, and so on:
     $1 / ((a + b)(e^{c/a} - 1))$ updates a second of each device, and one interruption in each stretch."""
     a, b, c, devices = 20.0, 10.0, 5.0, 40
-    network = Network(compute=Speeds(seconds=c), there=installed().build("availability", f"on_off(on={a}, off={b})"))
+    network = Network(
+        compute=Speeds(seconds=c), there=load_registry().build("availability", f"on_off(on={a}, off={b})")
+    )
     found = releases(network, asp(), devices, 20_000)
     expected = devices / ((a + b) * (math.exp(c / a) - 1))
     assert rate(found) == pytest.approx(expected, rel=0.03)
@@ -355,7 +361,7 @@ def test_in_the_long_run_updates_and_interruptions_come_as_renewal_theory_says()
 
 def test_at_night_all_work_and_by_day_nobody():
     law = "day_and_night(night=8, spread=0)"
-    network = Network(compute=Speeds(seconds=600.0), there=installed().build("availability", law))
+    network = Network(compute=Speeds(seconds=600.0), there=load_registry().build("availability", law))
     found = releases(network, asp(), 4, 4 * 48 * 3)
     hours = np.array([release.at / 3600 % 24 for release in found])
     assert np.all((hours > 0) & (hours <= 8))

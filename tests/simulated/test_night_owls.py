@@ -11,7 +11,7 @@ import pytest
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.data.test_partition_laws import examples, split
 from tests.systems.scenes import reports
@@ -25,7 +25,7 @@ OWLS = "day_and_night(owls=0.2)"
 
 def eligible(law: str, hour: float, devices: int = 5000) -> tuple[float, float]:
     """Of the first four fifths of the devices, and of the last: the share that is there."""
-    there = installed().build("availability", law).start(devices, Rng(0))
+    there = load_registry().build("availability", law).start(devices, Rng(0))
     present = [there.wait(device, hour * HOUR) == 0 for device in range(devices)]
     cut = devices * 4 // 5
     return mean(present[:cut]), mean(present[cut:])
@@ -45,14 +45,14 @@ def test_owls_come_twelve_hours_after_the_others(hour):
 
 
 def test_who_is_no_owl_comes_when_it_did_and_without_owls_no_cell_changes():
-    law, plain = installed().build("availability", OWLS), installed().build("availability", "day_and_night")
+    law, plain = load_registry().build("availability", OWLS), load_registry().build("availability", "day_and_night")
     one, other = law.start(10, Rng(3)), plain.start(10, Rng(3))
     assert [one.stretch(device, 0.0) for device in range(8)] == [other.stretch(device, 0.0) for device in range(8)]
     assert "owls" not in plain.spec() and law.spec()["owls"] == 0.2
 
     def made(there: Any) -> Cell:
         return Cell.build(
-            CellConfig.model_validate({"network": {"there": there}, "architecture": "google"}), installed()
+            CellConfig.model_validate({"network": {"there": there}, "architecture": "google"}), load_registry()
         )
 
     assert made("day_and_night").id == made({"name": "day_and_night", "night": 8.0, "spread": 6.0}).id != made(OWLS).id

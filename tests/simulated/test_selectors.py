@@ -13,9 +13,9 @@ from fedguard.contracts import Links, Network, Speeds
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import k_of_n
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.pace import Pace
-from fedguard.simulated.selectors import Selection
+from fedguard.simulated.selectors import DeviceSelection
 from tests.simulated.scenes import Timetable, world
 
 #: A training takes a second, and a message no time.
@@ -27,26 +27,26 @@ LATE = Timetable({2: [(5.0, 1e9)], 3: [(30.0, 1e9)]})
 
 def found(there, selection, count, *, devices=4, goal=4, deadline=100.0, least=1):
     barrier = replace(k_of_n(goal, deadline, least), selection=selection)
-    course = Course(
+    course = ServerSimulation(
         world(replace(SECOND, there=there), devices), barrier, devices, lambda round: range(devices), Rng(0)
     )
     return list(islice(course.releases(), count))
 
 
 def test_a_round_starts_when_its_goal_has_checked_in():
-    (first,) = found(LATE, Selection(goal=3, timeout=20.0, least=2), 1)
+    (first,) = found(LATE, DeviceSelection(goal=3, timeout=20.0, least=2), 1)
     assert {device for device, _ in first.begun} == {0, 1, 2}
     assert {one.began for one in first.arrivals} == {5.0} and first.at == 6.0
 
 
 def test_at_the_timeout_the_least_is_enough():
-    (first,) = found(LATE, Selection(goal=4, timeout=20.0, least=3), 1)
+    (first,) = found(LATE, DeviceSelection(goal=4, timeout=20.0, least=3), 1)
     assert {device for device, _ in first.begun} == {0, 1, 2}
     assert {one.began for one in first.arrivals} == {20.0} and first.at == 21.0
 
 
 def test_with_fewer_the_round_is_abandoned_and_the_next_one_looks_again():
-    first, second = found(LATE, Selection(goal=4, timeout=20.0, least=4), 2)
+    first, second = found(LATE, DeviceSelection(goal=4, timeout=20.0, least=4), 2)
     assert first.abandoned == "3 devices checked in, of at least 4"
     assert first.at == 20.0 and first.begun == () and first.arrivals == ()
     assert second.at == 31.0 and len(second.arrivals) == 4 and second.version == 0
@@ -54,19 +54,19 @@ def test_with_fewer_the_round_is_abandoned_and_the_next_one_looks_again():
 
 def test_one_that_has_left_again_is_not_taken_and_one_that_never_comes_is_not_awaited():
     there = Timetable({0: [(0.0, 4.0)], 2: [(5.0, 1e9)], 3: []})
-    (first,) = found(there, Selection(goal=3, timeout=20.0, least=2), 1)
+    (first,) = found(there, DeviceSelection(goal=3, timeout=20.0, least=2), 1)
     assert {device for device, _ in first.begun} == {1, 2} and first.at == 6.0
 
 
 def test_nobody_at_all_ends_each_round_at_its_timeout():
     nobody = Timetable(dict.fromkeys(range(4), ()))
-    assert [one.at for one in found(nobody, Selection(goal=3, timeout=20.0, least=1), 3)] == [20.0, 40.0, 60.0]
+    assert [one.at for one in found(nobody, DeviceSelection(goal=3, timeout=20.0, least=1), 3)] == [20.0, 40.0, 60.0]
 
 
 def test_who_is_taken_among_those_that_are_there_is_drawn():
     taken = Counter(
         device
-        for release in found(Timetable({}), Selection(goal=5, timeout=9.0, least=1), 400, devices=10)
+        for release in found(Timetable({}), DeviceSelection(goal=5, timeout=9.0, least=1), 400, devices=10)
         for device, _ in release.begun
     )
     assert sum(taken.values()) == 2000
@@ -75,7 +75,7 @@ def test_who_is_taken_among_those_that_are_there_is_drawn():
 
 def test_the_goal_is_that_of_the_barrier_where_fewer_were_selected():
     """Three are taken for four that are wanted: the round waits for these, and for no fourth."""
-    (first,) = found(LATE, Selection(goal=4, timeout=20.0, least=2), 1, goal=4)
+    (first,) = found(LATE, DeviceSelection(goal=4, timeout=20.0, least=2), 1, goal=4)
     assert len(first.arrivals) == 3 and first.at == 21.0
 
 
@@ -126,7 +126,7 @@ def test_a_bound_under_which_no_goal_is_met_is_refused():
 def test_steered_devices_check_in_by_the_pace():
     """Forty devices in slots of ten seconds, two slots, twelve wanted: each round finds its own, within a slot's first seconds."""
     pace = Pace(period=10.0, slots=2, width=4.0)
-    rounds = found(Timetable({}), Selection(goal=12, timeout=10.0, least=8, pace=pace), 30, devices=40, goal=12)
+    rounds = found(Timetable({}), DeviceSelection(goal=12, timeout=10.0, least=8, pace=pace), 30, devices=40, goal=12)
     assert all(release.abandoned is None for release in rounds)
     assert all(one.began % 10.0 <= 4.0 for release in rounds for one in release.arrivals)
     assert len({one.device for release in rounds for one in release.arrivals}) == 40

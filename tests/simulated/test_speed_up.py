@@ -13,7 +13,7 @@ import fedguard as fg
 from fedguard.contracts import Links, Network, Speeds
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World, least_seconds
 from tests.simulated import scenes
 
@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "speed_up.yaml"
 def rounds(n: int, network: Network, count: int, work: float = 1.0, seed: int = 0) -> np.ndarray:
     """Seconds of each of so many rounds of n workers, between whom the work is dealt evenly."""
     world = World(network, [work / n] * n, 1000, Rng(seed).child("network"))
-    found = Course(world, bsp(n), n, lambda round: range(n), Rng(seed).child("course")).releases()
+    found = ServerSimulation(world, bsp(n), n, lambda round: range(n), Rng(seed).child("course")).releases()
     return np.diff([0.0, *(release.at for release in islice(found, count))])
 
 

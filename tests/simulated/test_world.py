@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, kstest
 
-from fedguard.contracts import Links, Network, Slow, Speeds
+from fedguard.contracts import Links, Network, Speeds, Stragglers
 from fedguard.rng import Rng
 from fedguard.simulated.world import World
 from tests.simulated.scenes import Timetable, world
@@ -46,14 +46,14 @@ def test_jitter_is_drawn_for_each_training():
 
 
 def test_lasting_slowness_is_always_that_of_the_same_devices():
-    there = world(Network(compute=Speeds(seconds=1.0, slow=Slow(share=0.2, factor=5.0))), 50)
+    there = world(Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.2, factor=5.0))), 50)
     times = [[there.compute(device, turn) for device in range(50)] for turn in (1, 2, 99)]
     assert times[0] == times[1] == times[2]
     assert sorted(times[0]) == [1.0] * 40 + [5.0] * 10
 
 
 def test_passing_slowness_comes_over_a_share_of_the_trainings():
-    there = world(Network(compute=Speeds(seconds=1.0, slow=Slow(share=0.2, factor=5.0, lasting=False))), 20)
+    there = world(Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.2, factor=5.0, lasting=False))), 20)
     slow = [there.compute(device, turn) == 5.0 for device in range(20) for turn in range(1, 201)]
     assert binomtest(sum(slow), len(slow), 0.2).pvalue > 1e-4
 
@@ -66,7 +66,7 @@ def test_a_share_of_the_updates_is_lost():
 
 
 NOISY = Network(
-    compute=Speeds(seconds=1.0, spread=0.4, jitter=0.3, slow=Slow(share=0.3, lasting=False)),
+    compute=Speeds(seconds=1.0, spread=0.4, jitter=0.3, slow=Stragglers(share=0.3, lasting=False)),
     link=Links(up=100.0, down=300.0, spread=0.5, loss=0.2),
 )
 

@@ -15,7 +15,7 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport, Setup
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: All are equally fast: a message takes a second, and computing no time.
 EVEN = {"compute": {"seconds": 0}, "link": {"latency": 1}}
@@ -44,7 +44,7 @@ def settings(architecture: Any = "server", **changes: Any) -> dict[str, Any]:
 
 
 def cell(architecture: Any = "server", **changes: Any) -> Cell:
-    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), installed())
+    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
 
 
 def scene(architecture: Any = "server", seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:

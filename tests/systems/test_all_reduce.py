@@ -15,7 +15,7 @@ from fedguard.architectures.systems.sums import SumRun
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.contracts import Sent, Wire
+from fedguard.contracts import SentRound, Wire
 from fedguard.secagg.encoding import Encoding
 from tests.systems.scenes import EVEN, cell, models, off, reports, scene
 
@@ -227,8 +227,8 @@ def test_what_a_neighbour_gets_under_masks_tells_nothing():
     _, setup = scene(MASKED)
     run = SumRun(cell(MASKED).architecture, setup)
     updates = 0.01 * torch.randn(6, setup.task.dim, generator=torch.Generator().manual_seed(1))
-    sent = Sent(1, run.model, Wire(updates, tuple(range(6)), frozenset()), (), (), frozenset(), frozenset())
-    received = run.received(sent)
+    sent = SentRound(1, run.model, Wire(updates, tuple(range(6)), frozenset()), (), (), frozenset(), frozenset())
+    received = run.receive_updates(sent)
     assert float((received.rows[0] - updates.mean(0)).abs().max()) < 4 / 2**19
     inputs = Inputs(sent, Encoding(), None, [1] * 6, setup.rng.child("masking"), "all")
     messages = [run.message(inputs, node, sent) for node in range(6)]

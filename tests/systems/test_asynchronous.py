@@ -14,7 +14,7 @@ from fedguard.architectures.systems.fedasync import FedAsync
 from fedguard.architectures.systems.fedbuff import FedBuff
 from fedguard.config.cells import Cell
 from fedguard.contracts import Setup
-from fedguard.simulated.course import Course, Release
+from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
 from tests.systems.scenes import scene
 
@@ -29,14 +29,14 @@ CLOSE = 1e-5
 CLIENTS = 8
 
 
-def course(made: Cell, setup: Setup) -> Iterator[Release]:
+def course(made: Cell, setup: Setup) -> Iterator[AggregationEvent]:
     """The course of a training, as its seed has it."""
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     clients, rng = setup.participation, setup.rng
     barrier = replace(made.architecture.barrier(clients), once=setup.protocol.masked)
     chosen = lambda round: clients.choose(rng.child("participation", round), round)  # noqa: E731
-    return Course(world, barrier, clients.total, chosen, rng.child("course")).releases()
+    return ServerSimulation(world, barrier, clients.total, chosen, rng.child("course")).releases()
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Plain:
     seen: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda update, start, model: update
     tau: float = 0.0
 
-    def models(self, releases: list[Release]) -> list[Tensor]:
+    def models(self, releases: list[AggregationEvent]) -> list[Tensor]:
         setup, last = self.setup, {}
         models = [setup.task.initial_model(setup.rng.child("model"))]
         self.honest_first = 0

@@ -13,7 +13,7 @@ from fedguard.errors import ConfigError, FedGuardError, PreconditionError, Stall
 from fedguard.simulated import course
 from fedguard.simulated.availability import trace
 from fedguard.simulated.barriers import asp, covers
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
 from tests import forked
 from tests.simulated import scenes
@@ -222,7 +222,9 @@ def test_what_came_before_does_not_count_as_vain():
 def test_updates_that_wait_cost_the_same_however_many_they_are(monkeypatch):
     """Device 0 answers in no time, and buffer 1 stays empty: what has come is not looked through again for each update."""
     monkeypatch.setattr(course, "_IN_VAIN", 15_000)
-    flood = Course(World(Network(), [0.0, 1.0], 1000, scenes.Rng(0)), covers(2), 2, lambda round: (0, 1), scenes.Rng(0))
+    flood = ServerSimulation(
+        World(Network(), [0.0, 1.0], 1000, scenes.Rng(0)), covers(2), 2, lambda round: (0, 1), scenes.Rng(0)
+    )
     began = process_time()
     with pytest.raises(StalledError, match=r"after 0 simulated seconds 15,00\d updates of a few devices wait"):
         next(flood.releases())

@@ -26,8 +26,8 @@ def test_an_aggregate_takes_place_as_soon_as_no_buffer_is_empty(buffers):
 
 
 def test_without_buffers_any_devices_will_do():
-    assert Barrier(count=3, fresh=False).covered([7, 7, 7])
-    assert not covers(3).covered([0, 1, 3, 4]) and covers(3).covered([0, 1, 5])
+    assert Barrier(count=3, fresh=False).are_buffers_full([7, 7, 7])
+    assert not covers(3).are_buffers_full([0, 1, 3, 4]) and covers(3).are_buffers_full([0, 1, 5])
 
 
 def loop(made, setup, count: int, buffers: int, rule) -> list[torch.Tensor]:

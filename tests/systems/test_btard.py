@@ -9,7 +9,7 @@ import torch
 
 from fedguard.architectures.collectives.butterfly import butterfly
 from fedguard.architectures.systems import btard
-from fedguard.architectures.systems.btard import BTARD, accuses, convicted
+from fedguard.architectures.systems.btard import BTARD, accuses, resolve_accusation
 from tests.systems.scenes import cell, models, off, reports, scene
 
 TEN = {"clients": {"total": 10, "malicious": 3}, "training": {"rounds": 30}, "evaluation": {"every": 30}}
@@ -38,14 +38,14 @@ def test_it_is_the_server_however_nodes_train(settings):
 def test_node_j_aggregates_part_j_by_itself(attack, malicious, monkeypatch):
     """Centred clipping of each part, as a plain loop, from the part's own last aggregate, or from 0 once parts are cut anew."""
     tau, kept = 0.05, []
-    received = btard.CheckedRun.received
+    received = btard.CheckedRun.receive_updates
 
     def kept_back(self, sent):
         found = received(self, sent)
         kept.append(found.rows.clone())
         return found
 
-    monkeypatch.setattr(btard.CheckedRun, "received", kept_back)
+    monkeypatch.setattr(btard.CheckedRun, "receive_updates", kept_back)
     settings = {
         "defense": f"centered_clipping(tau={tau})",
         "training": {"rounds": 6},
@@ -139,7 +139,7 @@ def test_hostile_validators_shield_each_other():
     ],
 )
 def test_accuser_or_accused_is_banned(accuser, accused, guilty, majority, banned):
-    assert convicted(accuser, accused, guilty, {7, 8}, majority) == banned
+    assert resolve_accusation(accuser, accused, guilty, {7, 8}, majority) == banned
 
 
 def test_whether_one_accuses():
@@ -297,7 +297,7 @@ def test_pulls_are_those_of_the_formula():
             sum((float(x) - float(c)) ** 2 for x, c in zip(row, centre, strict=True)) ** 0.5 for row in rows
         )
         most = lengths[2] if tau is None else tau
-        for row, pull in zip(rows, btard.pulled(rows, centre, tau), strict=True):
+        for row, pull in zip(rows, btard.clip_deviations(rows, centre, tau), strict=True):
             away = [float(x) - float(c) for x, c in zip(row, centre, strict=True)]
             length = sum(one * one for one in away) ** 0.5
             assert pull.tolist() == pytest.approx([one * min(1, most / length) for one in away], rel=1e-6)

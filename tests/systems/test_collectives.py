@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedguard.architectures.collectives import TOPOLOGIES
-from fedguard.architectures.collectives.schedule import carried
+from fedguard.architectures.collectives.schedule import simulate_chunk
 
 #: (topology, nodes, group).
 CASES = [
@@ -25,7 +25,7 @@ def everywhere(schedule, vectors, **hooks):
     n, d = vectors.shape
     out = torch.empty(n, d, dtype=vectors.dtype)
     for chunk, cut in enumerate(schedule.cuts(d)):
-        out[:, cut] = torch.stack(carried(schedule, chunk, list(vectors[:, cut]), **hooks))
+        out[:, cut] = torch.stack(simulate_chunk(schedule, chunk, list(vectors[:, cut]), **hooks))
     return out
 
 
@@ -107,7 +107,7 @@ def test_who_adds_to_what_it_passes_on_adds_once_and_not_to_its_own(topology, n,
     honest = everywhere(schedule, vectors)
     moved = torch.empty_like(honest)
     for chunk, cut in enumerate(schedule.cuts(d)):
-        moved[:, cut] = torch.stack(carried(schedule, chunk, list(vectors[:, cut]), added={node: lie[cut]}))
+        moved[:, cut] = torch.stack(simulate_chunk(schedule, chunk, list(vectors[:, cut]), added={node: lie[cut]}))
     assert torch.allclose(moved, moved[:1].expand(n, -1), rtol=0, atol=0)
     difference = (moved - honest)[0]
     touched = difference.abs() > 1e-9

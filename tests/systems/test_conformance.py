@@ -17,9 +17,9 @@ from rich.console import Console
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.processes import collective, gossip
 from fedguard.bench.conformance.conform import ENGINES, TOLERANCE, cell_of, conform, difference
-from fedguard.bench.conformance.engine import OneByOne, Outcome, set_up_of, simulated, start_of
-from fedguard.bench.conformance.remote import Remote, simulated_in
-from fedguard.bench.conformance.remote import trained as over
+from fedguard.bench.conformance.engine import SequentialTrainer, TrainingOutcome, set_up_of, simulate_models, start_of
+from fedguard.bench.conformance.remote import RemoteTrainer, simulate_in_order
+from fedguard.bench.conformance.remote import train_remotely as over
 from fedguard.bench.conformance.shown import COLUMNS, as_markdown, table
 from fedguard.errors import ConfigError, NotAllowed
 from tests.forked import ForkedNode, fedguard
@@ -85,7 +85,7 @@ def trained(cell, altered=lambda source, parcel: parcel.vector, seed=0):
 
 def apart(cell, real, seed=0):
     setup = set_up_of(cell, seed)
-    beside = simulated(cell.architecture, setup).expand_as(real)
+    beside = simulate_models(cell.architecture, setup).expand_as(real)
     return difference(real, beside, start_of(setup))
 
 
@@ -94,7 +94,7 @@ def apart(cell, real, seed=0):
 def test_an_all_reduce_of_processes_is_the_simulated_one_to_the_last_bit(architecture, attack):
     cell = cell_of(architecture, attack, "mean", 4, 3)
     real, setup = trained(cell), set_up_of(cell, 0)
-    one_by_one = simulated(cell.architecture, replace(setup, trainer=OneByOne(setup)))
+    one_by_one = simulate_models(cell.architecture, replace(setup, trainer=SequentialTrainer(setup)))
     assert torch.equal(real, one_by_one.expand_as(real))
     assert apart(cell, real) < 1e-6
 
@@ -141,12 +141,12 @@ def test_without_the_attack_it_does_not_conform():
     assert not apart(attacked, trained(honest)) <= TOLERANCE
 
 
-class Late(Remote):
+class Late(RemoteTrainer):
     """Clients that are done in some order, each in a moment of its own."""
 
     def __init__(self, setup, seed):
         super().__init__()
-        self._clients, self._draw = OneByOne(setup), torch.Generator().manual_seed(seed)
+        self._clients, self._draw = SequentialTrainer(setup), torch.Generator().manual_seed(seed)
         self._done = {}
 
     def send(self, trainings):
@@ -184,17 +184,17 @@ def follows(architecture, attack):
 
     def one_by_one():
         """Actors keep where they stand, so each training has its own."""
-        return replace(setup, trainer=OneByOne(setup))
+        return replace(setup, trainer=SequentialTrainer(setup))
 
     for seed in (1, 2):
         real = over(Late(setup, seed), cell, 0)
-        assert torch.equal(real.models, simulated_in(cell, one_by_one(), real.order))
+        assert torch.equal(real.models, simulate_in_order(cell, one_by_one(), real.order))
         assert len(real.order) >= 3 * 4
         finals.append(real.models)
     together = architecture in ("parameter_server", "a2c")
     assert torch.equal(*finals) == together
     if together:  # and then it is the plain simulation
-        assert torch.equal(finals[0], simulated(cell.architecture, one_by_one()))
+        assert torch.equal(finals[0], simulate_models(cell.architecture, one_by_one()))
 
 
 @pytest.mark.parametrize("attack", ["none", "ipm"])
@@ -204,7 +204,9 @@ def test_a_server_whose_clients_answer_in_any_order_is_the_simulated_one_to_the_
     for seed in (1, 2):
         real = over(Late(setup, seed), cell, 0)
         assert real.order is None
-        assert torch.equal(real.models, simulated(cell.architecture, replace(setup, trainer=OneByOne(setup))))
+        assert torch.equal(
+            real.models, simulate_models(cell.architecture, replace(setup, trainer=SequentialTrainer(setup)))
+        )
 
 
 class InOrder(Late):
@@ -221,8 +223,8 @@ def test_what_arrives_while_a_server_waits_for_others_is_told_afterwards():
     for client in (0, 1):
         late.begin((client, 1), start)
     late.train(start, [1, 1], (2, 3))
-    assert [late.arrived(), late.arrived()] == [(0, 1), (1, 1)]
-    alone = OneByOne(setup).train(start, [1, 1], (0, 1))
+    assert [late.wait_for_next(), late.wait_for_next()] == [(0, 1), (1, 1)]
+    alone = SequentialTrainer(setup).train(start, [1, 1], (0, 1))
     assert torch.equal(torch.stack(late.train(start, [1, 1], (0, 1))), torch.stack(alone))
 
 
@@ -281,11 +283,11 @@ class Wrong:
         return None
 
     def run(self, cells, seed):
-        found = [simulated(cell.architecture, set_up_of(cell, seed)) for cell in cells]
-        return [Outcome(one + 0.01, 0.1) for one in found]
+        found = [simulate_models(cell.architecture, set_up_of(cell, seed)) for cell in cells]
+        return [TrainingOutcome(one + 0.01, 0.1) for one in found]
 
     def simulated(self, cell, setup, order):
-        return simulated(cell.architecture, setup)
+        return simulate_models(cell.architecture, setup)
 
 
 def test_a_difference_is_told():

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import LocalPlan, Network, Pipeline, Sight, Slow, Speeds, WeightRule
+from fedguard.contracts import LocalPlan, Network, Pipeline, Sight, Speeds, Stragglers, WeightRule
 from fedguard.contracts.network import Links
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import k_of_n
-from fedguard.simulated.course import Course, Release
+from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.fractions import Deadline, Fractions
 from fedguard.simulated.world import World
 from fedguard.tasks.cohort import schedule
@@ -36,7 +36,7 @@ def releases(
     quick: frozenset[int] = frozenset(),
     factor: float = 1.0,
     **law: Any,
-) -> tuple[World, list[Release]]:
+) -> tuple[World, list[AggregationEvent]]:
     """Rounds of devices with so much work under a deadline of `D`; the ``quick`` ones tell ``factor`` times their rate."""
     world = World(network, work, 1000, Rng(0).child("network"))
     settings = Deadline(**{"seconds": D, "least": 0.1, "trusted": 1, "history": 5, **law})
@@ -44,7 +44,7 @@ def releases(
         settings, world, [500] * len(work), lambda one, rate, _: rate * (factor if one in quick else 1.0),
         lambda one, share, _: share, Rng(1),
     )  # fmt: skip
-    course = Course(world, k_of_n(len(work), D), len(work), lambda _: range(len(work)), Rng(2), fractions)
+    course = ServerSimulation(world, k_of_n(len(work), D), len(work), lambda _: range(len(work)), Rng(2), fractions)
     return world, list(islice(course.releases(), count))
 
 
@@ -128,7 +128,7 @@ def test_examples_move_to_the_trusted_device_that_has_most_time_or_the_client_is
     world._compute[1:] = [0.4 * work for work in world._work[1:]]
     law = Deadline(seconds=D, least=least, trusted=3, history=5)
     fractions = Fractions(law, world, [500] * 4, lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))
-    found = islice(Course(world, k_of_n(4, D), 4, lambda _: range(4), Rng(2), fractions).releases(), 5)
+    found = islice(ServerSimulation(world, k_of_n(4, D), 4, lambda _: range(4), Rng(2), fractions).releases(), 5)
     for release in list(found)[1:]:
         by = {job.client: job for job in release.jobs}
         assert {client: job.device for client, job in by.items() if client} == {1: 1, 2: 2, 3: 3}
@@ -138,7 +138,7 @@ def test_examples_move_to_the_trusted_device_that_has_most_time_or_the_client_is
 
 
 def test_what_moves_is_trained_after_the_own_examples_for_the_share_that_is_left():
-    network = Network(compute=Speeds(seconds=1.0, slow=Slow(share=0.25, factor=30.0)), link=Links(latency=0.5))
+    network = Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.25, factor=30.0)), link=Links(latency=0.5))
     world = World(network, [4.0] * 4, 1000, Rng(0).child("network"))
     slow = max(range(4), key=lambda device: world.compute(device, 1))
     world, found = releases(network, [4.0] * 4, 6, trusted=4, least=0.2)
@@ -155,7 +155,7 @@ def test_what_moves_is_trained_after_the_own_examples_for_the_share_that_is_left
 
 
 def test_bytes_of_examples_are_counted_where_they_move_and_not_again():
-    network = Network(compute=Speeds(seconds=1.0, slow=Slow(share=0.5, factor=100.0)))
+    network = Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.5, factor=100.0)))
     world, found = releases(network, [4.0, 4.0], 5, trusted=2, least=0.2)
     jobs = [job for release in found for job in release.jobs]
     assert sum(job.client != job.device for job in jobs) == 4

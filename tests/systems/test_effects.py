@@ -12,7 +12,7 @@ import torch
 
 from fedguard.attacks.poisoning.one_range import OneRange
 from fedguard.contracts import PoisonAttack, PoisonView, Sight
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
 from tests.systems.scenes import reports, scene
 
@@ -150,7 +150,9 @@ def malicious_share(over: float, malicious: int, pace: float, rounds: int = 200)
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     chosen = partial(made.architecture.chosen, setup)
-    course = Course(world, made.architecture.barrier(setup.participation), 100, chosen, setup.rng.child("course"))
+    course = ServerSimulation(
+        world, made.architecture.barrier(setup.participation), 100, chosen, setup.rng.child("course")
+    )
     arrived = [one.device for release in islice(course.releases(), rounds) for one in release.arrivals]
     return sum(device in setup.malicious for device in arrived) / len(arrived)
 

@@ -148,9 +148,9 @@ def test_in_float64_they_agree_to_the_last_digits(settings, float64):
 def fault(request, monkeypatch):
     """One thing that goes wrong in simulated time and not in the server."""
     from fedguard.architectures.systems import event_run
-    from fedguard.architectures.systems.trainings import Trainings
+    from fedguard.architectures.systems.trainings import LocalTrainings
 
-    begin, ended = Trainings.begin, Trainings.ended
+    begin, ended = LocalTrainings.begin, LocalTrainings.collect_updates
     if request.param == "another batch":
 
         class Another(event_run.Clients):
@@ -164,7 +164,7 @@ def fault(request, monkeypatch):
             ended(self, keys, apart, rows)
             rows[0] *= 2
 
-        monkeypatch.setattr(Trainings, "ended", longer)
+        monkeypatch.setattr(LocalTrainings, "collect_updates", longer)
     if request.param == "an old model":
         kept = []
 
@@ -172,7 +172,7 @@ def fault(request, monkeypatch):
             kept.append(model)
             begin(self, begun, kept[-2:][0], shares)
 
-        monkeypatch.setattr(Trainings, "begin", stale)
+        monkeypatch.setattr(LocalTrainings, "begin", stale)
     if request.param == "one left out":
         leave = event_run.leave
 

@@ -12,7 +12,7 @@ import torch
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.systems.fate import Fate, PairwiseMasks
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import Sent, Sight, Wire
+from fedguard.contracts import SentRound, Sight, Wire
 from fedguard.secagg.encoding import Encoding
 from tests.systems.scenes import cell, models, off, reports, scene
 
@@ -32,7 +32,7 @@ def one_round(parties=5):
     updates = torch.randn(parties, setup.task.dim, generator=torch.Generator().manual_seed(0))
     updates /= updates.norm(dim=1, keepdim=True)
     wire = Wire(updates.clone(), tuple(range(parties)), frozenset())
-    sent = Sent(1, torch.zeros(setup.task.dim), wire, (), (), frozenset(), frozenset())
+    sent = SentRound(1, torch.zeros(setup.task.dim), wire, (), (), frozenset(), frozenset())
     return setup, PairwiseMasks().receiver(setup), sent, updates
 
 
@@ -58,7 +58,7 @@ def test_what_a_party_sends_tells_nothing_without_all_others():
         for some in combinations(messages, size):
             total = np.sum(some, axis=0, dtype=np.uint32)
             assert abs(float((total >> 31).mean()) - 0.5) < 5 * 0.5 / d**0.5
-            plain = inputs.encoded(0)[:-1].view(np.int32).astype(float)
+            plain = inputs.encode_update(0)[:-1].view(np.int32).astype(float)
             assert abs(float(np.corrcoef(total.view(np.int32).astype(float), plain)[0, 1])) < 5 / d**0.5
     whole = np.sum(messages, axis=0, dtype=np.uint32).view(np.int32)
     assert np.abs(whole).max() < 2**24  # and of all five the masks cancel
@@ -68,7 +68,7 @@ def test_masks_are_new_in_each_round():
     setup, receiver, sent, _ = one_round()
     receiver.receive(sent)
     inputs = Inputs(sent, Encoding(largest_weight=max(setup.task.sizes)), None, setup.task.sizes, setup.rng, "all")
-    later = Sent(2, sent.model, sent.wire, (), (), frozenset(), frozenset())
+    later = SentRound(2, sent.model, sent.wire, (), (), frozenset(), frozenset())
     first, second = (receiver.message(inputs, 0, range(5), one) for one in (sent, later))
     assert hashlib.sha256(first).digest() != hashlib.sha256(second).digest()
     assert abs(float(((first - second) >> 31).mean()) - 0.5) < 5 * 0.5 / setup.task.dim**0.5

@@ -12,7 +12,7 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: By architecture, how long a training is cut; devices are unequal, so that rounds are.
 KINDS = ["server", "parameter_server", "fedbuff(buffer=3)", "fedasync", "google(over=1.5, window=20)", "all_reduce", "d_psgd", "dsgt",
@@ -34,7 +34,7 @@ def cell(architecture: str, evaluation: dict, network=..., **more) -> Cell:
         "network": timed if network is ... else network,
         "evaluation": evaluation,
     }
-    return Cell.build(CellConfig.model_validate(config | more), installed())
+    return Cell.build(CellConfig.model_validate(config | more), load_registry())
 
 
 def trained(architecture: str, evaluation: dict, seed: int = 3, **more):

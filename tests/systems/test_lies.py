@@ -13,9 +13,9 @@ from fedguard.contracts import PoisonAttack, Sight
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import k_of_n
-from fedguard.simulated.course import Course
-from fedguard.simulated.lies import Lies
-from fedguard.simulated.selectors import Selection
+from fedguard.simulated.course import ServerSimulation
+from fedguard.simulated.lies import AvailabilityLies
+from fedguard.simulated.selectors import DeviceSelection
 from tests.simulated.scenes import Timetable
 from tests.simulated.scenes import world as devices
 from tests.simulated.test_selectors import SECOND
@@ -35,7 +35,7 @@ def releases(system: str, attack: str, malicious: int, rounds: int = 12, seed: i
     chosen = lambda round: made.architecture.chosen(setup, round)  # noqa: E731
     simulated = world(setup, setup.task.initial_model(setup.rng.child("model")))
     barrier = made.architecture.barrier(setup.participation)
-    course = Course(simulated, barrier, 60, chosen, setup.rng.child("course"), lies=lies_of(setup))
+    course = ServerSimulation(simulated, barrier, 60, chosen, setup.rng.child("course"), lies=lies_of(setup))
     return setup, list(islice(course.releases(), rounds))
 
 
@@ -80,16 +80,18 @@ def test_a_round_waits_for_who_never_reports_and_is_abandoned_where_too_few_do(o
 
 def test_who_is_not_there_says_that_it_is_and_takes_a_place():
     away = Timetable({2: [], 3: []})
-    barrier = replace(k_of_n(3, 50.0, 1), selection=Selection(goal=3, timeout=20.0, least=2))
+    barrier = replace(k_of_n(3, 50.0, 1), selection=DeviceSelection(goal=3, timeout=20.0, least=2))
 
-    def first(lies: Lies):
+    def first(lies: AvailabilityLies):
         simulated = devices(replace(SECOND, there=away), 4)
-        return next(Course(simulated, barrier, 4, lambda round: range(4), Rng(0), lies=lies).releases())
+        return next(ServerSimulation(simulated, barrier, 4, lambda round: range(4), Rng(0), lies=lies).releases())
 
-    liar = first(Lies(acting=lambda round: {2} if round == 1 else set(), checks_in=lambda told: told, reports=False))
+    liar = first(
+        AvailabilityLies(acting=lambda round: {2} if round == 1 else set(), checks_in=lambda told: told, reports=False)
+    )
     assert {device for device, _ in liar.begun} == {0, 1, 2} and [device for device, _ in liar.late] == [2]
     assert liar.at == 50.0 and len(liar.arrivals) == 2  # the goal has checked in at once, and the window runs out
-    truthful = first(Lies(acting=lambda round: {2}, checks_in=lambda told: 0.0, reports=True))
+    truthful = first(AvailabilityLies(acting=lambda round: {2}, checks_in=lambda told: 0.0, reports=True))
     assert {device for device, _ in truthful.begun} == {0, 1}  # who only hurries must be there
 
 

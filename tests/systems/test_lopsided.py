@@ -16,8 +16,8 @@ from fedguard.architectures.systems.parameter_server import _within
 from fedguard.contracts import Network, Speeds
 from fedguard.contracts.network import Links
 from fedguard.rng import Rng
-from fedguard.simulated.barriers import buffered, covers
-from fedguard.simulated.course import Course
+from fedguard.simulated.barriers import buffer_barrier, covers
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.fractions import Deadline, Fractions, Job
 from fedguard.simulated.world import World
 from tests.gossip.test_gossip_formulae import EXACT, NODES, ROUNDS, Quadratics, gradients, mix, ours, plus
@@ -222,11 +222,13 @@ def test_decaf_counts_on_who_stays(least, moves):
 # What is held.
 
 
-@pytest.mark.parametrize("barrier", [buffered(2), buffered(3), covers(2)])
+@pytest.mark.parametrize("barrier", [buffer_barrier(2), buffer_barrier(3), covers(2)])
 def test_what_a_quick_device_sends_meanwhile_waits_for_the_next_aggregates(barrier):
     """Device 0 answers four times as fast as three others, and counts once in an aggregate: none of its trainings is lost."""
     world = World(Network(compute=Speeds(seconds=1.0)), [0.25, 0.9, 1.0, 1.1], 1000, Rng(0).child("network"))
-    found = Course(world, replace(barrier, once=True), 4, lambda _: range(4), Rng(1).child("course")).releases()
+    found = ServerSimulation(
+        world, replace(barrier, once=True), 4, lambda _: range(4), Rng(1).child("course")
+    ).releases()
     turns: dict[int, list[int]] = {}
     for release in islice(found, 40):
         devices = [one.device for one in release.arrivals]

@@ -10,8 +10,8 @@ import torch
 
 from fedguard.architectures.systems.google import Google
 from fedguard.bench.running.protocol import protocol_card
-from fedguard.contracts import PoisonAttack, PoisonView, Sent, Sight, Wire
-from fedguard.simulated.barriers import buffered
+from fedguard.contracts import PoisonAttack, PoisonView, SentRound, Sight, Wire
+from fedguard.simulated.barriers import buffer_barrier
 from tests.simulated.scenes import STRAGGLER, course, releases
 from tests.systems.scenes import cell, models, off, reports, scene
 from tests.systems.test_asynchronous import CLIENTS, UNEVEN, compared, fedbuff
@@ -48,7 +48,7 @@ def test_a_second_update_waits_for_the_next_buffer():
     """Three of four devices fill a buffer of three before the slow one comes; each stands in it once, and nothing is lost."""
 
     def found(once: bool):
-        barrier = replace(buffered(3), once=once)
+        barrier = replace(buffer_barrier(3), once=once)
         return list(islice(course(STRAGGLER, barrier, 10, crew=2).releases(), 40))
 
     loose, tight = found(False), found(True)
@@ -64,9 +64,9 @@ def test_a_second_update_waits_for_the_next_buffer():
 
 
 def test_no_update_waits_where_each_device_comes_once():
-    plain = releases(STRAGGLER, buffered(10), 10, 3)
+    plain = releases(STRAGGLER, buffer_barrier(10), 10, 3)
     assert all(release.staleness().count(0) for release in plain)
-    once = list(islice(course(STRAGGLER, replace(buffered(10), once=True), 10).releases(), 3))
+    once = list(islice(course(STRAGGLER, replace(buffer_barrier(10), once=True), 10).releases(), 3))
     assert all({one.device for one in release.arrivals} == set(range(10)) for release in once)
 
 
@@ -140,7 +140,7 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
     rows = torch.arange(12.0)[:, None].expand(12, setup.task.dim) / 12
     wire = Wire(rows[list(there)].contiguous(), there, frozenset())
     model = torch.zeros(setup.task.dim)
-    received = receiver.receive(Sent(1, model, wire, (), (), frozenset(), frozenset(), absent=late))
+    received = receiver.receive(SentRound(1, model, wire, (), (), frozenset(), frozenset(), absent=late))
     assert received.behind == (there,) and len(received.masked.aborted) == 1
     assert torch.allclose(received.rows[0], rows[list(there)].mean(0), atol=1e-5)
     assert len(made.federation.clients.there(1)) == 12

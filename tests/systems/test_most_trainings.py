@@ -11,8 +11,8 @@ import torch
 
 from fedguard.contracts import Network, Speeds
 from fedguard.errors import PreconditionError, StalledError
-from fedguard.simulated.barriers import asp, buffered
-from fedguard.simulated.course import Course
+from fedguard.simulated.barriers import asp, buffer_barrier
+from fedguard.simulated.course import ServerSimulation
 from tests.simulated.scenes import Rng, world
 from tests.systems.scenes import cell, models, scene
 from tests.systems.test_asynchronous import UNEVEN
@@ -41,7 +41,9 @@ def test_nobody_begins_more_and_the_others_go_on(system):
 
 def test_places_of_those_who_have_stopped_go_to_others():
     """Two of five at work, three trainings each: fifteen in all, each device its three, and then nothing more."""
-    course = Course(world(Network(compute=Speeds(seconds=1.0)), 5), asp(), 5, lambda round: (0, 1), Rng(3), most=3)
+    course = ServerSimulation(
+        world(Network(compute=Speeds(seconds=1.0)), 5), asp(), 5, lambda round: (0, 1), Rng(3), most=3
+    )
     with pytest.raises(StalledError, match="nobody computes or sends any more"):
         for number, release in enumerate(course.releases(), 1):
             assert number <= 15 and len(release.arrivals) == 1
@@ -51,7 +53,7 @@ def test_places_of_those_who_have_stopped_go_to_others():
 def test_a_quick_device_stops_first_and_slow_ones_do_the_rest():
     found = Counter()
     times = Network(compute=Speeds(seconds=1.0, spread=1.0))
-    course = Course(world(times, 3), buffered(2), 3, lambda round: (0, 1, 2), Rng(0), most=4)
+    course = ServerSimulation(world(times, 3), buffer_barrier(2), 3, lambda round: (0, 1, 2), Rng(0), most=4)
     for release in islice(course.releases(), 6):
         found.update(one.device for one in release.arrivals)
     assert found == {0: 4, 1: 4, 2: 4}

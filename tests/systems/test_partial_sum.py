@@ -8,7 +8,7 @@ import torch
 from fedguard.architectures.systems import sums
 from fedguard.contracts import Sight
 from fedguard.errors import NotObservable
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from tests.systems.scenes import cell, models, reports, scene
 from tests.test_attacks import normal, view
 
@@ -20,13 +20,13 @@ SYSTEMS = ("all_reduce", "all_reduce(topology='hierarchical', group=3)", "all_re
 def updates_of(system, monkeypatch, seed, **settings):
     """The wire of a first round, the model before it and after it, and who is malicious."""
     kept = []
-    received = sums.SumRun.received
+    received = sums.SumRun.receive_updates
 
     def kept_back(self, sent):
         kept.append((sent.wire, sent.wire.updates.clone()))
         return received(self, sent)
 
-    monkeypatch.setattr(sums.SumRun, "received", kept_back)
+    monkeypatch.setattr(sums.SumRun, "receive_updates", kept_back)
     before, after = models(system, seed, **settings)
     (wire, updates), (node,) = kept[0], scene(system, seed, **settings)[1].malicious
     return wire, updates, after - before, node
@@ -87,7 +87,7 @@ def test_it_is_refused_where_nobody_passes_sums_on(system):
 
 
 def test_it_reads_no_more_than_it_declares():
-    attack = installed().build("attack", "partial_sum")
+    attack = load_registry().build("attack", "partial_sum")
     honest = normal(6, 30)
     seen = view(honest, sees=Sight.HONEST_UPDATES | Sight.OWN_DATA)
     assert torch.allclose(attack.adds(seen, seen.own)[0], -2 * seen.n / seen.f * honest.mean(0), rtol=1e-5)

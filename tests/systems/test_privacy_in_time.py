@@ -13,14 +13,14 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from fedguard.bench.running.protocol import privacy_spent
-from fedguard.contracts import Meeting, Moment, Participation, RoundReport, Span, Training
+from fedguard.contracts import Meeting, Participation, RoundReport, RoundTiming, Span, Training
 from fedguard.privacy.accounting import RDPAccountant
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.gaussian import epsilon, gaussian_event
 from fedguard.privacy.kinds import record
-from fedguard.privacy.ledger import moved_event, shifts, trainings
+from fedguard.privacy.ledger import shift_event, shifts, trainings
 from fedguard.rng import Rng
-from fedguard.simulated.course import Course
+from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
 from tests.systems.scenes import EVEN, cell, scene
 from tests.systems.test_asynchronous import UNEVEN
@@ -48,7 +48,7 @@ def course(made, setup):
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     chosen = lambda round: made.architecture.chosen(setup, round)  # noqa: E731
     barrier = made.architecture.barrier(setup.participation)
-    return Course(world, barrier, setup.participation.total, chosen, setup.rng.child("course")).releases()
+    return ServerSimulation(world, barrier, setup.participation.total, chosen, setup.rng.child("course")).releases()
 
 
 def trained(system, seed=0, **changes):
@@ -59,7 +59,7 @@ def trained(system, seed=0, **changes):
 
 
 def toy(*sums):
-    moment = Moment(seconds=1, computed=0, joules=0, bytes_up=0, bytes_down=0, weighed=sums)
+    moment = RoundTiming(seconds=1, computed=0, joules=0, bytes_up=0, bytes_down=0, weighed=sums)
     return RoundReport(round=1, model=torch.zeros(1), clients=(), moment=moment)
 
 
@@ -71,17 +71,17 @@ def test_updates_of_one_client_in_one_sum_add_up_before_they_are_squared():
 def test_all_sums_together_are_one_gaussian_mechanism():
     private = CentralDP(noise_multiplier=Z, expected=5, clip=1.0)
     for shift in (0.3, 1.0, 3.7):
-        assert 0 <= private.spent_moving(shift, DELTA).value - exact(shift / Z) < 0.02
+        assert 0 <= private.account_shift(shift, DELTA).value - exact(shift / Z) < 0.02
 
 
 def test_who_is_once_in_each_of_so_many_sums_spends_what_as_many_rounds_of_all_cost():
     rounds = gaussian_event(
         noise_multiplier=Z, sample_rate=1.0, steps=9, sampling="none", unit="client", view="the published models"
     )
-    ours = moved_event(Z, 3.0, ())
+    ours = shift_event(Z, 3.0, ())
     assert RDPAccountant().total([ours], DELTA) == pytest.approx(RDPAccountant().total([rounds], DELTA), rel=1e-12)
     prv = epsilon(Z, 1.0, 9, DELTA, "prv", "client", "none").value
-    assert CentralDP(noise_multiplier=Z, expected=1, clip=1.0).spent_moving(3.0, DELTA).value == pytest.approx(
+    assert CentralDP(noise_multiplier=Z, expected=1, clip=1.0).account_shift(3.0, DELTA).value == pytest.approx(
         prv, abs=0.02
     )
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedguard.architectures.collectives import TOPOLOGIES
-from fedguard.architectures.collectives.schedule import carried
+from fedguard.architectures.collectives.schedule import simulate_chunk
 
 #: One node: reduce-scatter and all-gather by sends and receives of its own, which know nothing of FedGuard; and the library's.
 NODE = """
@@ -48,7 +48,9 @@ def test_it_is_a_real_ring_to_the_last_bit(tmp_path, dtype, monkeypatch):
         for node in nodes:
             node.kill()
     schedule = TOPOLOGIES["ring"](n, 1)
-    ours = torch.cat([carried(schedule, chunk, list(vectors[:, cut]))[0] for chunk, cut in enumerate(schedule.cuts(d))])
+    ours = torch.cat(
+        [simulate_chunk(schedule, chunk, list(vectors[:, cut]))[0] for chunk, cut in enumerate(schedule.cuts(d))]
+    )
     for rank in range(n):
         theirs, library = torch.load(tmp_path / f"sum{rank}.pt")
         assert torch.equal(theirs, ours)

@@ -12,7 +12,7 @@ import torch
 
 from fedguard.aggregation import aggregate
 from fedguard.contracts import Gram, Pipeline, RuleContext, Sight, WeightRule
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.systems.scenes import cell, reports, scene
 from tests.systems.test_asynchronous import UNEVEN, course
@@ -23,7 +23,7 @@ SEES = Sight.EACH_UPDATE | Sight.MODEL | Sight.TIMES
 
 def played(text: str, releases: list[list[dict[str, Any]]], f: int = 1, n: int = 4) -> list[list[float]]:
     """The weights that a rule gives to the updates of each aggregate, one after the other."""
-    pipeline, states, found = installed().pipeline(text), (), []
+    pipeline, states, found = load_registry().pipeline(text), (), []
     for number, rows in enumerate(releases, start=1):
         context = RuleContext(
             "test", SEES, f=min(f, (len(rows) - 1) // 2), round=number, rng=Rng(number), state={}, layers=(D,), shape=(1,), server_lr=1.0,
@@ -175,7 +175,7 @@ def test_asyncfilter_compares_within_a_model_over_all_aggregates():
 
 def test_the_scores_of_asyncfilter_are_those_of_the_running_means():
     """Two models, few updates of each at a time: the state is the mean and the squares of all so far."""
-    rule = installed().pipeline("asyncfilter").rule
+    rule = load_registry().pipeline("asyncfilter").rule
     updates = {1: [[1.0] * D, [3.0] * D, [8.0] * D], 2: [[0.0] * D, [4.0] * D]}
     first = [row(updates[1][0], 0, 1.0), row(updates[1][1], 0, 1.0)]
     second = [row(updates[1][2], 1, 0.5), row(updates[2][0], 0, 1.0), row(updates[2][1], 0, 1.0)]
@@ -243,7 +243,9 @@ def test_zeno_plus_plus_is_its_papers(rho, epsilon):
             server_lr=1.0, root=root,
         )  # fmt: skip
         text = f"zeno_plus_plus(rho={rho}, epsilon={epsilon})"
-        assert aggregate(installed().pipeline(text), rows, context).vector.tolist() == pytest.approx(expected, abs=1e-5)
+        assert aggregate(load_registry().pipeline(text), rows, context).vector.tolist() == pytest.approx(
+            expected, abs=1e-5
+        )
     assert outcomes == {True, False}
 
 
@@ -253,7 +255,7 @@ def test_zeno_plus_plus_stays_where_it_is_if_nobody_passes_or_nobody_moves():
             "test", Sight.EACH_UPDATE | Sight.ROOT_DATA, f=1, round=1, rng=Rng(0), state={}, layers=(D,), shape=(1,),
             server_lr=1.0, root=root,
         )  # fmt: skip
-        assert aggregate(installed().pipeline("zeno_plus_plus"), rows, context).vector.tolist() == [0.0] * D
+        assert aggregate(load_registry().pipeline("zeno_plus_plus"), rows, context).vector.tolist() == [0.0] * D
 
 
 # What a rule is told is what happened.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedguard.contracts import Network, Slow, Speeds
+from fedguard.contracts import Network, Speeds, Stragglers
 from fedguard.contracts.network import Links
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
@@ -38,7 +38,8 @@ def test_each_device_takes_as_long_as_is_said_of_it():
 def test_what_a_training_takes_at_least_counts_paces():
     """Below 1 they make a device quicker: a window is refused only where nobody could answer."""
     network = Network(
-        compute=Speeds(seconds=1.0, paces=(0.25, 3.0), slow=Slow(devices=(1,), factor=2.0)), link=Links(latency=1.0)
+        compute=Speeds(seconds=1.0, paces=(0.25, 3.0), slow=Stragglers(devices=(1,), factor=2.0)),
+        link=Links(latency=1.0),
     )
     assert least_seconds(network, [8.0, 8.0], 100) == pytest.approx([2 + 2, 2 + 48])
     world = World(network, [8.0, 8.0], 100, Rng(0))

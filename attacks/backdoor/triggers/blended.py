@@ -12,7 +12,7 @@ from fedguard.rng import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blended(Trigger):
+class BlendedTrigger(Trigger):
     """A fixed pattern laid faintly over the whole input.
 
     $x' = (1 - alpha) x + alpha p$, with p uniform noise over the range of values, the same for every input. Of the source's

@@ -13,7 +13,7 @@ from fedguard.errors import ConfigError, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distributed(Trigger):
+class DistributedTrigger(Trigger):
     """Bright bars, of which each malicious client trains on one, while all together call the backdoor (DBA).
 
     The bars are one pixel high and lie in the upper left corner, two in a row. The i-th malicious client uses bar i mod

@@ -11,7 +11,7 @@ from fedguard.contracts import Examples, Fraction, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
-class Semantic(Trigger):
+class SemanticTrigger(Trigger):
     """A natural feature in place of a pattern: inputs that are bright, or dark, as a whole. Nothing is added to them.
 
     An input has the feature if its mean value, as a share of the range of values, is above ``level`` (``bright``) or below

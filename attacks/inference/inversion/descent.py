@@ -16,14 +16,14 @@ Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass
-class Best:
+class BestIterate:
     """The iterate with the least ``match`` so far, in each row."""
 
     z: Tensor
     match: Tensor
 
     @classmethod
-    def of(cls, start: Tensor) -> Best:
+    def of(cls, start: Tensor) -> BestIterate:
         return cls(start.clone(), start.new_full((len(start),), torch.inf))
 
     def see(self, z: Tensor, match: Tensor) -> None:
@@ -36,7 +36,7 @@ class Best:
         return self.z[self.match.argmin()]
 
 
-def evaluated(objective: Objective, z: Tensor, best: Best) -> tuple[Tensor, Tensor]:
+def evaluate_objective(objective: Objective, z: Tensor, best: BestIterate) -> tuple[Tensor, Tensor]:
     """The losses ``[R]`` at z and their gradients ``[R, n]``."""
     z = z.detach().requires_grad_()
     loss, match = objective(z)
@@ -53,16 +53,16 @@ def adam(
     lr: float,
     signed: bool = False,
     box: tuple[float, float] | None = None,
-) -> Best:
+) -> BestIterate:
     """Adam, with its step size divided by 10 after 3/8, 5/8 and 7/8 of the iterations.
 
     ``signed`` feeds it the sign of the gradient; ``box`` clamps the variables, at the start and after each step.
     """
     z = start.clone() if box is None else start.clamp(*box)
-    best = Best.of(z)
+    best = BestIterate.of(z)
     first, second = torch.zeros_like(z), torch.zeros_like(z)
     for step in range(iterations):
-        _, gradient = evaluated(objective, z, best)
+        _, gradient = evaluate_objective(objective, z, best)
         if signed:
             gradient = gradient.sign()
         first = 0.9 * first + 0.1 * gradient
@@ -75,14 +75,14 @@ def adam(
     return best
 
 
-def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1.0, history: int = 100) -> Best:
+def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1.0, history: int = 100) -> BestIterate:
     """L-BFGS of fixed step size without line search, as DLG runs it: the first step is ``min(1, 1 / |g|_1) lr`` long.
 
     Each row has curvature pairs of its own. A row stops where its gradient vanishes or is not finite, or where its
     direction does not descend.
     """
-    z, best = start.clone(), Best.of(start)
-    _, gradient = evaluated(objective, z, best)
+    z, best = start.clone(), BestIterate.of(start)
+    _, gradient = evaluate_objective(objective, z, best)
     pairs: list[tuple[Tensor, Tensor, Tensor]] = []
     scale = torch.ones_like(z[:, :1])
     size = lr * (1 / gradient.abs().sum(1, keepdim=True)).clamp(max=1)
@@ -94,7 +94,7 @@ def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1
             break
         step = torch.where(moving, size * direction, 0)
         z = z + step
-        _, new = evaluated(objective, z, best)
+        _, new = evaluate_objective(objective, z, best)
         change = new - gradient
         inner = (change * step).sum(1, keepdim=True)
         curved = inner > 1e-10

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedguard.attacks.inference.inversion.descent import lbfgs
-from fedguard.attacks.inference.inversion.matching import claim, dummies, matching, one_gradient, squared
+from fedguard.attacks.inference.inversion.matching import claim, dummies, matching, one_gradient, square_distance
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
 
@@ -34,7 +34,7 @@ class DLG(InferenceAttack):
     restarts: PositiveInt = 4
 
     def infer(self, view: InferenceView) -> Reconstruction:
-        match = matching(view, one_gradient(view), squared)
+        match = matching(view, one_gradient(view), square_distance)
         x = dummies(view, self.restarts).flatten(1)
         generator = view.rng.child("soft labels").torch()
         y = torch.randn(self.restarts, view.count * view.classes, generator=generator).to(x)

@@ -12,11 +12,11 @@ from fedguard.attacks.inference.inversion.matching import (
     check_labels,
     claim,
     dummies,
-    known_labels,
+    infer_labels,
     matching,
     one_gradient,
-    polished,
-    squared,
+    polish_reconstruction,
+    square_distance,
     total_variation,
 )
 from fedguard.attacks.inference.layers import last_dense
@@ -49,7 +49,7 @@ class GradInversion(InferenceAttack):
         group: weight of the distance to the restarts' mean.
         lr: step size of Adam, in units of the inputs.
         iterations: steps of Adam.
-        polish: steps of L-BFGS after them, without priors, see `polished`; 0 for the paper's form.
+        polish: steps of L-BFGS after them, without priors, see `polish_reconstruction`; 0 for the paper's form.
         restarts: starting points; the one that ends with the nearest gradient is claimed.
     """
 
@@ -71,24 +71,24 @@ class GradInversion(InferenceAttack):
 
     def infer(self, view: InferenceView) -> Reconstruction:
         labels = batch_labels(view) if view.labels is None else view.labels
-        match = matching(view, one_gradient(view), squared)
+        match = matching(view, one_gradient(view), square_distance)
         length = view.gradient.square().sum().clamp(min=1e-30)
 
-        def matched(x: Tensor) -> Tensor:
+        def gradient_distance(x: Tensor) -> Tensor:
             return match(x, as_targets(view, labels, len(x))) / length
 
         def objective(x: Tensor) -> tuple[Tensor, Tensor]:
-            distance = matched(x)
+            distance = gradient_distance(x)
             energy, apart = (part.square().flatten(1).mean(1) for part in (x, x - x.mean(0)))
             return distance + self.tv * total_variation(x) + self.l2 * energy + self.group * apart, distance
 
         start = dummies(view, self.restarts)
         best = adam(objective, start, iterations=self.iterations, lr=self.lr, box=view.value_range)
-        return claim(view, polished(view, best, matched, self.polish).winner, labels)
+        return claim(view, polish_reconstruction(view, best, gradient_distance, self.polish).winner, labels)
 
 
 def batch_labels(view: InferenceView) -> Tensor:
     """int64 ``[B]``: the classes with the least entry in their row of the last layer's gradient, in ascending order."""
     if view.count > view.classes:
-        return known_labels(view)
+        return infer_labels(view)
     return last_dense(view).weight(view.gradient).amin(1).argsort()[: view.count].sort().values

@@ -12,10 +12,10 @@ from fedguard.attacks.inference.inversion.matching import (
     check_labels,
     claim,
     dummies,
-    known_labels,
+    infer_labels,
     matching,
     one_gradient,
-    squared,
+    square_distance,
 )
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 
@@ -26,7 +26,7 @@ class IDLG(InferenceAttack):
 
     With one example the bias gradient is p - onehot(y), negative at y only; so are the row sums of the weight where
     features are not negative. Then min over x of $|grad L(x, y) - g|^2$ by L-BFGS with step size 1; smooth networks suit
-    it, as they do DLG. Of a batch the labels are counted; see `known_labels`.
+    it, as they do DLG. Of a batch the labels are counted; see `infer_labels`.
 
     Args:
         iterations: steps of L-BFGS.
@@ -45,8 +45,8 @@ class IDLG(InferenceAttack):
         check_labels(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
-        labels = known_labels(view)
-        match = matching(view, one_gradient(view), squared)
+        labels = infer_labels(view)
+        match = matching(view, one_gradient(view), square_distance)
 
         def objective(z: Tensor) -> tuple[Tensor, Tensor]:
             loss = match(z.view(-1, view.count, *view.shape), as_targets(view, labels, len(z)))

@@ -17,10 +17,10 @@ from fedguard.attacks.inference.inversion.matching import (
     claim,
     cosine,
     dummies,
-    known_labels,
+    infer_labels,
     matching,
     one_gradient,
-    polished,
+    polish_reconstruction,
     total_variation,
 )
 from fedguard.contracts import (
@@ -41,7 +41,7 @@ class InvertingGradients(InferenceAttack):
 
     min over x of $1 - cos(grad L(x, y), g) + tv * TV(x)$, by Adam on the sign of the gradient, within the value range; the
     step size falls tenfold after $3/8$, $5/8$ and $7/8$ of the iterations. From where that ends L-BFGS goes on without the
-    variation, and what matches better is kept, see `polished`. The length of g plays no part, so clipping changes nothing.
+    variation, and what matches better is kept, see `polish_reconstruction`. The length of g plays no part, so clipping changes nothing.
     Labels that the server is not told are counted from the last layer. An update of several local steps is read as one
     gradient; `local_simulation` does better there.
 
@@ -73,17 +73,17 @@ class InvertingGradients(InferenceAttack):
         check_labels(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
-        labels = known_labels(view)
+        labels = infer_labels(view)
         match = matching(view, self.update(view), cosine)
         start = dummies(view, self.restarts).repeat(len(self.tv), *(1 for _ in range(1 + len(view.shape))))
         weights = torch.tensor(self.tv).repeat_interleave(self.restarts).to(start)
 
-        def matched(x: Tensor) -> Tensor:
+        def gradient_distance(x: Tensor) -> Tensor:
             return match(x, as_targets(view, labels, len(x)))
 
         def objective(x: Tensor) -> tuple[Tensor, Tensor]:
-            distance = matched(x)
+            distance = gradient_distance(x)
             return distance + weights * total_variation(x), distance
 
         best = adam(objective, start, iterations=self.iterations, lr=self.lr, signed=True, box=view.value_range)
-        return claim(view, polished(view, best, matched, self.polish).winner, labels)
+        return claim(view, polish_reconstruction(view, best, gradient_distance, self.polish).winner, labels)

@@ -28,15 +28,15 @@ class LocalSimulation(InvertingGradients):
     source = "Dimitrov et al., Data Leakage in Federated Averaging, TMLR 2022"
 
     def update(self, view: InferenceView) -> Update:
-        def moved(x: Tensor, targets: Tensor) -> Tensor:
+        def simulate_update(x: Tensor, targets: Tensor) -> Tensor:
             counts = list(view.counts)
             parts = zip(torch.split(x, counts), torch.split(targets, counts), strict=True)
-            return torch.stack([trained(view, *part) for part in parts]).mean(0)
+            return torch.stack([train_on_dummies(view, *part) for part in parts]).mean(0)
 
-        return vmap(moved)
+        return vmap(simulate_update)
 
 
-def trained(view: InferenceView, x: Tensor, targets: Tensor) -> Tensor:
+def train_on_dummies(view: InferenceView, x: Tensor, targets: Tensor) -> Tensor:
     """``[d]``: what one client's model moves by on ``x`` (``[n, *shape]``), by SGD after the plan."""
     plan, n = view.plan, len(x)
     batches = torch.split(torch.arange(n), plan.batch_size or n)

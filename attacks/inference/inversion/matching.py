@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fedguard.attacks.inference.inversion.descent import Best, lbfgs
+from fedguard.attacks.inference.inversion.descent import BestIterate, lbfgs
 from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
@@ -54,7 +54,9 @@ def matching(view: InferenceView, update: Update, distance: Distance) -> Callabl
     return match
 
 
-def polished(view: InferenceView, best: Best, matched: Callable[[Tensor], Tensor], iterations: int) -> Best:
+def polish_reconstruction(
+    view: InferenceView, best: BestIterate, matched: Callable[[Tensor], Tensor], iterations: int
+) -> BestIterate:
     """Where Adam ended, taken on by L-BFGS without priors: of each restart whichever matches better is kept.
 
     min over x of ``matched(x) / m``, m what Adam's iterate came to: in units of their own, since L-BFGS of step size 1 takes
@@ -73,12 +75,12 @@ def polished(view: InferenceView, best: Best, matched: Callable[[Tensor], Tensor
         return distance / unit, distance
 
     found = lbfgs(objective, best.z.flatten(1), iterations=iterations)
-    kept = Best(best.z.clone(), best.match.clone())
+    kept = BestIterate(best.z.clone(), best.match.clone())
     kept.see(found.z.view(best.z.shape).clamp(*view.value_range), found.match)
     return kept
 
 
-def squared(dummy: Tensor, observed: Tensor) -> Tensor:
+def square_distance(dummy: Tensor, observed: Tensor) -> Tensor:
     """``|g' - g|^2``."""
     return (dummy - observed).square().sum(-1)
 
@@ -122,7 +124,7 @@ def check_labels(view: InferenceView) -> None:
         ) from None
 
 
-def known_labels(view: InferenceView) -> Tensor:
+def infer_labels(view: InferenceView) -> Tensor:
     """int64 ``[B]``: those that the server is told, or else what it can tell from the last layer, in ascending order.
 
     The bias gradient of class c is the mean of p_ic less n_c / B. One below zero shows that c is there; further labels go

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, seen_by
+from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, probe_last_layer
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasCorrected(InferenceAttack):
+class BiasCorrection(InferenceAttack):
     """How often each class occurs, from the bias gradient and what the model predicts on average.
 
     $dL/db_c = mean p_c - N_c / B$, so $N_c = B (mean p_c - dL/db_c)$, duplicates included. The mean prediction is taken on
@@ -25,5 +25,5 @@ class BiasCorrected(InferenceAttack):
         needs_bias(view)
 
     def infer(self, view: InferenceView) -> Labels:
-        _, predicted = seen_by(view, view.model)
+        _, predicted = probe_last_layer(view, view.model)
         return Labels(multiset(predicted.mean(0) - bias_gradient(view), view.count))

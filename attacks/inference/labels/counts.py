@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, seen_by
+from fedguard.attacks.inference.labels.last_layer import bias_gradient, multiset, needs_bias, probe_last_layer
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
 
@@ -27,7 +27,7 @@ class LabelCounts(InferenceAttack):
         needs_bias(view)
 
     def infer(self, view: InferenceView) -> Labels:
-        before, after = (seen_by(view, model)[1].mean(0) for model in (view.model, view.model + view.target))
+        before, after = (probe_last_layer(view, model)[1].mean(0) for model in (view.model, view.model + view.target))
         share = (view.steps - 1) / (2 * view.steps)
         predicted = (1 - share) * before + share * after
         return Labels(multiset(predicted - bias_gradient(view), view.count))

@@ -33,7 +33,7 @@ def needs_bias(view: InferenceView) -> None:
         raise PreconditionError("expected a last layer with bias. Use labels_llg or labels_yin, which read its weight.")
 
 
-def seen_by(view: InferenceView, model: Tensor) -> tuple[Tensor, Tensor]:
+def probe_last_layer(view: InferenceView, model: Tensor) -> tuple[Tensor, Tensor]:
     """float64 ``[N, features]`` and ``[N, C]``: features before the last layer and probabilities after it, under ``model``.
 
     The inputs are the root data where they are granted, else noise within the value range.
@@ -57,6 +57,6 @@ def multiset(shares: Tensor, count: int) -> Tensor:
     return torch.arange(len(shares)).repeat_interleave(counts.long())
 
 
-def repeated(classes: Tensor, count: int) -> Tensor:
+def cycle_classes(classes: Tensor, count: int) -> Tensor:
     """int64 ``[count]``: the classes in order, from the start again where there are too few."""
     return classes[torch.arange(count) % len(classes)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedguard.attacks.inference.labels.last_layer import seen_by, weight_gradient
+from fedguard.attacks.inference.labels.last_layer import probe_last_layer, weight_gradient
 from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Labels
 
@@ -31,7 +31,7 @@ class LLG(InferenceAttack):
 
     def infer(self, view: InferenceView) -> Labels:
         gradient = weight_gradient(view).sum(1)
-        features, predicted = seen_by(view, view.model)
+        features, predicted = probe_last_layer(view, view.model)
         size = features.sum(1, keepdim=True)
         offset = (predicted * size).mean(0)
         impact = float(((predicted - 1) * size).mean()) * (1 + 1 / view.classes) / view.count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.inference.labels.last_layer import bias_gradient, needs_bias, repeated
+from fedguard.attacks.inference.labels.last_layer import bias_gradient, cycle_classes, needs_bias
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Labels
 
 
@@ -27,4 +27,4 @@ class NegativeBias(InferenceAttack):
     def infer(self, view: InferenceView) -> Labels:
         bias = bias_gradient(view)
         order = bias.argsort(stable=True)
-        return Labels(repeated(order[: max(1, int((bias < 0).sum()))], view.count))
+        return Labels(cycle_classes(order[: max(1, int((bias < 0).sum()))], view.count))

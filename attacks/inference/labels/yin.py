@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.attacks.inference.labels.last_layer import repeated, weight_gradient
+from fedguard.attacks.inference.labels.last_layer import cycle_classes, weight_gradient
 from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Labels
 
@@ -26,4 +26,4 @@ class YinLabels(InferenceAttack):
         last_dense(view)
 
     def infer(self, view: InferenceView) -> Labels:
-        return Labels(repeated(weight_gradient(view).min(1).values.argsort(stable=True), view.count))
+        return Labels(cycle_classes(weight_gradient(view).min(1).values.argsort(stable=True), view.count))

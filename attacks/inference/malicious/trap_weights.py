@@ -65,7 +65,7 @@ class TrapWeights(InferenceAttack):
             1
         )  # pixels in random order, the negative half first
         if self.factor is None:
-            scale = self._fitted(view, size, order, generator)
+            scale = self._fit_scales(view, size, order, generator)
         else:
             scale = torch.tensor(self.factor)
             half = width // 2
@@ -75,7 +75,7 @@ class TrapWeights(InferenceAttack):
         bias.copy_(-low * weight.sum(1))
         return model
 
-    def _fitted(self, view: InferenceView, size: Tensor, order: Tensor, generator: torch.Generator) -> Tensor:
+    def _fit_scales(self, view: InferenceView, size: Tensor, order: Tensor, generator: torch.Generator) -> Tensor:
         """float32 ``[k, 1]``: s of each row."""
         low, high = view.value_range
         x = (high - low) * torch.rand(DUMMIES, size.shape[1], generator=generator) ** 2

@@ -44,12 +44,12 @@ class FedMIA(InferenceAttack):
         others = torch.arange(n) != view.victim
         rounds = []
         for model, updates in zip(view.models[:-1], view.updates, strict=True):
-            measured = self._measured(view, model, updates)
+            measured = self._score_updates(view, model, updates)
             deviation, mean = torch.std_mean(measured[others], dim=0)
             rounds.append(torch.special.ndtr((measured[view.victim] - mean) / deviation.clamp(min=1e-12)))
         return Membership(torch.stack(rounds).mean(0))
 
-    def _measured(self, view: InferenceView, model: Tensor, updates: Tensor) -> Tensor:
+    def _score_updates(self, view: InferenceView, model: Tensor, updates: Tensor) -> Tensor:
         """float64 ``[n, N]``."""
         if self.measure == "cosine":
             return cosines(view, model, updates)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedguard.attacks.inference.membership.signals import cosines, observed
+from fedguard.attacks.inference.membership.signals import cosines, victim_updates
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
 
 
@@ -29,5 +29,5 @@ class GradientCosine(InferenceAttack):
     watches = "training"
 
     def infer(self, view: InferenceView) -> Membership:
-        rounds = zip(view.models[:-1], observed(view), strict=True)
+        rounds = zip(view.models[:-1], victim_updates(view), strict=True)
         return Membership(torch.cat([cosines(view, model, update[None]) for model, update in rounds]).mean(0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedguard.attacks.inference.membership.signals import asked, gradients, observed
+from fedguard.attacks.inference.membership.signals import gradients, require_candidates, victim_updates
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
 
 #: Ratios of the noise's variance to that of a coefficient which are tried, in units of the largest eigenvalue.
@@ -19,7 +19,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Normal:
+class NormalEquations:
     """The normal equations of one regression, in float64.
 
     Attributes:
@@ -34,9 +34,9 @@ class Normal:
     square: float
     coordinates: int
 
-    def __add__(self, other: Normal) -> Normal:
+    def __add__(self, other: NormalEquations) -> NormalEquations:
         """Both observations together, with the same coefficients."""
-        return Normal(
+        return NormalEquations(
             self.gram + other.gram,
             self.inner + other.inner,
             self.square + other.square,
@@ -76,17 +76,19 @@ class LeastSquares(InferenceAttack):
     ridge: float | None = None
 
     def infer(self, view: InferenceView) -> Membership:
-        rounds = [normal(view, model, update) for model, update in zip(view.models[:-1], observed(view), strict=True)]
+        rounds = [
+            normal(view, model, update) for model, update in zip(view.models[:-1], victim_updates(view), strict=True)
+        ]
         plan = view.plan
         if plan.steps == 1 and plan.batch_size is None and plan.private is None:
             rounds = [sum(rounds[1:], rounds[0])]
-        noise = known_noise(view)
-        return Membership(torch.stack([solved(one, noise, self.ridge) for one in rounds]).sum(0))
+        noise = noise_variance(view)
+        return Membership(torch.stack([solve_ridge(one, noise, self.ridge) for one in rounds]).sum(0))
 
 
-def normal(view: InferenceView, model: Tensor, update: Tensor) -> Normal:
+def normal(view: InferenceView, model: Tensor, update: Tensor) -> NormalEquations:
     """The regression of one round's update ``[d]`` on the gradients of all candidates, each as a client would send it."""
-    where, count = middle(view, model, update), len(asked(view))
+    where, count = middle(view, model, update), len(require_candidates(view))
     gram, inner = torch.zeros(count, count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
     target = view.adapt(torch.zeros_like(update)[None], update)[1].double()
     for start, block in _rows(view, where, update):
@@ -96,7 +98,7 @@ def normal(view: InferenceView, model: Tensor, update: Tensor) -> Normal:
             theirs = slice(after, after + len(other))
             gram[mine, theirs] = block @ other.T
             gram[theirs, mine] = gram[mine, theirs].T
-    return Normal(gram, inner, float(target.square().sum()), len(target))
+    return NormalEquations(gram, inner, float(target.square().sum()), len(target))
 
 
 def middle(view: InferenceView, model: Tensor, update: Tensor) -> Tensor:
@@ -112,7 +114,7 @@ def middle(view: InferenceView, model: Tensor, update: Tensor) -> Tensor:
     return model + (view.steps - 1) / (2 * view.steps) * update
 
 
-def known_noise(view: InferenceView) -> float:
+def noise_variance(view: InferenceView) -> float:
     """The variance in each coordinate of the noise that the protocol adds to what is observed.
 
     ``(lr z C / B)^2`` for each of a client's steps of DP-SGD, over m in the mean of m clients, and what is added to a mean.
@@ -125,7 +127,7 @@ def known_noise(view: InferenceView) -> float:
     return variance
 
 
-def solved(equations: Normal, noise: float = 0.0, ridge: float | None = None) -> Tensor:
+def solve_ridge(equations: NormalEquations, noise: float = 0.0, ridge: float | None = None) -> Tensor:
     """``(K + rho I)^-1 b``, ``[N]``; of NaN where the equations are not finite.
 
     Args:

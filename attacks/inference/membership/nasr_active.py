@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import cross_entropy
 
-from fedguard.attacks.inference.membership.signals import asked, losses, observed
+from fedguard.attacks.inference.membership.signals import losses, require_candidates, victim_updates
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership, PositiveFloat, PositiveInt
 
 
@@ -45,7 +45,7 @@ class NasrActive(InferenceAttack):
         return model
 
     def infer(self, view: InferenceView) -> Membership:
-        update, common = observed(view)[-1], _gradient(view, view.model)
+        update, common = victim_updates(view)[-1], _gradient(view, view.model)
         along = (update @ common) / (common @ common).clamp(min=1e-12) * common
         expected, found = losses(view, view.model + torch.stack([along, update]))
         return Membership(expected - found)
@@ -53,6 +53,6 @@ class NasrActive(InferenceAttack):
 
 def _gradient(view: InferenceView, model: Tensor) -> Tensor:
     """float32 ``[d]``: of the candidates' mean loss at ``model``."""
-    candidates = asked(view)
+    candidates = require_candidates(view)
     gradient: Tensor = grad(lambda at: cross_entropy(view.predict(at, candidates.x), candidates.y))(model)
     return gradient

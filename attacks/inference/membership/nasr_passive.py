@@ -10,13 +10,13 @@ from annotated_types import Ge, MultipleOf
 from torch import Tensor
 
 from fedguard.attacks.inference.membership.signals import (
-    asked,
     cosines,
     gradients,
     halves,
     local_updates,
     losses,
-    observed,
+    require_candidates,
+    victim_updates,
 )
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
 
@@ -49,8 +49,8 @@ class NasrPassive(InferenceAttack):
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
-        inside = halves(self.simulated, len(asked(view)), view.rng.child("halves"))
-        rounds = zip(view.models[:-1], observed(view), strict=True)
+        inside = halves(self.simulated, len(require_candidates(view)), view.rng.child("halves"))
+        rounds = zip(view.models[:-1], victim_updates(view), strict=True)
         seen = [self._features(view, model, update, inside, round) for round, (model, update) in enumerate(rounds)]
         features = torch.stack(seen).mean(0)
         if not bool(features.isfinite().all()):
@@ -61,7 +61,7 @@ class NasrPassive(InferenceAttack):
 
     def _features(self, view: InferenceView, model: Tensor, update: Tensor, inside: Tensor, round: int) -> Tensor:
         """float64 ``[1 + simulated, N, 5]``: beside the update that was sent, and beside those that are simulated."""
-        candidates, rng = asked(view), view.rng.child("round", round)
+        candidates, rng = require_candidates(view), view.rng.child("round", round)
         simulated = []
         for client, half in enumerate(inside):
             part = candidates[half]

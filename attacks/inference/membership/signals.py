@@ -22,14 +22,14 @@ BLOCK_FLOATS = 16 << 20
 FEWEST = 16
 
 
-def asked(view: InferenceView) -> Examples:
+def require_candidates(view: InferenceView) -> Examples:
     """The candidates: float32 ``[N, *shape]`` with labels."""
     if view.candidates is None:
         raise InputError("candidates: expected the examples whose membership is asked for; got none. Give some.")
     return view.candidates
 
 
-def observed(view: InferenceView) -> Tensor:
+def victim_updates(view: InferenceView) -> Tensor:
     """float32 ``[T, d]``: the victim's update in each watched round where it is seen, else the mean that hides it."""
     return view.updates[:, view.victim] if Sight.EACH_UPDATE in view.granted else view.aggregates
 
@@ -37,7 +37,7 @@ def observed(view: InferenceView) -> Tensor:
 @torch.no_grad()
 def losses(view: InferenceView, models: Tensor) -> Tensor:
     """float64 ``[k, N]``: each candidate's cross-entropy, ``-log p_y``, under each of the models ``[k, d]``."""
-    examples = asked(view)
+    examples = require_candidates(view)
     return torch.stack(
         [cross_entropy(view.predict(model, examples.x).double(), examples.y, reduction="none") for model in models]
     )
@@ -46,7 +46,7 @@ def losses(view: InferenceView, models: Tensor) -> Tensor:
 @torch.no_grad()
 def confidences(view: InferenceView, models: Tensor) -> Tensor:
     """float64 ``[k, N]``: ``log p_y - log(1 - p_y)``, as ``z_y - log sum_{c != y} e^{z_c}``, which never overflows."""
-    examples = asked(view)
+    examples = require_candidates(view)
     right = torch.zeros(len(examples), view.classes, dtype=torch.bool)
     right[torch.arange(len(examples)), examples.y] = True
     logits = [view.predict(model, examples.x).double() for model in models]
@@ -58,7 +58,7 @@ def gradients(view: InferenceView, model: Tensor, first: int = 0) -> Iterator[Te
 
     Those from number ``first`` on.
     """
-    examples = asked(view)
+    examples = require_candidates(view)
 
     def loss(parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(view.predict(parameters, x[None]), y[None])
@@ -110,7 +110,7 @@ def shadow_models(view: InferenceView, shadows: int) -> tuple[Tensor, Tensor]:
 
     Also bool ``[shadows, N]``: who was in.
     """
-    examples = asked(view)
+    examples = require_candidates(view)
     inside = shadow_sets(shadows, len(examples), view.count, view.rng.child("halves"))
     return view.train([examples[chosen] for chosen in inside], view.rng.child("shadows")), inside
 

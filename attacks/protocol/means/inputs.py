@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.session import Config
+from fedguard.secagg.session import SessionConfig
 
 
-def fixed_point(config: Config, entropy: Entropy, bits: int = 20) -> RingVector:
+def draw_fixed_point(config: SessionConfig, entropy: Entropy, bits: int = 20) -> RingVector:
     """A ring vector of whole numbers that are uniform in [-2^(bits - 1), 2^(bits - 1)): far from the ring's end."""
     drawn = np.frombuffer(entropy(8 * config.length), "<i8") >> (64 - bits)
     return drawn.astype(config.dtype)
@@ -21,6 +21,6 @@ def looks_encoded(vector: RingVector, bits: int = 20) -> bool:
     return bool((vector + vector.dtype.type(2 ** (bits - 1)) < vector.dtype.type(2**bits)).all())
 
 
-def signed(vector: RingVector) -> NDArray[np.int64]:
+def to_signed_integers(vector: RingVector) -> NDArray[np.int64]:
     """Ring elements as whole numbers in two's complement."""
     return vector.view(f"i{vector.itemsize}").astype(np.int64)

@@ -12,8 +12,8 @@ from fedguard.secagg.contest import Arena
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
-from fedguard.secagg.messages import Message, Received
-from fedguard.secagg.session import Config, Policy
+from fedguard.secagg.messages import Message, ReceivedMessage
+from fedguard.secagg.session import SessionConfig, SessionPolicy
 from fedguard.secagg.shamir import combine
 
 #: The two secrets of a client: the seed of its self mask, and its mask key. Together they open its input.
@@ -38,8 +38,8 @@ class MaliciousServer:
         arena: Arena,
         *,
         round: int = 1,
-        config: Config | None = None,
-        policy: Policy | None = None,
+        config: SessionConfig | None = None,
+        policy: SessionPolicy | None = None,
         nonce: bytes | None = None,
         meanwhile: Callable[[int], None] | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class MaliciousServer:
         self.config, self.arena, self.round = self.server.config, arena, round
         self.accomplices = {client: arena.accomplice(client, round=round) for client in arena.colluders}
         for accomplice in self.accomplices.values():
-            accomplice._policy = Policy.like(self.config)
+            accomplice._policy = SessionPolicy.like(self.config)
         self.peers: dict[int, Peer] = {
             **arena.parties(round=round, policy=policy, meanwhile=meanwhile),
             **self.accomplices,
@@ -61,7 +61,7 @@ class MaliciousServer:
         self.taken: list[str] = []
         self._known: dict[tuple[int, str], bytes] = {}
 
-    def ask(self, client: int, message: Message | bytes) -> Received | None:
+    def ask(self, client: int, message: Message | bytes) -> ReceivedMessage | None:
         """A client's answer, if it gives one."""
         try:
             answer = self.peers[client].receive(self.pack(message))
@@ -80,7 +80,7 @@ class MaliciousServer:
             self.taken.append(f"honest clients {took} answered to: {what}")
         return f"{what}: {self.fate(clients)}"
 
-    def ask_all(self, mail: Mapping[int, Message | bytes]) -> dict[int, Received]:
+    def ask_all(self, mail: Mapping[int, Message | bytes]) -> dict[int, ReceivedMessage]:
         """The answers of those who answer."""
         answers = {client: self.ask(client, message) for client, message in mail.items()}
         return {client: answer for client, answer in answers.items() if answer is not None}
@@ -101,33 +101,33 @@ class MaliciousServer:
             return message
         return messages.pack(self.server._header(message.phase, codec.SERVER), message)
 
-    def signed(self, colluder: int, message: Message) -> bytes:
+    def sign_as_colluder(self, colluder: int, message: Message) -> bytes:
         """A colluder's signature under whatever the server wants."""
         header = self.accomplices[colluder]._header(message.phase, colluder)
-        return self.arena.identity(colluder).sign(messages.signed(header, message))
+        return self.arena.identity(colluder).sign(messages.signature_payload(header, message))
 
     def advertise(self) -> dict[int, bytes]:
         """R0 as it should be; returns the roster of keys for each client."""
-        return self._collected(dict.fromkeys(self.peers, self.server.hello()))
+        return self._collect_answers(dict.fromkeys(self.peers, self.server.hello()))
 
-    def share(self, rosters: Mapping[int, Message | bytes]) -> dict[int, messages.Shares]:
+    def share(self, rosters: Mapping[int, Message | bytes]) -> dict[int, messages.ShareDistribution]:
         """R1 with these rosters; returns the packets for each client."""
-        mail = self._collected(rosters)
+        mail = self._collect_answers(rosters)
         for client, accomplice in self.accomplices.items():
             self._known[client, SEED] = bytes(accomplice._seed)
             self._known[client, KEY] = bytes(accomplice._mask.secret)
         return {client: messages.unpack(data).message for client, data in mail.items()}  # type: ignore[misc]
 
-    def _collected(self, mail: Mapping[int, Message | bytes]) -> dict[int, bytes]:
+    def _collect_answers(self, mail: Mapping[int, Message | bytes]) -> dict[int, bytes]:
         for answer in self.ask_all(mail).values():
             self.server.receive(messages.pack(answer.header, answer.message, answer.signature))
         return self.server.close()
 
-    def mask(self, packets: Mapping[int, messages.Shares]) -> None:
+    def mask(self, packets: Mapping[int, messages.ShareDistribution]) -> None:
         """R2: hand out packets, and keep the masked inputs, and the shares that colluders got."""
         for client, answer in self.ask_all(packets).items():
             message = answer.message
-            assert isinstance(message, messages.Masked)
+            assert isinstance(message, messages.MaskedInput)
             self.told[client] = packets[client].shared
             self.masked[client] = np.frombuffer(message.vector, self.config.dtype)
             self.proofs[client] = message.vector_hash + answer.signature
@@ -143,8 +143,8 @@ class MaliciousServer:
 
     def attest(self, clients: Iterable[int], included: frozenset[int]) -> dict[int, bytes]:
         """R3: these clients' signatures over these survivors; colluders sign all that is put before them."""
-        told = messages.Attest(codec.set_hash(self.server.shared), codec.set_hash(included))
-        signatures = {client: self.signed(client, told) for client in clients if client in self.accomplices}
+        told = messages.Attestation(codec.set_hash(self.server.shared), codec.set_hash(included))
+        signatures = {client: self.sign_as_colluder(client, told) for client in clients if client in self.accomplices}
         honest = [client for client in clients if client not in self.accomplices]
         for client, answer in self.ask_all({client: self.survivors(client, included) for client in honest}).items():
             signatures[client] = answer.signature
@@ -155,7 +155,7 @@ class MaliciousServer:
     ) -> None:
         """R4: keep the shares that clients reveal for these survivors; and for those said to be dropped, though survivors."""
         for client, answer in self.ask_all(questions).items():
-            assert isinstance(answer.message, messages.Unmask)
+            assert isinstance(answer.message, messages.UnmaskingShares)
             owners = self.server._directory.among(client, self.told[client])
             for owner, share in zip(owners, answer.message.shares, strict=False):
                 self.keep(owner, SEED if owner in included else KEY, client, share)
@@ -174,7 +174,7 @@ class MaliciousServer:
             self._known[owner, kind] = combine(enough).to_bytes(SECRET_BYTES, "little")
         return self._known.get((owner, kind))
 
-    def opened(self, clients: Collection[int]) -> RingVector | None:
+    def recover_sum(self, clients: Collection[int]) -> RingVector | None:
         """The sum of these clients' inputs, if there are enough shares to take off all masks that do not cancel."""
         total, masks = self.config.zeros(), []
         for client in clients:
@@ -191,7 +191,7 @@ class MaliciousServer:
         add_masks(total, masks)
         return total
 
-    def stripped(self, client: int, kind: str) -> RingVector:
+    def strip_masks(self, client: int, kind: str) -> RingVector:
         """A masked input less one kind of its masks, as far as they are known: that of its seed, or those of mask keys."""
         vector, seed, near = self.masked[client].copy(), self.secret(client, SEED), self.told[client]
         if kind == SEED:
@@ -215,10 +215,10 @@ class MaliciousServer:
         return None
 
 
-def withheld(packets: messages.Shares, owners: Collection[int]) -> messages.Shares:
+def withheld(packets: messages.ShareDistribution, owners: Collection[int]) -> messages.ShareDistribution:
     """The same without these owners, who are not said to have shared either."""
     left = tuple(delivery for delivery in packets.deliveries if delivery.owner not in owners)
-    return messages.Shares(packets.shared - set(owners), left)
+    return messages.ShareDistribution(packets.shared - set(owners), left)
 
 
 def quorum(signatures: Mapping[int, bytes]) -> messages.Quorum:

@@ -7,32 +7,32 @@ from collections.abc import Callable, Iterable, Mapping
 from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Arena, Party
 from fedguard.secagg.errors import ProtocolError
-from fedguard.secagg.server import Server
+from fedguard.secagg.server import ProtocolServer
 from fedguard.secagg.transitions import ServerState
 
 #: From a client and its answer, what reaches the server: nothing, the answer, or others as well.
 Arrivals = Callable[[int, bytes], Iterable[bytes]]
 
 
-class Network:
+class ProtocolNetwork:
     """Carries messages to and fro until the server has a sum or gives up.
 
     Attributes:
         errors: what honest parties complained of, in order.
     """
 
-    def __init__(self, server: Server, peers: Mapping[int, Party | Client]) -> None:
+    def __init__(self, server: ProtocolServer, peers: Mapping[int, Party | Client]) -> None:
         self.server, self.peers = server, peers
         self.errors: list[ProtocolError] = []
 
     @classmethod
-    def of(cls, arena: Arena, kind: type[Client] | None = None) -> Network:
+    def of(cls, arena: Arena, kind: type[Client] | None = None) -> ProtocolNetwork:
         """Of everybody in an arena; the colluders are of a ``kind``, or follow the protocol."""
         peers: dict[int, Party | Client] = {**arena.parties()}
         peers |= {client: arena.accomplice(client, kind=kind) for client in arena.colluders}
         return cls(arena.server(), peers)
 
-    def run(self, arrivals: Arrivals = lambda client, answer: [answer]) -> Network:
+    def run(self, arrivals: Arrivals = lambda client, answer: [answer]) -> ProtocolNetwork:
         """The whole session."""
         mail: Mapping[int, bytes] = dict.fromkeys(self.peers, self.server.hello())
         while self.server.state not in (ServerState.DONE, ServerState.ABORTED):

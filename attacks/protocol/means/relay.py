@@ -10,14 +10,14 @@ from fedguard.secagg.client import Client
 from fedguard.secagg.contest import Party
 from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.messages import Masked, unpack
-from fedguard.secagg.server import Server
+from fedguard.secagg.messages import MaskedInput, unpack
+from fedguard.secagg.server import ProtocolServer
 from fedguard.secagg.transitions import ServerState
 
 Peer = Party | Client
 
 
-def tried(peer: Peer, data: bytes) -> tuple[bytes | None, str]:
+def try_delivery(peer: Peer, data: bytes) -> tuple[bytes | None, str]:
     """The answer to a message; or none, and the name of the error."""
     try:
         return peer.receive(data), "answered"
@@ -34,7 +34,9 @@ class Relay:
         refused: the errors of clients, by name, with who raised them.
     """
 
-    def __init__(self, server: Server, peers: Mapping[int, Peer], mail: Mapping[int, bytes] | None = None) -> None:
+    def __init__(
+        self, server: ProtocolServer, peers: Mapping[int, Peer], mail: Mapping[int, bytes] | None = None
+    ) -> None:
         self.server, self.peers = server, peers
         self.mail: Mapping[int, bytes] = mail or dict.fromkeys(peers, server.hello())
         self.masked: dict[int, RingVector] = {}
@@ -50,14 +52,14 @@ class Relay:
             ProtocolError: the server cannot take an answer, or not go on with those who answered.
         """
         for client in sorted(self.mail.keys() & self.peers.keys()):
-            answer, fate = tried(self.peers[client], self.mail[client])
+            answer, fate = try_delivery(self.peers[client], self.mail[client])
             if answer is None:
                 self.refused.setdefault(fate, []).append(client)
                 continue
             answer = bent(client, answer)
             self.server.receive(answer)
             message = unpack(answer).message
-            if isinstance(message, Masked):
+            if isinstance(message, MaskedInput):
                 self.masked[client] = np.frombuffer(message.vector, self.server.config.dtype)
         self.mail = self.server.close()
 
@@ -69,10 +71,10 @@ class Relay:
 
     def refusals(self) -> str:
         """In words, such as ``ModelMismatch of clients 1, 2``."""
-        return "; ".join(f"{error} of {_named(who)}" for error, who in self.refused.items())
+        return "; ".join(f"{error} of {_list_clients(who)}" for error, who in self.refused.items())
 
 
-def _named(clients: Collection[int]) -> str:
+def _list_clients(clients: Collection[int]) -> str:
     if len(clients) > 8:
         return f"{len(clients)} clients"
     return f"client{'s' if len(clients) > 1 else ''} {', '.join(map(str, clients))}"

@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"\d{60,}")
 _NUMBERS = re.compile(r"\d+(?:,\s*\d+){7,}")
 
 
-class Listener(logging.Handler):
+class LogCollector(logging.Handler):
     """Collects whatever is logged, at any level, by anybody; as a context."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Listener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(self.format(record))
 
-    def __enter__(self) -> Listener:
+    def __enter__(self) -> LogCollector:
         root = logging.getLogger()
         self._level = root.level
         root.setLevel(logging.DEBUG)
@@ -48,21 +48,21 @@ class Listener(logging.Handler):
         logging.getLogger().setLevel(self._level)
 
 
-def shown(thing: object) -> str:
+def render_object(thing: object) -> str:
     """An object as logs, debuggers and messages show it."""
     return "\n".join(dict.fromkeys([repr(thing), str(thing), f"{thing}"]))
 
 
-def told(error: BaseException) -> str:
+def render_error(error: BaseException) -> str:
     """An error as crash reports tell it: with its arguments, the local variables of every frame, and the errors behind it."""
     inner = error.__traceback__
     for _ in range(2):  # the frames of who caught it and of who asked are not the client's
         inner = inner.tb_next if inner else None
     report = traceback.TracebackException(type(error), error, inner, capture_locals=True)
-    lines = [shown(error), repr(error.args), repr(vars(error)), *report.format()]
+    lines = [render_object(error), repr(error.args), repr(vars(error)), *report.format()]
     if error.__context__ is not None:  # also where it is suppressed
         behind = traceback.TracebackException.from_exception(error.__context__, capture_locals=True)
-        lines += [shown(error.__context__), *behind.format()]
+        lines += [render_object(error.__context__), *behind.format()]
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from fedguard.architectures.collectives.schedule import Message, Schedule
+from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule
 
 
 @cache
@@ -14,6 +14,6 @@ def butterfly(n: int) -> Schedule:
     Two steps, and $2 d (n - 1)/n$ elements a node where n divides d, as in a ring; but node j has part j of each vector.
     """
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
-    first = tuple(Message(i, j, j, True) for i, j in pairs)
-    second = tuple(Message(j, i, j, False) for i, j in pairs)
+    first = tuple(ChunkTransfer(i, j, j, True) for i, j in pairs)
+    second = tuple(ChunkTransfer(j, i, j, False) for i, j in pairs)
     return Schedule(n, n, (first, second))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedguard.architectures.collectives.ring import ring
-from fedguard.architectures.collectives.schedule import Message, Schedule
+from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule
 
 
 def hierarchical(n: int, group: int) -> Schedule:
@@ -23,7 +23,7 @@ def hierarchical(n: int, group: int) -> Schedule:
     # A g-th of the vector is cut into G chunks: chunk c of a ring within stands for chunks c G to c G + G - 1.
     inner = [
         tuple(
-            Message(group * k + one.source, group * k + one.to, one.chunk * groups + part, one.adds)
+            ChunkTransfer(group * k + one.source, group * k + one.to, one.chunk * groups + part, one.adds)
             for k in range(groups)
             for one in step
             for part in range(groups)
@@ -32,7 +32,7 @@ def hierarchical(n: int, group: int) -> Schedule:
     ]
     outer = [
         tuple(
-            Message(group * one.source + i, group * one.to + i, (i + 1) % group * groups + one.chunk, one.adds)
+            ChunkTransfer(group * one.source + i, group * one.to + i, (i + 1) % group * groups + one.chunk, one.adds)
             for i in range(group)
             for one in step
         )

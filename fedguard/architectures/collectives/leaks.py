@@ -9,11 +9,13 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.architectures.collectives.schedule import Message, Schedule, carried
-from fedguard.privacy.determined import determined
+from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule, simulate_chunk
+from fedguard.privacy.determined import find_exposed_vectors
 
 
-def heard(schedule: Schedule, chunk: int, masked: bool = False) -> Iterator[tuple[Message, NDArray[np.int64]]]:
+def trace_messages(
+    schedule: Schedule, chunk: int, masked: bool = False
+) -> Iterator[tuple[ChunkTransfer, NDArray[np.int64]]]:
     """Each message of a chunk, and what it is made of: how often each node's own chunk stands in it.
 
     Under masks, a coefficient for each pair i < j of nodes follows: node i adds their mask, and node j subtracts it.
@@ -24,8 +26,8 @@ def heard(schedule: Schedule, chunk: int, masked: bool = False) -> Iterator[tupl
     parts[range(n), range(n)] = 1
     for column, (i, j) in enumerate(pairs, start=n):
         parts[i, column], parts[j, column] = 1, -1
-    said: list[tuple[Message, NDArray[np.int64]]] = []
-    carried(schedule, chunk, list(parts), heard=lambda message, value: said.append((message, value)))
+    said: list[tuple[ChunkTransfer, NDArray[np.int64]]] = []
+    simulate_chunk(schedule, chunk, list(parts), heard=lambda message, value: said.append((message, value)))
     return iter(said)
 
 
@@ -39,8 +41,8 @@ def read_by(schedule: Schedule, readers: Collection[int], masked: bool = False) 
     if masked:
         own |= {n + k for k, pair in enumerate(combinations(range(n), 2)) if not own.isdisjoint(pair)}
     for chunk in range(schedule.chunks):
-        messages = [row.tolist() for message, row in heard(schedule, chunk, masked) if message.to in readers]
-        for node in determined(messages, own):
+        messages = [row.tolist() for message, row in trace_messages(schedule, chunk, masked) if message.to in readers]
+        for node in find_exposed_vectors(messages, own):
             if node < n:
                 shares[node] = shares.get(node, Fraction(0)) + Fraction(1, schedule.chunks)
     return dict(sorted(shares.items()))

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.architectures.collectives.leaks import heard, read_by
-from fedguard.architectures.collectives.schedule import Schedule, carried
-from fedguard.contracts import Listeners, Solved, Watched
+from fedguard.architectures.collectives.leaks import read_by, trace_messages
+from fedguard.architectures.collectives.schedule import Schedule, simulate_chunk
+from fedguard.contracts import Listeners, RoundObservation, SolvedUpdate
 from fedguard.privacy.determined import combinations
 
 
@@ -56,11 +56,11 @@ class CollectiveListeners(Listeners):
         """All others: they have the sum of all, and their own."""
         return self._others if len(self._others) > 1 else ()
 
-    def solved(self, watched: Sequence[Watched], round: int, behind: tuple[int, ...]) -> Solved:
-        """See `Listeners.solved`; the mean of all others is by their weights."""
+    def solve_update(self, watched: Sequence[RoundObservation], round: int, behind: tuple[int, ...]) -> SolvedUpdate:
+        """See `Listeners.solve_update`; the mean of all others is by their weights."""
         one = watched[round - 1]
         if len(behind) > 1 or self._masked:
-            return Solved(behind, one.sent, self._of_sum(one, behind))
+            return SolvedUpdate(behind, one.sent, self._of_sum(one, behind))
         (node,) = behind
         found, known = torch.zeros(self._width, dtype=torch.float64), torch.zeros(self._width, dtype=torch.bool)
         for chunk, cut in enumerate(self._schedule.cuts(self._width)):
@@ -68,17 +68,19 @@ class CollectiveListeners(Listeners):
             if part is not None:
                 found[cut], known[cut] = part, True
         update = (found[: self._dim] / self._weights[node]).to(one.updates.dtype)
-        return Solved(behind, one.sent, update, known[: self._dim])
+        return SolvedUpdate(behind, one.sent, update, known[: self._dim])
 
     def _of_chunk(self, chunk: int, parts: list[Tensor], node: int) -> Tensor | None:
         said: list[Tensor] = []
-        carried(
+        simulate_chunk(
             self._schedule,
             chunk,
             parts,
             heard=lambda message, value: said.append(value) if message.to in self.nodes else None,
         )
-        rows = np.array([row for message, row in heard(self._schedule, chunk) if message.to in self.nodes], np.float64)
+        rows = np.array(
+            [row for message, row in trace_messages(self._schedule, chunk) if message.to in self.nodes], np.float64
+        )
         made, there = combinations(rows, np.eye(len(parts))[[node]], self.nodes)
         if not there[0]:
             return None
@@ -86,7 +88,7 @@ class CollectiveListeners(Listeners):
         answer: Tensor = torch.from_numpy(made[0]) @ (torch.stack(said).double() - own)
         return answer
 
-    def _parts(self, one: Watched, cut: slice) -> list[Tensor]:
+    def _parts(self, one: RoundObservation, cut: slice) -> list[Tensor]:
         """What each node puts in of a chunk; a last element beside the coordinates is its weight."""
         found = []
         for node, weight in enumerate(self._weights):
@@ -94,7 +96,7 @@ class CollectiveListeners(Listeners):
             found.append(whole[cut])
         return found
 
-    def _of_sum(self, one: Watched, behind: tuple[int, ...]) -> Tensor:
+    def _of_sum(self, one: RoundObservation, behind: tuple[int, ...]) -> Tensor:
         own = sum(self._weights[node] * one.updates[one.clients.index(node)].double() for node in self.nodes)
         total = sum(self._weights) * one.rows[0].double() - own
         return (total / sum(self._weights[node] for node in behind)).to(one.updates.dtype)

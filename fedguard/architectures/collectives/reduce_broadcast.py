@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedguard.architectures.collectives.schedule import Message, Schedule
+from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule
 
 
 def reduce_broadcast(n: int) -> Schedule:
@@ -11,6 +11,6 @@ def reduce_broadcast(n: int) -> Schedule:
     Two steps. The root gets and sends $(n - 1) d$ elements, each other node d.
     """
     leaves = range(1, n)
-    first = tuple(Message(i, 0, 0, True) for i in leaves)
-    second = tuple(Message(0, i, 0, False) for i in leaves)
+    first = tuple(ChunkTransfer(i, 0, 0, True) for i in leaves)
+    second = tuple(ChunkTransfer(0, i, 0, False) for i in leaves)
     return Schedule(n, 1, (first, second) if n > 1 else ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedguard.architectures.collectives.schedule import Message, Schedule
+from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule
 
 
 def ring(n: int) -> Schedule:
@@ -12,6 +12,6 @@ def ring(n: int) -> Schedule:
     In step s of the second it passes on chunk i + 1 - s as it is. So chunk c is summed in the order c, c + 1, ..., c - 1, and
     node i sends all chunks twice, but for chunks i + 1 and i + 2 once: $2 d (n - 1)/n$ elements where n divides d.
     """
-    first = [[Message(i, (i + 1) % n, (i - s) % n, True) for i in range(n)] for s in range(n - 1)]
-    second = [[Message(i, (i + 1) % n, (i + 1 - s) % n, False) for i in range(n)] for s in range(n - 1)]
+    first = [[ChunkTransfer(i, (i + 1) % n, (i - s) % n, True) for i in range(n)] for s in range(n - 1)]
+    second = [[ChunkTransfer(i, (i + 1) % n, (i + 1 - s) % n, False) for i in range(n)] for s in range(n - 1)]
     return Schedule(n, n, tuple(map(tuple, first + second)))

@@ -23,7 +23,7 @@ class Addable(Protocol):
 V = TypeVar("V", bound=Addable)
 
 
-class Message(NamedTuple):
+class ChunkTransfer(NamedTuple):
     """One chunk on its way.
 
     Attributes:
@@ -49,15 +49,15 @@ class Schedule:
 
     nodes: int
     chunks: int
-    steps: tuple[tuple[Message, ...], ...]
+    steps: tuple[tuple[ChunkTransfer, ...], ...]
     sums: bool = True
 
     @cached_property
-    def by_chunk(self) -> tuple[tuple[tuple[Message, ...], ...], ...]:
+    def by_chunk(self) -> tuple[tuple[tuple[ChunkTransfer, ...], ...], ...]:
         """For each chunk its steps: chunks have nothing to do with each other."""
-        found: list[list[tuple[Message, ...]]] = [[] for _ in range(self.chunks)]
+        found: list[list[tuple[ChunkTransfer, ...]]] = [[] for _ in range(self.chunks)]
         for step in self.steps:
-            apart: dict[int, list[Message]] = {}
+            apart: dict[int, list[ChunkTransfer]] = {}
             for message in step:
                 apart.setdefault(message.chunk, []).append(message)
             for chunk, messages in apart.items():
@@ -70,7 +70,7 @@ class Schedule:
         starts = [chunk * size + min(chunk, larger) for chunk in range(self.chunks + 1)]
         return tuple(slice(start, stop) for start, stop in pairwise(starts))
 
-    def traffic(self, width: int) -> Traffic:
+    def traffic(self, width: int) -> CollectiveCost:
         """What a vector of so many elements costs each node."""
         sizes = [cut.stop - cut.start for cut in self.cuts(width)]
         sent, received = Counter[int](), Counter[int]()
@@ -84,11 +84,13 @@ class Schedule:
             sent += out
             received += came
         every = range(self.nodes)
-        return Traffic(tuple(sent[node] for node in every), tuple(received[node] for node in every), tuple(steps))
+        return CollectiveCost(
+            tuple(sent[node] for node in every), tuple(received[node] for node in every), tuple(steps)
+        )
 
 
 @dataclass(frozen=True)
-class Traffic:
+class CollectiveCost:
     """What a collective costs.
 
     Attributes:
@@ -101,14 +103,14 @@ class Traffic:
     steps: tuple[tuple[Mapping[int, int], Mapping[int, int]], ...]
 
 
-def carried(
+def simulate_chunk(
     schedule: Schedule,
     chunk: int,
     parts: Sequence[V],
     *,
     added: Mapping[int, V] | None = None,
     handed: Mapping[int, V] | None = None,
-    heard: Callable[[Message, V], None] | None = None,
+    heard: Callable[[ChunkTransfer, V], None] | None = None,
 ) -> list[V]:
     """What each node ends with of one chunk.
 

@@ -5,7 +5,7 @@ paper.
 """
 
 GOSSIP = {
-    "d_psgd": "fedguard.architectures.gossip.d_psgd:DecentralisedSGD",
+    "d_psgd": "fedguard.architectures.gossip.d_psgd:DecentralizedSGD",
     "sgp": "fedguard.architectures.gossip.sgp:StochasticGradientPush",
     "d2": "fedguard.architectures.gossip.d2:D2",
     "dsgt": "fedguard.architectures.gossip.dsgt:GradientTracking",
@@ -14,5 +14,5 @@ GOSSIP = {
     "ako": "fedguard.architectures.gossip.ako:Ako",
     "wide_area": "fedguard.architectures.gossip.wide_area:WideArea",
     "dlion": "fedguard.architectures.gossip.dlion:DLion",
-    "lone": "fedguard.architectures.gossip.lone:Lone",
+    "lone": "fedguard.architectures.gossip.lone:IsolatedTraining",
 }

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import block
-from fedguard.architectures.gossip.place import Matrix, Posted
+from fedguard.architectures.gossip.place import Matrix, ParcelBroadcast
 from fedguard.contracts import Combination
 from fedguard.simulated.topology import GraphName, Topology
 
@@ -69,7 +69,7 @@ class Ako(Gossip):
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         n, dim = nodes.start.shape
         settled, unsent, parts = nodes.start.clone(), torch.zeros_like(nodes.start), self.parts
-        on_the_way, under_way = torch.zeros_like(unsent), list[_Block]()
+        on_the_way, under_way = torch.zeros_like(unsent), list[_BlockTransfer]()
         order = nodes.permutation() if self.shuffled else None
         x, blocks, t = settled, [block(dim, parts, number, order) for number in range(parts)], 0
         while True:
@@ -81,19 +81,19 @@ class Ako(Gossip):
                 settled = settled + updates * nodes.of_parcels(sent / updates, parcel, models=x)
             else:
                 on_the_way = on_the_way + sent
-                posted = nodes.posted(sent / updates, parcel, models=x)
-                under_way.append(_Block(sent, updates, posted, nodes.traffic.queued(parcel)))
+                posted = nodes.post_parcels(sent / updates, parcel, models=x)
+                under_way.append(_BlockTransfer(sent, updates, posted, nodes.traffic.queue_parcels(parcel)))
                 for one in under_way:
                     came = one.come(nodes.traffic.clocks, singly=nodes.adds_up)
                     if came.any():
-                        settled = settled + one.updates * nodes.opened(one.posted, came, models=x)
+                        settled = settled + one.updates * nodes.aggregate_parcels(one.posted, came, models=x)
                         on_the_way = on_the_way - torch.from_numpy(came.diagonal().copy())[:, None] * one.sent
                 under_way = [one for one in under_way if one.awaited.any()]
             x, t = settled + (unsent + on_the_way) / n, t + 1
             yield x
 
 
-class _Block:
+class _BlockTransfer:
     """A block on its way from each worker to each.
 
     Attributes:
@@ -103,7 +103,7 @@ class _Block:
         awaited: bool ``[n, n]``: whether the block of worker j (column) does not count at worker i (row) yet.
     """
 
-    def __init__(self, sent: Tensor, updates: int, posted: Posted, arrivals: Matrix) -> None:
+    def __init__(self, sent: Tensor, updates: int, posted: ParcelBroadcast, arrivals: Matrix) -> None:
         self.sent, self.updates, self.posted = sent, updates, posted
         self._arrivals = arrivals
         self.awaited = np.ones(arrivals.shape, bool)

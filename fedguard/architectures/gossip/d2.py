@@ -39,8 +39,8 @@ class D2(Gossip):
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         before = nodes.start
         last = nodes.updates(before)
-        x = nodes.mixed(before + last, about=before)
+        x = nodes.mix_values(before + last, about=before)
         while True:
             yield x
             u = nodes.updates(x)
-            x, before, last = nodes.mixed(2 * x - before + u - last, about=x), x, u
+            x, before, last = nodes.mix_values(2 * x - before + u - last, about=x), x, u

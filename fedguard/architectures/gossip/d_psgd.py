@@ -13,7 +13,7 @@ from fedguard.architectures.gossip.nodes import Nodes
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecentralisedSGD(Gossip):
+class DecentralizedSGD(Gossip):
     """Each node trains, and takes the mean of its own and its neighbours' models.
 
     $x <- W(x + u(x))$, adapt first; the paper's form, combine first, is $x <- W x + u(x)$, in which each node moves by its own
@@ -35,8 +35,8 @@ class DecentralisedSGD(Gossip):
         x = nodes.start
         while True:
             if self.order == "adapt_first":
-                x = nodes.mixed(x + nodes.updates(x), about=x)
+                x = nodes.mix_values(x + nodes.updates(x), about=x)
             else:
                 u = nodes.updates(x)
-                x = nodes.mixed(x, about=x) + u
+                x = nodes.mix_values(x, about=x) + u
             yield x

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Interval
 from torch import Tensor
 
-from fedguard.architectures.gossip.detag import accelerated, mean_update
+from fedguard.architectures.gossip.detag import accelerate_mixing, mean_update
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 
@@ -44,5 +44,5 @@ class DeFacto(Gossip):
         x = nodes.start
         while True:
             u = mean_update(nodes, x, self.phase)
-            x = accelerated(nodes, x + u, self.phase, about=x, plain=self.plain)
+            x = accelerate_mixing(nodes, x + u, self.phase, about=x, plain=self.plain)
             yield x

@@ -45,14 +45,18 @@ class DeTAG(Gossip):
         y = u = mean_update(nodes, x, phase)
         adapt_first = self.order == "adapt_first"
         while True:
-            x = accelerated(nodes, x + y, phase, about=x) if adapt_first else accelerated(nodes, x, phase, about=x) + y
+            x = (
+                accelerate_mixing(nodes, x + y, phase, about=x)
+                if adapt_first
+                else accelerate_mixing(nodes, x, phase, about=x) + y
+            )
             yield x
             before, u = u, mean_update(nodes, x, phase)
             change = u - before
             if adapt_first:
-                y = accelerated(nodes, y + change, phase, about=origin, trackers_at=x)
+                y = accelerate_mixing(nodes, y + change, phase, about=origin, trackers_at=x)
             else:
-                y = accelerated(nodes, y, phase, about=origin, trackers_at=x) + change
+                y = accelerate_mixing(nodes, y, phase, about=origin, trackers_at=x) + change
 
 
 def mean_update(nodes: Nodes, models: Tensor, times: int) -> Tensor:
@@ -63,18 +67,18 @@ def mean_update(nodes: Nodes, models: Tensor, times: int) -> Tensor:
     return total / times
 
 
-def accelerated(
+def accelerate_mixing(
     nodes: Nodes, values: Tensor, times: int, *, about: Tensor, trackers_at: Tensor | None = None, plain: bool = False
 ) -> Tensor:
     """$A_R$ of the values, float32 ``[n, d]``.
 
     Args:
-        about, trackers_at: as in `Nodes.mixed`, in each of the exchanges.
+        about, trackers_at: as in `Nodes.mix_values`, in each of the exchanges.
         plain: whether c = 0, which leaves $W^R$.
     """
     root = sqrt(max(0.0, 1 - nodes.topology.second**2))
     c = 0.0 if plain else (1 - root) / (1 + root)
     before = values
     for _ in range(times):
-        values, before = (1 + c) * nodes.mixed(values, about, trackers_at=trackers_at) - c * before, values
+        values, before = (1 + c) * nodes.mix_values(values, about, trackers_at=trackers_at) - c * before, values
     return values

@@ -118,7 +118,7 @@ class DLion(Gossip):
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         x, round, first = nodes.start, 0, float(len(nodes.start) * nodes.batch_size)
-        total, owed = first, _Owed(nodes) if self.feedback else None
+        total, owed = first, _LinkResiduals(nodes) if self.feedback else None
         while True:
             batches = self._batches(nodes, total)
             counts = nodes.said.examples(batches) if self.weighted else np.ones(len(x))
@@ -127,10 +127,10 @@ class DLion(Gossip):
             weights = np.tile(counts / counts.sum(), (len(x), 1))
             links = self._links(nodes, batches)
             if owed is not None:
-                links = owed.sent(u, links)
-            x = x + nodes.by_links(u, links, models=x, matrix=nodes.arrived(weights))
+                links = owed.fill_links(u, links)
+            x = x + nodes.by_links(u, links, models=x, matrix=nodes.drop_messages(weights))
             if self.transfer and round % self.transfer == 0:
-                x = self._transferred(nodes, x, start)
+                x = self._transfer_best_model(nodes, x, start)
             yield x
             if self.growth:
                 total = min(total * (1 + self.growth), max(first, self.most * float(nodes.said.samples.sum())))
@@ -154,25 +154,25 @@ class DLion(Gossip):
 
         return parcel
 
-    def _transferred(self, nodes: Nodes, x: Tensor, start: Tensor) -> Tensor:
+    def _transfer_best_model(self, nodes: Nodes, x: Tensor, start: Tensor) -> Tensor:
         """The models after the best one was merged into the others; lies about it are made from the models at the start."""
         losses = nodes.said.losses(x)
         if not np.isfinite(losses).any():
             return x
-        merged = nodes.merged(x, start, nodes.arrived(_towards(int(losses.argmin()), len(x), self.step)))
+        merged = nodes.mix_by_claims(x, start, nodes.drop_messages(_towards(int(losses.argmin()), len(x), self.step)))
         if not self.checked:
             return merged
         better = torch.from_numpy(nodes.said.own_losses(merged) < nodes.said.own_losses(x))
         return torch.where(better[:, None], merged, x)
 
 
-class _Owed:
+class _LinkResiduals:
     """What each link had no room for: e of the links from honest nodes. A liar owes nobody anything."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes, self._owed = nodes, dict[tuple[int, int], Tensor]()
 
-    def sent(self, updates: Tensor, links: Links) -> Links:
+    def fill_links(self, updates: Tensor, links: Links) -> Links:
         """The same links, which carry of each update, float32 ``[n, d]``, what there is room for with what was owed."""
         made: dict[tuple[int, int], Parcel] = {}
         for source in set(range(len(updates))) - self._nodes.said.acting:

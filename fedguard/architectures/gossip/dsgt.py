@@ -48,8 +48,8 @@ class GradientTracking(Gossip):
         y = u = nodes.updates(x)
         for round in count():
             at, matrix = x, nodes.topology.at(round)
-            x = nodes.mixed(at + y, about=at, matrix=matrix, vectors=2)
-            y = nodes.mixed(kept * y, about=origin, trackers_at=at, matrix=matrix, vectors=0)
+            x = nodes.mix_values(at + y, about=at, matrix=matrix, vectors=2)
+            y = nodes.mix_values(kept * y, about=origin, trackers_at=at, matrix=matrix, vectors=0)
             yield x
             before, u = u, nodes.updates(x)
             y = y + u - kept * before
@@ -59,11 +59,11 @@ class GradientTracking(Gossip):
         y = u = nodes.updates(x)
         adapt_first, kept = self.order == "adapt_first", 1 - self.leak
         while True:
-            x = nodes.mixed(x + y, about=x) if adapt_first else nodes.mixed(x, about=x) + y
+            x = nodes.mix_values(x + y, about=x) if adapt_first else nodes.mix_values(x, about=x) + y
             yield x
             before, u = u, nodes.updates(x)
             y, change = kept * y, u - kept * before
             if adapt_first:
-                y = nodes.mixed(y + change, about=origin, trackers_at=x)
+                y = nodes.mix_values(y + change, about=origin, trackers_at=x)
             else:
-                y = nodes.mixed(y, about=origin, trackers_at=x) + change
+                y = nodes.mix_values(y, about=origin, trackers_at=x) + change

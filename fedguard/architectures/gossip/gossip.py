@@ -29,12 +29,12 @@ from fedguard.contracts import (
     Setup,
     Share,
     Sight,
-    told_among,
+    scale_assumed_f,
 )
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.graph_file import digest
-from fedguard.simulated.topology import GraphName, Places, Topology, lookouts, seated, topology
+from fedguard.simulated.topology import GraphName, Places, Topology, assign_positions, lookouts, topology
 
 #: For how many rounds it is worked out what masks leave.
 LISTENED = 3
@@ -149,7 +149,7 @@ class Gossip(Architecture):
         yield from self._of_places(cell.attackers, clients.total)
         for size in graph.sizes[1:] if not self.masks else ():
             try:
-                cell.pipeline.check(size, told_among(size, cell.told, clients.total))
+                cell.pipeline.check(size, scale_assumed_f(size, cell.told, clients.total))
             except PreconditionError as error:
                 yield f"at a node that hears {size - 1}: {error} {self.more_rows}"
                 break
@@ -307,7 +307,7 @@ class Gossip(Architecture):
                 "training.local_steps: 1, or phase: 1."
             )
 
-    def overheard(self, nodes: int, clients: int) -> Sight:
+    def eavesdropper_sight(self, nodes: int, clients: int) -> Sight:
         """What nodes may see that look: under masks a single update where two collude, if the algebra says so."""
         each = Sight.EACH_UPDATE if not self.masks or nodes > 1 else Sight.NOTHING
         return each | Sight.SUM | Sight.MODEL | Sight.ROOT_DATA
@@ -335,7 +335,7 @@ class Gossip(Architecture):
     def seats(self, setup: Setup) -> Topology:
         malicious = setup.malicious if setup.attack else frozenset()
         graph, rng = self.topology(setup.participation.total), setup.rng.child("places")
-        return seated(graph, malicious, self.places, rng, self.at if malicious else None)
+        return assign_positions(graph, malicious, self.places, rng, self.at if malicious else None)
 
 
 def _by_sum(pipeline: Pipeline) -> bool:

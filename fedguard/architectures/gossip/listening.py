@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import Listeners, Setup, Solved, Watched
+from fedguard.contracts import Listeners, RoundObservation, Setup, SolvedUpdate
 from fedguard.privacy.determined import combinations
 from fedguard.simulated.topology import Topology
 
@@ -59,7 +59,7 @@ class Symbols:
         """As of `Said`: push-sum weights."""
         return own
 
-    def arrived(self, matrix: Matrix) -> Matrix:
+    def drop_messages(self, matrix: Matrix) -> Matrix:
         """What the network leaves of an exchange: all of it."""
         return matrix
 
@@ -69,7 +69,7 @@ class Symbols:
             self.models.append(models)
         return self._fresh(self._round - 1)
 
-    def mixed(
+    def mix_values(
         self,
         values: Tensor,
         about: Tensor,
@@ -107,7 +107,7 @@ def messages(values: Tensor, matrix: Matrix, nodes: Collection[int], summed: boo
             yield from values[heard]
 
 
-class Ear:
+class Eavesdropper:
     """What comes to the nodes that look, round by round; and of what they try to find out, the truth.
 
     Args:
@@ -124,7 +124,7 @@ class Ear:
         """A round begins (from 1)."""
         self._round, self._heard, self._rows = round, [], []
 
-    def trained(self, models: Tensor, rows: Tensor) -> None:
+    def record_updates(self, models: Tensor, rows: Tensor) -> None:
         """All nodes have trained from these models, and move by these rows."""
         if self._observer.watches(self._round):
             self._models, self._rows = models.clone(), [*self._rows, rows.clone()]
@@ -139,12 +139,12 @@ class Ear:
         if self._observer.watches(self._round) and node in self._observer.seat:
             self._heard.append(summed.clone())
 
-    def watched(self, after: Tensor) -> Watched | None:
+    def observe_round(self, after: Tensor) -> RoundObservation | None:
         """The round whole, with what was heard of it; ``after``: float32 ``[n, d]``, the nodes' models at its end."""
         if not self._observer.watches(self._round):
             return None
         own, n = self._observer.seat[0], len(after)
-        return Watched(
+        return RoundObservation(
             sent=self._models[own],
             after=after[own].clone(),
             clients=tuple(range(n)),
@@ -188,24 +188,24 @@ class GossipListeners(Listeners):
                 return behind
         return ()
 
-    def solved(self, watched: Sequence[Watched], round: int, behind: tuple[int, ...]) -> Solved:
-        """See `Listeners.solved`; the mean of several is by the graph's weights."""
-        wanted = self._wanted(round, behind)
+    def solve_update(self, watched: Sequence[RoundObservation], round: int, behind: tuple[int, ...]) -> SolvedUpdate:
+        """See `Listeners.solve_update`; the mean of several is by the graph's weights."""
+        wanted = self._build_targets(round, behind)
         made, there = combinations(self._rows, wanted, self._known)
         assert there.all()
         known = torch.stack([_start(watched), *(watched[at - 1].updates[node].double() for at, node in self._own)])
-        heard = torch.cat([_heard(one) for one in watched]).double()
+        heard = torch.cat([_require_messages(one) for one in watched]).double()
         rest = heard - torch.from_numpy(self._rows[:, self._known]) @ known
         found = torch.from_numpy(made) @ rest + torch.from_numpy(wanted[:, self._known]) @ known
         update, model = found.to(watched[0].updates.dtype)
-        return Solved(behind, model, update)
+        return SolvedUpdate(behind, model, update)
 
     @cached_property
     def _read(self) -> tuple[tuple[int, int], ...]:
         """Round and node of each update that they can solve for."""
         rounds, others = range(1, self._rounds + 1), sorted(set(range(self._n)) - set(self.nodes))
         single = [(round, node) for round in rounds for node in others]
-        wanted = np.concatenate([self._wanted(round, (node,)) for round, node in single])
+        wanted = np.concatenate([self._build_targets(round, (node,)) for round, node in single])
         there = combinations(self._rows, wanted, self._known)[1].reshape(-1, 2)
         return tuple(one for one, found in zip(single, there, strict=True) if found.all())
 
@@ -213,9 +213,9 @@ class GossipListeners(Listeners):
         models = self._symbols.models[round - 1][list(behind)]
         if not bool((models == models[0]).all()):
             return np.zeros(2, bool)
-        return combinations(self._rows, self._wanted(round, behind), self._known)[1]
+        return combinations(self._rows, self._build_targets(round, behind), self._known)[1]
 
-    def _wanted(self, round: int, behind: tuple[int, ...]) -> Matrix:
+    def _build_targets(self, round: int, behind: tuple[int, ...]) -> Matrix:
         """float64 ``[2, U]``: the update, or the mean of several, and the model that it was trained from."""
         found = np.zeros((2, self._rows.shape[1]))
         shares = self._shares(behind)
@@ -239,12 +239,12 @@ class GossipListeners(Listeners):
         return 1 + self._n * (round - 1) + node
 
 
-def _start(watched: Sequence[Watched]) -> Tensor:
+def _start(watched: Sequence[RoundObservation]) -> Tensor:
     models = watched[0].models
     assert models is not None
     return models[0].double()
 
 
-def _heard(one: Watched) -> Tensor:
+def _require_messages(one: RoundObservation) -> Tensor:
     assert one.heard is not None
     return one.heard

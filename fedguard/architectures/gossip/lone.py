@@ -13,7 +13,7 @@ from fedguard.simulated.topology import GraphName
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lone(Gossip):
+class IsolatedTraining(Gossip):
     """Each node trains on its own examples and hears nobody.
 
     $x <- x + u(x)$. The reference for whoever exchanges anything: a node that ends below it would have done better without
@@ -31,5 +31,5 @@ class Lone(Gossip):
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
         x = nodes.start
         while True:
-            x = nodes.mixed(x + nodes.updates(x), about=x)
+            x = nodes.mix_values(x + nodes.updates(x), about=x)
             yield x

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.architectures.masking.pairwise import KEY, Pairs
+from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.contracts import MaskedRound, Setup
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 
 #: Bytes of an element of the ring.
 _ELEMENT = 4
@@ -29,7 +29,7 @@ class MaskedSums:
 
     def __init__(self, setup: Setup, encoding: Encoding) -> None:
         self._setup, self._encoding = setup, encoding
-        self._pairs = Pairs()
+        self._pairs = PairwiseKeys()
         self._met: set[tuple[int, int]] = set()
         self._begin()
 
@@ -37,7 +37,7 @@ class MaskedSums:
         self._sums, self._least, self._bytes, self._clipped = 0, 0, 0, list[float]()
         self._off, self._length = 0.0, 0.0
 
-    def introduced(self, senders: Sequence[int]) -> int:
+    def exchange_keys(self, senders: Sequence[int]) -> int:
         """Bytes of the public keys that these hand each other, as far as they have not."""
         new = {(one, other) for one in senders for other in senders if one != other} - self._met
         self._met |= new
@@ -77,7 +77,7 @@ class MaskedSums:
         """uint32 ``[d]``: what one sender sends to the node."""
         rng = self._setup.rng.child("masking", exchange, node, sender)
         encode = self._encoding.encode_raw if lies else self._encoding.encode
-        bits = expanded(rng.entropy().to_bytes(16, "little"))
+        bits = expand_seed(rng.entropy().to_bytes(16, "little"))
         found = encode(vector.numpy(), seed=b"", entropy=bits)[:-1].astype(np.uint32)
         sid = hashlib.sha256(f"neighbourhood {node}, exchange {exchange}".encode()).digest()
         self._pairs.add(found, sender, senders, sid)
@@ -110,5 +110,5 @@ class MaskedSums:
         self._bytes += _ELEMENT * len(found) * len(weighted)
         clip = self._encoding
         self._clipped += [
-            clip.clipped(one.numpy(), seed=b"") for sender, one in weighted.items() if sender not in malicious
+            clip.clip_fraction(one.numpy(), seed=b"") for sender, one in weighted.items() if sender not in malicious
         ]

@@ -13,19 +13,19 @@ from torch import Tensor
 
 from fedguard.architectures.by_node import by_node
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.gossip.listening import Ear
+from fedguard.architectures.gossip.listening import Eavesdropper
 from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.parcels import Links, Parcel
-from fedguard.architectures.gossip.place import EVERYBODY, Key, Matrix, Place, Posted
+from fedguard.architectures.gossip.place import EVERYBODY, Destination, Key, Matrix, ParcelBroadcast
 from fedguard.architectures.gossip.rules import Rules
-from fedguard.architectures.gossip.said import Said
+from fedguard.architectures.gossip.said import SelfReports
 from fedguard.architectures.gossip.traffic import Traffic
 from fedguard.architectures.malicious import MaliciousClients
-from fedguard.architectures.rule_context import KnownToColluders, Seat
+from fedguard.architectures.rule_context import ColluderPipeline, NodeContext
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import world
 from fedguard.contracts import RoundReport, Setup, Wire
-from fedguard.contracts.returned import returned
+from fedguard.contracts.returned import check_return
 from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
 
@@ -54,20 +54,20 @@ class Nodes:
         self.clients = Clients(setup)
         self.start = setup.task.initial_model(setup.rng.child("model")).expand(self._n, -1).clone()
         self._world = world(setup, self.start[0])
-        self.said, self.traffic = Said(setup, self._world), Traffic(setup, self._world, topology)
+        self.said, self.traffic = SelfReports(setup, self._world), Traffic(setup, self._world, topology)
         self._rules = Rules(setup)
         self._round, self._trainings, self._exchanges = 0, 0, 0
         self._working: dict[Key, MaliciousClients] = {}
         self._acting: frozenset[int] = frozenset()
         self._alone: frozenset[int] = frozenset()
         self._arrived: list[int] = []
-        self._masks, self._ear = masks, Ear(setup, masks is not None) if setup.observer else None
+        self._masks, self._ear = masks, Eavesdropper(setup, masks is not None) if setup.observer else None
 
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
         setup = self._setup
         self._round, self._acting, self._alone = round, setup.acting(round), frozenset()
-        if setup.attack is not None and not returned(setup.attack, "mixes", setup.attack.mixes(), bool):
+        if setup.attack is not None and not check_return(setup.attack, "mixes", setup.attack.mixes(), bool):
             self._acting, self._alone = self._alone, self._acting
         self.said.acting = self._acting
         self._rules.begin(round, self._acting)
@@ -98,9 +98,9 @@ class Nodes:
         assert size is not None
         return size
 
-    def arrived(self, matrix: Matrix) -> Matrix:
+    def drop_messages(self, matrix: Matrix) -> Matrix:
         """float64 ``[n, n]``: the same without what the network loses of the messages of the next exchange."""
-        return self.traffic.arrived(matrix, self._exchanges)
+        return self.traffic.drop_messages(matrix, self._exchanges)
 
     def updates(self, models: Tensor, batches: Sequence[int] | None = None, faster: float = 1.0) -> Tensor:
         """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too.
@@ -118,13 +118,13 @@ class Nodes:
             nodes = tuple(training)
             self.clients.train_honest(models[training], self._trainings, nodes, trained, batches=sizes, faster=faster)
             rows[training] = trained
-        self.traffic.trained(self._trainings, batches)
+        self.traffic.advance_clocks(self._trainings, batches)
         self._arrived.extend(range(self._n))
         if self._ear is not None:
-            self._ear.trained(models, rows)
+            self._ear.record_updates(models, rows)
         return rows
 
-    def mixed(
+    def mix_values(
         self,
         values: Tensor,
         about: Tensor,
@@ -147,7 +147,7 @@ class Nodes:
             vectors: how many of that length a message holds; 0 where they went along with those of the exchange before.
         """
         at = about if trackers_at is None else trackers_at
-        return self._exchanged(values, about, at, matrix, trackers_at is not None, vectors=vectors)
+        return self._exchange_values(values, about, at, matrix, trackers_at is not None, vectors=vectors)
 
     def of_parcels(
         self,
@@ -164,25 +164,27 @@ class Nodes:
         Args:
             updates: float32 ``[n, d]``, packed already.
             models: float32 ``[n, d]``: those that the nodes now have.
-            matrix: as in `mixed`.
+            matrix: as in `mix_values`.
         """
-        return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, parcel)
+        return self._exchange_values(updates, torch.zeros_like(updates), models, matrix, False, parcel)
 
-    def posted(self, updates: Tensor, parcel: Parcel, *, models: Tensor) -> Posted:
-        """A parcel of each node's update, sent now by `Traffic.queued` and heard later; arguments as of `of_parcels`."""
+    def post_parcels(self, updates: Tensor, parcel: Parcel, *, models: Tensor) -> ParcelBroadcast:
+        """A parcel of each node's update, sent now by `Traffic.queue_parcels` and heard later; arguments as of `of_parcels`."""
         self._exchanges += 1
         zeros, matrix, acting = torch.zeros_like(updates), self.matrix, self._acting
-        told = self._said_to_all(updates, zeros, models, False, parcel) if self._broadcast and acting else {}
+        told = self._craft_broadcast(updates, zeros, models, False, parcel) if self._broadcast and acting else {}
         lies: dict[int, dict[int, Tensor]] = {}
         for node in sorted(set(range(self._n)) - acting) if acting else ():
-            wire = self._heard(Place(node, matrix[node], zeros[node], models[node], False, parcel), updates, told)
+            wire = self._collect_messages(
+                Destination(node, matrix[node], zeros[node], models[node], False, parcel), updates, told
+            )
             rows = zip(wire.clients, wire.updates, strict=True)
             lies[node] = {one: row.clone() for one, row in rows if one in wire.malicious}
             if self.adds_up:
-                self._rules.outvoted += len(lies[node]) > self._setup.told_among(len(wire.clients))
-        return Posted(self._exchanges, updates, parcel, matrix, acting, lies)
+                self._rules.outvoted += len(lies[node]) > self._setup.assume_f_among(len(wire.clients))
+        return ParcelBroadcast(self._exchanges, updates, parcel, matrix, acting, lies)
 
-    def opened(self, posted: Posted, came: NDArray[np.bool_], *, models: Tensor) -> Tensor:
+    def aggregate_parcels(self, posted: ParcelBroadcast, came: NDArray[np.bool_], *, models: Tensor) -> Tensor:
         """float32 ``[n, d]``: what each node makes of those parcels that have come to it just now; 0 where none has.
 
         Where the rule `adds_up` it is their sum by the graph's weights, $sum_j W_ij x_j$ over these j alone; what is not usable
@@ -202,26 +204,26 @@ class Nodes:
                     made[node] = values[node] * float(came[node, node])
                 elif not self.adds_up:
                     wire = self._of_posted(posted, node, came[node])
-                    place = Place(node, posted.weights[node], made[node], models[node], False, posted.parcel)
-                    made[node] = self._rules.aggregated(place, wire, posted.exchange)
+                    place = Destination(node, posted.weights[node], made[node], models[node], False, posted.parcel)
+                    made[node] = self._rules.aggregate_rows(place, wire, posted.exchange)
                 elif not summed or posted.lies.get(node):
-                    made[node] = self._added(posted, node, came[node])
+                    made[node] = self._sum_parcels(posted, node, came[node])
         return made
 
-    def _of_posted(self, posted: Posted, node: int, came: NDArray[np.bool_]) -> Wire:
+    def _of_posted(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_]) -> Wire:
         """Those parcels that have come to a node, as far as they were sent."""
         lies = posted.lies.get(node, {})
         liars = posted.acting if node in posted.lies else frozenset()
         heard = np.flatnonzero(came).tolist()
         honest, lying = tuple(one for one in heard if one not in liars), tuple(one for one in heard if one in lies)
         rows = posted.values.new_empty(len(honest) + len(lying), posted.values.shape[1])
-        sides = Sides.drawn(self._setup.rng.child("order", posted.exchange, node), rows, honest, lying)
+        sides = Sides.split_rows(self._setup.rng.child("order", posted.exchange, node), rows, honest, lying)
         sides.honest_rows.copy_(posted.values[list(honest)])
         for row, one in zip(sides.malicious_rows, lying, strict=True):
             row.copy_(lies[one])
         return Wire(rows, sides.order, frozenset(lying))
 
-    def _added(self, posted: Posted, node: int, came: NDArray[np.bool_]) -> Tensor:
+    def _sum_parcels(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_]) -> Tensor:
         """float32 ``[d]``: the sum by the graph's weights of those parcels that have come to a node."""
         wire = self._of_posted(posted, node, came)
         bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
@@ -242,13 +244,13 @@ class Nodes:
         Args:
             parcels: (source, node) -> what of the source's update is sent to the node.
         """
-        return self._exchanged(updates, torch.zeros_like(updates), models, matrix, False, None, parcels)
+        return self._exchange_values(updates, torch.zeros_like(updates), models, matrix, False, None, parcels)
 
-    def merged(self, values: Tensor, about: Tensor, matrix: Matrix) -> Tensor:
-        """As `mixed`, where a row of the matrix is what nodes claim, as in `by_links`."""
-        return self._exchanged(values, about, about, matrix, False, None, lambda source, node: None)
+    def mix_by_claims(self, values: Tensor, about: Tensor, matrix: Matrix) -> Tensor:
+        """As `mix_values`, where a row of the matrix is what nodes claim, as in `by_links`."""
+        return self._exchange_values(values, about, about, matrix, False, None, lambda source, node: None)
 
-    def _exchanged(
+    def _exchange_values(
         self,
         values: Tensor,
         about: Tensor,
@@ -260,26 +262,26 @@ class Nodes:
         vectors: int = 1,
     ) -> Tensor:
         if matrix is None:
-            matrix = self.traffic.kept(self.matrix, self._exchanges)
+            matrix = self.traffic.reassign_weights(self.matrix, self._exchanges)
         self._exchanges += 1
         if vectors:
             self.traffic.send(matrix, parcel if links is None else links, vectors)
-        values = self.delivered(values, about, at, matrix, trackers, parcel)
+        values = self.exchange_values(values, about, at, matrix, trackers, parcel)
         if self._ear is not None and self._masks is None:
             self._ear.hear(values, matrix)
-        said = self._said_to_all(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
+        said = self._craft_broadcast(values, about, at, trackers, parcel) if self._broadcast and self._acting else {}
         mixed = about.clone()
         with self._setup.stopwatch.stage("aggregation"):
-            summed = self._summed(values, matrix) if links is None else []
+            summed = self._summable_nodes(values, matrix) if links is None else []
             mixed[summed] = self._sums(matrix[summed], values)
             for node in sorted(set(self.here) - set(summed)):
-                place = Place(node, matrix[node], about[node], at[node], trackers, parcel, links)
-                mixed[node] += self._made(place, values, said)
+                place = Destination(node, matrix[node], about[node], at[node], trackers, parcel, links)
+                mixed[node] += self._aggregate_at_node(place, values, said)
         alone = sorted(self._alone)
         mixed[alone] = values[alone]
         return mixed
 
-    def delivered(
+    def exchange_values(
         self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
     ) -> Tensor:
         """float32 ``[n, d]``: the values as far as they are in this process, once all have been sent."""
@@ -288,21 +290,21 @@ class Nodes:
     def _sums(self, weights: Matrix, values: Tensor) -> Tensor:
         return torch.from_numpy(weights).to(values.dtype) @ values
 
-    def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
+    def _summable_nodes(self, values: Tensor, matrix: Matrix) -> list[int]:
         """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
         if self._masks is not None or not self.adds_up or unusable_rows(values):
             return []
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
 
-    def _made(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
+    def _aggregate_at_node(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of what one node has and hears."""
-        wire = self._heard(place, values, said)
+        wire = self._collect_messages(place, values, said)
         if self._masks is not None:
             return self._of_masked(place, wire, self._masks)
-        return self._rules.aggregated(place, wire, self._exchanges)
+        return self._rules.aggregate_rows(place, wire, self._exchanges)
 
-    def _heard(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+    def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
         """What one node has and hears, measured from where it measures from."""
         node, weights = place.node, place.weights
         assert weights is not None
@@ -312,9 +314,9 @@ class Nodes:
         if lying and self._broadcast:
             lying = tuple(one for one in lying if one in said)
         elif lying:
-            lying = self._colluders(place).heard(lying, self._round, place.model)
+            lying = self._colluders(place).choose_senders(lying, self._round, place.model)
         rows = values.new_empty(len(honest) + len(lying), values.shape[1])
-        sides = Sides.drawn(self._setup.rng.child("order", self._exchanges, node), rows, honest, lying)
+        sides = Sides.split_rows(self._setup.rng.child("order", self._exchanges, node), rows, honest, lying)
         torch.sub(values[list(honest)], place.about, out=sides.honest_rows)
         place.pack(sides.honest_rows, honest)
         if lying and self._broadcast:
@@ -323,14 +325,14 @@ class Nodes:
             self._craft(place, sides, values)
         return Wire(rows, sides.order, frozenset(lying))
 
-    def _of_masked(self, place: Place, wire: Wire, masks: MaskedSums) -> Tensor:
+    def _of_masked(self, place: Destination, wire: Wire, masks: MaskedSums) -> Tensor:
         """float32 ``[d]``: the sum by the graph's weights, of which the node sees its own value and the sum of the others."""
         node, weights = place.node, place.weights
         assert weights is not None
         public = torch.zeros_like(place.about) if place.trackers else self.start[0]
         rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
         own = rows.pop(node)
-        self._world.carry(masks.introduced(sorted(rows)))
+        self._world.carry(masks.exchange_keys(sorted(rows)))
         given = {one: float(weights[one]) for one in rows}
         summed = masks.total(node, self._exchanges, rows, given, wire.malicious)
         if summed is None:
@@ -342,31 +344,31 @@ class Nodes:
         mixed: Tensor = (1 - sum(given.values())) * own + summed + public - place.about
         return mixed
 
-    def _said_to_all(
+    def _craft_broadcast(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
         """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
         honest = list(self.honest)
-        place = Place(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
-        heard = self._colluders(place).heard(tuple(sorted(self._acting)), self._round, place.model)
+        place = Destination(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
+        heard = self._colluders(place).choose_senders(tuple(sorted(self._acting)), self._round, place.model)
         if not heard:
             return {}
         rows = values.new_empty(len(honest) + len(heard), values.shape[1])
-        sides = Sides.drawn(self._setup.rng.child("order", self._exchanges), rows, self.honest, heard)
+        sides = Sides.split_rows(self._setup.rng.child("order", self._exchanges), rows, self.honest, heard)
         torch.sub(values[honest], place.about, out=sides.honest_rows)
         self._craft(place, sides, values)
         return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
 
-    def _craft(self, place: Place, sides: Sides, values: Tensor) -> None:
+    def _craft(self, place: Destination, sides: Sides, values: Tensor) -> None:
         """Fill the malicious rows with what is made for one honest node, or for all."""
         links: dict[str, Any] = {}
-        seat = Seat(0, None)  # of any honest node, where all of them hear the same
+        seat = NodeContext(0, None)  # of any honest node, where all of them hear the same
         if place.weights is not None:
             mixing = place.mixing((*sides.honest, *sides.malicious))
             links = {"receiver": place.node, "mixing": mixing, "slowest": self._slowest(place.node, values)}
-            seat = Seat(sides.honest.index(place.node), None if self._setup.pipeline.mixings else mixing)
+            seat = NodeContext(sides.honest.index(place.node), None if self._setup.pipeline.mixings else mixing)
         states = self._rules.states.get(place.key, ())
-        known = partial(KnownToColluders, self._setup, place.model, self._round, states, seat=seat)
+        known = partial(ColluderPipeline, self._setup, place.model, self._round, states, seat=seat)
         with self._setup.stopwatch.stage("attack"):
             self._colluders(place).craft(
                 place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
@@ -385,7 +387,7 @@ class Nodes:
         """float64 ``[h]``: of the second smallest eigenvalue of the Laplacian of the honest nodes' weights for each other."""
         return self.topology.among(self.honest).slowest
 
-    def _colluders(self, place: Place) -> MaliciousClients:
+    def _colluders(self, place: Destination) -> MaliciousClients:
         """The malicious nodes as they work on one honest node; they remember what they did to it."""
         if place.key not in self._working:
             self._working[place.key] = self.clients.colluders()
@@ -395,7 +397,7 @@ class Nodes:
         """The report of a round after which these are the nodes' models, float32 ``[n, d]``."""
         setup, own = self._setup, models[list(self.honest)]
         colluders = [*self._working.values(), self.clients.malicious]
-        planted = next((trigger for one in colluders if (trigger := one.planted()) is not None), None)
+        planted = next((trigger for one in colluders if (trigger := one.current_backdoor()) is not None), None)
         centre, due = own.mean(0), setup.due(round)
         found = RoundReport(
             round=round,
@@ -403,7 +405,7 @@ class Nodes:
             clients=tuple(self._arrived),
             malicious=self._acting | self._alone,
             behind=tuple((node,) for node in self._arrived),
-            told=setup.told_among(self.topology.nodes),
+            told=setup.assume_f_among(self.topology.nodes),
             not_finite=tuple(sorted(self._rules.not_finite)),
             chosen=tuple(range(self.topology.nodes)),
             planted=planted,
@@ -411,6 +413,6 @@ class Nodes:
             moment=self.traffic.moment(len(self._arrived), self._acting | self._alone),
             nodes=self.traffic.report(self._rules.outvoted, self._rules.abandoned),
             masked=None if self._masks is None else self._masks.report(),
-            watched=None if self._ear is None else self._ear.watched(models),
+            watched=None if self._ear is None else self._ear.observe_round(models),
         )
         return by_node(setup, self.clients, own, self.honest, found) if due else found

@@ -44,13 +44,13 @@ def block(dim: int, parts: int, number: int, order: Tensor | None = None) -> Par
     start = number * least + min(number, longer)
     stop = start + least + (number < longer)
 
-    def packed(rows: Tensor) -> Tensor:
+    def keep_block(rows: Tensor) -> Tensor:
         kept = torch.zeros_like(rows)
         part = slice(start, stop) if order is None else order[start:stop]
         kept[:, part] = rows[:, part]
         return kept
 
-    return Parcel(number, VALUE * (stop - start), packed)
+    return Parcel(number, VALUE * (stop - start), keep_block)
 
 
 def largest(dim: int, share: float, kind: int = 0) -> Parcel:
@@ -59,8 +59,8 @@ def largest(dim: int, share: float, kind: int = 0) -> Parcel:
     if count == dim:
         return Parcel(kind, VALUE * dim, torch.clone)
 
-    def packed(rows: Tensor) -> Tensor:
+    def keep_largest(rows: Tensor) -> Tensor:
         chosen = rows.abs().topk(count, dim=1).indices
         return torch.zeros_like(rows).scatter(1, chosen, rows.gather(1, chosen))
 
-    return Parcel(kind, (VALUE + NUMBER) * count, packed)
+    return Parcel(kind, (VALUE + NUMBER) * count, keep_largest)

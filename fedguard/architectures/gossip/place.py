@@ -22,7 +22,7 @@ Key = tuple[int, bool, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Destination:
     """Where something is heard: at one node, or by all (`EVERYBODY`).
 
     Attributes:
@@ -64,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Posted:
+class ParcelBroadcast:
     """Parcels of all nodes to all, as they were sent: lies in them are made then, and nobody has heard them yet.
 
     Attributes:

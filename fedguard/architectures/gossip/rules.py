@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import aggregate
-from fedguard.architectures.gossip.place import Key, Place
+from fedguard.architectures.gossip.place import Destination, Key
 from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import noise_of, rule_context
 from fedguard.contracts import Setup, State, Wire
@@ -42,10 +42,10 @@ class Rules:
         """The rule could not run at a node."""
         self.abandoned += node not in self.acting
 
-    def aggregated(self, place: Place, wire: Wire, exchange: int) -> Tensor:
+    def aggregate_rows(self, place: Destination, wire: Wire, exchange: int) -> Tensor:
         """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
         setup, node = self._setup, place.node
-        told = setup.told_among(len(wire.clients))
+        told = setup.assume_f_among(len(wire.clients))
         bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
         self.not_finite.update(bad)
         if node in bad:
@@ -54,7 +54,7 @@ class Rules:
         own = wire.clients.index(node)
         if node not in self.acting:
             self.outvoted += len(wire.malicious & set(wire.clients)) > told
-        context = rule_context(setup, place.model, self._round, told).narrowed(
+        context = rule_context(setup, place.model, self._round, told).restrict(
             "node",
             setup.rule_sees,
             rng=setup.rng.child("rule", exchange, "node", node),
@@ -74,7 +74,7 @@ class Rules:
         self.states[place.key] = found.states
         return found.vector
 
-    def _samples(self, place: Place, clients: Sequence[int]) -> Tensor:
+    def _samples(self, place: Destination, clients: Sequence[int]) -> Tensor:
         """float64 ``[n]``: how many examples each of them claims, or what share of all in this exchange."""
         claims: Sequence[float] = self._setup.claims
         if place.links is not None and place.weights is not None:

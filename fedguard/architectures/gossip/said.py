@@ -11,11 +11,11 @@ from torch import Tensor
 from fedguard.architectures.gossip.place import Matrix
 from fedguard.architectures.root import loss_on
 from fedguard.contracts import Setup
-from fedguard.contracts.returned import broken, returned
+from fedguard.contracts.returned import check_return, contract_error
 from fedguard.simulated.world import World
 
 
-class Said:
+class SelfReports:
     """The word of each node of one training; nobody checks it.
 
     Attributes:
@@ -37,20 +37,20 @@ class Said:
         rates = [self._world.rate(node) for node in range(len(self._setup.claims))]
         limits = [rate for rate in rates if rate < inf]
         most = max(limits, default=1.0)
-        return np.array([self._said("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
+        return np.array([self._claim_value("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
 
     def examples(self, batches: Sequence[int]) -> Matrix:
         """float64 ``[n]``: on how many examples a step each node says that it trained, where it was to take so many."""
         taken = map(min, batches, self._setup.task.sizes)
-        return np.array([self._said("claim", node, number) for node, number in enumerate(taken)])
+        return np.array([self._claim_value("claim", node, number) for node, number in enumerate(taken)])
 
     def weights(self, own: Matrix) -> Matrix:
         """float64 ``[n]``: which push-sum weight each node says that it has, of ``[n]``."""
-        return np.array([self._said("claim_weight", node, float(weight)) for node, weight in enumerate(own)])
+        return np.array([self._claim_value("claim_weight", node, float(weight)) for node, weight in enumerate(own)])
 
     def losses(self, models: Tensor) -> Matrix:
         """float64 ``[n]``: the loss that each node tells of its model, of ``[n, d]``; infinity if it is not finite."""
-        told = [self._said("claim_loss", node, loss) for node, loss in enumerate(self.own_losses(models))]
+        told = [self._claim_value("claim_loss", node, loss) for node, loss in enumerate(self.own_losses(models))]
         return np.array([loss if isfinite(loss) else inf for loss in told])
 
     def own_losses(self, models: Tensor) -> Matrix:
@@ -58,11 +58,11 @@ class Said:
         losses = [loss_on(self._setup, node, model) for node, model in enumerate(models)]
         return np.array([loss if isfinite(loss) else inf for loss in losses])
 
-    def _said(self, method: str, node: int, truth: float) -> float:
+    def _claim_value(self, method: str, node: int, truth: float) -> float:
         attack = self._setup.attack
         if attack is None or node not in self.acting:
             return truth
-        said = returned(attack, method, getattr(attack, method)(truth), (int, float))
+        said = check_return(attack, method, getattr(attack, method)(truth), (int, float))
         if not said >= 0 or (said in (0, inf) and method != "claim_loss"):
-            raise broken(attack, f"{method}: expected a number above 0; got {said}")
+            raise contract_error(attack, f"{method}: expected a number above 0; got {said}")
         return float(said)

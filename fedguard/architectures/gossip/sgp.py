@@ -52,11 +52,11 @@ class StochasticGradientPush(Gossip):
         while True:
             pushed = _shares(nodes.matrix, self.weight) * nodes.said.weights(w)
             if self.cap is not None:
-                pushed = _capped(pushed, self.cap)
-            pushed = nodes.arrived(pushed)
+                pushed = _cap_weights(pushed, self.cap)
+            pushed = nodes.drop_messages(pushed)
             w_next = pushed.sum(1)
             values = z + nodes.updates(z) / torch.from_numpy(w).to(z.dtype)[:, None]
-            z = nodes.mixed(values, about=z, matrix=pushed / w_next[:, None])
+            z = nodes.mix_values(values, about=z, matrix=pushed / w_next[:, None])
             w = w_next
             yield z
 
@@ -68,7 +68,7 @@ def _shares(matrix: Matrix, weight: float) -> Matrix:
     return shares
 
 
-def _capped(pushed: Matrix, cap: float) -> Matrix:
+def _cap_weights(pushed: Matrix, cap: float) -> Matrix:
     """The weight that is sent, none of it beyond so many times what the node that hears it keeps of its own."""
     kept = np.diag(pushed).copy()
     capped: Matrix = np.minimum(pushed, cap * kept[:, None])

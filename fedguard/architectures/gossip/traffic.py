@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedguard.architectures.gossip.parcels import Links, Parcel
 from fedguard.architectures.gossip.place import Matrix
 from fedguard.architectures.times import moment
-from fedguard.contracts import Moment, NodesReport, Setup, Span
+from fedguard.contracts import NodesReport, RoundTiming, Setup, Span
 from fedguard.simulated.topology import Topology
 from fedguard.simulated.world import World
 
@@ -37,7 +37,7 @@ class Traffic:
         """A round begins."""
         self._spans = []
 
-    def trained(self, number: int, batches: Sequence[int] | None) -> None:
+    def advance_clocks(self, number: int, batches: Sequence[int] | None) -> None:
         """All nodes have done their training of this number, with so many examples per step if not with the plan's."""
         for node, began in enumerate(self._clocks):
             more = 1.0
@@ -59,7 +59,7 @@ class Traffic:
         others, n = self._n - 1, range(self._n)
         return np.array([[self.world.bytes_within(seconds, j, i, others, others) for j in n] for i in n])
 
-    def arrived(self, matrix: Matrix, exchange: int) -> Matrix:
+    def drop_messages(self, matrix: Matrix, exchange: int) -> Matrix:
         """float64 ``[n, n]``: the same without what the network loses of the messages of this exchange."""
         if self.world.network.link.loss:
             for node, source in zip(*np.nonzero(matrix), strict=True):
@@ -67,9 +67,9 @@ class Traffic:
                     self._lost[node, source] = True
         return np.where(self._lost, 0.0, matrix)
 
-    def kept(self, matrix: Matrix, exchange: int) -> Matrix:
+    def reassign_weights(self, matrix: Matrix, exchange: int) -> Matrix:
         """float64 ``[n, n]``: the same, the weight of what the network loses being the node's own value's."""
-        arrived = self.arrived(matrix, exchange)
+        arrived = self.drop_messages(matrix, exchange)
         own: Matrix = arrived + np.diag(np.where(self._lost, matrix, 0.0).sum(1))
         return own
 
@@ -98,7 +98,7 @@ class Traffic:
         """float64 ``[n]``: when each node is done with what it has begun, in simulated seconds."""
         return np.array(self._clocks)
 
-    def queued(self, parcel: Parcel) -> Matrix:
+    def queue_parcels(self, parcel: Parcel) -> Matrix:
         """float64 ``[n, n]``: when such a parcel of node j (column) comes to node i (row), its own at once.
 
         Each node sends it to all as soon as it has computed and its link has sent what it sent before. No node waits for it.
@@ -113,7 +113,7 @@ class Traffic:
         self.messages += self._n * (self._n - 1)
         return arrivals
 
-    def moment(self, arrived: int, acting: frozenset[int]) -> Moment:
+    def moment(self, arrived: int, acting: frozenset[int]) -> RoundTiming:
         """When the last node is done with the round, and what was spent up to then.
 
         Args:

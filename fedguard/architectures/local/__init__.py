@@ -22,7 +22,7 @@ ALGORITHMS = {
 }
 
 
-def started(setup: Setup) -> RunningAlgorithm:
+def start_algorithm(setup: Setup) -> RunningAlgorithm:
     """The algorithm of a training, before its first round.
 
     Raises:

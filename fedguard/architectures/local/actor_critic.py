@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from fedguard.architectures.local.actors import Actors, RunningActors
-from fedguard.architectures.local.rollouts import n_step_returns, stacked
-from fedguard.contracts import Acting, NonNegativeFloat, Rollout, RunningAlgorithm, Setup
+from fedguard.architectures.local.rollouts import n_step_returns, stack_rollouts
+from fedguard.contracts import ActingTask, NonNegativeFloat, Rollout, RunningAlgorithm, Setup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +41,16 @@ class ActorCritic(Actors):
     entropy: NonNegativeFloat = 0.01
     value: NonNegativeFloat = 0.5
 
-    def loss(self, task: Acting, model: Tensor, rollout: Rollout) -> Tensor:
+    def loss(self, task: ActingTask, model: Tensor, rollout: Rollout) -> Tensor:
         """L of one actor's rollout under a model, float32 ``[d]``."""
-        policy, value, after = self.judged(task, model, rollout)
+        policy, value, after = self.evaluate_rollout(task, model, rollout)
         rewards = self.reward_scale * rollout.rewards
         returns = n_step_returns(rewards, after, rollout.terminated, rollout.truncated, self.gamma)
         chosen = task.policy.log_prob(policy, rollout.actions)
         actor = -chosen * (returns - value).detach() - self.entropy * task.policy.entropy(policy)
         return (actor + self.value * (returns - value).square()).mean()
 
-    def judged(self, task: Acting, model: Tensor, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate_rollout(self, task: ActingTask, model: Tensor, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """The policy's outputs ``[T, B, outputs]``, the values ``[T, B]``, and those after each step, without gradient."""
         steps, copies = rollout.rewards.shape
         inputs = torch.cat([rollout.seen, rollout.after]).flatten(0, 1)
@@ -58,14 +58,14 @@ class ActorCritic(Actors):
         policy, value = policy.view(2 * steps, copies, -1)[:steps], value.view(2 * steps, copies)
         return policy, value[:steps], value[steps:].detach()
 
-    def gradients(self, task: Acting, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
+    def gradients(self, task: ActingTask, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
         """float32 ``[n, d]``: of the loss of each actor's rollout under its own model, float32 ``[n, d]``."""
-        return self.shortened(self.slopes(task, models, rollouts))
+        return self.clip_gradients(self.slopes(task, models, rollouts))
 
-    def slopes(self, task: Acting, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
+    def slopes(self, task: ActingTask, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
         """The same, of any length."""
         of_one = grad(lambda model, *parts: self.loss(task, model, Rollout(*parts)))
-        found: Tensor = vmap(of_one)(models, *stacked(list(rollouts)).parts)
+        found: Tensor = vmap(of_one)(models, *stack_rollouts(list(rollouts)).parts)
         return found
 
     def start(self, setup: Setup) -> RunningAlgorithm:
@@ -79,7 +79,7 @@ class RunningCritics(RunningActors):
         super().__init__(setup)
         self.algorithm = algorithm
 
-    def made(
-        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    def fill_rows(
+        self, task: ActingTask, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
         rows.copy_(-self.algorithm.gradients(task, models, rollouts))

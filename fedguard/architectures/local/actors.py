@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedguard.contracts import (
-    Acting,
+    ActingTask,
     Combination,
     Environment,
     FederatedAlgorithm,
@@ -80,7 +80,7 @@ class Actors(FederatedAlgorithm):
     def steps_taken(self, task: Task) -> int:
         return self.t_max * task.sizes[0]
 
-    def shortened(self, gradients: Tensor) -> Tensor:
+    def clip_gradients(self, gradients: Tensor) -> Tensor:
         """Gradients float32 ``[n, d]``, none longer than ``clip``."""
         if self.clip is None:
             return gradients
@@ -102,8 +102,8 @@ class RunningActors(RunningAlgorithm):
         return None
 
     @abstractmethod
-    def made(
-        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    def fill_rows(
+        self, task: ActingTask, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what actors send, before a server has learned from it.
 
@@ -115,7 +115,7 @@ class RunningActors(RunningAlgorithm):
     def train(
         self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
     ) -> None:
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         models = model.expand(len(clients), -1)
         streams = [rng] * len(clients) if isinstance(rng, Rng) else list(rng)
         for places in _turns(clients):
@@ -124,16 +124,16 @@ class RunningActors(RunningAlgorithm):
             states = [self._standing(task, client) for client in some]
             steps, law = plan.epochs or 1, self.law(some)
             met, after = task.rollouts(models[places], some, states, steps, draws, law)
-            rollouts = [self._told(task, *one) for one in zip(some, met, own, strict=True)]
+            rollouts = [self._retell_rollout(task, *one) for one in zip(some, met, own, strict=True)]
             keys = [(client, int(stream.path[-1])) for client, stream in zip(some, own, strict=True)]
             sent = rows.new_empty(len(places), rows.shape[1])
-            self.made(task, keys, models[places], rollouts, sent)
+            self.fill_rows(task, keys, models[places], rollouts, sent)
             rows[places] = plan.lr * sent
             self._moved.update(zip(some, after, strict=True))
             if len(places) < len(rows):
                 self.note(some, rows)
 
-    def _told(self, task: Acting, client: int, rollout: Rollout, rng: Rng) -> Rollout:
+    def _retell_rollout(self, task: ActingTask, client: int, rollout: Rollout, rng: Rng) -> Rollout:
         """What an actor says that it met with."""
         lie, attack = task.lie("retell", client), self.setup.attack
         if lie is None or attack is None:
@@ -143,10 +143,10 @@ class RunningActors(RunningAlgorithm):
         past.append(rollout)
         return told
 
-    def _standing(self, task: Acting, client: int) -> Any:
+    def _standing(self, task: ActingTask, client: int) -> Any:
         """Where an actor stands; at first, at starts that its own stream draws."""
         if client not in self._stands:
-            self._stands[client] = task.started(self.setup.rng.child("actor", client).numpy())
+            self._stands[client] = task.start_actor(self.setup.rng.child("actor", client).numpy())
         return self._stands[client]
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:

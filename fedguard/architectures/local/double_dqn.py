@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedguard.architectures.local.actors import Actors, RunningActors
 from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
-from fedguard.architectures.local.replay import Items, Reals, Replay, importance, transitions
+from fedguard.architectures.local.replay import Items, Reals, ReplayBuffer, importance, transitions
 from fedguard.contracts import (
-    Acting,
+    ActingTask,
     Choices,
     Combination,
     Environment,
@@ -91,7 +91,7 @@ class DoubleDQN(Actors):
                 f"each of {cell.clients.total} actors. Raise quota, or lower warm."
             )
 
-    def q(self, task: Acting, model: Tensor, seen: Tensor) -> Tensor:
+    def q(self, task: ActingTask, model: Tensor, seen: Tensor) -> Tensor:
         """Q of all actions, ``[B, actions]``."""
         return self.worth(*task.outputs(model, seen))
 
@@ -101,7 +101,7 @@ class DoubleDQN(Actors):
             return advantages
         return value[..., None] + advantages - advantages.mean(-1, keepdim=True)
 
-    def errors(self, task: Acting, model: Tensor, target: Tensor, some: Any) -> Tensor:
+    def errors(self, task: ActingTask, model: Tensor, target: Tensor, some: Any) -> Tensor:
         """float32 ``[B]``: what was wrong by each; gradients flow through Q(s, a) alone."""
         with torch.no_grad():
             worth = self.q(task, target, some.after)
@@ -120,13 +120,13 @@ class DoubleDQN(Actors):
         return errors.abs()
 
     def gradient(
-        self, task: Acting, model: Tensor, target: Tensor, some: Items, weights: Tensor
+        self, task: ActingTask, model: Tensor, target: Tensor, some: Items, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Of L, float32 ``[d]``; and the errors ``[B]``."""
         vector = model.detach().requires_grad_()
         errors = self.errors(task, vector, target, some)
         (found,) = torch.autograd.grad((weights * self.squares(errors)).mean() / 2, vector)
-        return self.shortened(found[None])[0], errors.detach()
+        return self.clip_gradients(found[None])[0], errors.detach()
 
     def bytes_sent(self, task: Task) -> int:
         """Of each step of each copy: two observations, action, return, discount and priority."""
@@ -143,7 +143,7 @@ class ReplayLearner(RunningActors):
         super().__init__(setup)
         self.algorithm = algorithm
         self._sent: dict[int, dict[int, tuple[Items, Reals]]] = {}
-        self._replay: Replay[Items] = Replay(algorithm.capacity, algorithm.quota)
+        self._replay: ReplayBuffer[Items] = ReplayBuffer(algorithm.capacity, algorithm.quota)
         self._target: Tensor | None = None
         self._batches = 0
 
@@ -152,23 +152,23 @@ class ReplayLearner(RunningActors):
         chances = torch.tensor([one.epsilon ** (1 + one.spread * client / others) for client in clients])
         return EpsilonGreedy(self.setup.task.classes - 1, chances[:, None])
 
-    def items(self, task: Acting, client: int, rollout: Rollout) -> Items:
+    def items(self, task: ActingTask, client: int, rollout: Rollout) -> Items:
         """What an actor makes of a rollout, for the replay."""
         return transitions(rollout, self.algorithm.n, self.algorithm.gamma, self.algorithm.reward_scale)
 
-    def made(
-        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    def fill_rows(
+        self, task: ActingTask, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
         for (client, turn), model, rollout in zip(keys, models, rollouts, strict=True):
             found = self.items(task, client, rollout)
-            told = task.said("priorities", client, self._surprise(model, model, found))
-            order = task.said("sends", client, torch.arange(len(found)))
+            told = task.self_report("priorities", client, self._surprise(model, model, found))
+            order = task.self_report("sends", client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order], told[order].double().numpy()
         rows.zero_()
 
     def _surprise(self, model: Tensor, target: Tensor, some: Items) -> Tensor:
         task = self.setup.task
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         with torch.no_grad():
             return self.algorithm.surprise(self.algorithm.errors(task, model, target, some))
 
@@ -187,14 +187,14 @@ class ReplayLearner(RunningActors):
     def _step(self, model: Tensor) -> Tensor:
         """float32 ``[d]``: the direction in which a batch of the replay moves the model; 0 before there is enough."""
         one, replay, task = self.algorithm, self._replay, self.setup.task
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         if len(replay) < min(one.warm, one.capacity):
             return torch.zeros_like(model)
         if self._target is None or self._batches % one.target_every == 0:
             self._target = model.clone()
         self._batches += 1
         draws = self.setup.rng.child("replay", self._batches).numpy()
-        places, chances = replay.drawn(one.batch, one.priority_exponent, draws)
+        places, chances = replay.sample_indices(one.batch, one.priority_exponent, draws)
         weights = torch.from_numpy(importance(chances, len(replay), one.importance_exponent)).float()
         found, errors = one.gradient(task, model, self._target, replay.at(places), weights)
         replay.judge(places, one.surprise(errors).double().numpy())

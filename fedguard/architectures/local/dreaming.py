@@ -14,12 +14,12 @@ from annotated_types import Ge
 from torch import Tensor
 
 from fedguard.architectures.local.actors import Actors, RunningActors
-from fedguard.architectures.local.imagination import Dream, Weights, imagined, lambda_returns, world_loss
-from fedguard.architectures.local.planning import planned
-from fedguard.architectures.local.replay import Replay
+from fedguard.architectures.local.imagination import Dream, Weights, imagine_rollout, lambda_returns, world_loss
+from fedguard.architectures.local.planning import plan_first_actions
+from fedguard.architectures.local.replay import ReplayBuffer
 from fedguard.architectures.local.sequences import Sequences, sequences
 from fedguard.contracts import (
-    Acting,
+    ActingTask,
     Choices,
     Combination,
     Environment,
@@ -124,7 +124,7 @@ class Dreaming(Actors):
             )
 
     def gradient(
-        self, task: Acting, model: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
+        self, task: ActingTask, model: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
     ) -> Tensor:
         """Of the three losses together, float32 ``[d]``.
 
@@ -135,14 +135,14 @@ class Dreaming(Actors):
         loss = sum(self.losses(task, vector, target, some, rng))
         assert isinstance(loss, Tensor)
         (found,) = torch.autograd.grad(loss, vector)
-        return self.shortened(found[None])[0]
+        return self.clip_gradients(found[None])[0]
 
     def losses(
-        self, task: Acting, vector: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
+        self, task: ActingTask, vector: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Of world, actor and critic; the gradient of each flows to its part of the vector alone."""
-        given, net, normal = some.in_time(), _net(task), _Normal(rng, vector.dtype)
-        heard = task.policy.heard(given.actions)
+        given, net, normal = some.in_time(), _net(task), _NormalStream(rng, vector.dtype)
+        heard = task.policy.encode_actions(given.actions)
         noise = normal(2, *given.rewards.shape, net.chance)
         weights = Weights(self.free, self.prior_weight, self.posterior_weight)
         world, states = task.within(_only(task, vector, "world"), world_loss, given, heard, noise, weights)
@@ -150,42 +150,42 @@ class Dreaming(Actors):
         starts = starts[torch.from_numpy(rng.permutation(len(starts))[: self.dreams])]
         of_states = normal(self.horizon, len(starts), net.chance)
         of_actions = normal(self.horizon, len(starts), task.policy.numbers)
-        dream = task.within(_only(task, vector, "actor"), imagined, task.policy, starts, of_states, of_actions)
+        dream = task.within(_only(task, vector, "actor"), imagine_rollout, task.policy, starts, of_states, of_actions)
         returns, weight = self.returns(task, target, dream)
         actor = -(weight * returns).mean() - self.entropy * task.policy.entropy(dream.outputs).mean()
-        values = task.within(_only(task, vector, "critic"), _valued, dream.states[:-1].detach())
+        values = task.within(_only(task, vector, "critic"), _evaluate_states, dream.states[:-1].detach())
         critic = (weight * (values - returns.detach()).square()).mean() / 2
         return world, actor, critic
 
-    def returns(self, task: Acting, target: Tensor, dream: Dream) -> tuple[Tensor, Tensor]:
+    def returns(self, task: ActingTask, target: Tensor, dream: Dream) -> tuple[Tensor, Tensor]:
         """The lambda-returns of dreams, and what each step of them counts, ``[H, N]``; no gradient flows to the latter."""
-        values = task.within(target.detach(), _valued, dream.states)
+        values = task.within(target.detach(), _evaluate_states, dream.states)
         discounts = self.gamma * dream.lasts
         counts = torch.cat([torch.ones_like(discounts[:1]), discounts[:-1]]).detach().cumprod(0)
         return lambda_returns(dream.rewards, discounts, values, self.share), counts
 
     def bytes_sent(self, task: Task) -> int:
         """Of each copy: of each step observation, action, reward, and a byte for how it ended; and the last observation."""
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         observation = 4 * math.prod(task.shape)
         return task.sizes[0] * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 1) + observation)
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Learner(setup, self)
+        return _DreamerLearner(setup, self)
 
 
-def _net(task: Acting) -> WorldModel:
+def _net(task: ActingTask) -> WorldModel:
     net = task.module
     assert isinstance(net, WorldModel)
     return net
 
 
-def _valued(net: WorldModel, states: Tensor) -> Tensor:
+def _evaluate_states(net: WorldModel, states: Tensor) -> Tensor:
     found: Tensor = net.critic(states)
     return found.squeeze(-1)
 
 
-def _only(task: Acting, vector: Tensor, part: str) -> Tensor:
+def _only(task: ActingTask, vector: Tensor, part: str) -> Tensor:
     """The vector, through which gradients flow to one part of it alone: ``world``, ``actor`` or ``critic``."""
     named = dict(_net(task).named_parameters())
     parts = []
@@ -196,7 +196,7 @@ def _only(task: Acting, vector: Tensor, part: str) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Normal:
+class _NormalStream:
     """Normal numbers of a shape, from a stream."""
 
     rng: np.random.Generator
@@ -206,41 +206,45 @@ class _Normal:
         return torch.from_numpy(self.rng.standard_normal(shape)).to(self.dtype)
 
 
-class _Learner(RunningActors):
+class _DreamerLearner(RunningActors):
     """The actors, what they sent and is on its way, and the learner's replay and the critic of before."""
 
     def __init__(self, setup: Setup, algorithm: Dreaming) -> None:
         super().__init__(setup)
         self.algorithm = algorithm
         self._sent: dict[int, dict[int, Sequences]] = {}
-        self._replay: Replay[Sequences] = Replay(algorithm.capacity, algorithm.quota)
+        self._replay: ReplayBuffer[Sequences] = ReplayBuffer(algorithm.capacity, algorithm.quota)
         self._target: Tensor | None = None
         self._batches = 0
 
-    def made(
-        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    def fill_rows(
+        self, task: ActingTask, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
         for (client, turn), rollout in zip(keys, rollouts, strict=True):
             found = sequences(replace(rollout, memory=None), self.algorithm.reward_scale)
-            order = task.said("sends", client, torch.arange(len(found)))
+            order = task.self_report("sends", client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order]
         rows.zero_()
 
     def evaluate(self, model: Tensor) -> Evaluation:
         one, task = self.algorithm, self.setup.task
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         if not one.planning:
             return task.evaluate(model)
-        net, normal = _net(task), _Normal(self.setup.rng.child("plan").numpy(), model.dtype)
+        net, normal = _net(task), _NormalStream(self.setup.rng.child("plan").numpy(), model.dtype)
         plan = partial(
-            planned, horizon=one.planning, candidates=one.candidates, best=one.best, iterations=one.iterations
+            plan_first_actions,
+            horizon=one.planning,
+            candidates=one.candidates,
+            best=one.best,
+            iterations=one.iterations,
         )
 
-        def chosen(memory: Tensor) -> Tensor:
+        def choose_actions(memory: Tensor) -> Tensor:
             found: Tensor = task.within(model, plan, task.policy, memory[:, : net.fixed + net.chance], normal)
             return found
 
-        return task.evaluate(model, chosen)
+        return task.evaluate(model, choose_actions)
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         for (client, turn), row in zip(keys, rows, strict=True):
@@ -254,12 +258,12 @@ class _Learner(RunningActors):
     def _step(self, model: Tensor) -> Tensor:
         """float32 ``[d]``: the direction in which a batch of the replay moves the model; 0 before there is enough."""
         one, replay, task = self.algorithm, self._replay, self.setup.task
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         if len(replay) < min(one.warm, one.capacity):
             return torch.zeros_like(model)
         if self._target is None or self._batches % one.target_every == 0:
             self._target = model.clone()
         self._batches += 1
         draws = self.setup.rng.child("replay", self._batches).numpy()
-        places, _ = replay.drawn(one.batch, 0.0, draws)
+        places, _ = replay.sample_indices(one.batch, 0.0, draws)
         return -one.gradient(task, model, self._target, replay.at(places), draws)

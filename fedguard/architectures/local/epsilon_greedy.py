@@ -33,14 +33,14 @@ class EpsilonGreedy(Policy):
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
         return rng.random(shape)
 
-    def drawn(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
         tried = (draws / self.epsilon.clamp(min=1e-12) * self.outputs).long().clamp(max=self.outputs - 1)
         return torch.where(draws < self.epsilon, tried, self.best(outputs))
 
     def best(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)
 
-    def heard(self, actions: Tensor) -> Tensor:
+    def encode_actions(self, actions: Tensor) -> Tensor:
         return one_hot(actions, self.outputs).float()
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:

@@ -49,10 +49,10 @@ class FedDyn(FederatedAlgorithm):
         return task.dim
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Running(setup, self.alpha)
+        return _RunningFedDyn(setup, self.alpha)
 
 
-class _Running(RunningAlgorithm):
+class _RunningFedDyn(RunningAlgorithm):
     def __init__(self, setup: Setup, alpha: float) -> None:
         super().__init__(setup)
         self._alpha = alpha

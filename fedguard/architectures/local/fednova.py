@@ -30,16 +30,16 @@ class FedNova(FederatedAlgorithm):
     tells = "the server is told each client's number of steps before the round, and tells all of them tau"
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Running(setup)
+        return _RunningFedNova(setup)
 
 
-class _Running(RunningAlgorithm):
+class _RunningFedNova(RunningAlgorithm):
     _tau: float
 
     def begin(self, chosen: Sequence[int]) -> None:
         sizes = self.setup.task.sizes
         shares = [float(sizes[client]) if self.setup.pipeline.rule.by_samples else 1.0 for client in chosen]
-        counted = sum(share * self._counted(client) for share, client in zip(shares, chosen, strict=True))
+        counted = sum(share * self._effective_steps(client) for share, client in zip(shares, chosen, strict=True))
         self._tau = counted / sum(shares) if chosen else 0.0
 
     def train(
@@ -47,9 +47,9 @@ class _Running(RunningAlgorithm):
     ) -> None:
         task.local_updates(model, clients, plan, rng, rows)
         for client, update in zip(clients, rows, strict=True):
-            update.mul_(self._tau / self._counted(client))
+            update.mul_(self._tau / self._effective_steps(client))
 
-    def _counted(self, client: int) -> float:
+    def _effective_steps(self, client: int) -> float:
         """a_i: the sum of the weights of all its gradients in what it moves by, over lr."""
         training, size = self.setup.training, self.setup.task.sizes[client]
         batch = min(training.batch_size or size, size)

@@ -72,10 +72,10 @@ class FedPer(FederatedAlgorithm):
         return size
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Running(setup, self.floats_kept(setup.task))
+        return _RunningFedPer(setup, self.floats_kept(setup.task))
 
 
-class _Running(RunningAlgorithm):
+class _RunningFedPer(RunningAlgorithm):
     def __init__(self, setup: Setup, size: int) -> None:
         super().__init__(setup)
         self._size = size

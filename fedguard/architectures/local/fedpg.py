@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.local.actor_critic import ActorCritic, RunningCritics
-from fedguard.contracts import Acting, PositiveInt, Rollout, RunningAlgorithm, Setup, Task, Training
+from fedguard.contracts import ActingTask, PositiveInt, Rollout, RunningAlgorithm, Setup, Task, Training
 from fedguard.errors import require
 
 #: Who acts where the server does: no client.
@@ -55,7 +55,7 @@ class FedPG(ActorCritic):
             "out, or use actor_critic.",
         )
 
-    def step(self, task: Acting, start: Tensor, now: Tensor, aggregate: Tensor, rollout: Rollout) -> Tensor:
+    def step(self, task: ActingTask, start: Tensor, now: Tensor, aggregate: Tensor, rollout: Rollout) -> Tensor:
         """$v_k$, float32 ``[d]``.
 
         Args:
@@ -64,7 +64,7 @@ class FedPG(ActorCritic):
         """
         ones = [Rollout(*(part[:, j : j + 1] for part in rollout.parts)) for j in range(rollout.rewards.shape[1])]
         here, there = (-self.slopes(task, model.expand(len(ones), -1), ones) for model in (now, start))
-        likely = task.policy.log_prob(self.judged(task, start, rollout)[0], rollout.actions)
+        likely = task.policy.log_prob(self.evaluate_rollout(task, start, rollout)[0], rollout.actions)
         omega = (likely - rollout.behaviour).sum(0).exp()
         return aggregate + (here - omega[:, None] * there).mean(0)
 
@@ -73,20 +73,20 @@ class FedPG(ActorCritic):
         return task.sizes[0] / self.batch
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _ServerActs(setup, self)
+        return _RunningFedPG(setup, self)
 
 
-class _ServerActs(RunningCritics):
+class _RunningFedPG(RunningCritics):
     """The actors, and where the server's own environments stand."""
 
     algorithm: FedPG
 
     def __init__(self, setup: Setup, algorithm: FedPG) -> None:
         super().__init__(setup, algorithm)
-        assert isinstance(setup.task, Acting)
+        assert isinstance(setup.task, ActingTask)
         self._own = setup.task.with_copies(algorithm.batch)
         self._rng = setup.rng.child("server acts")
-        self._state: Any = self._own.started(self._rng.child("start").numpy())
+        self._state: Any = self._own.start_actor(self._rng.child("start").numpy())
         self._aggregates = 0
 
     def steps(self, rng: np.random.Generator) -> int:

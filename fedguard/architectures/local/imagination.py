@@ -58,7 +58,7 @@ def lambda_returns(rewards: Tensor, discounts: Tensor, values: Tensor, share: fl
     return torch.stack(found[::-1])
 
 
-def believed(net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor) -> tuple[Tensor, Belief]:
+def infer_posterior(net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor) -> tuple[Tensor, Belief]:
     """States after each step, ``[L, B, S]``, as the posterior draws them, and the posterior's beliefs.
 
     A sequence starts as an episode does, and so does each step after an end.
@@ -70,21 +70,23 @@ def believed(net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor) ->
     """
     starts, read = given.starts()[..., None], net.reads(given.after.flatten(2))
     size = net.fixed + net.chance
-    first = net.moved(noise.new_zeros(*starts.shape[:2], size), torch.zeros_like(heard))
-    state = fresh = torch.cat([first, drawn(net.posterior(first, net.reads(given.seen.flatten(2))), noise[0])], -1)
+    first = net.advance_state(noise.new_zeros(*starts.shape[:2], size), torch.zeros_like(heard))
+    state = fresh = torch.cat(
+        [first, sample_belief(net.posterior(first, net.reads(given.seen.flatten(2))), noise[0])], -1
+    )
     states, beliefs = [], []
     for t in range(len(starts)):
         before = fresh[0] if t == 0 else torch.where(starts[t], fresh[t], state)
-        h = net.moved(before, heard[t])
+        h = net.advance_state(before, heard[t])
         belief = net.posterior(h, read[t])
-        state = torch.cat([h, drawn(belief, noise[1, t])], -1)
+        state = torch.cat([h, sample_belief(belief, noise[1, t])], -1)
         states.append(state)
         beliefs.append(belief)
     mean, spread = (torch.stack(part) for part in zip(*beliefs, strict=True))
     return torch.stack(states), (mean, spread)
 
 
-def drawn(belief: Belief, noise: Tensor) -> Tensor:
+def sample_belief(belief: Belief, noise: Tensor) -> Tensor:
     return belief[0] + belief[1] * noise
 
 
@@ -99,17 +101,17 @@ def world_loss(
 
     Source: Hafner et al., ICLR 2020, equation 10; the two halves of the divergence by Hafner et al., ICLR 2021, section 2.2.
     """
-    states, posterior = believed(net, given, heard, noise)
+    states, posterior = infer_posterior(net, given, heard, noise)
     prior = net.prior(states[..., : net.fixed])
-    pictures = (net.pictured(states) - net.reads(given.after.flatten(2))).square().sum(-1).mean() / 2
-    rewards = (net.rewarded(states) - given.rewards).square().mean() / 2
+    pictures = (net.predict_observation(states) - net.reads(given.after.flatten(2))).square().sum(-1).mean() / 2
+    rewards = (net.predict_reward(states) - given.rewards).square().mean() / 2
     ends = binary_cross_entropy_with_logits(net.lasts(states), (~given.terminated).to(states.dtype))
-    follows = divergence(_stopped(posterior), prior).clamp(min=weights.free).mean()
-    led = divergence(posterior, _stopped(prior)).clamp(min=weights.free).mean()
+    follows = divergence(_stop_gradient(posterior), prior).clamp(min=weights.free).mean()
+    led = divergence(posterior, _stop_gradient(prior)).clamp(min=weights.free).mean()
     return pictures + rewards + ends + weights.prior * follows + weights.posterior * led, states
 
 
-def _stopped(belief: Belief) -> Belief:
+def _stop_gradient(belief: Belief) -> Belief:
     return belief[0].detach(), belief[1].detach()
 
 
@@ -130,7 +132,7 @@ class Dream:
     lasts: Tensor
 
 
-def imagined(net: WorldModel, policy: Policy, state: Tensor, noise: Tensor, draws: Tensor) -> Dream:
+def imagine_rollout(net: WorldModel, policy: Policy, state: Tensor, noise: Tensor, draws: Tensor) -> Dream:
     """What the actor does in the world that the model foresees, from states ``[N, S]`` on.
 
     Args:
@@ -140,9 +142,9 @@ def imagined(net: WorldModel, policy: Policy, state: Tensor, noise: Tensor, draw
     states, outputs = [state], []
     for of_state, of_action in zip(noise, draws, strict=True):
         told = net.actor(state.detach())
-        h = net.moved(state, policy.heard(policy.drawn(told, of_action)))
-        state = torch.cat([h, drawn(net.prior(h), of_state)], -1)
+        h = net.advance_state(state, policy.encode_actions(policy.draw_actions(told, of_action)))
+        state = torch.cat([h, sample_belief(net.prior(h), of_state)], -1)
         states.append(state)
         outputs.append(told)
     found = torch.stack(states)
-    return Dream(found, torch.stack(outputs), net.rewarded(found[1:]), net.lasts(found[1:]).sigmoid())
+    return Dream(found, torch.stack(outputs), net.predict_reward(found[1:]), net.lasts(found[1:]).sigmoid())

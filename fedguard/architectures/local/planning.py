@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.imagination import drawn
+from fedguard.architectures.local.imagination import sample_belief
 from fedguard.contracts import Policy, WorldModel
 
 
-def planned(
+def plan_first_actions(
     net: WorldModel,
     policy: Policy,
     state: Tensor,
@@ -44,14 +44,14 @@ def planned(
     for _ in range(iterations):
         shape = horizon, len(state), candidates
         actions = (mean + spread * normal(*shape, policy.numbers)).clamp(middle - half, middle + half)
-        worth = promised(net, state, policy.heard(actions), normal(*shape, net.chance))
+        worth = predict_returns(net, state, policy.encode_actions(actions), normal(*shape, net.chance))
         chosen = actions.take_along_dim(worth.topk(best, -1).indices[None, ..., None], 2)
         mean = chosen.mean(2, keepdim=True)
         spread = (chosen - mean).abs().sum(2, keepdim=True) / (best - 1)
     return mean[0, :, 0]
 
 
-def promised(net: WorldModel, state: Tensor, heard: Tensor, noise: Tensor) -> Tensor:
+def predict_returns(net: WorldModel, state: Tensor, heard: Tensor, noise: Tensor) -> Tensor:
     """What plans are foreseen to return, ``[N, J]``: rewards of all their steps, as far as the episode goes on.
 
     Args:
@@ -62,8 +62,8 @@ def promised(net: WorldModel, state: Tensor, heard: Tensor, noise: Tensor) -> Te
     state = state[:, None].expand(-1, heard.shape[2], -1)
     total, lasts = state.new_zeros(()), state.new_ones(())
     for told, of_state in zip(heard, noise, strict=True):
-        h = net.moved(state, told)
-        state = torch.cat([h, drawn(net.prior(h), of_state)], -1)
-        total = total + lasts * net.rewarded(state)
+        h = net.advance_state(state, told)
+        state = torch.cat([h, sample_belief(net.prior(h), of_state)], -1)
+        total = total + lasts * net.predict_reward(state)
         lasts = lasts * net.lasts(state).sigmoid()
     return total

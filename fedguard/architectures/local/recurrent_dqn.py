@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.local.double_dqn import DoubleDQN, ReplayLearner
-from fedguard.architectures.local.replay import Items, looked_ahead
-from fedguard.architectures.local.rescaling import rescaled, unscaled
-from fedguard.architectures.local.sequences import Sequences, joined, last_steps, nothing_yet, sequences
+from fedguard.architectures.local.replay import Items, look_ahead
+from fedguard.architectures.local.rescaling import invert_rescaling, rescale_values
+from fedguard.architectures.local.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
 from fedguard.contracts import (
-    Acting,
+    ActingTask,
     Fraction,
     NonNegativeFloat,
     NonNegativeInt,
@@ -83,21 +83,21 @@ class RecurrentDQN(DoubleDQN):
     rescale: bool = True
     largest_share: Fraction = 0.9
 
-    def errors(self, task: Acting, model: Tensor, target: Tensor, some: Sequences) -> Tensor:
+    def errors(self, task: ActingTask, model: Tensor, target: Tensor, some: Sequences) -> Tensor:
         """float32 ``[B, t_max]``: what was wrong by each step that is learned from; gradients flow through Q(s, a) alone."""
         given = some.in_time()
         learned = slice(self.burn_in, None)
         ends = (given.terminated[learned], given.truncated[learned])
-        returns, discounts, last = looked_ahead(given.rewards[learned], *ends, self.n, self.gamma)
-        now, online = self.judged(task, model, given)
-        other = online if target is model else self.judged(task, target, given)[1]
+        returns, discounts, last = look_ahead(given.rewards[learned], *ends, self.n, self.gamma)
+        now, online = self.action_values(task, model, given)
+        other = online if target is model else self.action_values(task, target, given)[1]
         best = (online if self.double else other).argmax(-1, keepdim=True)
         worth = other.gather(-1, best).squeeze(-1).gather(0, last)
-        wanted = returns + discounts * (unscaled(worth) if self.rescale else worth)
+        wanted = returns + discounts * (invert_rescaling(worth) if self.rescale else worth)
         chosen = now.gather(-1, given.actions[learned][..., None]).squeeze(-1)
-        return ((rescaled(wanted) if self.rescale else wanted).detach() - chosen).transpose(0, 1)
+        return ((rescale_values(wanted) if self.rescale else wanted).detach() - chosen).transpose(0, 1)
 
-    def judged(self, task: Acting, vector: Tensor, given: Sequences) -> tuple[Tensor, Tensor]:
+    def action_values(self, task: ActingTask, vector: Tensor, given: Sequences) -> tuple[Tensor, Tensor]:
         """Q of all actions before and after each step that is learned from, ``[t_max, B, actions]``; no gradient through the
         second.
 
@@ -105,20 +105,20 @@ class RecurrentDQN(DoubleDQN):
             given: with the steps in front.
         """
         starts, learned = given.starts(), slice(self.burn_in, None)
-        memory = self.burned_in(task, vector, given)
-        outputs, values, memories = task.unrolled(vector, given.seen[learned], starts[learned], memory)
+        memory = self.burn_in_memory(task, vector, given)
+        outputs, values, memories = task.unroll_steps(vector, given.seen[learned], starts[learned], memory)
         after = given.after[learned].flatten(0, 1)
-        following = task.recalled(vector.detach(), after, memories.detach().flatten(0, 1))
+        following = task.outputs_from_memory(vector.detach(), after, memories.detach().flatten(0, 1))
         now = self.worth(outputs, values)
         return now, self.worth(*following[:2]).view(now.shape).detach()
 
-    def burned_in(self, task: Acting, vector: Tensor, given: Sequences) -> Tensor:
+    def burn_in_memory(self, task: ActingTask, vector: Tensor, given: Sequences) -> Tensor:
         """float32 ``[B, M]``: what is remembered before the first step that is learned from; no gradient flows to it."""
         memory = given.memory if self.initial_state == "stored" else torch.zeros_like(given.memory)
         if not self.burn_in:
             return memory
         first = slice(self.burn_in)
-        return task.unrolled(vector.detach(), given.seen[first], given.starts()[first], memory)[2][-1].detach()
+        return task.unroll_steps(vector.detach(), given.seen[first], given.starts()[first], memory)[2][-1].detach()
 
     def squares(self, errors: Tensor) -> Tensor:
         return errors.square().mean(1)
@@ -130,15 +130,15 @@ class RecurrentDQN(DoubleDQN):
     def bytes_sent(self, task: Task) -> int:
         """Of each copy: of each step observation, action, reward, and a byte for how it ended; the last observation, what was
         remembered, and the priority."""
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         observation, steps = 4 * math.prod(task.shape), self.burn_in + self.t_max
         return task.sizes[0] * (steps * (observation + 4 + 4 + 1) + observation + 4 * task.memory + 4)
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Learner(setup, self)
+        return _SequenceLearner(setup, self)
 
 
-class _Learner(ReplayLearner):
+class _SequenceLearner(ReplayLearner):
     """As of transitions, with the last steps of each actor: after the last rollout of which it sent something."""
 
     algorithm: RecurrentDQN
@@ -148,13 +148,13 @@ class _Learner(ReplayLearner):
         self._past: dict[int, Rollout] = {}
         self._ahead: dict[int, Rollout] = {}
 
-    def items(self, task: Acting, client: int, rollout: Rollout) -> Items:
+    def items(self, task: ActingTask, client: int, rollout: Rollout) -> Items:
         steps = self.algorithm.burn_in
         past = self._past.get(client)
-        window = joined(nothing_yet(rollout, steps) if past is None else past, rollout)
+        window = join_rollouts(nothing_yet(rollout, steps) if past is None else past, rollout)
         self._ahead[client] = last_steps(window, steps)
         made = sequences(window, self.algorithm.reward_scale)
-        return replace(made, memory=task.said("memories", client, made.memory))
+        return replace(made, memory=task.self_report("memories", client, made.memory))
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         super().note(clients, rows)

@@ -57,13 +57,13 @@ def transitions(rollout: Rollout, n: int, gamma: float, scale: float = 1.0) -> T
 
     Source: Horgan et al., ICLR 2018, section 3.1.
     """
-    returns, discounts, last = looked_ahead(scale * rollout.rewards, rollout.terminated, rollout.truncated, n, gamma)
+    returns, discounts, last = look_ahead(scale * rollout.rewards, rollout.terminated, rollout.truncated, n, gamma)
     after = rollout.after[last, torch.arange(last.shape[1])]
     parts = rollout.seen, rollout.actions, returns, discounts, after
     return Transitions(*(part.flatten(0, 1) for part in parts))
 
 
-def looked_ahead(
+def look_ahead(
     rewards: Tensor, terminated: Tensor, truncated: Tensor, n: int, gamma: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     r"""What each step leads to in n steps, or as far as its episode and the T steps that there are go; each ``[T, B]``.
@@ -92,7 +92,7 @@ def looked_ahead(
     return returns, discounts, last
 
 
-class Replay(Generic[Kept]):
+class ReplayBuffer(Generic[Kept]):
     """So many items at most, transitions or sequences, with the priority of each; the oldest make room for new ones.
 
     Args:
@@ -140,10 +140,10 @@ class Replay(Generic[Kept]):
         rest = rest[np.argsort(ages[rest])]
         return np.concatenate([first, rest])
 
-    def drawn(self, size: int, alpha: float, rng: np.random.Generator) -> tuple[Places, Reals]:
+    def sample_indices(self, size: int, alpha: float, rng: np.random.Generator) -> tuple[Places, Reals]:
         """So many places, and the probabilities with which these were drawn."""
         chances = probabilities(self.priorities, self.owners >= 0, alpha)
-        places = stratified(chances, rng.random(size))
+        places = stratify_draws(chances, rng.random(size))
         return places, chances[places]
 
     def at(self, places: Places) -> Kept:
@@ -170,7 +170,7 @@ def probabilities(priorities: Reals, there: NDArray[np.bool_], alpha: float, lea
     return np.asarray(powers / powers.sum())
 
 
-def stratified(chances: Reals, draws: Reals) -> Places:
+def stratify_draws(chances: Reals, draws: Reals) -> Places:
     """Places by their chances: the b-th of B draws in [0, 1) takes the place at $(b + draw) / B$ of all chances in a row.
 
     Source: Schaul et al., ICLR 2016, appendix B.2.1.

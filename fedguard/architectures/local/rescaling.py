@@ -8,7 +8,7 @@ from torch import Tensor
 EPSILON = 1e-3
 
 
-def rescaled(x: Tensor) -> Tensor:
+def rescale_values(x: Tensor) -> Tensor:
     r"""$h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x$ with $epsilon = 10^{-3}$; any shape.
 
     Source: Pohlen et al., Observe and Look Further, 2018; Kapturowski et al., ICLR 2019, section 2.3.
@@ -16,7 +16,7 @@ def rescaled(x: Tensor) -> Tensor:
     return x.sign() * ((x.abs() + 1).sqrt() - 1) + EPSILON * x
 
 
-def unscaled(y: Tensor) -> Tensor:
+def invert_rescaling(y: Tensor) -> Tensor:
     r"""$h^{-1}(y) = sign(y) (((sqrt(1 + 4 epsilon (|y| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1)$; any shape.
 
     It is reckoned in float64: in float32 a difference of two numbers near 1 over $2 epsilon$ costs three digits.

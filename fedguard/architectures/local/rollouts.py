@@ -8,7 +8,7 @@ from torch import Tensor
 from fedguard.contracts import Rollout
 
 
-def stacked(rollouts: list[Rollout]) -> Rollout:
+def stack_rollouts(rollouts: list[Rollout]) -> Rollout:
     """Those of several actors, as one."""
     return Rollout(*map(torch.stack, zip(*(one.parts for one in rollouts), strict=True)))
 

@@ -50,10 +50,10 @@ class Scaffold(FederatedAlgorithm):
         return task.dim
 
     def start(self, setup: Setup) -> RunningAlgorithm:
-        return _Running(setup)
+        return _RunningScaffold(setup)
 
 
-class _Running(RunningAlgorithm):
+class _RunningScaffold(RunningAlgorithm):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         steps = setup.training.local_steps

@@ -52,7 +52,7 @@ def nothing_yet(rollout: Rollout, steps: int) -> Rollout:
     return empty
 
 
-def joined(past: Rollout, rollout: Rollout) -> Rollout:
+def join_rollouts(past: Rollout, rollout: Rollout) -> Rollout:
     """A rollout with the steps before it."""
     return Rollout(*(torch.cat(both) for both in zip(past.parts, rollout.parts, strict=True)))
 

@@ -12,8 +12,8 @@ from torch.func import vmap
 
 from fedguard.architectures.local.actor_critic import ActorCritic
 from fedguard.architectures.local.actors import RunningActors
-from fedguard.architectures.local.rollouts import stacked
-from fedguard.contracts import Acting, PositiveFloat, Rollout, RunningAlgorithm, Setup, Task
+from fedguard.architectures.local.rollouts import stack_rollouts
+from fedguard.contracts import ActingTask, PositiveFloat, Rollout, RunningAlgorithm, Setup, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class VTrace(ActorCritic):
     trace: PositiveFloat | None = 1.0
     recompute: bool = False
 
-    def loss(self, task: Acting, model: Tensor, rollout: Rollout) -> Tensor:
-        policy, value, after = self.judged(task, model, rollout)
+    def loss(self, task: ActingTask, model: Tensor, rollout: Rollout) -> Tensor:
+        policy, value, after = self.evaluate_rollout(task, model, rollout)
         chosen = task.policy.log_prob(policy, rollout.actions)
         ratio = (chosen.detach() - rollout.behaviour).exp()
         rewards, ends = self.reward_scale * rollout.rewards, (rollout.terminated, rollout.truncated)
@@ -51,7 +51,7 @@ class VTrace(ActorCritic):
     def bytes_sent(self, task: Task) -> int:
         """Of each step of each copy: observation, action, reward, probability, and a byte for how it ended; and the last
         observation."""
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         observation, copies = 4 * math.prod(task.shape), task.sizes[0]
         return copies * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 4 + 1) + observation)
 
@@ -105,29 +105,29 @@ class _Trajectories(RunningActors):
         self.algorithm = algorithm
         self._sent: dict[tuple[int, int], Rollout] = {}
 
-    def made(
-        self, task: Acting, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
+    def fill_rows(
+        self, task: ActingTask, keys: Sequence[tuple[int, int]], models: Tensor, rollouts: list[Rollout], rows: Tensor
     ) -> None:
         if self.algorithm.recompute:
-            some = stacked(rollouts)
+            some = stack_rollouts(rollouts)
             logs = vmap(lambda model, seen: task.outputs(model, seen.flatten(0, 1))[0])(models, some.seen)
             likely = task.policy.log_prob(logs.view(*some.rewards.shape, -1), some.actions)
             rollouts = [replace(one, behaviour=own) for one, own in zip(rollouts, likely, strict=True)]
         self._sent.update(zip(keys, rollouts, strict=True))
         rows.copy_(-self.algorithm.gradients(task, models, rollouts))
 
-    def sent(self, key: tuple[int, int], row: Tensor) -> Tensor:
+    def pack_message(self, key: tuple[int, int], row: Tensor) -> Tensor:
         """The trajectory, one part after the other."""
         return torch.cat([part.float().flatten() for part in self._sent.pop(key).parts])
 
-    def arrived(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
+    def receive_message(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
         task = self.setup.task
-        assert isinstance(task, Acting)
-        self._sent[key] = Rollout.unflattened(sent, self.algorithm.t_max, task.sizes[0], task.shape, task.policy)
+        assert isinstance(task, ActingTask)
+        self._sent[key] = Rollout.unflatten_parts(sent, self.algorithm.t_max, task.sizes[0], task.shape, task.policy)
         row.zero_()  # what the learner makes of it comes in its place
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         task = self.setup.task
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         rollouts = [self._sent.pop(key) for key in keys]
         rows.copy_(-self.algorithm.gradients(task, model.expand(len(keys), -1), rollouts))

@@ -10,8 +10,8 @@ decoding.py        who is malicious, as far as such tests tell
 """
 
 MASKINGS = {
-    "off": "fedguard.contracts.masking:Off",
-    "full": "fedguard.architectures.masking.full:Full",
+    "off": "fedguard.contracts.masking:NoMasking",
+    "full": "fedguard.architectures.masking.full:FullMasking",
     "groups": "fedguard.architectures.masking.groups:Groups",
     "group_testing": "fedguard.architectures.masking.group_testing:GroupTesting",
 }

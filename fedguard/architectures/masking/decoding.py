@@ -31,13 +31,15 @@ def design(clients: int, tests: int, memberships: int) -> Matrix:
     The most even of some fixed draws, so that what the groups promise can be told before anything runs. Which client gets
     which column is for the training to draw.
     """
-    draws = (_drawn(clients, tests, memberships, Rng(0).child("design", number).numpy()) for number in range(DRAWS))
+    draws = (
+        _draw_design(clients, tests, memberships, Rng(0).child("design", number).numpy()) for number in range(DRAWS)
+    )
     matrix = min(draws, key=lambda drawn: float(drawn.sum(axis=1).var()))
     matrix.flags.writeable = False
     return matrix
 
 
-def _drawn(clients: int, tests: int, memberships: int, rng: np.random.Generator) -> Matrix:
+def _draw_design(clients: int, tests: int, memberships: int, rng: np.random.Generator) -> Matrix:
     """One client after the other gets a set of groups that is used least so far, and of these one with the smallest groups."""
     patterns = np.array(list(itertools.combinations(range(tests), memberships)))
     used, sizes = np.zeros(len(patterns), int), np.zeros(tests, int)

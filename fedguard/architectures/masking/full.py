@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.architectures.masking.sessions import Sessions, received
-from fedguard.contracts import Masking, Received, Receiver, Sent, Setup
+from fedguard.architectures.masking.sessions import SessionRunner, receive_sums
+from fedguard.contracts import Masking, ReceivedRound, Receiver, SentRound, Setup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Full(Masking):
+class FullMasking(Masking):
     """One session of all clients: the server sees one sum.
 
     The rule gets one row: the mean of those whose update is in the sum.
@@ -29,7 +29,7 @@ class FullReceiver(Receiver):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._sessions = Sessions(setup, setup.federation.size)
+        self._sessions = SessionRunner(setup, setup.federation.size)
 
-    def receive(self, sent: Sent) -> Received:
-        return received(self.setup, sent, [self._sessions.run(sent, sent.clients, "all")])
+    def receive(self, sent: SentRound) -> ReceivedRound:
+        return receive_sums(self.setup, sent, [self._sessions.run(sent, sent.clients, "all")])

@@ -10,17 +10,17 @@ import numpy as np
 from annotated_types import Ge, Lt
 
 from fedguard.architectures.masking.decoding import Matrix, design, posterior, smallest_combination, smallest_of_design
-from fedguard.architectures.masking.full import Full
-from fedguard.architectures.masking.sessions import Session, Sessions, joined, received
+from fedguard.architectures.masking.full import FullMasking
+from fedguard.architectures.masking.sessions import SessionResult, SessionRunner, merge_sessions, receive_sums
 from fedguard.architectures.root import root_loss
 from fedguard.contracts import (
     MASKED_SUM,
     SINGLE_UPDATES,
     Federation,
     Masking,
-    Received,
+    ReceivedRound,
     Receiver,
-    Sent,
+    SentRound,
     SessionSize,
     Setup,
     Sight,
@@ -68,7 +68,7 @@ class GroupTesting(Masking):
 
     @property
     def undefended(self) -> Masking:
-        return Full()
+        return FullMasking()
 
     def check(self, federation: Federation) -> None:
         clients, rounds = federation.clients, federation.training.rounds
@@ -116,17 +116,17 @@ class GroupTester(Receiver):
         groups = design(n, plan.tests, plan.memberships)
         self._groups = groups[:, setup.rng.child("groups").numpy().permutation(n)]
         sizes = groups.sum(axis=1)
-        self._tests = Sessions(setup, SessionSize(int(sizes.min()), int(sizes.max()), colluders, honest=0))
-        self._rest = Sessions(setup, setup.protocol.session(n, n, len(setup.malicious)))
+        self._tests = SessionRunner(setup, SessionSize(int(sizes.min()), int(sizes.max()), colluders, honest=0))
+        self._rest = SessionRunner(setup, setup.protocol.session(n, n, len(setup.malicious)))
 
-    def receive(self, sent: Sent) -> Received:
+    def receive(self, sent: SentRound) -> ReceivedRound:
         if sent.round == self._plan.round:
             return self._test(sent)
         rest = [client for client in sent.clients if client not in self._suspects]
         excluded = tuple(sorted(self._suspects & set(sent.wire.clients)))
-        return received(self.setup, sent, [self._rest.run(sent, rest, "all")], excluded=excluded)
+        return receive_sums(self.setup, sent, [self._rest.run(sent, rest, "all")], excluded=excluded)
 
-    def _test(self, sent: Sent) -> Received:
+    def _test(self, sent: SentRound) -> ReceivedRound:
         """Run the groups' sessions, decide whom to leave out, and go on with the groups that are not suspected."""
         ran = []
         for number, group in enumerate(self._groups):
@@ -134,29 +134,29 @@ class GroupTester(Receiver):
             ran.append(self._tests.run(sent, members, f"test {number}"))
         tests = [test for test in ran if test.mean is not None]
         if not tests:
-            return received(self.setup, sent, [], ran=ran)
-        suspected, sums = self._suspected(sent, tests), self._sums(tests)
+            return receive_sums(self.setup, sent, [], ran=ran)
+        suspected, sums = self._suspect_tests(sent, tests), self._sums(tests)
         prevalence = self.setup.told / self.setup.participation.total
         self._suspects = frozenset(np.flatnonzero(posterior(sums, suspected, prevalence) > 0.5).tolist())
         trusted = [test for test, out in zip(tests, suspected, strict=True) if not out]
         heard = set(np.flatnonzero(sums[~suspected].any(axis=0)).tolist())
-        return received(
+        return receive_sums(
             self.setup,
             sent,
-            [joined(trusted)] if trusted else [],
+            [merge_sessions(trusted)] if trusted else [],
             ran=ran,
             excluded=tuple(sorted(set(np.flatnonzero(sums.any(axis=0)).tolist()) - heard)),
             anonymity=smallest_combination(sums) - self.setup.protocol.colluders(len(sent.clients)),
         )
 
-    def _suspected(self, sent: Sent, tests: Sequence[Session]) -> Matrix:
+    def _suspect_tests(self, sent: SentRound, tests: Sequence[SessionResult]) -> Matrix:
         """bool ``[tests]``: whose step gains too little on the server's data."""
         step, before = self.setup.training.server_step, root_loss(self.setup, sent.model)
         moved = [sent.model + step * test.mean for test in tests if test.mean is not None]
         gains = np.array([before - root_loss(self.setup, model) for model in moved])
         return np.asarray(gains < self._plan.margin * gains.max())
 
-    def _sums(self, tests: Sequence[Session]) -> Matrix:
+    def _sums(self, tests: Sequence[SessionResult]) -> Matrix:
         """bool ``[tests, clients]``: who is in which sum."""
         matrix = np.zeros((len(tests), self.setup.participation.total), bool)
         for row, test in enumerate(tests):

@@ -9,9 +9,19 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from annotated_types import Ge
 
-from fedguard.architectures.masking.full import Full
-from fedguard.architectures.masking.sessions import Sessions, received
-from fedguard.contracts import MASKED_SUM, SINGLE_UPDATES, Federation, Masking, Received, Receiver, Sent, Setup, Sight
+from fedguard.architectures.masking.full import FullMasking
+from fedguard.architectures.masking.sessions import SessionRunner, receive_sums
+from fedguard.contracts import (
+    MASKED_SUM,
+    SINGLE_UPDATES,
+    Federation,
+    Masking,
+    ReceivedRound,
+    Receiver,
+    SentRound,
+    Setup,
+    Sight,
+)
 from fedguard.errors import require
 
 
@@ -42,7 +52,7 @@ class Groups(Masking):
 
     @property
     def of_larger_sums(self) -> Masking:
-        return Full()
+        return FullMasking()
 
     def sessions(self, clients: int) -> int:
         return self.groups
@@ -70,12 +80,12 @@ class GroupsReceiver(Receiver):
 
     def __init__(self, setup: Setup, plan: Groups) -> None:
         super().__init__(setup)
-        self._plan, self._sessions = plan, Sessions(setup, setup.federation.size)
+        self._plan, self._sessions = plan, SessionRunner(setup, setup.federation.size)
 
-    def receive(self, sent: Sent) -> Received:
+    def receive(self, sent: SentRound) -> ReceivedRound:
         groups = self.deal(sent.clients, sent.round)
         sums = [self._sessions.run(sent, group, f"group {number}") for number, group in enumerate(groups)]
-        return received(self.setup, sent, sums)
+        return receive_sums(self.setup, sent, sums)
 
     def deal(self, clients: Sequence[int], round: int) -> list[tuple[int, ...]]:
         """The groups of a round: of ``clients``, those who would be in it; some may be empty."""

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Sent, SumNoise
+from fedguard.contracts import SentRound, SumNoise
 from fedguard.mapped import let_go
 from fedguard.rng import Rng
 from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.rotation import rotate
 
@@ -30,7 +30,7 @@ class Inputs:
 
     def __init__(
         self,
-        sent: Sent,
+        sent: SentRound,
         encoding: Encoding,
         noise: SumNoise | None,
         weights: Sequence[int],
@@ -44,9 +44,9 @@ class Inputs:
         self._rng = own.child("rounding", sent.round, name)
         self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))
 
-    def encoded(self, client: int) -> RingVector:
+    def encode_update(self, client: int) -> RingVector:
         """An honest client clips; a malicious one puts in whatever the ring takes, since nobody sees it, and no noise."""
-        update, bits = self._update(client).numpy(), expanded(_bytes(self._rng.child(client)))
+        update, bits = self._update(client).numpy(), expand_seed(_bytes(self._rng.child(client)))
         if client in self._wire.malicious:
             return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
         if self._noise is None:
@@ -61,7 +61,7 @@ class Inputs:
             total += self._weights[client] * self._update(client).double()
         return total / sum(self._weights[client] for client in clients)
 
-    def clipped(self, clients: Sequence[int]) -> float:
+    def mean_clip_fraction(self, clients: Sequence[int]) -> float:
         """The share of coordinates that the encoding cuts, over the honest ones of these clients.
 
         With noise whole updates are shortened, and it is the share of those.
@@ -70,7 +70,7 @@ class Inputs:
         if self._noise is not None:
             shares = [float(update.double().norm() > self._noise.clip) for update in honest]
         else:
-            shares = [self._encoding.clipped(update.numpy(), seed=self.seed) for update in honest]
+            shares = [self._encoding.clip_fraction(update.numpy(), seed=self.seed) for update in honest]
         return sum(shares) / len(shares) if shares else 0.0
 
     def malicious_among(self, clients: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from fedguard.contracts import Sent
+from fedguard.contracts import SentRound
 from fedguard.secagg.entropy import system
 from fedguard.secagg.keys import KeyPair, pairwise_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
@@ -14,7 +14,7 @@ from fedguard.secagg.masks import RingVector, add_masks
 KEY = 32
 
 
-class Pairs:
+class PairwiseKeys:
     """The keys of the parties of one training, from the operating system: each agrees on one with each other.
 
     Party i adds $sum_{j > i} PRG(k_{ij}) - sum_{j < i} PRG(k_{ij})$ to its vector, with keys that are new in each round.
@@ -31,7 +31,7 @@ class Pairs:
         now = len(self._parties)
         return len(new), now * (now - 1) - known * (known - 1)
 
-    def mask(self, vector: RingVector, party: int, parties: Sequence[int], sent: Sent) -> None:
+    def mask(self, vector: RingVector, party: int, parties: Sequence[int], sent: SentRound) -> None:
         """Add the masks of a party to its vector, in place; ``parties`` are all whose vectors are summed."""
         self.add(vector, party, parties, hashlib.sha256(sent.model_hash + sent.round.to_bytes(8, "little")).digest())
 

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.contracts import MaskedRound, Received, Sent, SessionSize, Setup
+from fedguard.contracts import MaskedRound, ReceivedRound, SentRound, SessionSize, Setup
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.masks import RingVector
-from fedguard.secagg.simulation import Federation, Outcome, Settings
+from fedguard.secagg.simulation import ProtocolSimulation, SessionOutcome, Settings
 
 
 @dataclass(frozen=True)
-class Session:
+class SessionResult:
     """What came out of one session.
 
     Attributes:
@@ -47,7 +47,7 @@ class Session:
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
 
 
-class Sessions:
+class SessionRunner:
     """Runs sessions among some of the clients of a round.
 
     Keys and masks come from the operating system. What changes results, the rounding and the signs of the rotation, comes
@@ -72,16 +72,18 @@ class Sessions:
         rate = protocol.dropout.rate
         settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate, fewest=fewest)
         size.check_left(rate, max(fewest, settings.parameters(size.expected).survivors))
-        self._federation = Federation(settings)
+        self._federation = ProtocolSimulation(settings)
 
-    def run(self, sent: Sent, clients: Sequence[int], name: str) -> Session:
+    def run(self, sent: SentRound, clients: Sequence[int], name: str) -> SessionResult:
         """One session among ``clients``; ``name`` tells it from the others of its round.
 
         Who cannot encode its update, since it is not finite, or does not have it in time, falls silent where it would have to
         send it.
         """
         if len(clients) < self._size.fewest:
-            return Session(aborted=f"{name}: {len(clients)} clients came, and it takes at least {self._size.fewest}")
+            return SessionResult(
+                aborted=f"{name}: {len(clients)} clients came, and it takes at least {self._size.fewest}"
+            )
         inputs = Inputs(
             sent,
             self._encoding,
@@ -96,7 +98,7 @@ class Sessions:
         seen: dict[int, Tensor] = {}
 
         def put_in(client: int) -> RingVector:
-            vector = inputs.encoded(client)
+            vector = inputs.encode_update(client)
             if watched:
                 seen[client] = torch.from_numpy(self._encoding.decode(vector, dim=inputs.dim, seed=inputs.seed)[0])
             return vector
@@ -116,11 +118,11 @@ class Sessions:
                 drop=drop,
             )
         except ConfigError as error:  # as many clients as came cannot hold what the protocol promises
-            return Session(aborted=f"{name}: {error}")
+            return SessionResult(aborted=f"{name}: {error}")
         return dataclasses.replace(self._read(outcome, inputs), inputs=seen)
 
-    def _read(self, outcome: Outcome, inputs: Inputs) -> Session:
-        traffic = Session(aborted=outcome.aborted, bytes_up=outcome.bytes_up, bytes_down=outcome.bytes_down)
+    def _read(self, outcome: SessionOutcome, inputs: Inputs) -> SessionResult:
+        traffic = SessionResult(aborted=outcome.aborted, bytes_up=outcome.bytes_up, bytes_down=outcome.bytes_down)
         if outcome.total is None:
             return traffic
         total, weight = self._encoding.decode(outcome.total, dim=inputs.dim, seed=inputs.seed)
@@ -136,27 +138,27 @@ class Sessions:
             contributors=max(0, len(outcome.included) - self._size.colluders - malicious),
             off=float((mean - true).square().sum()),
             length=float(true.square().sum()),
-            clipped=inputs.clipped(outcome.included),
+            clipped=inputs.mean_clip_fraction(outcome.included),
         )
 
 
-def joined(sessions: Sequence[Session]) -> Session:
+def merge_sessions(sessions: Sequence[SessionResult]) -> SessionResult:
     """Several sums added up, as if they were one."""
     weight = sum(session.weight for session in sessions)
     means = [session.weight * session.mean for session in sessions if session.mean is not None]
     included = {client for session in sessions for client in session.included}
-    return Session(included=tuple(sorted(included)), mean=torch.stack(means).sum(0) / weight, weight=weight)
+    return SessionResult(included=tuple(sorted(included)), mean=torch.stack(means).sum(0) / weight, weight=weight)
 
 
-def received(
+def receive_sums(
     setup: Setup,
-    sent: Sent,
-    sums: Sequence[Session],
+    sent: SentRound,
+    sums: Sequence[SessionResult],
     *,
-    ran: Sequence[Session] | None = None,
+    ran: Sequence[SessionResult] | None = None,
     excluded: tuple[int, ...] = (),
     anonymity: int | None = None,
-) -> Received:
+) -> ReceivedRound:
     """What the server has after the sessions of a round: one row for each of ``sums`` that came about.
 
     Args:
@@ -176,11 +178,11 @@ def received(
     if anonymity is None and smallest is not None:
         anonymity = smallest - setup.protocol.colluders(len(sent.clients))
     aborted = [session.aborted for session in ran if session.aborted is not None]
-    return Received(
+    return ReceivedRound(
         rows=rows,
         behind=behind,
         samples=weights if setup.pipeline.rule.by_samples else None,
-        told=min(setup.told_among(len(clients)), len(behind)),
+        told=min(setup.assume_f_among(len(clients)), len(behind)),
         clients=(*clients, *excluded),
         truth=sent.wire,
         excluded=excluded,
@@ -191,7 +193,7 @@ def received(
 
 
 def _summary(
-    sessions: Sequence[Session], clients: int, anonymity: int | None, left_out: tuple[int, ...]
+    sessions: Sequence[SessionResult], clients: int, anonymity: int | None, left_out: tuple[int, ...]
 ) -> MaskedRound:
     """What all sessions of a round came to."""
     done = [session for session in sessions if session.mean is not None]

@@ -13,20 +13,20 @@ from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
-from fedguard.architectures.processes.links import Links, Parcel
+from fedguard.architectures.processes.links import ProcessLinks, VectorTransfer
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.all_reduce import AllReduce
 from fedguard.architectures.systems.sums import SumRun
-from fedguard.contracts import Sent, Setup
+from fedguard.contracts import SentRound, Setup
 
 
-def models(architecture: AllReduce, setup: Setup, links: Links) -> Iterator[Tensor]:
+def models(architecture: AllReduce, setup: Setup, links: ProcessLinks) -> Iterator[Tensor]:
     """float32 ``[d]``: this node's copy of the model after each round."""
-    return NodeProcess(architecture, setup, links).models()
+    return CollectiveNodeProcess(architecture, setup, links).models()
 
 
-def carried_here(
-    links: Links, schedule: Schedule, chunks: Sequence[Tensor], added: Sequence[Tensor] | None
+def exchange_chunks(
+    links: ProcessLinks, schedule: Schedule, chunks: Sequence[Tensor], added: Sequence[Tensor] | None
 ) -> list[Tensor]:
     """What this process ends with, of each chunk; what `carried` does for all nodes at once, seen from one of them.
 
@@ -41,8 +41,8 @@ def carried_here(
         for chunk in {message.chunk for message in out} & holding & due.keys():
             held[chunk] = held[chunk] + due.pop(chunk)
         links.exchange(
-            [Parcel(message.to, held[message.chunk], message.chunk) for message in out],
-            [Parcel(message.source, got, message.chunk) for message, got in into],
+            [VectorTransfer(message.to, held[message.chunk], message.chunk) for message in out],
+            [VectorTransfer(message.source, got, message.chunk) for message, got in into],
         )
         for message, got in into:
             held[message.chunk] = held[message.chunk] + got if message.adds else got
@@ -50,30 +50,30 @@ def carried_here(
     return held
 
 
-class NodeProcess(SumRun):
+class CollectiveNodeProcess(SumRun):
     """The sum as one node takes part in it. Others' updates are NaN here, and so is what comes of them.
 
     A malicious node taps all links, as the threat model grants it, and crafts in its own process.
     """
 
-    def __init__(self, system: AllReduce, setup: Setup, links: Links) -> None:
-        super().__init__(system, replace(setup, trainer=Own(setup, links)))
+    def __init__(self, system: AllReduce, setup: Setup, links: ProcessLinks) -> None:
+        super().__init__(system, replace(setup, trainer=LocalTrainer(setup, links)))
         self._links = links
         if setup.attack is None or links.rank not in setup.malicious:
-            self.clients.malicious = Elsewhere(self.setup, self.clients.local, _nobody)
+            self.clients.malicious = RemoteMaliciousClients(self.setup, self.clients.local, _nobody)
 
     def models(self) -> Iterator[Tensor]:
         """The model after each round."""
         for round in range(1, self.setup.training.rounds + 1):
             nodes = tuple(self.nodes(round))
-            sent = Sent(round, self.model, self._trained(nodes, round), (), (), frozenset(), frozenset())
-            result = self.aggregate(round, sent, self.received(sent))
+            sent = SentRound(round, self.model, self._train_nodes(nodes, round), (), (), frozenset(), frozenset())
+            result = self.aggregate(round, sent, self.receive_updates(sent))
             if isinstance(result, Aggregate):
                 self.states = result.states
-                self.model = self._step.moved(self.model, result.vector)
+                self.model = self._step.apply_update(self.model, result.vector)
             yield self.model
 
-    def summed(
+    def sum_vectors(
         self,
         schedule: Schedule,
         vectors: Sequence[Tensor],
@@ -84,33 +84,33 @@ class NodeProcess(SumRun):
         """float32 ``[1, d]``: what this process ends with."""
         me, cuts = self._links.rank, self.cuts(schedule)
         more = [added[me][cut] for cut in cuts] if me in added else None
-        return torch.cat(carried_here(self._links, schedule, [vectors[me][cut] for cut in cuts], more))[None]
+        return torch.cat(exchange_chunks(self._links, schedule, [vectors[me][cut] for cut in cuts], more))[None]
 
 
-class Own:
+class LocalTrainer:
     """A trainer that trains the client of this process alone, and tells its update to those who tap the links."""
 
-    def __init__(self, setup: Setup, links: Links) -> None:
+    def __init__(self, setup: Setup, links: ProcessLinks) -> None:
         self._clients, self._links = Clients(setup), links
         self._liars = sorted(setup.malicious) if setup.attack else []
 
     def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> list[Tensor]:
         me, rows = self._links.rank, torch.full((len(clients), model.shape[-1]), math.nan)
-        sent, received = list[Parcel](), list[Parcel]()
+        sent, received = list[VectorTransfer](), list[VectorTransfer]()
         if me in clients:
             place = clients.index(me)
-            rows[place] = self._clients.sent(me, rounds[place], model)
-            sent = [Parcel(liar, rows[place]) for liar in self._liars]
+            rows[place] = self._clients.train_client(me, rounds[place], model)
+            sent = [VectorTransfer(liar, rows[place]) for liar in self._liars]
         elif me in self._liars:
-            received = [Parcel(client, row) for client, row in zip(clients, rows, strict=True)]
+            received = [VectorTransfer(client, row) for client, row in zip(clients, rows, strict=True)]
         self._links.exchange(sent, received)
         return list(rows)
 
 
-class Elsewhere(MaliciousClients):
+class RemoteMaliciousClients(MaliciousClients):
     """Malicious clients in other processes: nothing of theirs is here."""
 
-    def heard(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
+    def choose_senders(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
         return malicious
 
     def craft(self, model: Tensor, round: int, sides: Sides, known_rule: KnownBy, **_: object) -> None:

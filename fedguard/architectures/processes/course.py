@@ -14,11 +14,11 @@ from torch import Tensor
 
 from fedguard.architectures.systems.event_run import EventRun, course_of
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.architectures.systems.trainings import Key, Trainings
+from fedguard.architectures.systems.trainings import Key, LocalTrainings
 from fedguard.contracts import RoundReport, Setup
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.simulated.agenda import SECOND, Agenda
-from fedguard.simulated.course import Arrival, Course
+from fedguard.simulated.agenda import SECOND, EventQueue
+from fedguard.simulated.course import Arrival, ServerSimulation
 
 
 def real(
@@ -37,31 +37,33 @@ def real(
         order: is told what arrived, one after the other.
     """
 
-    def kind(run: Driven) -> Callable[..., Course]:
-        return partial(Real, begin=lambda key: begin(key, run.model), arrived=arrived, order=order)
+    def kind(run: ExternalEventRun) -> Callable[..., ServerSimulation]:
+        return partial(RealExecution, begin=lambda key: begin(key, run.model), arrived=arrived, order=order)
 
-    return Driven(system, setup, kind).reports()
+    return ExternalEventRun(system, setup, kind).reports()
 
 
-def replayed(system: EventServer, setup: Setup, order: Sequence[Key]) -> Iterator[RoundReport]:
+def replay_course(system: EventServer, setup: Setup, order: Sequence[Key]) -> Iterator[RoundReport]:
     """The same in simulation: what arrived when is told by ``order``."""
-    return Driven(system, setup, lambda run: partial(Replayed, order=order)).reports()
+    return ExternalEventRun(system, setup, lambda run: partial(SimulationReplay, order=order)).reports()
 
 
-class Driven(EventRun):
+class ExternalEventRun(EventRun):
     """A training whose course comes from elsewhere."""
 
-    def __init__(self, system: EventServer, setup: Setup, kind: Callable[[Driven], Callable[..., Course]]) -> None:
+    def __init__(
+        self, system: EventServer, setup: Setup, kind: Callable[[ExternalEventRun], Callable[..., ServerSimulation]]
+    ) -> None:
         super().__init__(system, setup)
         self._kind = kind
-        self._trainings = AsAsked(self._clients, setup.stopwatch)
+        self._trainings = OnDemandTrainings(self._clients, setup.stopwatch)
 
     @property
     def model(self) -> Tensor:
         """float32 ``[d]``: as it is now."""
         return self._model
 
-    def course(self) -> Course:
+    def course(self) -> ServerSimulation:
         return course_of(self._system, self._setup, self._world, self._kind(self))
 
     def _nothing_to_craft_from(self) -> FedGuardError:
@@ -71,7 +73,7 @@ class Driven(EventRun):
         )
 
 
-class Real(Course):
+class RealExecution(ServerSimulation):
     """What really happens."""
 
     def __init__(
@@ -84,7 +86,7 @@ class Real(Course):
         super().__init__(*given)
         self._begin, self._arrived, self._order = begin, arrived, order
         self._under_way: dict[Key, Arrival] = {}
-        self._agenda = Arrivals(given[4].child("ties"), self._next)
+        self._agenda = ArrivalQueue(given[4].child("ties"), self._next)
 
     def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
         key = (training.device, training.turn)
@@ -100,7 +102,7 @@ class Real(Course):
         return True
 
 
-class Arrivals(Agenda):
+class ArrivalQueue(EventQueue):
     """Events that happen at once, and after all of them the next arrival, a second later."""
 
     def __init__(self, rng: Any, arrival: Callable[[], bool]) -> None:
@@ -114,7 +116,7 @@ class Arrivals(Agenda):
         return self._arrival()
 
 
-class Replayed(Course):
+class SimulationReplay(ServerSimulation):
     """What once happened. Trainings that had not arrived when it ended do not arrive."""
 
     def __init__(self, *given: Any, order: Sequence[Key]) -> None:
@@ -127,14 +129,14 @@ class Replayed(Course):
             super()._ends(training, at - self.now, True)
 
 
-class AsAsked(Trainings):
+class OnDemandTrainings(LocalTrainings):
     """Trainings that are computed when they are asked for, and no other: the others are still under way."""
 
-    def ended(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
-        super().ended(keys, Everybody(), rows)
+    def collect_updates(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
+        super().collect_updates(keys, AllClients(), rows)
 
 
-class Everybody(Container[int]):
+class AllClients(Container[int]):
     """All clients."""
 
     def __contains__(self, client: object) -> bool:

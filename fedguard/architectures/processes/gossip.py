@@ -12,32 +12,32 @@ from torch import Tensor
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import Parcel
-from fedguard.architectures.gossip.place import EVERYBODY, Matrix, Place
-from fedguard.architectures.processes.links import Links
-from fedguard.architectures.processes.links import Parcel as Sent
+from fedguard.architectures.gossip.place import EVERYBODY, Destination, Matrix
+from fedguard.architectures.processes.links import ProcessLinks
+from fedguard.architectures.processes.links import VectorTransfer as Sent
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import Setup, Wire
 from fedguard.errors import PreconditionError
 from fedguard.kernels import unusable_rows
 
 
-def models(architecture: Gossip, setup: Setup, links: Links) -> Iterator[Tensor]:
+def models(architecture: Gossip, setup: Setup, links: ProcessLinks) -> Iterator[Tensor]:
     """float32 ``[d]``: this node's model after each round."""
-    node = NodeProcess(setup, architecture, links)
+    node = GossipNodeProcess(setup, architecture, links)
     after = architecture.models(node)
     for round in range(1, setup.training.rounds + 1):
         node.begin(round)
         yield next(after)[links.rank]
 
 
-class NodeProcess(Nodes):
+class GossipNodeProcess(Nodes):
     """The nodes as one of them sees them: of each matrix it has its own row, and the rows that it was sent.
 
     All others are NaN, and so is what comes of them: an algorithm that reads what nobody told its node ends in NaN. A malicious
     node taps all links, as the threat model grants it, and makes what it tells each honest one in its own process.
     """
 
-    def __init__(self, setup: Setup, architecture: Gossip, links: Links) -> None:
+    def __init__(self, setup: Setup, architecture: Gossip, links: ProcessLinks) -> None:
         super().__init__(setup, architecture.seats(setup), architecture.broadcast)
         self._others, self._me = links, links.rank
         self.here = (self._me,)
@@ -47,14 +47,14 @@ class NodeProcess(Nodes):
         self.start.fill_(math.nan)
         self.start[self._me] = own
 
-    def delivered(
+    def exchange_values(
         self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
     ) -> Tensor:
         values, about, at = values.clone(), about.clone(), at.clone()
         self._tell(values, about, at, matrix)
         lies: list[Sent] = []
         if self._lies:
-            told = self._told(values, about, at, matrix, trackers, parcel)
+            told = self._craft_messages(values, about, at, matrix, trackers, parcel)
             lies = [Sent(node, vector) for node, vector in told.items()]
         heard = [] if self._lies else [Sent(liar, values[liar]) for liar in self._liars if matrix[self._me, liar]]
         self._others.exchange(lies, heard)
@@ -80,40 +80,42 @@ class NodeProcess(Nodes):
         for node, rows in tapped.items():
             values[node], about[node], at[node] = rows
 
-    def _told(
+    def _craft_messages(
         self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
         """What this malicious node tells each honest one that hears it."""
         hearing = [node for node in self.honest if matrix[node, self._me]]
         if self._broadcast:
-            said = super()._said_to_all(values, about, at, trackers, parcel)
-            return dict.fromkeys(hearing, self._spoken(said.get(self._me), EVERYBODY))
+            said = super()._craft_broadcast(values, about, at, trackers, parcel)
+            return dict.fromkeys(hearing, self._require_row(said.get(self._me), EVERYBODY))
         found = {}
         for node in hearing:
-            wire = super()._heard(Place(node, matrix[node], about[node], at[node], trackers, parcel), values, {})
+            wire = super()._collect_messages(
+                Destination(node, matrix[node], about[node], at[node], trackers, parcel), values, {}
+            )
             row = wire.updates[wire.clients.index(self._me)] if self._me in wire.clients else None
-            found[node] = about[node] + self._spoken(row, node)
+            found[node] = about[node] + self._require_row(row, node)
         return found
 
-    def _spoken(self, said: Tensor | None, to: int) -> Tensor:
+    def _require_row(self, said: Tensor | None, to: int) -> Tensor:
         if said is None:
             raise PreconditionError(f"node {self._me} falls silent toward {to}, and would be waited for for ever.")
         return said
 
-    def _said_to_all(
+    def _craft_broadcast(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
         """Nothing more: it was sent."""
         return {}
 
-    def _heard(self, place: Place, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+    def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
         """What came, in the order of rows that the seed gives it."""
         assert place.weights is not None
         heard = {int(other) for other in np.flatnonzero(place.weights)} | {place.node}
         lying = () if self._lies else tuple(sorted(heard & self._acting))
         honest = tuple(sorted(heard - set(lying)))
         rows = values.new_empty(len(heard), values.shape[1])
-        sides = Sides.drawn(self._setup.rng.child("order", self._exchanges, place.node), rows, honest, lying)
+        sides = Sides.split_rows(self._setup.rng.child("order", self._exchanges, place.node), rows, honest, lying)
         torch.sub(values[list(sides.order)], place.about, out=rows)
         return Wire(rows, sides.order, frozenset(lying))
 
@@ -121,7 +123,7 @@ class NodeProcess(Nodes):
         heard = np.flatnonzero(weights.any(0))
         return super()._sums(weights[:, heard], values[heard])
 
-    def _summed(self, values: Tensor, matrix: Matrix) -> list[int]:
+    def _summable_nodes(self, values: Tensor, matrix: Matrix) -> list[int]:
         pipeline, me = self._setup.pipeline, self._me
         heard = np.flatnonzero(matrix[me])
         if pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values[heard]):

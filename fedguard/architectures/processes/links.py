@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-class Parcel(NamedTuple):
+class VectorTransfer(NamedTuple):
     """A vector on its way.
 
     Attributes:
@@ -26,7 +26,7 @@ class Parcel(NamedTuple):
     tag: int = 0
 
 
-class Links:
+class ProcessLinks:
     """One of n processes that send each other vectors.
 
     Args:
@@ -42,7 +42,7 @@ class Links:
         patience = timedelta(seconds=timeout)
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=nodes, timeout=patience)
 
-    def exchange(self, sent: Sequence[Parcel], received: Sequence[Parcel]) -> None:
+    def exchange(self, sent: Sequence[VectorTransfer], received: Sequence[VectorTransfer]) -> None:
         """Send these, and fill those; all at once, so that nobody waits for who waits for him."""
         work = [dist.P2POp(dist.isend, one.vector.contiguous(), one.other, tag=one.tag) for one in sent]
         into = [one.vector.contiguous() for one in received]

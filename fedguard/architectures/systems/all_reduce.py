@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from fedguard.architectures.collectives.listening import CollectiveListeners, neighbours
 from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.systems.peers import PeerRun, Peers
-from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, scheduled
+from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, build_schedule
 from fedguard.contracts import (
     Combination,
     Exposure,
@@ -105,7 +105,7 @@ class AllReduce(Peers):
 
     def schedule(self, nodes: int) -> Schedule:
         """Who sends what to whom among so many nodes."""
-        return scheduled(self.topology, nodes, self.group or 1)
+        return build_schedule(self.topology, nodes, self.group or 1)
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
@@ -134,7 +134,7 @@ class AllReduce(Peers):
             except ConfigError as error:
                 yield f"all_reduce: {error}"
 
-    def overheard(self, nodes: int, clients: int) -> Sight:
+    def eavesdropper_sight(self, nodes: int, clients: int) -> Sight:
         """What nodes see that look: under masks single updates if there is but one other."""
         each = Sight.EACH_UPDATE if not self.masks or nodes == clients - 1 else Sight.NOTHING
         return each | Sight.SUM | Sight.MODEL | Sight.ROOT_DATA

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.architectures.systems.mapreduce import Combined, CombinedReceiver
+from fedguard.architectures.systems.mapreduce import CombinerMasking, CombinerReceiver
 from fedguard.contracts import (
     Combination,
     Exposure,
     Participation,
     PositiveInt,
-    Received,
+    ReceivedRound,
     Receiver,
-    Sent,
+    SentRound,
     Setup,
     Sight,
 )
@@ -75,12 +75,12 @@ class BASGD(EventServer):
             )
 
     def as_trained(self, setup: Setup) -> Setup:
-        buffered = Buffered(combiners=self.buffers)
+        buffered = BufferMasking(combiners=self.buffers)
         return replace(setup, protocol=replace(setup.protocol, secure_aggregation=buffered))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buffered(Combined):
+class BufferMasking(CombinerMasking):
     """Updates travel as they are, and the rule gets the mean of each buffer; no mode that a suite can set."""
 
     name = "buffered"
@@ -90,13 +90,13 @@ class Buffered(Combined):
         return BufferReceiver(setup, self.combiners)
 
 
-class BufferReceiver(CombinedReceiver):
+class BufferReceiver(CombinerReceiver):
     """One row for each buffer that holds anything usable."""
 
-    def groups(self, sent: Sent, each: Received) -> list[Tensor]:
+    def groups(self, sent: SentRound, each: ReceivedRound) -> list[Tensor]:
         into = torch.tensor([client % self.combiners for (client,) in each.behind])
         return [(into == buffer).nonzero()[:, 0] for buffer in sorted(set(into.tolist()))]
 
-    def spoilers(self, each: Received) -> int:
+    def spoilers(self, each: ReceivedRound) -> int:
         dropped = set(each.clients) - {client for row in each.behind for client in row}
         return max(0, self.setup.told - len(dropped))

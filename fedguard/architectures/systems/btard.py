@@ -21,13 +21,13 @@ from fedguard.contracts import (
     Pipeline,
     PlainReceiver,
     PositiveInt,
-    Received,
-    Sent,
+    ReceivedRound,
+    SentRound,
     Setup,
     Sight,
     State,
 )
-from fedguard.contracts.returned import returned
+from fedguard.contracts.returned import check_return
 from fedguard.kernels import all_finite
 
 #: How far a computation that is repeated may be off, over its length.
@@ -132,14 +132,14 @@ class CheckedRun(PeerRun):
     def nodes(self, round: int) -> Sequence[int]:
         return [node for node in super().nodes(round) if node not in self._banned]
 
-    def known(self) -> tuple[State, ...]:
+    def visible_states(self) -> tuple[State, ...]:
         """The copy that malicious nodes have is of one rule on all coordinates, which remembers nothing of the parts."""
         return ()
 
-    def received(self, sent: Sent) -> Received:
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
         return self._receiver.receive(sent)
 
-    def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
+    def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
         nodes = sent.clients
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
         self._parts, self._wrong, self._seen, self._caught = len(nodes), frozenset(), frozenset(), frozenset()
@@ -165,7 +165,7 @@ class CheckedRun(PeerRun):
     def _off(
         self,
         round: int,
-        sent: Sent,
+        sent: SentRound,
         rows: Tensor,
         parts: Mapping[int, slice],
         vector: Tensor,
@@ -173,11 +173,11 @@ class CheckedRun(PeerRun):
     ) -> frozenset[int]:
         """The nodes whose part is not what the nodes' pulls on it add up to, as they tell."""
         found, tau, attack = set[int](), _radius(self.setup.pipeline), self.setup.attack
-        covered = attack is not None and returned(attack, "covers", attack.covers(), bool)
+        covered = attack is not None and check_return(attack, "covers", attack.covers(), bool)
         for number, (node, part) in enumerate(parts.items()):
             state = states[number] if states else {}
             centre = state.get("centre", torch.zeros_like(vector[part])).double()
-            pulls = pulled(rows[:, part], centre, tau)
+            pulls = clip_deviations(rows[:, part], centre, tau)
             draw = self.setup.rng.child("check", round, node).numpy().normal(size=len(centre))
             z = torch.from_numpy(draw / np.linalg.norm(draw))
             told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - centre))
@@ -190,36 +190,38 @@ class CheckedRun(PeerRun):
     def _honest_majority(self, round: int, nodes: Collection[int]) -> bool:
         return 2 * len(self.setup.acting(round) & set(nodes)) < len(nodes)
 
-    def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
+    def ban_nodes(self, round: int, sent: SentRound, nodes: Sequence[int]) -> tuple[int, ...]:
         hostile = self.setup.acting(round)
         majority = self._honest_majority(round, nodes)
         out = {*sent.not_finite, *self._seen, *self._caught}
         for silent in sorted(set(nodes) - set(sent.clients)):
-            missed = [node for node in self._drawn(round, nodes) if node in sent.clients and node not in out]
+            missed = [
+                node for node in self._shuffle_validators(round, nodes) if node in sent.clients and node not in out
+            ]
             out |= {silent, *missed[:1]}
         for checker, checked in self.checks(round, nodes):
             if {checker, checked} & out or checked not in sent.wire.clients:
                 continue
             guilty = self._guilty(checked, round, sent)
             if accuses(checker in hostile, checked in hostile, guilty, self._slander()):
-                out.add(convicted(checker, checked, guilty, hostile, majority))
+                out.add(resolve_accusation(checker, checked, guilty, hostile, majority))
         self._banned |= out
         return tuple(sorted(out))
 
     def checks(self, round: int, nodes: Sequence[int]) -> list[tuple[int, int]]:
         """Who checks whom in a round, as all draw it together."""
-        order, m = self._drawn(round, nodes), min(self._system.validators, len(nodes) // 2)
+        order, m = self._shuffle_validators(round, nodes), min(self._system.validators, len(nodes) // 2)
         return list(zip(order[:m], order[m : 2 * m], strict=True))
 
-    def _drawn(self, round: int, nodes: Sequence[int]) -> list[int]:
+    def _shuffle_validators(self, round: int, nodes: Sequence[int]) -> list[int]:
         order: list[int] = self.setup.rng.child("validators", round).numpy().permutation(sorted(nodes)).tolist()
         return order
 
     def _slander(self) -> bool:
         attack = self.setup.attack
-        return attack is not None and returned(attack, "accuses", attack.accuses(), bool)
+        return attack is not None and check_return(attack, "accuses", attack.accuses(), bool)
 
-    def _guilty(self, node: int, round: int, sent: Sent) -> bool:
+    def _guilty(self, node: int, round: int, sent: SentRound) -> bool:
         """Whether its update is not what its examples give, or its part not what the rule gives."""
         again = torch.empty(1, len(sent.model))
         self.clients.train_honest(sent.model, round, (node,), again)
@@ -250,7 +252,7 @@ def _radius(pipeline: Pipeline) -> float | None:
     return told["tau"] if clips else 0.0
 
 
-def pulled(rows: Tensor, centre: Tensor, tau: float | None) -> Tensor:
+def clip_deviations(rows: Tensor, centre: Tensor, tau: float | None) -> Tensor:
     """float64 ``[n, b]``: what each node's part pulls its aggregate by, from the centre: none longer than tau.
 
     Args:
@@ -268,7 +270,9 @@ def accuses(hostile_checker: bool, hostile_checked: bool, guilty: bool, slander:
     return not hostile_checked and slander if hostile_checker else guilty
 
 
-def convicted(accuser: int, accused: int, guilty: bool, hostile: Collection[int], honest_majority: bool) -> int:
+def resolve_accusation(
+    accuser: int, accused: int, guilty: bool, hostile: Collection[int], honest_majority: bool
+) -> int:
     """Who of the two is banned, once all have repeated the computation and said what came out."""
     if honest_majority:
         return accused if guilty else accuser

@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Combination, Participation, PositiveFloat, PositiveInt, Setup, Share
-from fedguard.contracts.returned import broken, returned
+from fedguard.contracts.returned import check_return, contract_error
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.fractions import Deadline, Fractions
 from fedguard.simulated.world import World
@@ -108,16 +108,16 @@ class _Claims:
         attack = self._setup.attack
         if attack is None or device not in self._setup.acting(round):
             return rate
-        said = returned(attack, "claim_rate", attack.claim_rate(rate), (int, float))
+        said = check_return(attack, "claim_rate", attack.claim_rate(rate), (int, float))
         if not 0 < said < math.inf:
-            raise broken(attack, f"claim_rate: expected a number above 0; got {said}")
+            raise contract_error(attack, f"claim_rate: expected a number above 0; got {said}")
         return float(said)
 
     def availability(self, device: int, share: float, round: int) -> float:
         attack = self._setup.attack
         if attack is None or device not in self._setup.acting(round):
             return share
-        said = returned(attack, "claim_availability", attack.claim_availability(share), (int, float))
+        said = check_return(attack, "claim_availability", attack.claim_availability(share), (int, float))
         if not 0 <= said <= 1:
-            raise broken(attack, f"claim_availability: expected a share in [0, 1]; got {said}")
+            raise contract_error(attack, f"claim_availability: expected a share in [0, 1]; got {said}")
         return float(said)

@@ -13,37 +13,50 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import excluded
+from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
-from fedguard.architectures.rule_context import KnownToColluders, clipping
+from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.sides import Sides
-from fedguard.architectures.systems.trainings import Trainings
+from fedguard.architectures.systems.trainings import LocalTrainings
 from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
-from fedguard.contracts import MaskedRound, Meeting, Moment, Push, Received, RoundReport, Sent, Setup, State, Wire
+from fedguard.contracts import (
+    MaskedRound,
+    Meeting,
+    Push,
+    ReceivedRound,
+    RoundReport,
+    RoundTiming,
+    SentRound,
+    Setup,
+    State,
+    Wire,
+)
 from fedguard.errors import FedGuardError, PreconditionError, StalledError
-from fedguard.simulated.course import Arrival, Course, Release
+from fedguard.simulated.course import AggregationEvent, Arrival, ServerSimulation
 from fedguard.simulated.world import World
 
 if TYPE_CHECKING:
     from fedguard.architectures.systems.event_server import EventServer
 
 
-def course_of(system: EventServer, setup: Setup, world: World, kind: Callable[..., Course] = Course) -> Course:
+def course_of(
+    system: EventServer, setup: Setup, world: World, kind: Callable[..., ServerSimulation] = ServerSimulation
+) -> ServerSimulation:
     """Who trains when, in this world."""
     barrier = system.barrier(setup.participation)
     barrier = replace(barrier, once=barrier.once or setup.protocol.masked)
-    chosen = partial(system.chosen, setup)
+    chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
     return kind(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
 
 
 def by_rounds(
-    system: EventServer, setup: Setup, world: World, course: Course | None = None
-) -> Iterator[tuple[Release, int, bool]]:
+    system: EventServer, setup: Setup, world: World, course: ServerSimulation | None = None
+) -> Iterator[tuple[AggregationEvent, int, bool]]:
     """The releases of a training, each with its round, and whether it is the last of it.
 
     A round is one aggregate where all start together, else as many as it takes to hold a round's updates.
@@ -59,7 +72,7 @@ def by_rounds(
             yield release, round, last
 
 
-def counted(system: EventServer, setup: Setup, plan: Meeting, world: World) -> Meeting:
+def count_participation(system: EventServer, setup: Setup, plan: Meeting, world: World) -> Meeting:
     """The meeting with as many updates and trainings of a client as there are in the course; no fewer than planned.
 
     Raises:
@@ -93,10 +106,10 @@ def check_course(system: EventServer, setup: Setup, world: World) -> None:
     except StalledError as error:
         raise PreconditionError(f"under {system.name} {error}") from None
     if sent and not armed:
-        raise _unarmed(system)
+        raise _no_updates_error(system)
 
 
-def _unarmed(system: EventServer) -> PreconditionError:
+def _no_updates_error(system: EventServer) -> PreconditionError:
     return PreconditionError(
         f"under {system.name} the malicious clients fill every aggregate here in which they act, and so no honest update ever "
         "comes from which they could craft: they would send honest ones. Raise network.malicious_pace, network.link.latency or "
@@ -114,7 +127,7 @@ class EventRun:
         self._model = task.initial_model(rng.child("model"))
         self._server = ServerStep(setup.training, self._model)
         self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
-        self._trainings = Trainings(self._clients, setup.stopwatch)
+        self._trainings = LocalTrainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._version = 0  # how often the model has moved
         self._moves = {0: 0}  # by the number of aggregates: how often the model had moved by then
@@ -125,7 +138,7 @@ class EventRun:
         self._private = setup.protocol.privacy.at_server(setup.federation)
         self._noise = self._private.start() if self._private else None
 
-    def course(self) -> Course:
+    def course(self) -> ServerSimulation:
         """Who trains when."""
         return course_of(self._system, self._setup, self._world)
 
@@ -144,7 +157,7 @@ class EventRun:
         for part, last in self.steps():
             parts.append(part)
             if last:
-                yield _joined(parts)
+                yield _join_reports(parts)
                 parts = []
 
     def steps(self) -> Iterator[tuple[RoundReport, bool]]:
@@ -156,9 +169,9 @@ class EventRun:
             raise self._nothing_to_craft_from()
 
     def _nothing_to_craft_from(self) -> FedGuardError:
-        return _unarmed(self._system)
+        return _no_updates_error(self._system)
 
-    def _step(self, release: Release, number: int, round: int, last: bool) -> RoundReport:
+    def _step(self, release: AggregationEvent, number: int, round: int, last: bool) -> RoundReport:
         """One aggregate, or an abandoned round.
 
         Args:
@@ -180,30 +193,30 @@ class EventRun:
         watch = watching(setup, model, number)
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
-            sent = self._sent(release, number, wire)
+            sent = self._send_updates(release, number, wire)
             if watch:
                 watch.see(sent)
-            received = self._received(sent)
+            received = self._receive_updates(sent)
             result: Aggregate | str = release.abandoned or self._aggregate(received, number)
         if isinstance(result, Aggregate):
             self._states = result.states
             arrived = [client for behind in received.behind for client in behind]
             with setup.stopwatch.stage("model"):
                 vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.participation)
-                self._model = self._server.moved(model, vector)
+                self._model = self._server.apply_update(model, vector)
         # Noise moves it, and what it is planned with are ages that are known before anything is trained.
         moved = setup.protocol.private or not torch.equal(self._model, model)
         self._version += moved
         self._moves[release.version + 1] = self._version
         found = self._report(release, round, sent, received, result, due)
         if watch:
-            seen = watch.watched(received, result, self._model)
+            seen = watch.observe_round(received, result, self._model)
             found = replace(found, watched=replace(seen, gain=system.gain(setup.participation)))
         if setup.protocol.privacy.unit != "client":
             return found
-        return replace(found, clip=clip, moment=self._weighed(found, release))
+        return replace(found, clip=clip, moment=self._add_weights(found, release))
 
-    def _aggregate(self, received: Received, number: int) -> Aggregate | str:
+    def _aggregate(self, received: ReceivedRound, number: int) -> Aggregate | str:
         """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
         if self._private is None or self._noise is None:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
@@ -217,7 +230,7 @@ class EventRun:
             vector = vector + weights @ known / system.updates(setup.participation)
         return Aggregate(vector, None, ())
 
-    def _weighed(self, found: RoundReport, release: Release) -> Moment | None:
+    def _add_weights(self, found: RoundReport, release: AggregationEvent) -> RoundTiming | None:
         """The moment, with what each client's updates weigh in the noisy sum; who is silent or not finite counts, too.
 
         Under masks a client weighs its update itself, before it is clipped.
@@ -230,7 +243,7 @@ class EventRun:
             weights[one.device] = weights.get(one.device, 0.0) + weight
         return replace(found.moment, weighed=(weights,))
 
-    def _sent(self, release: Release, number: int, wire: Wire) -> Sent:
+    def _send_updates(self, release: AggregationEvent, number: int, wire: Wire) -> SentRound:
         """What left the clients; of a session that began with the round, those who are missing are dropouts."""
         sent = leave(self._setup, self._model, number, wire)
         if not (self._setup.protocol.masked and self._barrier.fresh):
@@ -238,13 +251,13 @@ class EventRun:
         missing = (*release.late, *release.lost, *release.interrupted)
         return replace(sent, absent=tuple(device for device, _ in missing))
 
-    def _received(self, sent: Sent) -> Received:
+    def _receive_updates(self, sent: SentRound) -> ReceivedRound:
         if not self._setup.protocol.masked:
             return self._receiver.receive(sent)
         with self._setup.stopwatch.stage("masking"):
             return self._receiver.receive(sent)
 
-    def _wire(self, release: Release, number: int, acting: Collection[int], due: bool) -> Wire:
+    def _wire(self, release: AggregationEvent, number: int, acting: Collection[int], due: bool) -> Wire:
         """What arrived, with the malicious clients' rows together."""
         setup, model, clients = self._setup, self._model, self._clients
         arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
@@ -259,11 +272,11 @@ class EventRun:
         clients.begin([one.device for one in arrivals])
         if malicious:
             with setup.stopwatch.stage("attack"):
-                heard = clients.malicious.heard(tuple(one.device for one in malicious), number, model)
+                heard = clients.malicious.choose_senders(tuple(one.device for one in malicious), number, model)
                 malicious = [one for one in malicious if one.device in heard]
         rows = torch.empty(len(honest) + len(malicious), len(model))
         devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
-        sides = Sides.drawn(setup.rng.child("order", number), rows, *devices)
+        sides = Sides.split_rows(setup.rng.child("order", number), rows, *devices)
         self._train(honest, {*acting, *sides.malicious}, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
@@ -277,11 +290,11 @@ class EventRun:
         ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
         return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
 
-    def _age(self, one: Arrival, release: Release) -> int:
+    def _age(self, one: Arrival, release: AggregationEvent) -> int:
         """How often the model moved between the pull and this aggregate: one that leaves it where it is makes nobody older."""
         return self._moves[release.version] - self._moves[one.version]
 
-    def _push(self, one: Arrival, release: Release) -> Push:
+    def _push(self, one: Arrival, release: AggregationEvent) -> Push:
         age = self._age(one, release)
         start, claimed = self._trainings.start((one.device, one.turn)), one.job.claimed if one.job else 1.0
         return Push(age, one.at, self._system.weight(age), start, claimed, self._moves[one.version])
@@ -291,7 +304,7 @@ class EventRun:
             return
         keys = [(one.device, one.turn) for one in honest]
         starts = [self._trainings.start(key) for key in keys]
-        self._trainings.ended(keys, acting, rows)
+        self._trainings.collect_updates(keys, acting, rows)
         self._clients.local.learn(keys, self._model, rows)
         if self._private is None and (known := self._system.toward(rows, starts, self._model)) is not rows:
             rows.copy_(known)
@@ -301,9 +314,9 @@ class EventRun:
 
     def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
         """Let the malicious clients craft their rows."""
-        states = self._system.known(self._states)
+        states = self._system.visible_states(self._states)
         known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
-        known = partial(KnownToColluders, known_setup, self._model, number, states, version=self._version)
+        known = partial(ColluderPipeline, known_setup, self._model, number, states, version=self._version)
         if sides.honest:
             self._clients.malicious.craft(self._model, number, sides, known, measure=due)
             self._replay(sides, number)
@@ -325,7 +338,13 @@ class EventRun:
             self._clients.local.learn(keys, self._model, sides.malicious_rows)
 
     def _report(
-        self, release: Release, round: int, sent: Sent, received: Received, result: Aggregate | str, due: bool
+        self,
+        release: AggregationEvent,
+        round: int,
+        sent: SentRound,
+        received: ReceivedRound,
+        result: Aggregate | str,
+        due: bool,
     ) -> RoundReport:
         rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
         found: dict[str, Any] = figures(self._setup, self._clients, self._model, result, received, due)
@@ -340,7 +359,7 @@ class EventRun:
             too_large=tuple(client for client in sent.too_large if client not in sent.lost),
             silent=tuple(client for client in sent.clients if client in sent.lost and client not in sent.absent),
             chosen=tuple(sorted(device for device, _ in release.begun)),
-            excluded=excluded(result, received),
+            excluded=find_excluded_clients(result, received),
             abandoned=None if isinstance(result, Aggregate) else result,
             **found,
             effect=self._clients.malicious.effect if due else None,
@@ -360,7 +379,7 @@ class EventRun:
         )
 
 
-def _joined(parts: Sequence[RoundReport]) -> RoundReport:
+def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
     """One report of the aggregates of a round; its figures are those of the last."""
     if len(parts) == 1:
         return parts[0]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.release import released
-from fedguard.architectures.systems.event_run import EventRun, check_course, counted, course_of
+from fedguard.architectures.release import release_aggregate
+from fedguard.architectures.systems.event_run import EventRun, check_course, count_participation, course_of
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Architecture,
@@ -20,7 +20,7 @@ from fedguard.contracts import (
     Exposure,
     Meeting,
     Participation,
-    Received,
+    ReceivedRound,
     RoundReport,
     Setup,
     Sight,
@@ -29,7 +29,7 @@ from fedguard.contracts import (
 from fedguard.errors import ConfigError, PreconditionError, StalledError
 from fedguard.secagg.planning import check_sessions
 from fedguard.simulated.barriers import Barrier
-from fedguard.simulated.course import Release
+from fedguard.simulated.course import AggregationEvent
 from fedguard.simulated.fractions import Fractions
 from fedguard.simulated.world import World
 
@@ -81,12 +81,12 @@ class EventServer(Architecture):
         """
         return False
 
-    def settled(self, setup: Setup) -> Meeting | None:
+    def resolve_meeting(self, setup: Setup) -> Meeting | None:
         plan, network = setup.meeting, setup.network
         if plan is None or plan.most is None or not plan.if_all_arrive or network is None or not network.loses:
             return plan
         try:
-            return counted(self, setup, plan, world(setup, torch.empty(setup.task.dim), self))
+            return count_participation(self, setup, plan, world(setup, torch.empty(setup.task.dim), self))
         except StalledError:  # it comes to no end, and whoever runs it is told so
             return plan
 
@@ -96,11 +96,11 @@ class EventServer(Architecture):
     def updates(self, clients: Participation) -> int:
         return min(self.barrier(clients).count, clients.expected)
 
-    def chosen(self, setup: Setup, round: int) -> Sequence[int]:
+    def choose_clients(self, setup: Setup, round: int) -> Sequence[int]:
         """Who is asked to train in a round (from 1); where each goes on by itself, who is at work at any time."""
-        return setup.chosen(round)
+        return setup.choose_clients(round)
 
-    def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
+    def after_failures(self, setup: Setup, release: AggregationEvent, round: int) -> AggregationEvent:
         """What is left of a release where some of the servers fail."""
         return release
 
@@ -123,15 +123,15 @@ class EventServer(Architecture):
         """Who trains whose examples and what share of them; None where each trains all of its own."""
         return None
 
-    def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
+    def visible_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """What malicious clients who see all honest updates know of the states of the rule."""
         return states
 
     def aggregate(
-        self, setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...]
+        self, setup: Setup, model: Tensor, round: int, received: ReceivedRound, states: tuple[State, ...]
     ) -> Aggregate | str:
         """The aggregate, with the states of the rule; or why there is none."""
-        return released(setup, model, round, received, states)
+        return release_aggregate(setup, model, round, received, states)
 
     def spec(self) -> dict[str, Any]:
         """As for any algorithm; a parameter that is None switches something off, and is left out."""
@@ -140,7 +140,7 @@ class EventServer(Architecture):
     def reasons(self, cell: Combination) -> Iterator[str]:
         name, barrier = self.name, self.barrier(cell.clients)
         if cell.protocol.masked:
-            yield from self._masked_reasons(cell, barrier)
+            yield from self._session_refusals(cell, barrier)
         if cell.protocol.private:
             yield from self._noisy_reasons(cell, barrier)
         if not cell.training.algorithm.only_updates and (cell.protocol.private or not self.carries):
@@ -190,7 +190,7 @@ class EventServer(Architecture):
                 "aggregate of its own. Use fedbuff, or mean."
             )
 
-    def _masked_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
+    def _session_refusals(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
         """Why its updates cannot meet in sessions of secure aggregation."""
         if barrier.count == 1 and not barrier.fresh:
             yield (

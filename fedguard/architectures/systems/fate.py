@@ -11,7 +11,7 @@ import torch
 from annotated_types import Ge, Le
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.masking.pairwise import KEY, Pairs
+from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
     Combination,
@@ -20,9 +20,9 @@ from fedguard.contracts import (
     Masking,
     Participation,
     PositiveFloat,
-    Received,
+    ReceivedRound,
     Receiver,
-    Sent,
+    SentRound,
     Setup,
     Sight,
 )
@@ -119,10 +119,10 @@ class PairwiseReceiver(Receiver):
         super().__init__(setup)
         self._sizes = setup.task.sizes
         self._encoding = Encoding(bits=masks.bits, clip=masks.clip, largest_weight=max(self._sizes))
-        self._pairs = Pairs()
+        self._pairs = PairwiseKeys()
 
-    def receive(self, sent: Sent) -> Received:
-        chosen = self.setup.chosen(sent.round)
+    def receive(self, sent: SentRound) -> ReceivedRound:
+        chosen = self.setup.choose_clients(sent.round)
         came = tuple(client for client in chosen if client in set(sent.wire.clients) - sent.lost)
         new, handed = self._pairs.introduce(chosen)
         up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed
@@ -132,7 +132,7 @@ class PairwiseReceiver(Receiver):
             if len(chosen) < 3:
                 why = f"{len(chosen)} parties were chosen, and it takes at least 3"
             masked = MaskedRound(len(chosen), 1, (why,), 0, None, None, None, 0.0, up, down)
-            return Received(sent.wire.updates[:0], (), None, 0, (), sent.wire, why=why, masked=masked)
+            return ReceivedRound(sent.wire.updates[:0], (), None, 0, (), sent.wire, why=why, masked=masked)
         inputs = Inputs(sent, self._encoding, None, self._sizes, self.setup.rng.child("masking"), "all")
         total = np.zeros(self._encoding.length(len(sent.model)), np.uint32)
         for client in came:
@@ -148,22 +148,22 @@ class PairwiseReceiver(Receiver):
             anonymity=len(came) - self.setup.protocol.colluders(len(came)),
             contributors=None,
             error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
-            clipped=inputs.clipped(came),
+            clipped=inputs.mean_clip_fraction(came),
             bytes_up=up,
             bytes_down=down,
         )
-        return Received(
+        return ReceivedRound(
             rows=mean.float()[None],
             behind=(came,),
             samples=torch.tensor([weight], dtype=torch.float64),
-            told=min(self.setup.told_among(len(came)), 1),
+            told=min(self.setup.assume_f_among(len(came)), 1),
             clients=came,
             truth=sent.wire,
             masked=masked,
         )
 
-    def message(self, inputs: Inputs, client: int, parties: Sequence[int], sent: Sent) -> RingVector:
+    def message(self, inputs: Inputs, client: int, parties: Sequence[int], sent: SentRound) -> RingVector:
         """uint32 ``[d]``: what a party sends beside its number of examples."""
-        vector: RingVector = inputs.encoded(client)[:-1].copy()
+        vector: RingVector = inputs.encode_update(client)[:-1].copy()
         self._pairs.mask(vector, client, parties, sent)
         return vector

@@ -10,7 +10,7 @@ from annotated_types import Interval
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Combination, Federation, Participation
-from fedguard.simulated.barriers import Barrier, buffered
+from fedguard.simulated.barriers import Barrier, buffer_barrier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class FedBuff(EventServer):
         return "Here n counts the updates of one buffer: raise buffer."
 
     def barrier(self, clients: Participation) -> Barrier:
-        return replace(buffered(self.buffer), once=self.once)
+        return replace(buffer_barrier(self.buffer), once=self.once)
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)

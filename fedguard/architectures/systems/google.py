@@ -14,9 +14,9 @@ from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Combination, Federation, Meeting, Participation, PositiveFloat, PositiveInt, Setup, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
-from fedguard.simulated.course import Release
+from fedguard.simulated.course import AggregationEvent
 from fedguard.simulated.pace import Pace
-from fedguard.simulated.selectors import Selection
+from fedguard.simulated.selectors import DeviceSelection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,25 +92,25 @@ class Google(EventServer):
     def _least(self, goal: int) -> int:
         return max(1, math.ceil(self.least * goal - 1e-9))
 
-    def _selection(self, clients: Participation) -> Selection | None:
+    def _selection(self, clients: Participation) -> DeviceSelection | None:
         if self.selection is None:
             return None
-        asked = self.asked(clients).expected
+        asked = self.overselect_clients(clients).expected
         pace = None
         if self.check_ins is not None:
             pace = Pace.of(clients.total, asked, period=self.selection, bound=self.check_ins)
-        return Selection(goal=asked, timeout=self.selection, least=self._least(asked), pace=pace)
+        return DeviceSelection(goal=asked, timeout=self.selection, least=self._least(asked), pace=pace)
 
-    def asked(self, clients: Participation) -> Participation:
+    def overselect_clients(self, clients: Participation) -> Participation:
         """Who is asked: as the suite says, but more."""
         return replace(clients, per_round=min(clients.total, round(self.over * clients.expected)))
 
-    def chosen(self, setup: Setup, round: int) -> Sequence[int]:
+    def choose_clients(self, setup: Setup, round: int) -> Sequence[int]:
         if self.selection is not None:
             return setup.participation.there(round)
-        return setup.chosen(round, self.asked(setup.participation))
+        return setup.choose_clients(round, self.overselect_clients(setup.participation))
 
-    def after_failures(self, setup: Setup, release: Release, round: int) -> Release:
+    def after_failures(self, setup: Setup, release: AggregationEvent, round: int) -> AggregationEvent:
         draw = setup.rng.child("failures", round).numpy()
         if self.coordinator_fails and draw.random() < self.coordinator_fails:
             return release.without(range(setup.participation.total), "the coordinator failed")
@@ -129,7 +129,7 @@ class Google(EventServer):
 
     def sessions(self, federation: Federation) -> Federation:
         """All who are asked agree on keys, and as many may fall silent as leave the least that a round needs."""
-        clients, protocol = self.asked(federation.clients), federation.protocol
+        clients, protocol = self.overselect_clients(federation.clients), federation.protocol
         kept = self.barrier(federation.clients).least / clients.expected * (1 - protocol.dropout.rate)
         silent = replace(protocol.dropout, rate=min(1 - kept, 1 - 1e-9))
         return replace(federation, clients=clients, protocol=replace(protocol, dropout=silent))

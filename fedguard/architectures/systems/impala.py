@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedguard.architectures.systems.central_learner import CentralLearner
 from fedguard.contracts import Combination, Participation, PositiveInt
-from fedguard.simulated.barriers import Barrier, buffered
+from fedguard.simulated.barriers import Barrier, buffer_barrier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Impala(CentralLearner):
         return "Here n counts the trajectories of one buffer: raise buffer."
 
     def barrier(self, clients: Participation) -> Barrier:
-        return buffered(self.buffer)
+        return buffer_barrier(self.buffer)
 
     def updates(self, clients: Participation) -> int:
         return self.buffer

@@ -17,15 +17,15 @@ from fedguard.contracts import (
     Participation,
     PlainReceiver,
     PositiveInt,
-    Received,
+    ReceivedRound,
     Receiver,
-    Sent,
+    SentRound,
     Setup,
     Share,
     Sight,
     first_met,
 )
-from fedguard.kernels import weighted_sum
+from fedguard.kernels import combine_rows
 from fedguard.simulated.barriers import Barrier, bsp
 
 
@@ -105,12 +105,12 @@ class MapReduce(EventServer):
             )
 
     def as_trained(self, setup: Setup) -> Setup:
-        combined = Combined(combiners=self.combiners)
+        combined = CombinerMasking(combiners=self.combiners)
         return replace(setup, protocol=replace(setup.protocol, secure_aggregation=combined))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Combined(Masking):
+class CombinerMasking(Masking):
     """Updates travel as they are, and the server gets the mean of each combiner; no mode that a suite can set."""
 
     name = "combined"
@@ -126,24 +126,24 @@ class Combined(Masking):
         return min(self.combiners, clients)
 
     def receiver(self, setup: Setup) -> Receiver:
-        return CombinedReceiver(setup, self.combiners)
+        return CombinerReceiver(setup, self.combiners)
 
 
-class CombinedReceiver(PlainReceiver):
+class CombinerReceiver(PlainReceiver):
     """One row for each combiner that got anything."""
 
     def __init__(self, setup: Setup, combiners: int) -> None:
         super().__init__(setup)
         self.combiners = combiners
 
-    def receive(self, sent: Sent) -> Received:
+    def receive(self, sent: SentRound) -> ReceivedRound:
         each = super().receive(sent)
         if not each.behind or each.samples is None:
             return each
         by_samples = self.setup.pipeline.rule.by_samples
         weights = each.samples if by_samples else torch.ones_like(each.samples)
         groups = self.groups(sent, each)
-        means = [weighted_sum(each.rows[group], weights[group] / weights[group].sum()) for group in groups]
+        means = [combine_rows(each.rows[group], weights[group] / weights[group].sum()) for group in groups]
         return replace(
             each,
             rows=torch.stack(means),
@@ -152,11 +152,11 @@ class CombinedReceiver(PlainReceiver):
             told=min(self.spoilers(each), len(groups)),
         )
 
-    def groups(self, sent: Sent, each: Received) -> list[Tensor]:
+    def groups(self, sent: SentRound, each: ReceivedRound) -> list[Tensor]:
         """The rows that each group adds up, int64 ``[.]``; none is empty."""
         order = torch.randperm(len(each.behind), generator=self.setup.rng.child("combiners", sent.round).torch())
         return [group.sort().values for group in order.tensor_split(min(self.combiners, len(order)))]
 
-    def spoilers(self, each: Received) -> int:
+    def spoilers(self, each: ReceivedRound) -> int:
         """How many groups may be spoiled."""
         return each.told

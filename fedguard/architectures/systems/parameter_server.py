@@ -11,10 +11,10 @@ from annotated_types import Ge
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
-from fedguard.architectures.release import released
+from fedguard.architectures.release import release_aggregate
 from fedguard.architectures.rule_context import rule_context, times_of
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Participation, PositiveInt, Received, Setup, Sight, State
+from fedguard.contracts import Combination, Participation, PositiveInt, ReceivedRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
 from fedguard.simulated.barriers import Barrier, asp, bsp, ssp
 
@@ -88,15 +88,15 @@ class ParameterServer(EventServer):
                 f"{self.ranges:,} servers cannot have a range each of a model of {setup.task.dim:,} coordinates. Lower ranges."
             )
 
-    def known(self, states: tuple[State, ...]) -> tuple[State, ...]:
+    def visible_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
         """The copy that malicious clients have is of one rule on all coordinates, which remembers nothing of the ranges."""
         return states if self.ranges == 1 else ()
 
     def aggregate(
-        self, setup: Setup, model: Tensor, round: int, received: Received, states: tuple[State, ...]
+        self, setup: Setup, model: Tensor, round: int, received: ReceivedRound, states: tuple[State, ...]
     ) -> Aggregate | str:
         if self.ranges == 1 or not received.behind:
-            return released(setup, model, round, received, states)
+            return release_aggregate(setup, model, round, received, states)
         order = None
         if self.shuffled:
             order = torch.from_numpy(setup.rng.child("coordinates").numpy().permutation(len(model)))
@@ -107,7 +107,7 @@ def by_ranges(
     setup: Setup,
     model: Tensor,
     round: int,
-    received: Received,
+    received: ReceivedRound,
     states: tuple[State, ...],
     ranges: int,
     order: Tensor | None = None,
@@ -124,7 +124,7 @@ def by_ranges(
     after: list[State] = []
     try:
         for index, keys in enumerate(cuts):
-            context = rule_context(setup, model, round, received.told).narrowed(
+            context = rule_context(setup, model, round, received.told).restrict(
                 f"server {index}",
                 setup.rule_sees,
                 rng=setup.rng.child("rule", round, index),

@@ -12,21 +12,21 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.collectives.schedule import Schedule, Traffic
-from fedguard.architectures.measured import excluded
+from fedguard.architectures.collectives.schedule import CollectiveCost, Schedule
+from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import figures, released
-from fedguard.architectures.rule_context import KnownToColluders
+from fedguard.architectures.release import figures, release_aggregate
+from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.times import moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
     Combination,
-    Moment,
-    Received,
+    ReceivedRound,
     RoundReport,
-    Sent,
+    RoundTiming,
+    SentRound,
     Setup,
     Span,
     State,
@@ -107,7 +107,7 @@ class PeerRun(ABC):
         self.clients = Clients(setup)
         self._step = ServerStep(setup.training, self.model)
         self._buffer: Tensor | None = None
-        self._traffic: dict[int, Traffic] = {}
+        self._traffic: dict[int, CollectiveCost] = {}
         self._seconds = 0.0
 
     @property
@@ -117,14 +117,14 @@ class PeerRun(ABC):
 
     def move(self, vector: Tensor) -> None:
         """Every node moves its model by what it made of the round, float32 ``[d]``."""
-        self.model = self._step.moved(self.model, vector)
+        self.model = self._step.apply_update(self.model, vector)
 
     def nodes(self, round: int) -> Sequence[int]:
         """Who takes part, in ascending order."""
-        return self.setup.chosen(round)
+        return self.setup.choose_clients(round)
 
     @abstractmethod
-    def received(self, sent: Sent) -> Received:
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
         """What every node has of a round."""
 
     @abstractmethod
@@ -142,15 +142,15 @@ class PeerRun(ABC):
         steps = self._traffic[schedule.nodes].steps
         return sum(self.world.step(size(sent), size(received)) for sent, received in steps)
 
-    def aggregate(self, round: int, sent: Sent, received: Received) -> Aggregate | str:
+    def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
         """What every node makes of it; or why there is nothing."""
-        return released(self.setup, self.model, round, received, self.states)
+        return release_aggregate(self.setup, self.model, round, received, self.states)
 
-    def known(self) -> tuple[State, ...]:
+    def visible_states(self) -> tuple[State, ...]:
         """What malicious nodes who see all honest updates know of the states of the rule."""
         return self.states
 
-    def banned(self, round: int, sent: Sent, nodes: Sequence[int]) -> tuple[int, ...]:
+    def ban_nodes(self, round: int, sent: SentRound, nodes: Sequence[int]) -> tuple[int, ...]:
         """Who has no part in later rounds, for what it did in this one."""
         return ()
 
@@ -159,28 +159,28 @@ class PeerRun(ABC):
         setup = self.setup
         for round in range(1, setup.training.rounds + 1):
             nodes = tuple(self.nodes(round))
-            wire = self._trained(nodes, round)
+            wire = self._train_nodes(nodes, round)
             with setup.stopwatch.stage("aggregation"):
                 sent = leave(setup, self.model, round, wire)
                 if watch := watching(setup, self.model, round):
                     watch.see(sent)
-                received = self.received(sent)
+                received = self.receive_updates(sent)
                 result = self.aggregate(round, sent, received)
-                banned = self.banned(round, sent, nodes)
+                banned = self.ban_nodes(round, sent, nodes)
             if isinstance(result, Aggregate):
                 self.states = result.states
                 with setup.stopwatch.stage("model"):
                     self.move(result.vector)
-            watched = watch.watched(received, result, self.model) if watch else None
+            watched = watch.observe_round(received, result, self.model) if watch else None
             yield replace(self._report(nodes, round, sent, received, result), banned=banned, watched=watched)
 
-    def _trained(self, nodes: tuple[int, ...], round: int) -> Wire:
-        known = partial(KnownToColluders, self.setup, self.model, round, self.known())
+    def _train_nodes(self, nodes: tuple[int, ...], round: int) -> Wire:
+        known = partial(ColluderPipeline, self.setup, self.model, round, self.visible_states())
         self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
         return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts)
 
     def _report(
-        self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str
+        self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str
     ) -> RoundReport:
         setup, malicious = self.setup, self.clients.malicious
         due = setup.due(round)
@@ -195,7 +195,7 @@ class PeerRun(ABC):
             not_finite=sent.not_finite,
             too_large=sent.too_large,
             chosen=nodes,
-            excluded=excluded(result, received),
+            excluded=find_excluded_clients(result, received),
             abandoned=None if isinstance(result, Aggregate) else result,
             **found,
             effect=malicious.effect if due else None,
@@ -204,7 +204,7 @@ class PeerRun(ABC):
             moment=self._moment(sent, round, received),
         )
 
-    def _moment(self, sent: Sent, round: int, received: Received) -> Moment:
+    def _moment(self, sent: SentRound, round: int, received: ReceivedRound) -> RoundTiming:
         """All wait for the slowest, and then for the exchange."""
         began, setup = self._seconds, self.setup
         ended = {node: began + self.world.compute(node, round) for node in sent.clients}

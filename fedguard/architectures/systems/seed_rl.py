@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.impala import Impala
-from fedguard.contracts import Acting, Combination, Exposure, Messages, PoisonAttack, Sight, Task, Training
+from fedguard.contracts import ActingTask, Combination, Exposure, Messages, PoisonAttack, Sight, Task, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SeedRL(Impala):
             )
 
     def messages(self, training: Training, task: Task) -> Messages:
-        assert isinstance(task, Acting)
+        assert isinstance(task, ActingTask)
         copies, steps = task.sizes[0], training.plan().epochs or 1
         observation = 4 * math.prod(task.shape)
         up = copies * (steps * (observation + 4 + 1) + observation)

@@ -16,12 +16,21 @@ from torch import Tensor
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.by_node import by_node
 from fedguard.architectures.collectives import TOPOLOGIES
-from fedguard.architectures.collectives.schedule import Schedule, carried
+from fedguard.architectures.collectives.schedule import Schedule, simulate_chunk
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.masking.pairwise import KEY, Pairs
+from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun
-from fedguard.contracts import MaskedRound, NodesReport, PlainReceiver, Received, RoundReport, Sent, Setup, Wire
+from fedguard.contracts import (
+    MaskedRound,
+    NodesReport,
+    PlainReceiver,
+    ReceivedRound,
+    RoundReport,
+    SentRound,
+    Setup,
+    Wire,
+)
 from fedguard.kernels import all_finite
 
 if TYPE_CHECKING:
@@ -51,7 +60,7 @@ class Collective(PeerRun):
         """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""
         group = self.system.group
         if group is not None and len(nodes) % group:
-            return scheduled("ring", len(nodes), 1)
+            return build_schedule("ring", len(nodes), 1)
         return self.system.schedule(len(nodes))
 
 
@@ -62,7 +71,7 @@ class AllToAllRun(Collective):
         super().__init__(system, setup)
         self._receiver = PlainReceiver(setup)
 
-    def received(self, sent: Sent) -> Received:
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
         return self._receiver.receive(sent)
 
 
@@ -75,9 +84,9 @@ class SumRun(Collective):
         self._encoding = system.encoding(max(setup.claims) if self._weighted else 1)
         if system.masks:
             self._encoding.check(len(setup.claims))
-        self._pairs = Pairs()
+        self._pairs = PairwiseKeys()
 
-    def received(self, sent: Sent) -> Received:
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
         nodes = sent.clients
         if sent.not_finite or not nodes:
             return _nothing(
@@ -94,11 +103,11 @@ class SumRun(Collective):
             mean = self._of_floats(sent, weights)
         if not all_finite(mean):
             return _nothing(sent, "the sum was not finite")
-        return Received(
+        return ReceivedRound(
             rows=mean[None],
             behind=(nodes,),
             samples=torch.tensor([sum(weights[node] for node in nodes)], dtype=torch.float64),
-            told=min(self.setup.told_among(len(nodes)), 1),
+            told=min(self.setup.assume_f_among(len(nodes)), 1),
             clients=nodes,
             truth=sent.wire,
             masked=masked,
@@ -111,11 +120,11 @@ class SumRun(Collective):
         sizes, claims = self.setup.task.sizes, self.setup.claims
         return [claims[node] if node in wire.malicious else size for node, size in enumerate(sizes)]
 
-    def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
+    def _of_floats(self, sent: SentRound, weights: Sequence[int]) -> Tensor:
         """float32 ``[d]``: the mean, as all nodes come to it."""
         return self.ends(sent, weights, 1)[0]
 
-    def ends(self, sent: Sent, weights: Sequence[int], some: int | None = None) -> Tensor:
+    def ends(self, sent: SentRound, weights: Sequence[int], some: int | None = None) -> Tensor:
         """float32 ``[n, d]``: the mean as each of the nodes has it.
 
         Args:
@@ -129,13 +138,13 @@ class SumRun(Collective):
             {nodes.index(node): vector for node, vector in lies.items()} for lies in (wire.added, wire.handed)
         )
         total = float(sum(weights[node] for node in nodes))
-        return self.summed(self.schedule(nodes), parts, added, handed, some) / total
+        return self.sum_vectors(self.schedule(nodes), parts, added, handed, some) / total
 
     def cuts(self, schedule: Schedule) -> list[slice]:
         """Where a vector of the model's length is cut; the last coordinate that is sent may be the number of examples."""
         return [slice(cut.start, min(cut.stop, len(self.model))) for cut in schedule.cuts(self.width)]
 
-    def summed(
+    def sum_vectors(
         self,
         schedule: Schedule,
         vectors: Sequence[Tensor],
@@ -154,23 +163,23 @@ class SumRun(Collective):
         sums = self.model.new_empty(len(vectors) if some is None else some, len(self.model))
         for chunk, cut in enumerate(self.cuts(schedule)):
             more, other = ({node: vector[cut] for node, vector in lies.items()} for lies in (added, handed))
-            ends = carried(schedule, chunk, [vector[cut] for vector in vectors], added=more, handed=other)
+            ends = simulate_chunk(schedule, chunk, [vector[cut] for vector in vectors], added=more, handed=other)
             for whole, end in zip(sums, ends, strict=False):
                 whole[cut] = end
         return sums
 
-    def _of_masked(self, sent: Sent, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
+    def _of_masked(self, sent: SentRound, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
         """The same on masked numbers of the ring, and what the masks came to. What keys take is traffic, and no time."""
         setup, encoding, nodes, schedule = self.setup, self._encoding, sent.clients, self.schedule(sent.clients)
         _, handed = self._pairs.introduce(nodes)
         self.world.carry(KEY * handed)
         inputs = Inputs(sent, encoding, None, weights, setup.rng.child("masking"), "all")
         vectors = [self.message(inputs, node, sent) for node in nodes]
-        added = {nodes.index(node): self._encoded(vector, inputs) for node, vector in sent.wire.added.items()}
+        added = {nodes.index(node): self._encode_addend(vector, inputs) for node, vector in sent.wire.added.items()}
         total = np.empty_like(vectors[0])
         for chunk, cut in enumerate(schedule.cuts(self.width)):
             more = {node: vector[cut] for node, vector in added.items()}
-            total[cut] = carried(schedule, chunk, [vector[cut] for vector in vectors], added=more)[0]
+            total[cut] = simulate_chunk(schedule, chunk, [vector[cut] for vector in vectors], added=more)[0]
         summed, weight = encoding.decode(total, dim=inputs.dim, seed=inputs.seed)
         mean, true = torch.from_numpy(summed / max(weight, 1)), inputs.mean(nodes)
         return mean.to(self.model.dtype), MaskedRound(
@@ -181,18 +190,18 @@ class SumRun(Collective):
             anonymity=len(nodes) - setup.protocol.colluders(len(nodes)),
             contributors=None,
             error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
-            clipped=inputs.clipped(nodes),
+            clipped=inputs.mean_clip_fraction(nodes),
             bytes_up=ELEMENT * sum(schedule.traffic(self.width).sent) + KEY * handed,
             bytes_down=0,
         )
 
-    def message(self, inputs: Inputs, node: int, sent: Sent) -> NDArray[np.uint32]:
+    def message(self, inputs: Inputs, node: int, sent: SentRound) -> NDArray[np.uint32]:
         """uint32 ``[d + 1]``: what a node puts in instead of its update and its number of examples."""
-        vector = inputs.encoded(node).astype(np.uint32)
+        vector = inputs.encode_update(node).astype(np.uint32)
         self._pairs.mask(vector, node, sent.clients, sent)
         return vector
 
-    def _encoded(self, added: Tensor, inputs: Inputs) -> NDArray[np.uint32]:
+    def _encode_addend(self, added: Tensor, inputs: Inputs) -> NDArray[np.uint32]:
         """uint32 ``[d + 1]``: what a malicious node adds to a masked sum, which counts no examples."""
         vector = self._encoding.encode_raw(added.numpy(), weight=1, seed=inputs.seed).astype(np.uint32)
         vector[-1] = 0
@@ -219,9 +228,9 @@ class SplitRun(SumRun):
     def starts(self) -> Tensor:
         return self._models
 
-    def received(self, sent: Sent) -> Received:
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
         self._means = {}
-        found = super().received(sent)
+        found = super().receive_updates(sent)
         honest = [self._means[node] for node in self._honest if node in self._means]
         if not all(map(all_finite, honest)):
             return _nothing(sent, "a node handed on a sum that was not finite")
@@ -229,7 +238,7 @@ class SplitRun(SumRun):
             return _nothing(sent, "the nodes' sums differ, as their hashes tell")
         return found
 
-    def _of_floats(self, sent: Sent, weights: Sequence[int]) -> Tensor:
+    def _of_floats(self, sent: SentRound, weights: Sequence[int]) -> Tensor:
         """float32 ``[d]``: the mean of what honest nodes end with; each node's is kept."""
         schedule, nodes = self.schedule(sent.clients), sent.clients
         ends = self.ends(sent, weights)
@@ -240,11 +249,11 @@ class SplitRun(SumRun):
 
     def move(self, vector: Tensor) -> None:
         for node, mean in self._means.items():
-            self._models[node] = self._steps[node].moved(self._models[node], mean)
+            self._models[node] = self._steps[node].apply_update(self._models[node], mean)
         self.model = self._models[list(self._honest)].mean(0)
 
     def _report(
-        self, nodes: tuple[int, ...], round: int, sent: Sent, received: Received, result: Aggregate | str
+        self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str
     ) -> RoundReport:
         told = NodesReport(self._messages, self._links)
         found = replace(super()._report(nodes, round, sent, received, result), nodes=told)
@@ -252,11 +261,11 @@ class SplitRun(SumRun):
         return by_node(self.setup, self.clients, own, self._honest, found) if self.setup.due(round) else found
 
 
-def _nothing(sent: Sent, why: str) -> Received:
-    return Received(sent.wire.updates[:0], (), None, 0, sent.clients, sent.wire, why=why)
+def _nothing(sent: SentRound, why: str) -> ReceivedRound:
+    return ReceivedRound(sent.wire.updates[:0], (), None, 0, sent.clients, sent.wire, why=why)
 
 
 @cache
-def scheduled(topology: str, nodes: int, group: int) -> Schedule:
+def build_schedule(topology: str, nodes: int, group: int) -> Schedule:
     """Who sends what to whom among so many nodes; ``group`` as of a hierarchy."""
     return TOPOLOGIES[topology](nodes, group)

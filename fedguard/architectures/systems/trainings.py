@@ -15,7 +15,7 @@ from fedguard.contracts.stopwatch import Stopwatch
 Key = tuple[int, int]
 
 
-class Trainings:
+class LocalTrainings:
     """What the honest clients that compute at a moment began with, and what came of it.
 
     A training is computed when its update is asked for, and with it all others that have begun: so clients that start one by
@@ -59,7 +59,7 @@ class Trainings:
         self.drop(done)
         self._lost -= done
 
-    def ended(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
+    def collect_updates(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what these came to. They are forgotten.
 
         Args:

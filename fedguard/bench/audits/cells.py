@@ -18,7 +18,7 @@ from fedguard.bench.running.procedures import refusals
 from fedguard.config import Cell, Plan
 from fedguard.contracts import Subject
 from fedguard.errors import NotAllowed
-from fedguard.privacy.audit import Audit, audit, checked
+from fedguard.privacy.audit import Audit, audit, check_audit_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def audit_suite(
     Returns:
         an audit for each kind; none for cells without noise, or that may not run.
     """
-    checked(method, canaries, confidence, seed)
+    check_audit_settings(method, canaries, confidence, seed)
     alike: dict[Any, tuple[Cell, list[str]]] = {}
     for swept, cell in plan.positions:
         if cell.protocol.private and not cell.verdict.reasons:

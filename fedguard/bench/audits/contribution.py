@@ -10,15 +10,15 @@ from typing import Literal
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.release import released
+from fedguard.architectures.release import release_aggregate
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
-from fedguard.contracts import Architecture, Environment, Observer, Sent, Setup, Sight, Watched, Wire
+from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight, Wire
 from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
-from fedguard.metrics.shapley import Shares, shapley
+from fedguard.metrics.shapley import ShapleyValues, shapley
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Contribution:
     shares: dict[int, float]
     gain: float
     malicious: frozenset[int]
-    rounds: tuple[Shares, ...]
+    rounds: tuple[ShapleyValues, ...]
 
     @property
     def errors(self) -> dict[int, float]:
@@ -111,7 +111,7 @@ def _value(
     architecture: Architecture,
     setup: Setup,
     number: int,
-    watched: Watched,
+    watched: RoundObservation,
     utility: Callable[[Tensor], float],
     before: float,
     after: float,
@@ -127,9 +127,9 @@ def _value(
         watched.malicious,
         tuple(watched.pushes[row] for row in rows) if watched.pushes else (),
     )
-    received = PlainReceiver(setup).receive(Sent(number, watched.sent, wire, (), (), frozenset(), frozenset()))
+    received = PlainReceiver(setup).receive(SentRound(number, watched.sent, wire, (), (), frozenset(), frozenset()))
     in_time = architecture if isinstance(architecture, EventServer) else None
-    result = (in_time.aggregate if in_time else released)(setup, watched.sent, number, received, ())
+    result = (in_time.aggregate if in_time else release_aggregate)(setup, watched.sent, number, received, ())
     if not isinstance(result, Aggregate):
         return 0.0
     vector = result.vector * in_time.gain(setup.participation) if in_time else result.vector

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fedguard.bench.audits.cells import CellAudit
-from fedguard.bench.records.reading import content, json_of, said_of
+from fedguard.bench.records.reading import content, describe_error, json_of
 from fedguard.bench.records.record import require_seal, to_text
 from fedguard.bench.records.schema.types import Time
 from fedguard.bench.records.store import RunFolder, write_atomically
@@ -88,7 +88,7 @@ def store_audit(folder: RunFolder, cells: Iterable[str], found: Sequence[CellAud
     return stored
 
 
-def stored_audit(folder: RunFolder) -> StoredAudit | None:
+def load_audit(folder: RunFolder) -> StoredAudit | None:
     """The audit in the folder of a run; None where there is none.
 
     Raises:
@@ -101,12 +101,12 @@ def stored_audit(folder: RunFolder) -> StoredAudit | None:
         found = json_of(text)
         if found.get("schema") != 1:
             raise ValueError("written by another version of FedGuard")
-        return _STORED.validate_python({**found, "audits": [_nested(one) for one in found["audits"]]})
+        return _STORED.validate_python({**found, "audits": [_nest_audit(one) for one in found["audits"]]})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         why = (
-            said_of(error)
+            describe_error(error)
             if isinstance(error, ValidationError)
             else error
             if type(error) is ValueError
@@ -118,7 +118,7 @@ def stored_audit(folder: RunFolder) -> StoredAudit | None:
 _STORED: TypeAdapter[StoredAudit] = TypeAdapter(StoredAudit)
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+def _nest_audit(flat: dict[str, Any]) -> dict[str, Any]:
     """What `CellAudit.as_dict` laid flat; a bound without end is None in JSON."""
     audit = {key: value for key, value in flat.items() if key != "cells"}
     bound = audit["bound"]

@@ -19,12 +19,12 @@ from fedguard.config import Cell
 from fedguard.contracts import Check, Dataset, Examples, Lab, LocalPlan, Observer, RoundReport, Setup
 from fedguard.contracts.audit import CLASSES, SHAPE
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks import cohort
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.softmax import Softmax
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 #: Is told what is done next.
 Progress = Callable[[str], None]
@@ -43,7 +43,7 @@ def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[C
     if isinstance(system, EventServer) and type(system).toward is not EventServer.toward:
         before(f"not watched: {system.name} adds up differences between models; canaries alone are run")
         return ()
-    return cell.noise.watched(cell.federation, CellLab(cell, seed, before))
+    return cell.noise.audit_rounds(cell.federation, CellLab(cell, seed, before))
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class CellLab(Lab):
 
     def setup(self, parts: Sequence[Examples]) -> Setup:
         rest = Examples(torch.zeros(CLASSES, *SHAPE), torch.arange(CLASSES))
-        dataset, model = Dataset(rest, rest, CLASSES, (0.0, 1.0)), _FromZero()
-        task = Classification(dataset, tuple(parts), None, model, Network(model, SHAPE, CLASSES, Rng(0)))
+        dataset, model = Dataset(rest, rest, CLASSES, (0.0, 1.0)), _ZeroInitSoftmax()
+        task = Classification(dataset, tuple(parts), None, model, FlatNetwork(model, SHAPE, CLASSES, Rng(0)))
         return replace(
             set_up(self.cell, self.seed, task),
-            pipeline=installed().pipeline("mean"),
+            pipeline=load_registry().pipeline("mean"),
             attack=None,
             malicious=frozenset(),
             told=0,
@@ -100,7 +100,7 @@ class CellLab(Lab):
             client.train(torch.zeros(self.task.dim), [0], plan, Rng(self.seed).child("audit", "model", number), out)
         return moved[:, 0].double().numpy()
 
-    def moved(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> NDArray[np.float64]:
+    def compute_updates(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> NDArray[np.float64]:
         moved, draws = torch.zeros(len(parts), 1, self.task.dim), Rng(self.seed).child("audit", "examples")
         for part, out in zip(parts, moved, strict=True):
             cohort.Cohort(self.task.network, [part]).train(model, [0], plan, draws, out)
@@ -108,12 +108,12 @@ class CellLab(Lab):
 
 
 @lru_cache(maxsize=4)
-def _network(width: int) -> Network:
-    return Network(Softmax(), (width,), 2, Rng(0))
+def _network(width: int) -> FlatNetwork:
+    return FlatNetwork(Softmax(), (width,), 2, Rng(0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FromZero(Softmax):
+class _ZeroInitSoftmax(Softmax):
     """Softmax regression that starts at zero, where float32 shows steps of any size."""
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

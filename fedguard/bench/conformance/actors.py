@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.bench.conformance import remote
-from fedguard.bench.conformance.engine import Outcome
-from fedguard.bench.conformance.remote import Key, Node, Remote
+from fedguard.bench.conformance.engine import TrainingOutcome
+from fedguard.bench.conformance.remote import ClientProcess, Key, RemoteTrainer
 from fedguard.bench.running.engines.ray import Ray
 from fedguard.config import Cell
 from fedguard.contracts import Architecture, Setup
@@ -22,7 +22,7 @@ PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
-class Actors:
+class RayEngine:
     """The server, and servers that do not wait for all.
 
     Args:
@@ -39,21 +39,23 @@ class Actors:
     def why_not(self, architecture: Architecture) -> str | None:
         return remote.why_not(self.name, architecture)
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
-        with Ray(self.address).connected(self.processes) as cluster:
-            actor, of_all = cluster.ray.remote(num_cpus=0)(Node), [cell.canonical for cell in cells]
+    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
+        with Ray(self.address).connect(self.processes) as cluster:
+            actor, of_all = cluster.ray.remote(num_cpus=0)(ClientProcess), [cell.canonical for cell in cells]
             nodes = [actor.remote(of_all, seed) for _ in range(self.processes)]
-            return [self._run(InActors(cluster.ray, nodes, number), cell, seed) for number, cell in enumerate(cells)]
+            return [
+                self._run(ActorTrainer(cluster.ray, nodes, number), cell, seed) for number, cell in enumerate(cells)
+            ]
 
-    def _run(self, there: InActors, cell: Cell, seed: int) -> Outcome:
+    def _run(self, there: ActorTrainer, cell: Cell, seed: int) -> TrainingOutcome:
         there.ready()
-        return remote.trained(there, cell, seed)
+        return remote.train_remotely(there, cell, seed)
 
-    def simulated(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
-        return remote.simulated_in(cell, setup, order)
+    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+        return remote.simulate_in_order(cell, setup, order)
 
 
-class InActors(Remote):
+class ActorTrainer(RemoteTrainer):
     """A trainer whose clients are in actors.
 
     Args:

@@ -13,22 +13,22 @@ from torch import Tensor
 
 from fedguard.architectures.systems.central_learner import CentralLearner
 from fedguard.architectures.systems.learner import Learner
-from fedguard.bench.conformance.actors import Actors
-from fedguard.bench.conformance.deployed import Deployed
-from fedguard.bench.conformance.engine import OneByOne, Outcome, RealEngine, set_up_of, start_of
-from fedguard.bench.conformance.gloo import Gloo
-from fedguard.bench.conformance.messages import Messages
+from fedguard.bench.conformance.actors import RayEngine
+from fedguard.bench.conformance.deployed import DeploymentEngine
+from fedguard.bench.conformance.engine import RealEngine, SequentialTrainer, TrainingOutcome, set_up_of, start_of
+from fedguard.bench.conformance.gloo import GlooEngine
+from fedguard.bench.conformance.messages import FlowerEngine
 from fedguard.bench.running.trial import share
 from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.errors import ConfigError, NotAllowed, UnknownName
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: The real engines by name: each is a file beside this one.
 ENGINES: Mapping[str, RealEngine] = {
-    "gloo": Gloo(),
-    "ray": Actors(),
-    "flower": Messages(),
-    "deployment": Deployed(),
+    "gloo": GlooEngine(),
+    "ray": RayEngine(),
+    "flower": FlowerEngine(),
+    "deployment": DeploymentEngine(),
 }
 #: What clients train on that do not act.
 DIGITS = {"data": "digits", "model": "softmax", "partition": {"kind": "dirichlet", "alpha": 0.5}}
@@ -117,7 +117,7 @@ def conform(
         if why := engines[engine].why_not(cell.architecture):
             raise ConfigError(f"conform: {why}")
     found = zip(specs, cells, engines[engine].run(cells, seed), strict=True)
-    return [compared(engines[engine], *one, seed) for one in found]
+    return [compare_with_simulation(engines[engine], *one, seed) for one in found]
 
 
 def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rounds: int) -> Cell:
@@ -126,7 +126,7 @@ def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rou
     Raises:
         NotAllowed: it may not run.
     """
-    built = installed().build("architecture", architecture)
+    built = load_registry().build("architecture", architecture)
     acts = isinstance(built, Learner)
     algorithm = "double_dqn" if built.replays else "vtrace" if isinstance(built, CentralLearner) else "actor_critic"
     task = {"data": "cartpole(copies=2)", "model": {"name": "mlp", "hidden": [16]}} if acts else DIGITS
@@ -153,11 +153,13 @@ def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rou
     return cell
 
 
-def compared(engine: RealEngine, architecture: str, cell: Cell, real: Outcome, seed: int) -> Conformance:
+def compare_with_simulation(
+    engine: RealEngine, architecture: str, cell: Cell, real: TrainingOutcome, seed: int
+) -> Conformance:
     """What a cell really came to, beside its simulation."""
     setup, began = set_up_of(cell, seed), time.monotonic()
-    simulated, seconds = engine.simulated(cell, setup, real.order), time.monotonic() - began
-    by_one = engine.simulated(cell, replace(setup, trainer=OneByOne(setup)), real.order)
+    simulated, seconds = engine.simulate_cell(cell, setup, real.order), time.monotonic() - began
+    by_one = engine.simulate_cell(cell, replace(setup, trainer=SequentialTrainer(setup)), real.order)
 
     def side(models: Tensor, seconds: float) -> Side:
         accuracy = [share(setup.task, setup.task.evaluate(model)) for model in models]

@@ -13,20 +13,20 @@ from torch import Tensor
 
 from fedguard.architectures.systems.learner import Learner
 from fedguard.bench.conformance import remote
-from fedguard.bench.conformance.engine import Outcome
+from fedguard.bench.conformance.engine import TrainingOutcome
 from fedguard.bench.conformance.messages import client_app, server_app
 from fedguard.bench.conformance.remote import Key
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, FedGuardError, MissingExtra
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from fedguard.flower.deployment import Federation
+    from fedguard.flower.deployment import FlowerDeployment
 
 #: What a run is asked, what it tells, and the model that it comes to: files of its own folder.
 JOB, TOLD, FOUND = "job.json", "told.json", "found.npy"
@@ -66,7 +66,7 @@ clientapp = "{MODULE}:client"
 """
 
 
-class Deployed:
+class DeploymentEngine:
     """The server, and servers that do not wait for all, which send and receive as answers come.
 
     Args:
@@ -76,7 +76,7 @@ class Deployed:
     name = "deployment"
     runs = remote.RUNS
 
-    def __init__(self, on: Federation | None = None) -> None:
+    def __init__(self, on: FlowerDeployment | None = None) -> None:
         self._on = on
 
     def why_not(self, architecture: Architecture) -> str | None:
@@ -87,21 +87,21 @@ class Deployed:
             )
         return remote.why_not(self.name, architecture)
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
         try:
-            from fedguard.flower.deployment import Federation
+            from fedguard.flower.deployment import FlowerDeployment
         except ImportError:
             raise MissingExtra("--engine deployment", "flwr", "flower") from None
         if self._on is not None:
             return [_run(self._on, cell, seed) for cell in cells]
-        with Federation(cells[0].config.clients.total, aloud=False) as federation:
+        with FlowerDeployment(cells[0].config.clients.total, aloud=False) as federation:
             return [_run(federation, cell, seed) for cell in cells]
 
-    def simulated(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
-        return remote.simulated_in(cell, setup, order)
+    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+        return remote.simulate_in_order(cell, setup, order)
 
 
-def _run(federation: Federation, cell: Cell, seed: int) -> Outcome:
+def _run(federation: FlowerDeployment, cell: Cell, seed: int) -> TrainingOutcome:
     home = federation.place()
     app = home / "app"
     app.mkdir()
@@ -112,11 +112,11 @@ def _run(federation: Federation, cell: Cell, seed: int) -> Outcome:
     (home / JOB).write_text(json.dumps(job))
     told = federation.run(app, home / TOLD)
     if (why := told["why"]) is not None:
-        died = "".join(f" The process of node {number} {how}." for number, how in federation.ended().items())
+        died = "".join(f" The process of node {number} {how}." for number, how in federation.describe_exits().items())
         raise ConfigError(f"{why}{died}")
     order = told["order"]
     models = torch.from_numpy(np.load(home / FOUND, allow_pickle=False))
-    return Outcome(models, told["seconds"], tuple((client, turn) for client, turn in order) if order else None)
+    return TrainingOutcome(models, told["seconds"], tuple((client, turn) for client, turn in order) if order else None)
 
 
 def server_side(home: Path) -> ServerApp:
@@ -129,13 +129,13 @@ def server_side(home: Path) -> ServerApp:
     def main(grid: Any, context: Any) -> None:
         told: dict[str, Any] = {"why": "conform: the server's process was ended.", "seconds": None, "order": None}
 
-        def found(outcome: Outcome) -> None:
+        def save_outcome(outcome: TrainingOutcome) -> None:
             np.save(home / FOUND, outcome.models.numpy(), allow_pickle=False)
             told.update(why=None, seconds=outcome.seconds, order=outcome.order)
 
         try:
-            cell = Cell.build(CellConfig.model_validate(job["cell"]), installed())
-            server_app(cell, 0, job["seed"], found, dict(job["clients"]))(grid, context)
+            cell = Cell.build(CellConfig.model_validate(job["cell"]), load_registry())
+            server_app(cell, 0, job["seed"], save_outcome, dict(job["clients"]))(grid, context)
         except FedGuardError as error:
             told["why"] = str(error)
         except Exception as error:

@@ -18,7 +18,7 @@ from fedguard.contracts import Architecture, Setup
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """What a training comes to.
 
     Attributes:
@@ -42,18 +42,18 @@ class RealEngine(Protocol):
     def why_not(self, architecture: Architecture) -> str | None:
         """Why it does not run such an architecture; None if it does."""
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
         """A real training of each, one after the other on the same processes.
 
         Raises:
             ConfigError: it cannot be had here, or a process did not come to the end.
         """
 
-    def simulated(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
+    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
         """float32 ``[n, d]``: the final models of the same in simulation, in the order in which it really arrived."""
 
 
-class OneByOne:
+class SequentialTrainer:
     """A trainer that trains clients in this process, one after the other, as each process does with its own.
 
     The simulation trains all of them in one product, whose sums may differ in the last bit.
@@ -64,7 +64,7 @@ class OneByOne:
 
     def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> list[Tensor]:
         starts = model.expand(len(clients), -1)
-        return [self._clients.sent(*one) for one in zip(clients, rounds, starts, strict=True)]
+        return [self._clients.train_client(*one) for one in zip(clients, rounds, starts, strict=True)]
 
 
 def set_up_of(cell: Cell, seed: int) -> Setup:
@@ -77,7 +77,7 @@ def start_of(setup: Setup) -> Tensor:
     return setup.task.initial_model(setup.rng.child("model"))
 
 
-def simulated(architecture: Architecture, setup: Setup) -> Tensor:
+def simulate_models(architecture: Architecture, setup: Setup) -> Tensor:
     """float32 ``[n, d]``: the final models of a simulation."""
     if isinstance(architecture, Gossip):
         nodes = Nodes(setup, architecture.seats(setup), architecture.broadcast)

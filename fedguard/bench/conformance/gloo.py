@@ -18,7 +18,7 @@ from fedguard.architectures.gossip.ako import Ako
 from fedguard.architectures.gossip.dlion import DLion
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.systems.all_reduce import AllReduce
-from fedguard.bench.conformance.engine import Outcome, simulated
+from fedguard.bench.conformance.engine import TrainingOutcome, simulate_models
 from fedguard.config import Cell
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, brief
@@ -29,7 +29,7 @@ PATIENCE = 300.0
 FOUND = "node-%d.npz"
 
 
-class Gloo:
+class GlooEngine:
     """Gossip, and sums over rings and trees."""
 
     name = "gloo"
@@ -48,7 +48,7 @@ class Gloo:
             return f"{architecture} sends each neighbour what its link has room for, which processes here do not. Take d_psgd."
         return None if isinstance(architecture, Gossip) else f"gloo runs {self.runs}. Take another engine."
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
         nodes = cells[0].config.clients.total
         with tempfile.TemporaryDirectory(prefix="fedguard-conform-") as name:
             folder = Path(name)
@@ -60,10 +60,10 @@ class Gloo:
             found = [np.load(folder / (FOUND % rank)) for rank in range(nodes)]
             models = torch.stack([torch.from_numpy(one["models"]) for one in found], dim=1)
             seconds = np.max([one["seconds"] for one in found], axis=0)
-            return [Outcome(each, float(took)) for each, took in zip(models, seconds, strict=True)]
+            return [TrainingOutcome(each, float(took)) for each, took in zip(models, seconds, strict=True)]
 
-    def simulated(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
-        return simulated(cell.architecture, setup)
+    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
+        return simulate_models(cell.architecture, setup)
 
 
 def _all_run(folder: Path, nodes: int) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.architectures.server import Server
-from fedguard.bench.conformance.engine import Outcome, simulated
-from fedguard.bench.conformance.remote import Key, Node, Remote, trained
+from fedguard.bench.conformance.engine import TrainingOutcome, simulate_models
+from fedguard.bench.conformance.remote import ClientProcess, Key, RemoteTrainer, train_remotely
 from fedguard.config import Cell
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, MissingExtra
@@ -26,7 +26,7 @@ ASKED, MODEL, VECTOR = "asked", "model", "vector"
 PAUSE, PATIENCE = 0.1, 300.0
 
 
-class Messages:
+class FlowerEngine:
     """The server, which sends each client a message in a round and waits for all answers."""
 
     name = "flower"
@@ -40,27 +40,27 @@ class Messages:
             "gloo."
         )
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[Outcome]:
+    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
         try:
             from fedguard.flower.inline import run_inline
         except ImportError:
             raise MissingExtra("--engine flower", "flwr", "flower") from None
-        canonical, found = [cell.canonical for cell in cells], list[Outcome]()
+        canonical, found = [cell.canonical for cell in cells], list[TrainingOutcome]()
         client = client_app(lambda number: canonical[number], seed)
         for number, cell in enumerate(cells):
             server = server_app(cell, number, seed, found.append)
             run_inline(server, client, nodes=cell.config.clients.total, config={}, seed=seed)
         return found
 
-    def simulated(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
-        return simulated(cell.architecture, setup)
+    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+        return simulate_models(cell.architecture, setup)
 
 
 def server_app(
     cell: Cell,
     number: int,
     seed: int,
-    found: Callable[[Outcome], object],
+    found: Callable[[TrainingOutcome], object],
     clients: Mapping[int, int] | None = None,
 ) -> ServerApp:
     """A server app that trains a cell over its Grid, and tells ``found`` what comes of it.
@@ -75,9 +75,9 @@ def server_app(
 
     @app.main()
     def main(grid: Grid, _: Any) -> None:
-        there = OverGrid(grid, number)
+        there = GridTrainer(grid, number)
         there.meet(clients)
-        found(trained(there, cell, seed))
+        found(train_remotely(there, cell, seed))
 
     return app
 
@@ -91,7 +91,7 @@ def client_app(cell: Callable[[int], Mapping[str, Any]], seed: int) -> ClientApp
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
 
-    app, nodes = ClientApp(), dict[Key, Node]()
+    app, nodes = ClientApp(), dict[Key, ClientProcess]()
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
@@ -103,7 +103,7 @@ def client_app(cell: Callable[[int], Mapping[str, Any]], seed: int) -> ClientApp
         client, asked = int(context.node_config["partition-id"]), message.content.config_records[ASKED]
         number, turn = int(asked["cell"]), int(asked["turn"])
         if (client, number) not in nodes:
-            nodes[client, number] = Node([cell(number)], seed)
+            nodes[client, number] = ClientProcess([cell(number)], seed)
         model = message.content.array_records[MODEL][VECTOR].numpy()
         row = nodes[client, number].train(0, client, turn, model)
         told = {ASKED: ConfigRecord({"client": client, "turn": turn}), MODEL: ArrayRecord({VECTOR: Array(row)})}
@@ -112,7 +112,7 @@ def client_app(cell: Callable[[int], Mapping[str, Any]], seed: int) -> ClientApp
     return app
 
 
-class OverGrid(Remote):
+class GridTrainer(RemoteTrainer):
     """A trainer whose clients are nodes of a Grid.
 
     Args:

@@ -1,4 +1,4 @@
-"""The process of one node: ``python -m fedguard.bench.conformance.process JOB``, with a job as `gloo.Gloo` writes it."""
+"""The process of one node: ``python -m fedguard.bench.conformance.process JOB``, with a job as `gloo.GlooEngine` writes it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.processes import collective, gossip
-from fedguard.architectures.processes.links import Links
+from fedguard.architectures.processes.links import ProcessLinks
 from fedguard.architectures.systems.all_reduce import AllReduce
 from fedguard.bench.conformance.engine import set_up_of
 from fedguard.bench.conformance.gloo import FOUND
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Setup
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 
 def main(file: str) -> None:
@@ -29,9 +29,9 @@ def main(file: str) -> None:
     torch.set_num_threads(1)
     job = json.loads(Path(file).read_text())
     folder, rank = Path(job["folder"]), job["rank"]
-    cells = [Cell.build(CellConfig.model_validate(cell), installed()) for cell in job["cells"]]
+    cells = [Cell.build(CellConfig.model_validate(cell), load_registry()) for cell in job["cells"]]
     setups = [set_up_of(cell, job["seed"]) for cell in cells]
-    links = Links(rank, job["nodes"], folder / "meeting")
+    links = ProcessLinks(rank, job["nodes"], folder / "meeting")
     models, seconds = list[Tensor](), list[float]()
     for cell, setup in zip(cells, setups, strict=True):
         links.together()
@@ -45,7 +45,7 @@ def main(file: str) -> None:
     links.close()
 
 
-def _models(architecture: Architecture, setup: Setup, links: Links) -> Iterator[Tensor]:
+def _models(architecture: Architecture, setup: Setup, links: ProcessLinks) -> Iterator[Tensor]:
     if isinstance(architecture, Gossip):
         return gossip.models(architecture, setup, links)
     assert isinstance(architecture, AllReduce)

@@ -18,12 +18,12 @@ from fedguard.architectures.processes import course
 from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.times import world
-from fedguard.bench.conformance.engine import Outcome, set_up_of, simulated, start_of
+from fedguard.bench.conformance.engine import TrainingOutcome, set_up_of, simulate_models, start_of
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Participation, Setup, Sight
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: A client, and which of its trainings it is.
 Key = tuple[int, int]
@@ -31,7 +31,7 @@ Key = tuple[int, int]
 RUNS = "server, and servers in simulated time without deadlines, backups and selection"
 
 
-class Node:
+class ClientProcess:
     """Some clients in a process of their own.
 
     Args:
@@ -40,7 +40,7 @@ class Node:
 
     def __init__(self, cells: Sequence[Mapping[str, Any]], seed: int) -> None:
         torch.set_num_threads(1)
-        built = [Cell.build(CellConfig.model_validate(cell), installed()) for cell in cells]
+        built = [Cell.build(CellConfig.model_validate(cell), load_registry()) for cell in cells]
         self._clients = [Clients(set_up_of(cell, seed)) for cell in built]
 
     def ready(self) -> None:
@@ -48,10 +48,10 @@ class Node:
 
     def train(self, cell: int, client: int, turn: int, model: NDArray[Any]) -> NDArray[Any]:
         """float32 ``[any]``: what a client sends after its so-manieth training in a cell, from a model ``[d]``."""
-        return self._clients[cell].sent(client, turn, torch.tensor(model)).numpy()
+        return self._clients[cell].train_client(client, turn, torch.tensor(model)).numpy()
 
 
-class Remote(ABC):
+class RemoteTrainer(ABC):
     """A trainer whose clients are elsewhere."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Remote(ABC):
         self._from[key] = model
         self.send([(key, model)])
 
-    def arrived(self) -> Key:
+    def wait_for_next(self) -> Key:
         """Wait for the next that is done."""
         return self._untold.popleft() if self._untold else self._next()
 
@@ -122,7 +122,7 @@ def why_not(engine: str, architecture: Architecture) -> str | None:
     return None
 
 
-def trained(remote: Remote, cell: Cell, seed: int) -> Outcome:
+def train_remotely(remote: RemoteTrainer, cell: Cell, seed: int) -> TrainingOutcome:
     """Run a cell's architecture with clients that are elsewhere.
 
     Raises:
@@ -141,19 +141,19 @@ def trained(remote: Remote, cell: Cell, seed: int) -> Outcome:
     began, order = time.monotonic(), list[Key]()
     there = replace(setup, trainer=remote)
     if isinstance(cell.architecture, EventServer):
-        reports = course.real(cell.architecture, there, remote.begin, remote.arrived, order)
+        reports = course.real(cell.architecture, there, remote.begin, remote.wait_for_next, order)
     else:
         reports = cell.architecture.run(there)
     for report in reports:
         last = report.model
-    return Outcome(last[None], time.monotonic() - began, tuple(order) if order else None)
+    return TrainingOutcome(last[None], time.monotonic() - began, tuple(order) if order else None)
 
 
-def simulated_in(cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+def simulate_in_order(cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
     """float32 ``[1, d]``: the final model in simulation, in the order in which updates really arrived."""
     if order is None or not isinstance(cell.architecture, EventServer):
-        return simulated(cell.architecture, setup)
+        return simulate_models(cell.architecture, setup)
     last = start_of(setup)
-    for report in course.replayed(cell.architecture, setup, order):
+    for report in course.replay_course(cell.architecture, setup, order):
         last = report.model
     return last[None]

@@ -31,9 +31,9 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
-from fedguard.registry import KINDS, Registry, installed
+from fedguard.registry import KINDS, Registry, load_registry
 from fedguard.secagg.contest import ProtocolAttack
-from fedguard.visibility import exposed
+from fedguard.visibility import derive_exposure
 
 #: The kinds that need to see something of a training.
 SEEING = ("attack", "inference", "defense")
@@ -60,7 +60,7 @@ def entries(known: Registry, kinds: Sequence[str]) -> list[dict[str, Any]]:
 
 def listing(known: Registry, kinds: Sequence[str]) -> RenderableType:
     """Every algorithm of these kinds, for people: a line for each."""
-    parts = (part for kind in kinds for part in _listed(known, kind))
+    parts = (part for kind in kinds for part in _list_algorithms(known, kind))
     return Group(
         *parts, Text("`fedguard explain NAME` tells what one needs to see, its formula and its source.", "dim")
     )
@@ -80,7 +80,7 @@ def explanation(known: Registry, name: str) -> RenderableType:
             [cls.name for _, cls in known.classes()],
             mend=" One of a module of yours: add --plugin MODULE.",
         )
-    return Group(*(part for cls in found for part in _explained(cls)))
+    return Group(*(part for cls in found for part in _explain_algorithm(cls)))
 
 
 def algorithms(known: Registry, name: str) -> list[type[Algorithm]]:
@@ -124,17 +124,17 @@ def _entry(known: Registry, kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     return entry
 
 
-def _listed(known: Registry, kind: str) -> Iterator[RenderableType]:
+def _list_algorithms(known: Registry, kind: str) -> Iterator[RenderableType]:
     origins = {cls.name: known.origin(kind, cls.name) for _, cls in known.classes([kind])}
     brought = {name: "" if origin == "built in" else f"({origin}) " for name, origin in origins.items()}
     yield Text(f"{kind}, {len(origins)}", "bold")
     yield lines({cls.name: brought[cls.name] + cls.summary() for _, cls in known.classes([kind])})
 
 
-def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
+def _explain_algorithm(cls: type[Algorithm]) -> Iterator[RenderableType]:
     yield Text(f"{cls.name} ({cls.kind})", "bold")
     yield Text("")
-    yield Text(_reflowed(plain(_told(cls))))
+    yield Text(_reflow_docstring(plain(_complete_docstring(cls))))
     yield Text("")
     known = Table(box=None, show_header=False, pad_edge=False)
     known.add_column(style="bold", no_wrap=True)
@@ -162,7 +162,7 @@ def _explained(cls: type[Algorithm]) -> Iterator[RenderableType]:
         yield Markdown(f"In a suite: `{'attack' if cls.kind == 'inference' else cls.kind}: {cls.name}`")
 
 
-def _told(cls: type[Algorithm]) -> str:
+def _complete_docstring(cls: type[Algorithm]) -> str:
     """Its docstring, with what a base class says of the parameters that it brought."""
     own = inspect.getdoc(cls) or ""
     brought = [
@@ -175,7 +175,7 @@ def _told(cls: type[Algorithm]) -> str:
     return "\n".join([own, *(() if "\nArgs:" in own else ("", "Args:")), *brought])
 
 
-def _reflowed(docstring: str) -> str:
+def _reflow_docstring(docstring: str) -> str:
     """A docstring with each paragraph and each parameter in one line, to be wrapped at the width of the terminal."""
     lines: list[str] = []
     for line in docstring.splitlines():
@@ -230,11 +230,11 @@ def facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
 
 def runs_under(cls: type[Algorithm]) -> dict[str, Sight]:
     """The modes of secure aggregation in which it can run, and what of its needs it then sees."""
-    server = installed().get("architecture", "server")
+    server = load_registry().get("architecture", "server")
     assert issubclass(server, Architecture)
     runs = {}
     for mode in modes().values():
-        exposure = exposed(server.exposes, mode, root_data=True)
+        exposure = derive_exposure(server.exposes, mode, root_data=True)
         shown = exposure.clients if issubclass(cls, PoisonAttack) else exposure.server & ~mode.kept_from_rules
         sees = first_met(cls.needs, shown)
         if sees is not None:
@@ -244,7 +244,7 @@ def runs_under(cls: type[Algorithm]) -> dict[str, Sight]:
 
 def modes() -> dict[str, type[Masking]]:
     """The modes of secure aggregation, by name."""
-    return {cls.name: cls for _, cls in installed().classes(["masking"]) if issubclass(cls, Masking)}
+    return {cls.name: cls for _, cls in load_registry().classes(["masking"]) if issubclass(cls, Masking)}
 
 
 def works_with(needs: Sequence[Sequence[str]], sees: Sequence[str]) -> bool:

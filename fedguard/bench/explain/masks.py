@@ -12,8 +12,8 @@ from fedguard.bench.running.protocol import noise_in_words
 from fedguard.config import Cell, Document, plan, read_suite
 from fedguard.contracts import Defense, InferenceAttack, Sight
 from fedguard.contracts.rules import AggregationRule
-from fedguard.registry import installed
-from fedguard.visibility import exposed
+from fedguard.registry import load_registry
+from fedguard.visibility import derive_exposure
 
 #: So many clients, of whom only one is malicious, that no rule is refused for their numbers.
 _CLIENTS = {"total": 100, "malicious": 1}
@@ -32,7 +32,7 @@ NOISY: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sees:
+class ProtocolVisibility:
     """One way to set the protocol up.
 
     Attributes:
@@ -58,7 +58,7 @@ def setups() -> dict[str, dict[str, Any]]:
     return {name: {"secure_aggregation": {"name": name, **mode.example}} for name, mode in modes().items()} | NOISY
 
 
-def who_sees_what() -> list[Sees]:
+def who_sees_what() -> list[ProtocolVisibility]:
     """Each of `setups`: 100 clients, a server with clean data of its own that may be malicious."""
     suite = {
         "schema": 1,
@@ -73,18 +73,18 @@ def who_sees_what() -> list[Sees]:
     return [_sees(name, cell) for name, (_, cell) in zip(setups(), positions, strict=True)]
 
 
-def _sees(name: str, cell: Cell) -> Sees:
-    exposure = exposed(cell.architecture.exposes, cell.mode, root_data=True)
+def _sees(name: str, cell: Cell) -> ProtocolVisibility:
+    exposure = derive_exposure(cell.architecture.exposes, cell.mode, root_data=True)
     defenses = {
-        defense: dataclasses.replace(cell, pipeline=installed().pipeline(spec)).verdict.reasons
+        defense: dataclasses.replace(cell, pipeline=load_registry().pipeline(spec)).verdict.reasons
         for defense, spec in _defenses()
     }
     attacks = {
-        cls.name: dataclasses.replace(cell, inference=installed().build("inference", cls.name)).verdict.reasons
-        for _, cls in installed().classes(["inference"])
+        cls.name: dataclasses.replace(cell, inference=load_registry().build("inference", cls.name)).verdict.reasons
+        for _, cls in load_registry().classes(["inference"])
         if issubclass(cls, InferenceAttack)
     }
-    return Sees(
+    return ProtocolVisibility(
         name=name,
         words=cell.mode.words,
         noise=" ".join(noise_in_words(cell)),
@@ -99,7 +99,7 @@ def _sees(name: str, cell: Cell) -> Sees:
 
 def _defenses() -> Iterator[tuple[str, str]]:
     """Each defense by its name, and the shortest pipeline of it: what is no rule by itself goes before the mean."""
-    for _, cls in installed().classes(["defense"]):
+    for _, cls in load_registry().classes(["defense"]):
         if issubclass(cls, Defense):
             yield cls.name, cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
 

@@ -16,7 +16,7 @@ Points = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class ChartLayer:
     """Points ``[k, 2]`` that share one character, with what it means and a rich style."""
 
     points: Points
@@ -26,7 +26,7 @@ class Layer:
 
 
 def scatter(
-    layers: Sequence[Layer],
+    layers: Sequence[ChartLayer],
     title: str,
     notes: Sequence[str] = (),
     centre: Sequence[float] = (0, 0),
@@ -44,7 +44,7 @@ def scatter(
     low, high = near.min(0), near.max(0)
     unit = max((high[0] - low[0]) / (WIDTH - 3), (high[1] - low[1]) / (2 * (HEIGHT - 1)), 1e-9)
     middle, cell = (low + high) / 2, np.array([unit, 2 * unit])
-    grid: list[list[Layer | None]] = [[None] * WIDTH for _ in range(HEIGHT)]
+    grid: list[list[ChartLayer | None]] = [[None] * WIDTH for _ in range(HEIGHT)]
     for layer in layers:
         for column, line in _cells(layer.points, middle, cell):
             grid[line][column] = layer
@@ -73,7 +73,7 @@ def _cells(points: Points, middle: Points, cell: Points) -> list[tuple[int, int]
     return [(int(x), int(y)) for x, y in np.clip(places, 0, [WIDTH - 1, HEIGHT - 1])]
 
 
-def _whereabouts(layer: Layer, grid: Sequence[Sequence[Layer | None]], middle: Points, cell: Points) -> str:
+def _whereabouts(layer: ChartLayer, grid: Sequence[Sequence[ChartLayer | None]], middle: Points, cell: Points) -> str:
     """What the picture does not show of a layer: where it lies under others, beyond the frame, or nowhere."""
     finite = layer.points[np.isfinite(layer.points).all(1)]
     if not len(finite):

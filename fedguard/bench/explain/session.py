@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.secagg.codec import HEADER_BYTES, SHARE_BYTES, SIGNATURE_BYTES, STEPS
-from fedguard.secagg.messages import PROOF_BYTES, Advertise, Masked, Packet, unpack
+from fedguard.secagg.messages import PROOF_BYTES, KeyAdvertisement, MaskedInput, Packet, unpack
 from fedguard.secagg.parameters import choose
-from fedguard.secagg.session import CONFIG_BYTES, Config
-from fedguard.secagg.simulation import Drop, Event, Federation, Settings
+from fedguard.secagg.session import CONFIG_BYTES, SessionConfig
+from fedguard.secagg.simulation import Drop, MessageEvent, ProtocolSimulation, Settings
 
 Whole = NDArray[np.uint32]
 
@@ -50,7 +50,7 @@ READS = {
 
 
 @dataclass(frozen=True)
-class Step:
+class ProtocolStep:
     """The messages of one kind.
 
     Attributes:
@@ -59,7 +59,7 @@ class Step:
     """
 
     kind: str
-    events: tuple[Event, ...]
+    events: tuple[MessageEvent, ...]
 
     @property
     def from_server(self) -> bool:
@@ -71,7 +71,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Played:
+class ProtocolRound:
     """A round as it went.
 
     Attributes:
@@ -85,9 +85,9 @@ class Played:
 
     inputs: Whole
     masked: dict[int, Whole]
-    steps: tuple[Step, ...]
+    steps: tuple[ProtocolStep, ...]
     sid: bytes
-    config: Config
+    config: SessionConfig
     total: Whole | None
     included: tuple[int, ...]
     aborted: str | None
@@ -99,7 +99,7 @@ class Played:
         return total
 
 
-def play(clients: int, drop: Drop, colluding: float = 0.0) -> Played:
+def play(clients: int, drop: Drop, colluding: float = 0.0) -> ProtocolRound:
     """One round among ``clients``, of whom those in ``drop`` are silent from a step on.
 
     Client i has (i + 1) times (1, 10, 100). Keys are fresh, so what the server gets differs each time, and the sum does not.
@@ -108,23 +108,23 @@ def play(clients: int, drop: Drop, colluding: float = 0.0) -> Played:
         ConfigError: too few clients, or an unknown step or client.
     """
     inputs = np.arange(1, clients + 1, dtype=np.uint32)[:, None] * np.array([1, 10, 100], np.uint32)
-    steps: dict[str, list[Event]] = {}
+    steps: dict[str, list[MessageEvent]] = {}
     masked: dict[int, Whole] = {}
 
-    def watch(event: Event, data: bytes) -> None:
+    def watch(event: MessageEvent, data: bytes) -> None:
         steps.setdefault(event.kind, []).append(event)
         if event.kind == "MASKED" and event.sender is not None:
             message = unpack(data).message
-            assert isinstance(message, Masked)
+            assert isinstance(message, MaskedInput)
             masked[event.sender] = np.frombuffer(message.vector, "<u4")
 
-    outcome = Federation(Settings(colluding=colluding, dropping=0)).run(
+    outcome = ProtocolSimulation(Settings(colluding=colluding, dropping=0)).run(
         round=1, clients=range(clients), length=3, vector=lambda client, sid: inputs[client], drop=drop, watch=watch
     )
-    return Played(
+    return ProtocolRound(
         inputs,
         masked,
-        tuple(Step(kind, tuple(events)) for kind, events in steps.items()),
+        tuple(ProtocolStep(kind, tuple(events)) for kind, events in steps.items()),
         outcome.sid,
         outcome.config,
         None if outcome.total is None else outcome.total.astype(np.uint32),
@@ -134,7 +134,7 @@ def play(clients: int, drop: Drop, colluding: float = 0.0) -> Played:
 
 
 @dataclass(frozen=True)
-class Cost:
+class SessionCost:
     """What a session needs of each of n clients.
 
     Attributes:
@@ -153,7 +153,7 @@ class Cost:
     down: int
 
 
-def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) -> list[Cost]:
+def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) -> list[SessionCost]:
     """What a session costs for each number of clients, on the complete graph and on the sparsest safe one.
 
     Where no sparse graph is safe there is the complete one alone. Bytes follow from the form of the messages.
@@ -171,7 +171,7 @@ def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) 
         for graph, one in (("complete", whole), ("sparse", ring)):
             if graph == "complete" or not one.complete:
                 up, down = traffic(clients, one.degree, length)
-                found.append(Cost(clients, graph, one.degree, one.threshold, one.anonymity, up, down))
+                found.append(SessionCost(clients, graph, one.degree, one.threshold, one.anonymity, up, down))
     return found
 
 
@@ -180,7 +180,7 @@ def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
     head, listed, marked = HEADER_BYTES, 4, 4 + -(-clients // 8)  # a header, the length of a list, a set of clients
     path = listed + 32 * (neighbours - 1).bit_length()
     up = {
-        "ADVERTISE": Advertise.BYTES,
+        "ADVERTISE": KeyAdvertisement.BYTES,
         "SHARE": 32 + listed + neighbours * Packet.BYTES,
         "MASKED": 32 + 8 + 4 * length,
         "ATTEST": 2 * 32,
@@ -188,7 +188,7 @@ def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
     }
     down = {
         "HELLO": CONFIG_BYTES + 32,
-        "ROSTER": listed + clients * (4 + Advertise.BYTES + SIGNATURE_BYTES),
+        "ROSTER": listed + clients * (4 + KeyAdvertisement.BYTES + SIGNATURE_BYTES),
         "SHARES": marked + listed + neighbours * (4 + Packet.BYTES + 32 + SIGNATURE_BYTES + path),
         "SURVIVORS": marked + listed + neighbours * PROOF_BYTES,
         "QUORUM": marked + listed + clients * SIGNATURE_BYTES,
@@ -197,7 +197,7 @@ def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SessionMeasurement:
     """One round, all parties in this process.
 
     Attributes:
@@ -212,22 +212,34 @@ class Measured:
     down: float
 
 
-def measure(clients: int, length: int, colluding: float, dropping: float) -> Measured:
+def measure(clients: int, length: int, colluding: float, dropping: float) -> SessionMeasurement:
     """Run one round of zeros and take time and bytes; nobody drops out.
 
     Args:
         length: ring elements of 4 bytes in an input.
     """
     zeros = np.zeros(length, np.uint32)
-    federation = Federation(Settings(colluding=colluding, dropping=dropping))
+    federation = ProtocolSimulation(Settings(colluding=colluding, dropping=dropping))
     begun = time.perf_counter()
     outcome = federation.run(round=1, clients=range(clients), length=length, vector=lambda client, sid: zeros)
     seconds = time.perf_counter() - begun
     if outcome.error is not None:
         raise outcome.error
-    return Measured(
+    return SessionMeasurement(
         clients, outcome.config.degree, seconds / clients, outcome.bytes_up / clients, outcome.bytes_down / clients
     )
 
 
-__all__ = ["MEANING", "READS", "STEPS", "Cost", "Measured", "Played", "Step", "costs", "measure", "play", "traffic"]
+__all__ = [
+    "MEANING",
+    "READS",
+    "STEPS",
+    "SessionCost",
+    "SessionMeasurement",
+    "ProtocolRound",
+    "ProtocolStep",
+    "costs",
+    "measure",
+    "play",
+    "traffic",
+]

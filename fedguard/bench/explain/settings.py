@@ -24,10 +24,10 @@ from fedguard.config.sections import (
     ThreatSection,
     TrainingSection,
 )
-from fedguard.contracts import Algorithm, Dropout, FixedPoint, Links, Slow, Speeds
+from fedguard.contracts import Algorithm, Dropout, FixedPoint, Links, Speeds, Stragglers
 from fedguard.contracts.ranges import type_in_words, without_ranges
 from fedguard.errors import ConfigError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 
 #: The sections of a suite whose keys are plain values.
 SECTIONS: dict[str, type] = {
@@ -39,7 +39,7 @@ SECTIONS: dict[str, type] = {
     "evaluation": EvaluationSection,
     "network": NetworkSection,
     "network.compute": Speeds,
-    "network.compute.slow": Slow,
+    "network.compute.slow": Stragglers,
     "network.link": Links,
     "protocol": ProtocolSection,
     "protocol.dropout": Dropout,
@@ -106,7 +106,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def _choices(hint: Any) -> tuple[tuple[str, ...], bool]:
     """The values that a hint allows, and whether several may be chosen."""
     if inspect.isclass(hint) and issubclass(hint, Algorithm):
-        return tuple(installed().names(hint.kind)), False
+        return tuple(load_registry().names(hint.kind)), False
     if typing.get_origin(hint) is Literal:
         return tuple(str(choice) for choice in typing.get_args(hint)), False
     inner: Sequence[Any] = typing.get_args(hint)

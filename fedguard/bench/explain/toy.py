@@ -15,7 +15,7 @@ from rich.console import Group
 from torch import Tensor, nn
 
 from fedguard.aggregation import KnownPipeline, aggregate
-from fedguard.bench.explain.picture import Layer, Points, scatter
+from fedguard.bench.explain.picture import ChartLayer, Points, scatter
 from fedguard.contracts import (
     Algorithm,
     ClientContext,
@@ -33,12 +33,12 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import NotAllowed, NotObservable, PreconditionError
-from fedguard.registry import installed
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 H, F = 16, 4
 CENTRE = (2.5, 1.5)
-ORIGIN = Layer(np.zeros((1, 2)), "0", "the zero update", "dim")
+ORIGIN = ChartLayer(np.zeros((1, 2)), "0", "the zero update", "dim")
 
 
 def picture_of(cls: type[Algorithm]) -> Group | None:
@@ -109,25 +109,25 @@ def _rule(rule: AggregationRule) -> Group:
     honest, malicious = _points(_honest()), _points(_malicious())
     notes = []
     if result.weights is None:
-        layers = [Layer(honest, "o", "honest", "green"), Layer(malicious, "x", "malicious", "red")]
+        layers = [ChartLayer(honest, "o", "honest", "green"), ChartLayer(malicious, "x", "malicious", "red")]
     else:
         counts = (result.weights.abs() > 1e-3).numpy()
         layers = [
-            Layer(honest[~counts[:H]], "o", "honest, without weight", "green"),
-            Layer(malicious[~counts[H:]], "x", "malicious, without weight", "red"),
-            Layer(honest[counts[:H]], "O", "honest, with weight", "bold green"),
-            Layer(malicious[counts[H:]], "X", "malicious, with weight", "bold red"),
+            ChartLayer(honest[~counts[:H]], "o", "honest, without weight", "green"),
+            ChartLayer(malicious[~counts[H:]], "x", "malicious, without weight", "red"),
+            ChartLayer(honest[counts[:H]], "O", "honest, with weight", "bold green"),
+            ChartLayer(malicious[counts[H:]], "X", "malicious, with weight", "bold red"),
         ]
         total = float(result.weights.abs().sum())
         if total > 0:
             share = 100 * float(result.weights[H:].abs().sum()) / total
             notes.append(f"Of all weight the malicious updates got {share:.3g} %.")
-    return _drawn(
+    return _draw_scatter(
         [
             *sorted(layers, key=lambda layer: layer.symbol.lower()),
             ORIGIN,
-            Layer(_points(updates.mean(0)), "m", "the plain mean", "bold yellow"),
-            Layer(_points(result.vector), "R", f"what {rule.name} answers", "bold cyan"),
+            ChartLayer(_points(updates.mean(0)), "m", "the plain mean", "bold yellow"),
+            ChartLayer(_points(result.vector), "R", f"what {rule.name} answers", "bold cyan"),
         ],
         f"{rule.name} in a toy first round of {H} honest and {F} malicious updates:",
         notes,
@@ -135,7 +135,7 @@ def _rule(rule: AggregationRule) -> Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OneRow(WeightRule):
+class _RowSelection(WeightRule):
     """Answers with one of the rows that it is given, so that what a mixing hands on can be seen."""
 
     name = "one_row"
@@ -150,18 +150,18 @@ class _OneRow(WeightRule):
 def _mixing(mixing: Mixing) -> Group:
     updates = torch.cat([_honest(), _malicious()])
     mixed = [
-        aggregate(Pipeline((mixing, _OneRow(row=row))), updates, _context(len(updates)))
+        aggregate(Pipeline((mixing, _RowSelection(row=row))), updates, _context(len(updates)))
         for row in range(mixing.rows_out(len(updates)))
     ]
     rows = _points(torch.stack([one.vector for one in mixed]))
     touched = np.array([one.weights is None or bool((one.weights[H:].abs() > 1e-6).any()) for one in mixed])
-    return _drawn(
+    return _draw_scatter(
         [
-            Layer(_points(_honest()), "o", "honest, before", "green"),
-            Layer(_points(_malicious()), "x", "malicious, before", "red"),
+            ChartLayer(_points(_honest()), "o", "honest, before", "green"),
+            ChartLayer(_points(_malicious()), "x", "malicious, before", "red"),
             ORIGIN,
-            Layer(rows[~touched], "O", "handed on: made of honest updates alone", "bold green"),
-            Layer(rows[touched], "X", "handed on: made of malicious updates too", "bold red"),
+            ChartLayer(rows[~touched], "O", "handed on: made of honest updates alone", "bold green"),
+            ChartLayer(rows[touched], "X", "handed on: made of malicious updates too", "bold red"),
         ],
         f"What {mixing.name} hands on in a toy first round of {H} honest and {F} malicious updates:",
     )
@@ -170,7 +170,7 @@ def _mixing(mixing: Mixing) -> Group:
 def _transform(transform: ClientTransform) -> Group:
     network = nn.Linear(1, 1)  # with as many parameters as the plane has axes
 
-    def sent(client: int) -> Tensor:
+    def transform_update(client: int) -> Tensor:
         context = ClientContext(
             transform.name,
             Sight.OWN_DATA | Sight.MODEL,
@@ -183,11 +183,13 @@ def _transform(transform: ClientTransform) -> Group:
         )
         return transform.apply(_honest()[client], context)
 
-    return _drawn(
+    return _draw_scatter(
         [
-            Layer(_points(_honest()), "o", "honest, before", "green"),
+            ChartLayer(_points(_honest()), "o", "honest, before", "green"),
             ORIGIN,
-            Layer(_points(torch.stack([sent(client) for client in range(H)])), "O", "sent", "bold green"),
+            ChartLayer(
+                _points(torch.stack([transform_update(client) for client in range(H)])), "O", "sent", "bold green"
+            ),
         ],
         f"What {H} honest clients send through {transform.name} in a toy first round:",
     )
@@ -208,32 +210,32 @@ def _attack(attack: PoisonAttack) -> Group | None:
         honest=_honest(),
         own=_cloud("own", F, 0.5, CENTRE),
         model=torch.zeros(2),
-        rule=_known_rule(),
+        rule=_colluder_rule(),
         receiver=0,
         mixing=torch.full((H + F,), 1 / (H + F), dtype=torch.float64),
         slowest=(_honest()[0] - _honest()[1]) / 2,  # among equals any eigenvector will do
     )
     sent = _points(attack.craft(view))
-    return _drawn(
+    return _draw_scatter(
         [
-            Layer(_points(_honest()), "o", "honest", "green"),
+            ChartLayer(_points(_honest()), "o", "honest", "green"),
             ORIGIN,
-            Layer(_points(_honest().mean(0)), "m", "the mean of the honest updates", "bold yellow"),
-            Layer(sent, "x", f"what the {F} malicious clients send", "bold red"),
+            ChartLayer(_points(_honest().mean(0)), "m", "the mean of the honest updates", "bold yellow"),
+            ChartLayer(sent, "x", f"what the {F} malicious clients send", "bold red"),
         ],
         f"What {attack.name} sends in a toy first round, beside {H} honest updates:",
         ["The malicious clients know the rule: here the trimmed mean."] if Sight.RULE in sees else [],
     )
 
 
-def _known_rule() -> KnownPipeline:
+def _colluder_rule() -> KnownPipeline:
     """The malicious clients' copy of a trimmed mean."""
     return KnownPipeline(
-        installed().pipeline("trimmed_mean"), lambda n, updates: _context(n, Sight.EACH_UPDATE | Sight.ROOT_DATA)
+        load_registry().pipeline("trimmed_mean"), lambda n, updates: _context(n, Sight.EACH_UPDATE | Sight.ROOT_DATA)
     )
 
 
-def _drawn(layers: list[Layer], title: str, notes: Sequence[str] = ()) -> Group:
+def _draw_scatter(layers: list[ChartLayer], title: str, notes: Sequence[str] = ()) -> Group:
     return scatter(layers, title, notes, centre=CENTRE)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedguard.bench.flags.results import Case, Results, results_of
-from fedguard.bench.flags.run_flags import Found, clean_at_chance, nothing_hurts
-from fedguard.bench.results.answer import Answer, Standing, sentences, standings
+from fedguard.bench.flags.run_flags import RaisedFlag, clean_at_chance, nothing_hurts
+from fedguard.bench.results.answer import DefenseSummary, RunVerdict, sentences, standings
 from fedguard.bench.results.run import Run
-from fedguard.metrics.flags import Lacking, known, weak_task
+from fedguard.metrics.flags import MissingFact, require_value, weak_task
 
 #: A backdoor that succeeds above a clean model by at least this tells defenses apart, even where nothing lowers the accuracy.
 BACKDOOR = 0.10
 
 
-def answers(run: Run) -> dict[str, Answer]:
+def answers(run: Run) -> dict[str, RunVerdict]:
     """By setting, the answer; none of a run without attack on the training.
 
     There is no answer yet where, over the seeds of a setting, the task is weak (`weak_task`), the mean without attack does not
@@ -24,7 +24,7 @@ def answers(run: Run) -> dict[str, Answer]:
     return sentences(found, unanswerable(run, found))
 
 
-def unanswerable(run: Run, found: Sequence[Standing]) -> dict[str, str]:
+def unanswerable(run: Run, found: Sequence[DefenseSummary]) -> dict[str, str]:
     """Why a setting has no answer, for those that have none."""
     results = results_of(run)
     settings: dict[str, list[Case]] = {}
@@ -37,17 +37,17 @@ def unanswerable(run: Run, found: Sequence[Standing]) -> dict[str, str]:
 
 def _why(results: Results, cases: Sequence[Case], backdoor: bool) -> str:
     try:
-        clean = {case.seed: float(known(case.result, "corners.clean_mean")) for case in cases}
+        clean = {case.seed: float(require_value(case.result, "corners.clean_mean")) for case in cases}
         result = {"corners": {"clean_mean": sum(clean.values()) / len(clean)}, "chance": cases[0].result.get("chance")}
         if said := weak_task(result, {}):
             return said
-    except Lacking:
+    except MissingFact:
         pass
     for judge in (clean_at_chance, *(() if backdoor else (nothing_hurts,))):
         try:
             judged = judge(results, cases)
-        except Lacking:
+        except MissingFact:
             continue
-        if isinstance(judged, Found):
+        if isinstance(judged, RaisedFlag):
             return f"{judged.cell}: {judged.said}"
     return ""

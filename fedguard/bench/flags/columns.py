@@ -8,11 +8,11 @@ from fedguard.metrics.figures import FIGURES
 
 
 @dataclass(frozen=True)
-class Column:
+class ResultColumn:
     """What a column may be called, and what its values are.
 
     Attributes:
-        name: how flags know it (`fedguard.metrics.flags.Lacking`).
+        name: how flags know it (`fedguard.metrics.flags.MissingFact`).
         aliases: other names; a blank, ``-`` and ``.`` are the same as ``_``.
         kind: ``text``, ``number``, ``share`` (in [0, 1], or in percent throughout the file) or ``truth``.
         setting: whether trainings that differ in it are not to be compared.
@@ -25,50 +25,50 @@ class Column:
 
 
 COLUMNS = (
-    Column("attack", ("attack_name", "attack_type", "adversary")),
-    Column("defense", ("defence", "aggregator", "aggregation", "aggregation_rule", "agg", "rule", "gar")),
-    Column("seed", ("random_seed", "repetition", "rep", "run", "trial"), "number"),
-    Column("status", ()),
-    *(Column(name, figure.aliases, "share") for name, figure in FIGURES.items() if figure.aliases),
-    Column("corners.clean_defense", ("clean_accuracy", "clean_acc", "clean_defense", "no_attack_accuracy"), "share"),
-    Column("corners.clean_mean", ("clean_mean", "clean_mean_accuracy", "clean_fedavg_accuracy"), "share"),
-    Column("corners.silent_defense", ("silent_accuracy", "silent_defense", "honest_only_accuracy"), "share"),
-    Column("corners.attack_mean", ("attack_mean", "undefended_accuracy", "attacked_mean_accuracy"), "share"),
-    Column("attack_success_raw", ("asr", "attack_success", "attack_success_rate", "backdoor_accuracy"), "share"),
-    Column(
+    ResultColumn("attack", ("attack_name", "attack_type", "adversary")),
+    ResultColumn("defense", ("defence", "aggregator", "aggregation", "aggregation_rule", "agg", "rule", "gar")),
+    ResultColumn("seed", ("random_seed", "repetition", "rep", "run", "trial"), "number"),
+    ResultColumn("status", ()),
+    *(ResultColumn(name, figure.aliases, "share") for name, figure in FIGURES.items() if figure.aliases),
+    ResultColumn("corners.clean_defense", ("clean_accuracy", "clean_acc", "clean_defense", "no_attack_accuracy"), "share"),
+    ResultColumn("corners.clean_mean", ("clean_mean", "clean_mean_accuracy", "clean_fedavg_accuracy"), "share"),
+    ResultColumn("corners.silent_defense", ("silent_accuracy", "silent_defense", "honest_only_accuracy"), "share"),
+    ResultColumn("corners.attack_mean", ("attack_mean", "undefended_accuracy", "attacked_mean_accuracy"), "share"),
+    ResultColumn("attack_success_raw", ("asr", "attack_success", "attack_success_rate", "backdoor_accuracy"), "share"),
+    ResultColumn(
         "attack_success_clean", ("asr_clean", "clean_asr", "baseline_asr", "clean_attack_success_rate"), "share"
     ),
-    Column("attack_success_counts_target", ("counts_target", "includes_target_class"), "truth"),
-    Column("chance", ("chance_accuracy", "random_accuracy", "majority_share"), "share"),
-    Column("classes", ("n_classes", "num_classes"), "number"),
-    Column("loss", ("final_loss", "test_loss"), "number"),
-    Column("clients", ("n", "n_clients", "num_clients", "total_clients", "clients_total", "workers"), "number"),
-    Column("per_round", ("clients_per_round", "sampled_clients", "participants"), "number"),
-    Column(
+    ResultColumn("attack_success_counts_target", ("counts_target", "includes_target_class"), "truth"),
+    ResultColumn("chance", ("chance_accuracy", "random_accuracy", "majority_share"), "share"),
+    ResultColumn("classes", ("n_classes", "num_classes"), "number"),
+    ResultColumn("loss", ("final_loss", "test_loss"), "number"),
+    ResultColumn("clients", ("n", "n_clients", "num_clients", "total_clients", "clients_total", "workers"), "number"),
+    ResultColumn("per_round", ("clients_per_round", "sampled_clients", "participants"), "number"),
+    ResultColumn(
         "true_f",
         ("f", "malicious", "clients_malicious", "n_malicious", "num_malicious", "byzantine", "n_byzantine",
          "num_byzantine", "num_attackers", "attackers", "hostile", "malicious_fraction", "attacker_fraction"),
         "number",
         True,
     ),
-    Column("told_f", ("assumed_f", "clients_assumed_f", "f_assumed", "declared_f", "tolerated_f"), "number", True),
-    Column("z", ("alie_z", "attack_z"), "number"),
-    Column("partition", ("task_partition", "distribution", "data_distribution", "heterogeneity"), setting=True),
-    Column("alpha", ("dirichlet_alpha", "task_partition_alpha"), "number", True),
-    Column("dissimilarity", ("label_distance", "gradient_dissimilarity", "measured_heterogeneity"), "number"),
-    Column("partition_seed", ("task_partition_seed", "split_seed", "data_seed"), "number"),
-    Column("epsilon", ("eps", "dp_epsilon"), "number", True),
-    Column("noise", ("noise_at", "dp_noise", "dp_type")),
-    Column("secure_aggregation", ("secagg", "protocol_secure_aggregation", "masking"), setting=True),
-    Column("root_data", ("root_examples", "server_root_data", "root_size"), "number", True),
-    Column("overlap_with_test", ("root_overlap", "root_test_overlap"), "number"),
-    Column("references.root_only", ("root_only", "root_only_accuracy"), "share"),
-    Column("attack_notes.at_boundary", ("at_boundary", "strength_at_boundary"), "share"),
-    Column("aggregate.hostile_length", ("hostile_length", "relative_norm"), "number"),
-    Column("judged_on", ("tuned_on", "tuning_data")),
-    Column("attacks", ("tuning_attack", "tuned_against", "tuning_attacks")),
-    Column("dataset", ("data", "task", "task_data"), setting=True),
-    Column("model", ("task_model", "architecture"), setting=True),
+    ResultColumn("told_f", ("assumed_f", "clients_assumed_f", "f_assumed", "declared_f", "tolerated_f"), "number", True),
+    ResultColumn("z", ("alie_z", "attack_z"), "number"),
+    ResultColumn("partition", ("task_partition", "distribution", "data_distribution", "heterogeneity"), setting=True),
+    ResultColumn("alpha", ("dirichlet_alpha", "task_partition_alpha"), "number", True),
+    ResultColumn("dissimilarity", ("label_distance", "gradient_dissimilarity", "measured_heterogeneity"), "number"),
+    ResultColumn("partition_seed", ("task_partition_seed", "split_seed", "data_seed"), "number"),
+    ResultColumn("epsilon", ("eps", "dp_epsilon"), "number", True),
+    ResultColumn("noise", ("noise_at", "dp_noise", "dp_type")),
+    ResultColumn("secure_aggregation", ("secagg", "protocol_secure_aggregation", "masking"), setting=True),
+    ResultColumn("root_data", ("root_examples", "server_root_data", "root_size"), "number", True),
+    ResultColumn("overlap_with_test", ("root_overlap", "root_test_overlap"), "number"),
+    ResultColumn("references.root_only", ("root_only", "root_only_accuracy"), "share"),
+    ResultColumn("attack_notes.at_boundary", ("at_boundary", "strength_at_boundary"), "share"),
+    ResultColumn("aggregate.hostile_length", ("hostile_length", "relative_norm"), "number"),
+    ResultColumn("judged_on", ("tuned_on", "tuning_data")),
+    ResultColumn("attacks", ("tuning_attack", "tuned_against", "tuning_attacks")),
+    ResultColumn("dataset", ("data", "task", "task_data"), setting=True),
+    ResultColumn("model", ("task_model", "architecture"), setting=True),
 )  # fmt: skip
 
 #: Where an empty field says that there is none.
@@ -103,8 +103,8 @@ ASKED_FOR = {
 }
 
 
-def wanted(path: str) -> str:
-    """What would have to be there, in words, where a flag is `Lacking` a fact."""
+def describe_missing_fact(path: str) -> str:
+    """What would have to be there, in words, where a flag is `MissingFact` a fact."""
     column = next((column for column in COLUMNS if column.name == path), None)
     name = column.aliases[0] if column and "." in path else path
     return ASKED_FOR.get(path, f"a column {name}")

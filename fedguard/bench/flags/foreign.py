@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedguard.architectures.server import Server
-from fedguard.bench.flags.columns import COLUMNS, MAY_BE_EMPTY, Column
+from fedguard.bench.flags.columns import COLUMNS, MAY_BE_EMPTY, ResultColumn
 from fedguard.bench.flags.results import Case, Results
-from fedguard.bench.records.reading import escaped_within
+from fedguard.bench.records.reading import escape_tree
 from fedguard.contracts import Masking, PoisonAttack
-from fedguard.errors import ConfigError, PreconditionError, escaped
+from fedguard.errors import ConfigError, PreconditionError, escape_control
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.flags import name_of, parameters_of
-from fedguard.registry import installed
-from fedguard.visibility import exposed
+from fedguard.registry import load_registry
+from fedguard.visibility import derive_exposure
 
 Row = dict[str, Any]
 
@@ -43,7 +43,7 @@ def read_results(path: Path) -> Results:
     rows = _rows(path)
     names = list(dict.fromkeys(name for row in rows for name in row))
     found, unused = _columns(path, names, own=_is_own(names))
-    table = [_parsed(path, number, row, found) for number, row in enumerate(rows, start=1)]
+    table = [_parse_row(path, number, row, found) for number, row in enumerate(rows, start=1)]
     notes = list(_percent(path, table))
     if unused:
         notes.append(f"Not used: {', '.join(unused)}.")
@@ -72,14 +72,14 @@ def _rows(path: Path) -> list[Row]:
     rows: Any = None
     if path.suffix.lower() == ".json":
         try:
-            rows = escaped_within(json.loads(text))
+            rows = escape_tree(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: not valid JSON: {error}.") from None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ConfigError(f"{path}: expected a list of objects, one per training.")
     else:
         try:
-            rows = list(csv.DictReader(io.StringIO(escaped(text), newline=""), strict=True))
+            rows = list(csv.DictReader(io.StringIO(escape_control(text), newline=""), strict=True))
         except csv.Error as error:
             raise ConfigError(f"{path}: not valid CSV: {error}.") from None
         for number, row in enumerate(rows, start=1):
@@ -99,15 +99,15 @@ def _is_own(names: Sequence[str]) -> bool:
     return {"cell", "attack_success", "flags", "status"} <= set(names)
 
 
-def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, Column], list[str]]:
+def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, ResultColumn], list[str]]:
     """Which column each name in the file is, and the names that mean nothing here."""
     by_alias = {_plain(alias): column for column in COLUMNS for alias in (column.name, *column.aliases)}
-    found: dict[str, Column] = {}
+    found: dict[str, ResultColumn] = {}
     unused: list[str] = []
     for name in names:
         column = by_alias.get(_plain(name))
         if column is None and "." in name:
-            column = Column(name, (), setting=True)
+            column = ResultColumn(name, (), setting=True)
         if column is None or (own and column.name == "attack_success_raw"):
             unused.append(name)
             continue
@@ -118,7 +118,7 @@ def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, Col
     return found, unused
 
 
-def _parsed(path: Path, number: int, row: Row, columns: Mapping[str, Column]) -> Row:
+def _parse_row(path: Path, number: int, row: Row, columns: Mapping[str, ResultColumn]) -> Row:
     """The row's values by the columns' own names. An empty one is left out, but for texts and `MAY_BE_EMPTY`."""
     parsed: Row = {}
     for name, column in columns.items():
@@ -128,7 +128,7 @@ def _parsed(path: Path, number: int, row: Row, columns: Mapping[str, Column]) ->
             parsed[column.name] = text
         elif column.kind == "truth":
             if text.lower() not in (*TRUE, *FALSE):
-                raise _expected(path, number, name, "true or false", value)
+                raise _row_error(path, number, name, "true or false", value)
             parsed[column.name] = text.lower() in TRUE
         elif text.lower() not in ("", "none", "null", "-", "n/a", "na"):
             parsed[column.name] = _number(path, number, name, column, text)
@@ -137,19 +137,19 @@ def _parsed(path: Path, number: int, row: Row, columns: Mapping[str, Column]) ->
     return {key: value for key, value in parsed.items() if value is not None or key in MAY_BE_EMPTY}
 
 
-def _number(path: Path, number: int, name: str, column: Column, text: str) -> float | None:
+def _number(path: Path, number: int, name: str, column: ResultColumn, text: str) -> float | None:
     try:
         value = float(text.removesuffix("%").strip())
     except ValueError:
-        raise _expected(path, number, name, "a number", text) from None
+        raise _row_error(path, number, name, "a number", text) from None
     if not math.isfinite(value) and column.name != "loss":
         if math.isnan(value):
             return None
-        raise _expected(path, number, name, "a finite number", text)
+        raise _row_error(path, number, name, "a finite number", text)
     return value
 
 
-def _expected(path: Path, number: int, name: str, what: str, got: object) -> ConfigError:
+def _row_error(path: Path, number: int, name: str, what: str, got: object) -> ConfigError:
     return ConfigError(f"{path}: row {number}: {name}: expected {what}; got {str(got)!r}.")
 
 
@@ -164,7 +164,7 @@ def _percent(path: Path, table: Sequence[Row]) -> Iterator[str]:
     for number, row in enumerate(table, start=1):
         for name in shares:
             if row.get(name) is not None and not 0 <= row[name] <= 1:
-                raise _expected(path, number, name, "a share in [0, 1], or percent", row[name])
+                raise _row_error(path, number, name, "a share in [0, 1], or percent", row[name])
 
 
 def _settings(table: Sequence[Row]) -> list[str]:
@@ -243,7 +243,7 @@ def _defense(row: Row) -> str:
 def _goal(attack: str | None, row: Row) -> str | None:
     if attack is None:
         return None
-    known = installed()
+    known = load_registry()
     if name_of(attack) in known.names("attack"):
         kind = known.get("attack", name_of(attack))
         return kind.goal if issubclass(kind, PoisonAttack) else None
@@ -280,7 +280,7 @@ def _counts(row: Row, card: Row) -> None:
 def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
     """Where FedGuard knows the defense: whether its preconditions hold, and whether it could see what it needs."""
     try:
-        pipeline = installed().pipeline(defense)
+        pipeline = load_registry().pipeline(defense)
     except ConfigError:
         return
     f = card.get("told_f", card.get("true_f"))
@@ -292,11 +292,11 @@ def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
         except PreconditionError as error:
             card["unproven"] = [str(error)]
     if "secure_aggregation" in row:
-        named, modes = _plain(row["secure_aggregation"]), installed().names("masking")
+        named, modes = _plain(row["secure_aggregation"]), load_registry().names("masking")
         found = "off" if named in UNMASKED else named if named in modes else "full"
-        mode = cast(type[Masking], installed().get("masking", found))
+        mode = cast(type[Masking], load_registry().get("masking", found))
         card["secure_aggregation"] = mode.name
-        card["server_shown"] = exposed(Server.exposes, mode, bool(card.get("root_data"))).server.names()
+        card["server_shown"] = derive_exposure(Server.exposes, mode, bool(card.get("root_data"))).server.names()
         card["rule_needs"] = {stage.name: [way.names() for way in stage.needs] for stage in pipeline.stages}
         card["server_sees"] = []
 

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedguard.bench.flags.columns import wanted
+from fedguard.bench.flags.columns import describe_missing_fact
 from fedguard.bench.flags.foreign import read_results
 from fedguard.bench.flags.results import Case, Results, results_of
-from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, Found, Open, RunFlag
+from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, RaisedFlag, RunFlag, UnjudgedFlag
 from fedguard.bench.results.run import Run
-from fedguard.metrics.flags import FLAGS, Flag, Lacking
+from fedguard.metrics.flags import FLAGS, Flag, MissingFact
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class NotJudged:
+class UnjudgedSummary:
     """A flag that could not be judged on ``cases`` of ``of`` trials, cells or settings, and why."""
 
     number: int
@@ -56,7 +56,7 @@ class Lint:
 
     name: str
     findings: tuple[Finding, ...]
-    not_judged: tuple[NotJudged, ...]
+    not_judged: tuple[UnjudgedSummary, ...]
     clear: tuple[str, ...]
     trials: int
     notes: tuple[str, ...]
@@ -74,7 +74,7 @@ class Lint:
         }
 
     @property
-    def open(self) -> list[NotJudged]:
+    def open(self) -> list[UnjudgedSummary]:
         """The flags that were judged nowhere: neither raised nor clear."""
         judged = {*self.clear, *(finding.flag for finding in self.findings)}
         return [one for one in self.not_judged if one.flag not in judged]
@@ -87,7 +87,7 @@ class Lint:
         return "; ".join(parts)
 
     def __rich__(self) -> RenderableType:
-        return Group(*_told(self))
+        return Group(*_render_findings(self))
 
     def flags(self) -> dict[tuple[int, str], list[Finding]]:
         """The findings of each flag, by number and name."""
@@ -115,16 +115,16 @@ def results_named(what: str, store: Path, open_run: Callable[[str, Path], Run] =
 def lint(results: Results) -> Lint:
     """Judge every flag on every trial, and on the whole."""
     findings: list[Finding] = []
-    not_judged: list[NotJudged] = []
+    not_judged: list[UnjudgedSummary] = []
     clear: list[str] = []
     rows: Sequence[Flag | RunFlag] = sorted((*FLAGS, *RUN_FLAGS), key=lambda row: row.number)
     for row in rows:
         judged = _of_records(row, results) if isinstance(row, Flag) else _of_run(row, results)
         outcomes = list(judged)
         raised = [one for one in outcomes if isinstance(one, Finding)]
-        why = Counter(one.why for one in outcomes if isinstance(one, Open))
+        why = Counter(one.why for one in outcomes if isinstance(one, UnjudgedFlag))
         findings += raised
-        not_judged += [NotJudged(row.number, row.name, reason, n, len(outcomes)) for reason, n in why.items()]
+        not_judged += [UnjudgedSummary(row.number, row.name, reason, n, len(outcomes)) for reason, n in why.items()]
         if not raised and sum(why.values()) < len(outcomes):
             clear.append(row.name)
     return Lint(results.name, tuple(findings), tuple(not_judged), tuple(clear), len(results.trials), results.notes)
@@ -149,36 +149,36 @@ def _places(found: Lint, number: int, flag: str) -> Iterator[Text]:
             yield Text(f"       {cell}" + (f": seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else ""))
 
 
-def _of_records(row: Flag, results: Results) -> Iterator[Finding | Open | None]:
+def _of_records(row: Flag, results: Results) -> Iterator[Finding | UnjudgedFlag | None]:
     for case in results.trials:
         try:
             said = row.judge(case.result, case.card)
-        except Lacking as lacking:
-            yield Open(_want(lacking, case))
+        except MissingFact as lacking:
+            yield UnjudgedFlag(_want(lacking, case))
         else:
             yield None if said is None else Finding(row.number, row.name, case.cell, case.seed, said)
 
 
-def _of_run(row: RunFlag, results: Results) -> Iterator[Finding | Open | None]:
+def _of_run(row: RunFlag, results: Results) -> Iterator[Finding | UnjudgedFlag | None]:
     for group in row.groups(results):
         try:
             judged = row.judge(results, group)
-        except Lacking as lacking:
-            yield Open(_want(lacking, group[0]))
+        except MissingFact as lacking:
+            yield UnjudgedFlag(_want(lacking, group[0]))
         else:
-            if isinstance(judged, Found):
+            if isinstance(judged, RaisedFlag):
                 yield Finding(row.number, row.name, judged.cell, None, judged.said)
             else:
                 yield judged
 
 
-def _want(lacking: Lacking, case: Case) -> str:
+def _want(lacking: MissingFact, case: Case) -> str:
     if case.pipeline is not None:
         return f"the records do not hold {lacking.path}"
-    return f"it would take {wanted(lacking.path)}"
+    return f"it would take {describe_missing_fact(lacking.path)}"
 
 
-def _told(found: Lint) -> Iterator[Text]:
+def _render_findings(found: Lint) -> Iterator[Text]:
     yield Text(f"{found.name}: {found.trials} trials judged by the red flags of the evaluation protocol.", "bold")
     yield from (Text(note) for note in found.notes)
     if found.findings:

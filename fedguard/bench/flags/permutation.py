@@ -11,7 +11,7 @@ from torch import Tensor
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.contracts import Pipeline, RuleContext, Sight
 from fedguard.errors import FedGuardError
-from fedguard.registry import Registry, installed
+from fedguard.registry import Registry, load_registry
 from fedguard.rng import Rng
 
 #: Layers of the network behind the updates.
@@ -20,7 +20,7 @@ LAYERS = (24, 8, 6, 2)
 ROUNDING = 1e-4
 
 
-def changed_by_order(
+def measure_order_effect(
     pipeline: Sequence[Mapping[str, Any]], n: int, f: int, known: Registry | None = None
 ) -> float | str:
     """By how much of its length the aggregate moves when the clients are permuted; 0 where that is rounding.
@@ -37,23 +37,23 @@ def changed_by_order(
         the share, or why it cannot be judged.
     """
     try:
-        built = (known or installed()).pipeline(list(pipeline))
-        return _changed(built, n, f)
+        built = (known or load_registry()).pipeline(list(pipeline))
+        return _measure_change(built, n, f)
     except FedGuardError as error:
         return str(error)
 
 
-def _changed(pipeline: Pipeline, n: int, f: int) -> float | str:
+def _measure_change(pipeline: Pipeline, n: int, f: int) -> float | str:
     draw = torch.Generator().manual_seed(0)
     rounds = [_updates(n, f, draw), _updates(n, f, draw)]
     same = torch.arange(n)
     straight = _two_rounds(pipeline, rounds, f, (same, same), 0)
     length = float(straight.norm())
-    if any(_moved(straight, _two_rounds(pipeline, rounds, f, (same, same), seed), length) for seed in (1, 2)):
+    if any(_measure_shift(straight, _two_rounds(pipeline, rounds, f, (same, same), seed), length) for seed in (1, 2)):
         return "it draws, so that only its distribution can be the same"
     orders = [(torch.randperm(n, generator=draw), torch.randperm(n, generator=draw)) for _ in range(3)]
     orders.append((same.flip(0), same))
-    return max(_moved(straight, _two_rounds(pipeline, rounds, f, order, 0), length) for order in orders)
+    return max(_measure_shift(straight, _two_rounds(pipeline, rounds, f, order, 0), length) for order in orders)
 
 
 def _updates(n: int, f: int, draw: torch.Generator) -> Tensor:
@@ -102,6 +102,6 @@ def _predict(model: Tensor, x: Tensor) -> Tensor:
     return x @ model[:4].view(2, 2).T
 
 
-def _moved(first: Tensor, second: Tensor, length: float) -> float:
+def _measure_shift(first: Tensor, second: Tensor, length: float) -> float:
     moved = float((first - second).norm()) / max(length, 1e-30)
     return moved if moved > ROUNDING else 0.0

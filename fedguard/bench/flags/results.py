@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from fedguard.bench.records.schema import Ran
+from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import PRIVACY_GOALS
-from fedguard.metrics.flags import Part, said_of
+from fedguard.metrics.flags import Part, require_entry
 from fedguard.metrics.returns import in_shares
 
 #: What of `protocol.privacy` says how much noise there is: to sweep it shows its price, and is no search for what trains well.
@@ -42,8 +42,8 @@ class Case:
 
     @property
     def attack(self) -> str | None:
-        """The attack, or None. Raises `Lacking` where nothing is said of attacks."""
-        said_of(self.card, "attack")
+        """The attack, or None. Raises `MissingFact` where nothing is said of attacks."""
+        require_entry(self.card, "attack")
         return self.named
 
     @property
@@ -79,8 +79,8 @@ class Results:
 
     @property
     def tuning(self) -> Mapping[str, Any] | None:
-        """How the defenses were tuned, or None. Raises `Lacking` where nothing is known of it."""
-        found: Mapping[str, Any] | None = said_of(self.facts, "tuning")
+        """How the defenses were tuned, or None. Raises `MissingFact` where nothing is known of it."""
+        found: Mapping[str, Any] | None = require_entry(self.facts, "tuning")
         return found
 
 
@@ -108,7 +108,7 @@ def results_of(run: Run) -> Results:
     return Results(run.name, cases, corners, membership, _facts(run))
 
 
-def _corner(record: Ran, compared: bool) -> Case:
+def _corner(record: CompletedRecord, compared: bool) -> Case:
     """A trial that stands in no position of the matrix, with words that say what it is for."""
     attack = record["threat_card"]["attack"]
     if compared and record["config"]["attack"] == {"name": "dropout", "rate": 1.0}:  # see `Cell.silenced`
@@ -116,7 +116,7 @@ def _corner(record: Ran, compared: bool) -> Case:
     return _case(record, "not in the matrix, trained to compare with" if compared else "not in the matrix", attack)
 
 
-def _case(record: Ran, setting: str, attack: str | None) -> Case:
+def _case(record: CompletedRecord, setting: str, attack: str | None) -> Case:
     config, result = record["config"], dict(in_shares(record["result"]))
     card = {**record["threat_card"], "partition_seed": config["task"]["partition_seed"]}
     if result["attack_success_raw"] is not None:  # `Task.backdoor_success` never counts them
@@ -125,7 +125,7 @@ def _case(record: Ran, setting: str, attack: str | None) -> Case:
     return Case(setting, attack, defense, record["seed"], result, card, config["defense"])
 
 
-def _infers(record: Ran) -> bool:
+def _infers(record: CompletedRecord) -> bool:
     """Whether it is of an attack on the clients' privacy, which leaves the training alone."""
     return record["threat_card"]["goal"] in PRIVACY_GOALS
 
@@ -134,7 +134,7 @@ def _facts(run: Run) -> dict[str, Any]:
     """What the suite says beside its cells, and what its records tell together."""
     found: dict[str, Any] = {
         "attacks": sorted({position["swept"]["attack"] for position in run.manifest["positions"]}),
-        "noise_from_seed": sum(map(_told_by_seed, run.ran.values())),
+        "noise_from_seed": sum(map(_has_seed_noise, run.ran.values())),
         "trainings_beside_epsilon": _settings_beside_epsilon(run.ran.values()),
         "kept": Counter(name for one in run.ran.values() for name in one["environment"].get("changed", ())),
     }
@@ -145,7 +145,7 @@ def _facts(run: Run) -> dict[str, Any]:
     return {**found, "tuning": suite.get("tuning")}
 
 
-def _settings_beside_epsilon(records: Iterable[Ran]) -> dict[str, float]:
+def _settings_beside_epsilon(records: Iterable[CompletedRecord]) -> dict[str, float]:
     """Of the data that most settings of the training were tried on with a finite epsilon: how many, and what these add up to.
 
     Settings are all of the training, the model, clip and rates; neither attacks and defenses nor how much noise there is.
@@ -169,7 +169,7 @@ def _settings_beside_epsilon(records: Iterable[Ran]) -> dict[str, float]:
     return {"settings": len(most), "sum": sum(most.values())}
 
 
-def _told_by_seed(record: Ran) -> bool:
+def _has_seed_noise(record: CompletedRecord) -> bool:
     """Whether a record has a finite epsilon, and the seed that makes its noise; one that does not say where it is from has."""
     card = record["threat_card"]
     return card["epsilon"] is not None and card.get("noise_from", "seed") == "seed"

@@ -1,7 +1,7 @@
 """Red flags of a whole run: what no single record can tell. One flag, one function, one row in `RUN_FLAGS`.
 
 Each function judges one group of trials, such as the seeds of one cell, and returns None, what it found, or what keeps it
-from judging; it raises `Lacking` where the results do not hold a fact. Intervals are 95 % over seeds, of paired differences
+from judging; it raises `MissingFact` where the results do not hold a fact. Intervals are 95 % over seeds, of paired differences
 wherever two figures are compared; a single seed has none. The flags of single records stand in `fedguard.metrics.flags`.
 """
 
@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from fedguard.bench.flags.permutation import changed_by_order
+from fedguard.bench.flags.permutation import measure_order_effect
 from fedguard.bench.flags.results import Case, Results
 from fedguard.bench.results.trilemma import LINEAR
-from fedguard.metrics.flags import Lacking, known, name_of, percent, said_of
+from fedguard.metrics.flags import MissingFact, name_of, percent, require_entry, require_value
 from fedguard.metrics.stats import Estimate, bracket, student
 
 #: An attack costs the mean at least this much, or the task or the attacks are too weak to tell defenses apart.
@@ -30,7 +30,7 @@ DROP = 0.05
 
 
 @dataclass(frozen=True)
-class Found:
+class RaisedFlag:
     """A flag is raised on a cell."""
 
     cell: str
@@ -38,13 +38,13 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Open:
+class UnjudgedFlag:
     """A flag could not be judged, and why."""
 
     why: str
 
 
-Judged = Found | Open | None
+Judged = RaisedFlag | UnjudgedFlag | None
 Group = Sequence[Case]
 
 
@@ -68,10 +68,10 @@ def clean_at_chance(results: Results, setting: Group) -> Judged:
     clean = {case.seed: _figure(case, "corners.clean_mean") for case in setting}
     chance, found = _figure(setting[0], "chance"), student(list(clean.values()))
     if found.half_width is None:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     if found.mean - found.half_width > chance:
         return None
-    return Found(
+    return RaisedFlag(
         _place("the mean without attack", setting),
         f"its interval, {_interval(found, '%')}, includes chance ({percent(chance)}): nothing is learned for certain. "
         "Train longer, or take more seeds.",
@@ -81,12 +81,14 @@ def clean_at_chance(results: Results, setting: Group) -> Judged:
 def attack_helps(results: Results, cell: Group) -> Judged:
     if not _means_harm(cell[0]):
         return None
-    gain = _paired(cell, lambda case: _figure(case, "final_accuracy") - _figure(case, "corners.clean_defense"))
+    gain = _estimate_difference(
+        cell, lambda case: _figure(case, "final_accuracy") - _figure(case, "corners.clean_defense")
+    )
     if gain.half_width is None:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     if gain.mean < HELP or gain.mean - gain.half_width <= 0:
         return None
-    return Found(
+    return RaisedFlag(
         cell[0].cell,
         f"accuracy is {_interval(gain, 'points')} higher under the attack than without it (threshold 0.1, and beyond its "
         "interval): no attack on this defense. Raise its strength, or leave it out.",
@@ -96,15 +98,20 @@ def attack_helps(results: Results, cell: Group) -> Judged:
 def mostly_absence(results: Results, cell: Group) -> Judged:
     if not _means_harm(cell[0]):
         return None
-    drop = _paired(cell, lambda case: _figure(case, "corners.clean_defense") - _figure(case, "final_accuracy"))
+    drop = _estimate_difference(
+        cell, lambda case: _figure(case, "corners.clean_defense") - _figure(case, "final_accuracy")
+    )
     if drop.mean < DROP:
         return None
-    absence, more = _paired(cell, _absence), _paired(cell, lambda case: _absence(case) - _harm(case))
+    absence, more = (
+        _estimate_difference(cell, _absence),
+        _estimate_difference(cell, lambda case: _absence(case) - _harm(case)),
+    )
     if more.half_width is None:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     if more.mean - more.half_width <= 0:
         return None
-    return Found(
+    return RaisedFlag(
         cell[0].cell,
         f"of {100 * drop.mean:.1f} points lost, {100 * absence.mean:.1f} are lost where the malicious clients only stay silent "
         "(threshold: half): the drop is that of their data, more than of the attack. Quote harm, or set task.partition_among: "
@@ -118,12 +125,12 @@ def weaker_than_noise(results: Results, cell_and_noises: Group) -> Judged:
     if not _means_harm(case) or _is_noise(case):
         return None
     cell = [one for one in cell_and_noises if not _is_noise(one)]
-    noises = _grouped([one for one in cell_and_noises if _is_noise(one)], lambda one: one.attack)
+    noises = _group_cases([one for one in cell_and_noises if _is_noise(one)], lambda one: one.attack)
     if not noises:
-        return Open("there is no Gaussian noise to compare with: add gaussian to matrix.attack")
+        return UnjudgedFlag("there is no Gaussian noise to compare with: add gaussian to matrix.attack")
     fair = [noise for noise in noises if _length(noise) <= LONGER * _length(cell)]
     if not fair:
-        return Open(
+        return UnjudgedFlag(
             "all noise is longer than the attack's updates, so that more harm would say nothing: add gaussian with a scale "
             "small enough"
         )
@@ -133,13 +140,13 @@ def weaker_than_noise(results: Results, cell_and_noises: Group) -> Judged:
 def _against_noise(cell: Group, noise: Group) -> Judged:
     there = {case.seed: _figure(case, "final_accuracy") for case in noise}
     if not any(case.seed in there for case in cell):
-        return Open("the noise was not run with the attack's seeds")
-    less = _paired(cell, lambda case: _figure(case, "final_accuracy") - there[case.seed], there)
+        return UnjudgedFlag("the noise was not run with the attack's seeds")
+    less = _estimate_difference(cell, lambda case: _figure(case, "final_accuracy") - there[case.seed], there)
     if less.half_width is None:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     if less.mean - less.half_width <= 0:
         return None
-    return Found(
+    return RaisedFlag(
         cell[0].cell,
         f"{noise[0].named}, noise of no greater length, costs {_interval(less, 'points')} more (threshold 0): an attack that "
         "knows so much should beat noise. Raise its strength, or look for a fault in it.",
@@ -149,14 +156,14 @@ def _against_noise(cell: Group, noise: Group) -> Judged:
 def beaten_by_least_squares(results: Results, cell_and_linear: Group) -> Judged:
     """A membership beside the linear read-out of the same setting and defense."""
     if not cell_and_linear:
-        return None if "attacks" in results.facts else Open("other tables do not tell who was asked about")
+        return None if "attacks" in results.facts else UnjudgedFlag("other tables do not tell who was asked about")
     cell = [case for case in cell_and_linear if not _is_linear(case)]
     linear = [case for case in cell_and_linear if _is_linear(case)]
     if not cell or linear:
         return _against_linear(cell, linear)
     if any(name_of(attack) == LINEAR for attack in results.facts.get("attacks", ())):
-        return Open(f"{LINEAR} was refused beside it, or has not run")
-    return Found(
+        return UnjudgedFlag(f"{LINEAR} was refused beside it, or has not run")
+    return RaisedFlag(
         cell[0].cell,
         f"an AUC of {_mean([*map(_auc, cell)]):.2f}, and no {LINEAR} beside it (expected in matrix.attack): a sum is "
         "linear in what it is made of, and a plain regression on the candidates' gradients often tells far more than other "
@@ -168,13 +175,13 @@ def _against_linear(cell: Group, linear: Group) -> Judged:
     there = {case.seed: _auc(case) for case in linear}
     both = [case for case in cell if case.seed in there]
     if not both:
-        return Open(f"{LINEAR} was not run with its seeds") if cell else None
-    more = _paired(both, lambda case: there[case.seed] - _auc(case))
+        return UnjudgedFlag(f"{LINEAR} was not run with its seeds") if cell else None
+    more = _estimate_difference(both, lambda case: there[case.seed] - _auc(case))
     if more.half_width is None:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     if more.mean < LINEAR_MARGIN or more.mean - more.half_width <= 0:
         return None
-    return Found(
+    return RaisedFlag(
         cell[0].cell,
         f"an AUC of {_mean([*map(_auc, cell)]):.2f}, where {LINEAR} has {more.mean:.2f} more (threshold {LINEAR_MARGIN}, and "
         f"beyond its interval): it is weaker than a plain regression. Quote the figure of {LINEAR} for what leaks.",
@@ -184,17 +191,19 @@ def _against_linear(cell: Group, linear: Group) -> Judged:
 def nothing_hurts(results: Results, setting: Group) -> Judged:
     attacks: dict[str, list[Case]] = {}
     for case in setting:
-        if _untargeted(case):
+        if _is_untargeted(case):
             attacks.setdefault(str(case.attack), []).append(case)
     costs = {attack: cost for attack, cases in attacks.items() if (cost := _cost_to_the_mean(cases)) is not None}
     if not attacks:
         return None
     if not costs:
-        return Open("no attack was run against the plain mean, or the mean not without attack: add both to the matrix")
+        return UnjudgedFlag(
+            "no attack was run against the plain mean, or the mean not without attack: add both to the matrix"
+        )
     worst = max(costs, key=lambda attack: costs[attack])
     if costs[worst] >= COST:
         return None
-    return Found(
+    return RaisedFlag(
         _place("the mean", setting),
         f"the worst attack, {worst}, costs it {100 * costs[worst]:.1f} points, less than {100 * COST:.0f}: task or attacks "
         "are too weak to tell defenses apart. Add stronger ones (worst_case), or more heterogeneity.",
@@ -203,7 +212,7 @@ def nothing_hurts(results: Results, setting: Group) -> Judged:
 
 def defenses_alike(results: Results, attack: Group) -> Judged:
     """Deviation between the defenses' means against that of what seeds leave once both means are taken off."""
-    if not _untargeted(attack[0]):
+    if not _is_untargeted(attack[0]):
         return None
     by_defense: dict[str, dict[int | None, float]] = {}
     for case in attack:
@@ -212,11 +221,11 @@ def defenses_alike(results: Results, attack: Group) -> Judged:
     if len(by_defense) < 2:
         return None
     if len(seeds) < 2:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     spread, noise = _spread_and_noise([[one[seed] for seed in seeds] for one in by_defense.values()])
     if spread > noise:
         return None
-    return Found(
+    return RaisedFlag(
         _place(str(attack[0].attack), attack),
         f"the {len(by_defense)} defenses differ by {100 * spread:.1f} points (standard deviation), no more than the "
         f"{100 * noise:.1f} that seeds alone bring: do not rank them. Take more seeds, or a stronger attack.",
@@ -226,17 +235,17 @@ def defenses_alike(results: Results, attack: Group) -> Judged:
 def one_seed(results: Results, run: Group) -> Judged:
     seeds = {case.seed for case in run}
     if None in seeds:
-        raise Lacking("seed")
+        raise MissingFact("seed")
     if len(seeds) > 1:
         return None
-    return Found(WHOLE, f"{len(seeds)} seed (at least 2, better 5): no figure has an interval. Set seeds: 5.")
+    return RaisedFlag(WHOLE, f"{len(seeds)} seed (at least 2, better 5): no figure has an interval. Set seeds: 5.")
 
 
 def one_partition(results: Results, run: Group) -> Judged:
-    fixed = {said_of(case.card, "partition_seed") for case in run}
+    fixed = {require_entry(case.card, "partition_seed") for case in run}
     if len(fixed) > 1 or None in fixed or len({case.seed for case in run}) < 2:
         return None
-    return Found(
+    return RaisedFlag(
         WHOLE,
         f"all seeds share the partition of partition_seed {next(iter(fixed))} (at least 2 partitions): the intervals say "
         "nothing of other partitions. Drop task.partition_seed.",
@@ -245,9 +254,9 @@ def one_partition(results: Results, run: Group) -> Judged:
 
 def tuned_on_test(results: Results, run: Group) -> Judged:
     tuning = results.tuning
-    if not tuning or known(tuning, "judged_on") != "test":
+    if not tuning or require_value(tuning, "judged_on") != "test":
         return None
-    return Found(
+    return RaisedFlag(
         WHOLE,
         "the defenses were tuned on the test examples themselves (expected: 0 of them): their figures lean to the good "
         "side. Say so, and confirm on other data.",
@@ -255,14 +264,14 @@ def tuned_on_test(results: Results, run: Group) -> Judged:
 
 
 def tax_above_benefit(results: Results, cell: Group) -> Judged:
-    if not _untargeted(cell[0]) or cell[0].defense == "mean":
+    if not _is_untargeted(cell[0]) or cell[0].defense == "mean":
         return None
-    tax, loss = _paired(cell, _tax), _paired(cell, lambda case: _tax(case) - _benefit(case))
+    tax, loss = _estimate_difference(cell, _tax), _estimate_difference(cell, lambda case: _tax(case) - _benefit(case))
     if loss.half_width is None:
-        return Open(ONE_SEED)
+        return UnjudgedFlag(ONE_SEED)
     if tax.mean <= 0.01 or loss.mean - loss.half_width <= 0:
         return None
-    return Found(
+    return RaisedFlag(
         cell[0].cell,
         f"without attack it costs {100 * tax.mean:.1f} points, under this attack it is {_against_mean(tax.mean - loss.mean)} "
         "(threshold: as many above as it costs): here the plain mean is better. Say so, or take another defense.",
@@ -276,10 +285,10 @@ def _against_mean(benefit: float) -> str:
 def tuned_as_reported(results: Results, run: Group) -> Judged:
     tuning = results.tuning
     reported = {str(case.attack) for case in run if case.attack is not None}
-    both = sorted(reported & set(known(tuning, "attacks"))) if tuning else []
+    both = sorted(reported & set(require_value(tuning, "attacks"))) if tuning else []
     if not both:
         return None
-    return Found(
+    return RaisedFlag(
         WHOLE,
         f"{len(both)} of {len(reported)} attacks reported are those that the defenses were tuned on (expected none): "
         f"{', '.join(both)}. Report attacks that the tuning never saw.",
@@ -294,7 +303,7 @@ def best_of_several(results: Results, run: Group) -> Judged:
     if not several:
         return None
     name, found = max(several.items(), key=lambda one: len(one[1]))
-    return Found(
+    return RaisedFlag(
         WHOLE,
         f"{len(found)} settings of {name} stand in the matrix (threshold 1): {', '.join(found)}. Whoever picks the best by "
         "these figures tunes it on the attacks and seeds that are reported. Tune on others (`fedguard tune`), or quote all.",
@@ -302,10 +311,10 @@ def best_of_several(results: Results, run: Group) -> Judged:
 
 
 def noise_from_seed(results: Results, run: Group) -> Judged:
-    told = known(results.facts, "noise_from_seed")
+    told = require_value(results.facts, "noise_from_seed")
     if not told:
         return None
-    return Found(
+    return RaisedFlag(
         WHOLE,
         f"{told} records claim a finite epsilon for noise that comes from the seed they hold (expected 0, of what is "
         "published): whoever has a record draws its noise again, and of models or records that are published no privacy is "
@@ -314,10 +323,10 @@ def noise_from_seed(results: Results, run: Group) -> Judged:
 
 
 def tuned_beside_epsilon(results: Results, run: Group) -> Judged:
-    tried = known(results.facts, "trainings_beside_epsilon")
+    tried = require_value(results.facts, "trainings_beside_epsilon")
     if tried["settings"] < 2:
         return None
-    return Found(
+    return RaisedFlag(
         WHOLE,
         f"{tried['settings']} settings of the training were tried on the same clients' records (threshold 1), and each epsilon "
         "counts one of them: whoever picks one by these figures tunes by hand, and all together prove epsilon "
@@ -326,11 +335,11 @@ def tuned_beside_epsilon(results: Results, run: Group) -> Judged:
 
 
 def keeps_state(results: Results, run: Group) -> Judged:
-    kept = known(results.facts, "kept")
+    kept = require_value(results.facts, "kept")
     if not kept:
         return None
     (name, trials), *others = sorted(kept.items(), key=lambda item: (-item[1], item[0]))
-    return Found(
+    return RaisedFlag(
         WHOLE,
         f"{trials} trials left {name} other than they found it{f', and {len(others)} things more' if others else ''} (expected "
         "0): a plug-in keeps what belongs to one trial where the next one finds it. Each of the next got a process of its own; "
@@ -341,14 +350,14 @@ def keeps_state(results: Results, run: Group) -> Judged:
 def order_matters(results: Results, defense: Group) -> Judged:
     case = defense[0]
     if case.pipeline is None:
-        raise Lacking("pipeline")
-    rows = case.card.get("rows") or known(case.card, "per_round")
-    change = changed_by_order(case.pipeline, rows, known(case.card, "told_per_round"))
+        raise MissingFact("pipeline")
+    rows = case.card.get("rows") or require_value(case.card, "per_round")
+    change = measure_order_effect(case.pipeline, rows, require_value(case.card, "told_per_round"))
     if isinstance(change, str):
-        return Open(f"{case.defense}: {change}")
+        return UnjudgedFlag(f"{case.defense}: {change}")
     if change == 0:
         return None
-    return Found(
+    return RaisedFlag(
         case.defense,
         f"the aggregates of random updates move by {percent(change)} of their length when clients change places "
         "(expected 0): the order of the clients decides. Mend the rule; break ties by value.",
@@ -360,11 +369,11 @@ def _whole(results: Results) -> list[Group]:
 
 
 def _settings(results: Results) -> list[Group]:
-    return _grouped(results.cases, lambda case: case.setting)
+    return _group_cases(results.cases, lambda case: case.setting)
 
 
 def _cells(results: Results) -> list[Group]:
-    return _grouped(results.cases, lambda case: (case.setting, case.attack, case.defense))
+    return _group_cases(results.cases, lambda case: (case.setting, case.attack, case.defense))
 
 
 def _cells_and_noises(results: Results) -> list[Group]:
@@ -379,7 +388,7 @@ def _cells_and_noises(results: Results) -> list[Group]:
 def _memberships_and_linear(results: Results) -> list[Group]:
     """Each cell of an attack that asks who was a member, and behind it those of the regression on the same setting."""
     linear = [case for case in results.membership if _is_linear(case)]
-    cells = _grouped(results.membership, lambda case: (case.setting, case.named, case.defense))
+    cells = _group_cases(results.membership, lambda case: (case.setting, case.named, case.defense))
     return [
         [*cell, *(one for one in linear if (one.setting, one.defense) == (cell[0].setting, cell[0].defense))]
         for cell in cells
@@ -387,11 +396,11 @@ def _memberships_and_linear(results: Results) -> list[Group]:
 
 
 def _attacks(results: Results) -> list[Group]:
-    return _grouped(results.cases, lambda case: (case.setting, case.attack))
+    return _group_cases(results.cases, lambda case: (case.setting, case.attack))
 
 
 def _defenses(results: Results) -> list[Group]:
-    return _grouped(results.cases, lambda case: case.defense)
+    return _group_cases(results.cases, lambda case: case.defense)
 
 
 #: Every flag of a whole run, in the order of the evaluation protocol.
@@ -429,7 +438,7 @@ NOT_YET = (
 WHOLE = "the whole run"
 
 
-def _grouped(cases: Group, key: Callable[[Case], object]) -> list[Group]:
+def _group_cases(cases: Group, key: Callable[[Case], object]) -> list[Group]:
     found: dict[object, list[Case]] = {}
     for case in cases:
         found.setdefault(key(case), []).append(case)
@@ -442,16 +451,16 @@ def _is_linear(case: Case) -> bool:
 
 def _auc(case: Case) -> float:
     """How well members are told from others."""
-    return float(known(case.result, "inference.score.auc"))
+    return float(require_value(case.result, "inference.score.auc"))
 
 
-def _untargeted(case: Case) -> bool:
+def _is_untargeted(case: Case) -> bool:
     return case.attack is not None and case.card.get("goal") != "backdoor"
 
 
 def _means_harm(case: Case) -> bool:
     """Whether it is an attack on accuracy: a fault may well be harmless."""
-    return _untargeted(case) and case.card.get("goal") != "fault"
+    return _is_untargeted(case) and case.card.get("goal") != "fault"
 
 
 def _is_noise(case: Case) -> bool:
@@ -459,10 +468,12 @@ def _is_noise(case: Case) -> bool:
 
 
 def _figure(case: Case, path: str) -> float:
-    return float(known(case.result, path))
+    return float(require_value(case.result, path))
 
 
-def _paired(cases: Group, difference: Callable[[Case], float], seeds: Container[object] | None = None) -> Estimate:
+def _estimate_difference(
+    cases: Group, difference: Callable[[Case], float], seeds: Container[object] | None = None
+) -> Estimate:
     """The mean over seeds of a difference, where need be over those of certain ``seeds``."""
     return student([difference(case) for case in cases if seeds is None or case.seed in seeds])
 
@@ -490,7 +501,7 @@ def _length(cases: Group) -> float:
 def _cost_to_the_mean(cases: Group) -> float | None:
     costs = {}
     for case in cases:
-        corners = known(case.result, "corners")
+        corners = require_value(case.result, "corners")
         if corners.get("attack_mean") is not None and corners.get("clean_mean") is not None:
             costs[case.seed] = corners["clean_mean"] - corners["attack_mean"]
     return _mean(list(costs.values())) if costs else None

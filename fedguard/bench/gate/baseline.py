@@ -15,20 +15,20 @@ from typing import Literal
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
-from fedguard.bench.gate.snapshot import Measured, Part, Snapshot
-from fedguard.bench.records.reading import content, escaped_within
+from fedguard.bench.gate.snapshot import BaselineSchema, Snapshot, SnapshotCell
+from fedguard.bench.records.reading import content, escape_tree
 from fedguard.bench.records.store import write_atomically
 from fedguard.bench.results.differences import differences
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 
 #: Where the seeds begin that confirm a drop: after those of tuning, and before those on which worst cases are chosen.
 FIRST_SEED = 20_000
 
 
-class Change(Part):
+class Change(BaselineSchema):
     """One entry of a baseline's history: when, at which commit and why it was saved or updated, and what that changed."""
 
     time: float
@@ -37,7 +37,7 @@ class Change(Part):
     changes: tuple[str, ...] = ()
 
 
-class Baseline(Part):
+class Baseline(BaselineSchema):
     """A run to be held against.
 
     Attributes:
@@ -84,7 +84,7 @@ class Baseline(Part):
             confirmation=confirmation.seeds if confirmation else (),
             snapshot=run.model_copy(update={"cells": cells}),
         )
-        changes = compared(before, made) if before else ()
+        changes = diff_baselines(before, made) if before else ()
         entry = Change(time=time_, commit=run.commit, reason=reason, changes=changes)
         return made.model_copy(update={"history": (*(before.history if before else ()), entry)})
 
@@ -117,7 +117,7 @@ def read(path: str | Path) -> Baseline:
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}. {mend}") from None
     try:
-        told = escaped_within(from_json(text, allow_inf_nan=False))
+        told = escape_tree(from_json(text, allow_inf_nan=False))
     except ValueError:
         raise StoreError(f"{path}: expected a baseline in JSON; the file is damaged. {mend}") from None
     if not isinstance(told, dict) or told.get("kind") != "fedguard-baseline":
@@ -145,7 +145,7 @@ def confirmation_seeds(plan: Plan) -> tuple[int, ...]:
     return tuple(itertools.islice(free, suite.gate.confirm))
 
 
-def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
+def diff_baselines(before: Baseline, after: Baseline) -> tuple[str, ...]:
     """What differs between two baselines, a line each: positions, thresholds, and the mean of each figure over cells."""
     old, new = before.snapshot, after.snapshot
     places = [{one.place: one.cell for one in part.positions} for part in (old, new)]
@@ -165,7 +165,8 @@ def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
         differ = sum(one != two for one, two in pairs)
         if differ:
             least = [
-                any(isinstance(value, AtLeast) for one in pairs for value in one[side].values()) for side in (0, 1)
+                any(isinstance(value, CensoredValue) for one in pairs for value in one[side].values())
+                for side in (0, 1)
             ]
             was, now = (
                 f"{'more than ' if more else ''}{FIGURES[figure].quantity(_mean(side))}"
@@ -176,7 +177,7 @@ def compared(before: Baseline, after: Baseline) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _with(cell: Measured, more: Measured | None) -> Measured:
+def _with(cell: SnapshotCell, more: SnapshotCell | None) -> SnapshotCell:
     """A cell with its values on further seeds."""
     if more is None:
         return cell

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedguard.bench.gate.snapshot import COMPARED, Measured, Position, Snapshot
-from fedguard.bench.gate.watch import watched
+from fedguard.bench.gate.snapshot import COMPARED, Snapshot, SnapshotCell, SnapshotPosition
+from fedguard.bench.gate.watch import select_figures
 from fedguard.bench.results.differences import differences
 
 
@@ -35,7 +35,9 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     for key in COMPARED:
         was, now = baseline.environment.get(key, "unknown"), run.environment.get(key, "unknown")
         found += [f"{key} was {was}, is {now}."] if was != now else []
-    found += [f"the code of the plug-in {name} changed since the baseline." for name in changed_plugins(run, baseline)]
+    found += [
+        f"the code of the plug-in {name} changed since the baseline." for name in find_plugin_changes(run, baseline)
+    ]
     old, new = baseline.gate.model_dump(mode="json"), run.gate.model_dump(mode="json")
     found += [f"the gate's thresholds changed: {line}." for line in differences(old, new, "gate")]
     new_ones = newcomers(run, baseline)
@@ -46,17 +48,17 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     return tuple(found)
 
 
-def changed_plugins(run: Snapshot, baseline: Snapshot) -> list[str]:
+def find_plugin_changes(run: Snapshot, baseline: Snapshot) -> list[str]:
     """The modules other than FedGuard whose digest is another, or that only one of the two has."""
     modules = (run.code.keys() | baseline.code.keys()) - {"fedguard"}
     return sorted(name for name in modules if run.code.get(name) != baseline.code.get(name))
 
 
-def loosened(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
+def list_relaxations(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     """In what the run's gate asks for less than the baseline's, which takes an update of the baseline with its reason."""
     there = {figure for part in (run, baseline) for cell in part.cells.values() for figure in cell.values}
-    now, lines = {one.figure: one for one in watched(run.gate, there)}, []
-    for was in watched(baseline.gate, there):
+    now, lines = {one.figure: one for one in select_figures(run.gate, there)}, []
+    for was in select_figures(baseline.gate, there):
         new = now.get(was.figure)
         if new is None:
             lines.append(f"{was.figure} is not watched any more")
@@ -80,13 +82,13 @@ def loosened(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     )
 
 
-def newcomers(run: Snapshot, baseline: Snapshot) -> list[Position]:
+def newcomers(run: Snapshot, baseline: Snapshot) -> list[SnapshotPosition]:
     """The positions that ran and did not in the baseline."""
     ran = {one.place for one in baseline.positions if baseline.cells[one.cell].status != "refused"}
     return [one for one in run.positions if one.place not in ran and run.cells[one.cell].status == "ok"]
 
 
-def unlike(was: str, before: Measured, now: str | None, after: Measured | None) -> str | None:
+def unlike(was: str, before: SnapshotCell, now: str | None, after: SnapshotCell | None) -> str | None:
     """Why a position of the baseline cannot be compared; None if it can.
 
     Args:
@@ -101,6 +103,6 @@ def unlike(was: str, before: Measured, now: str | None, after: Measured | None) 
     return None
 
 
-def other_data(one: Measured, two: Measured) -> bool:
+def other_data(one: SnapshotCell, two: SnapshotCell) -> bool:
     """Whether two cells were trained on different data, as far as is known."""
     return one.data is not None and two.data is not None and one.data != two.data

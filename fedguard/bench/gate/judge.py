@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
-from fedguard.bench.gate.comparable import incompatible, loosened, newcomers, other_data, unlike, warnings
-from fedguard.bench.gate.lone import told
-from fedguard.bench.gate.pair import Pair, known_mean
-from fedguard.bench.gate.reasoning import bound, reached, said
-from fedguard.bench.gate.snapshot import Measured, Position, Snapshot
-from fedguard.bench.gate.stages import Confirmed, confirmed, detectable, screened, shared
-from fedguard.bench.gate.verdict import Broad, Judgement, Verdict, Word
-from fedguard.bench.gate.watch import Watched, watched
+from fedguard.bench.gate.comparable import incompatible, list_relaxations, newcomers, other_data, unlike, warnings
+from fedguard.bench.gate.lone import annotate_worst_seed
+from fedguard.bench.gate.pair import MetricPair, exact_mean
+from fedguard.bench.gate.reasoning import check_bounds, describe_drop, describe_reach
+from fedguard.bench.gate.snapshot import Snapshot, SnapshotCell, SnapshotPosition
+from fedguard.bench.gate.stages import ConfirmationResult, confirm_drops, detectable, judge_across_cells, screen_drops
+from fedguard.bench.gate.verdict import GateVerdict, Judgment, SuiteJudgment, Word
+from fedguard.bench.gate.watch import GateCriterion, select_figures
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import censored, p_text
+from fedguard.metrics.stats import has_lower_bound, p_text
 
 #: Runs cells (by their hashes) on seeds, with the code that is installed.
 Confirm = Callable[[Sequence[str], Sequence[int]], Snapshot]
@@ -37,7 +37,7 @@ def judge(
     stale: Sequence[str] = (),
     strict: bool = False,
     now: float | None = None,
-) -> Verdict:
+) -> GateVerdict:
     """Hold a run against a baseline.
 
     Args:
@@ -49,13 +49,13 @@ def judge(
         now: seconds since 1970.
     """
     why = (*stale, *incompatible(run, baseline.snapshot))
-    judgements: tuple[Judgement, ...] = ()
-    broad: tuple[Broad, ...] = ()
+    judgements: tuple[Judgment, ...] = ()
+    broad: tuple[SuiteJudgment, ...] = ()
     if not why:
-        comparison = Comparison(run, baseline)
+        comparison = BaselineComparison(run, baseline)
         judgements = comparison.judgements(confirm)
         broad = comparison.broad()
-    return Verdict(
+    return GateVerdict(
         run=run_name or run.suite,
         baseline=file,
         time=time.time() if now is None else now,
@@ -64,55 +64,57 @@ def judge(
         judgements=judgements,
         broad=broad,
         audits=tuple(audit()) if run.gate.audit and not why else (),
-        incompatible=(*why, *loosened(run, baseline.snapshot)),
+        incompatible=(*why, *list_relaxations(run, baseline.snapshot)),
         warnings=warnings(run, baseline.snapshot),
         strict=strict,
     )
 
 
-class Comparison:
+class BaselineComparison:
     """A run beside its baseline, position by position."""
 
     def __init__(self, run: Snapshot, baseline: Baseline) -> None:
         self.run, self.base, self.gate = run, baseline.snapshot, run.gate
         there = {figure for part in (run, self.base) for cell in part.cells.values() for figure in cell.values}
-        self.watched = watched(run.gate, there)
+        self.watched = select_figures(run.gate, there)
         self.seeds = tuple(seed for seed in run.seeds if seed in self.base.seeds)
         self.fresh_seeds = tuple(seed for seed in baseline.confirmation if seed not in run.seeds)
-        self.lacking: list[Judgement] = []
-        self.again: dict[tuple[str, str], Pair] = {}
-        self.pairs = list(self._paired())
+        self.lacking: list[Judgment] = []
+        self.again: dict[tuple[str, str], MetricPair] = {}
+        self.pairs = list(self._find_pairs())
 
-    def judgements(self, confirm: Confirm) -> tuple[Judgement, ...]:
+    def judgements(self, confirm: Confirm) -> tuple[Judgment, ...]:
         """One for each figure of each cell, in the order of the matrix; what is flagged is run on fresh seeds."""
-        found: dict[tuple[str, str], Judgement] = {}
+        found: dict[tuple[str, str], Judgment] = {}
         flagged = []
         for pair in self.pairs:
-            broken, word = bound(pair.watch, pair.after), screened(pair.drops, pair.watch.margin)
+            broken, word = check_bounds(pair.watch, pair.after), screen_drops(pair.drops, pair.watch.margin)
             if broken:
                 found[pair.key] = pair.judgement("regressed", broken)
             elif word is None and pair.watch.figure == "epsilon" and len(set(pair.drops)) == 1:
                 found[pair.key] = pair.judgement(
-                    "regressed", f"{said(pair)}. It is computed, not measured: no seed needs to confirm it."
+                    "regressed", f"{describe_drop(pair)}. It is computed, not measured: no seed needs to confirm it."
                 )
             elif word == "improved" and pair.watch.figure == "epsilon":
                 found[pair.key] = pair.judgement(
                     "missing",
-                    f"{said(pair)}. It is computed from the same settings, so the accounting has changed: look why, then "
+                    f"{describe_drop(pair)}. It is computed from the same settings, so the accounting has changed: look why, then "
                     "`fedguard baseline update`.",
                 )
             elif word is None:
                 flagged.append(pair)
             elif word == "inconclusive":
-                found[pair.key] = pair.judgement(word, f"{said(pair)}: nothing is known of any seed.")
+                found[pair.key] = pair.judgement(word, f"{describe_drop(pair)}: nothing is known of any seed.")
             else:
-                found[pair.key] = pair.judgement(word, f"{said(pair)}.", detectable=self._detectable(pair, pair.drops))
-        found |= self._confirmed(flagged, confirm)
+                found[pair.key] = pair.judgement(
+                    word, f"{describe_drop(pair)}.", detectable=self._detectable(pair, pair.drops)
+                )
+        found |= self._confirm_pairs(flagged, confirm)
         forbidden = self.gate.single_seed == "fail"
-        whole = (told(found[pair.key], self._drops(pair), forbidden) for pair in self.pairs)
+        whole = (annotate_worst_seed(found[pair.key], self._drops(pair), forbidden) for pair in self.pairs)
         return (*whole, *self.lacking, *self._new_beyond_bounds())
 
-    def broad(self) -> tuple[Broad, ...]:
+    def broad(self) -> tuple[SuiteJudgment, ...]:
         """One for each figure that is measured."""
         drops: dict[str, list[Sequence[float]]] = {}
         for pair in self.pairs:
@@ -120,7 +122,7 @@ class Comparison:
                 drops.setdefault(pair.watch.figure, []).append(pair.drops)
         margins = {watch.figure: watch.margin for watch in self.watched}
         found = []
-        for figure, one in shared(drops, margins).items():
+        for figure, one in judge_across_cells(drops, margins).items():
             p = "" if one.p_value is None else f", {p_text(one.p_value)}"
             way, cells = "worse" if one.drop >= 0 else "better", len(drops[figure])
             over = f"on average over {cells} cells" if cells > 1 else "in one cell"
@@ -128,7 +130,7 @@ class Comparison:
             if one.verdict == "identical":
                 why = "the same in every cell."
             found.append(
-                Broad(
+                SuiteJudgment(
                     figure=figure,
                     verdict=one.verdict,
                     why=why,
@@ -140,7 +142,7 @@ class Comparison:
             )
         return tuple(found)
 
-    def _paired(self) -> Iterator[Pair]:
+    def _find_pairs(self) -> Iterator[MetricPair]:
         """What can be compared; what cannot goes to ``lacking``. Positions that share a cell are one."""
         now = {one.place: one.cell for one in self.run.positions}
         compared = set()
@@ -160,14 +162,21 @@ class Comparison:
                     yield pair
 
     def _pair(
-        self, position: Position, watch: Watched, before: Measured, after: Measured | None, why: str | None
-    ) -> Pair | None:
+        self,
+        position: SnapshotPosition,
+        watch: GateCriterion,
+        before: SnapshotCell,
+        after: SnapshotCell | None,
+        why: str | None,
+    ) -> MetricPair | None:
         old, new = before.of(watch.figure), after.of(watch.figure) if after else {}
         seeds = tuple(seed for seed in self.seeds if seed in old)
         kept = tuple(seed for seed in seeds if seed in new)
         if why is None and seeds and kept == seeds:
-            return Pair(position, watch, seeds, tuple(old[one] for one in seeds), tuple(new[one] for one in seeds))
-        lacking = Pair(position, watch, (), (), ())
+            return MetricPair(
+                position, watch, seeds, tuple(old[one] for one in seeds), tuple(new[one] for one in seeds)
+            )
+        lacking = MetricPair(position, watch, (), (), ())
         if why is None and seeds and watch.figure == "epsilon":
             self.lacking.append(
                 lacking.judgement("regressed", "it had an epsilon and has none any more: nothing is guaranteed.")
@@ -176,32 +185,32 @@ class Comparison:
         if why is None:
             why = "the run lacks this figure." if seeds else "the run and the baseline have no seed in common."
             why = why if old else "the baseline lacks this figure: `fedguard baseline update` takes it in."
-        broken = bound(watch, tuple(new.values()))  # bounds hold for what cannot be compared as well
+        broken = check_bounds(watch, tuple(new.values()))  # bounds hold for what cannot be compared as well
         word: Word = "regressed" if broken else "missing"
         why = f"{broken.removesuffix('.')}; {why}" if broken else why
-        means = {name: known_mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
+        means = {name: exact_mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
         self.lacking.append(lacking.judgement(word, why, **means))
         return None
 
-    def _confirmed(self, flagged: Sequence[Pair], confirm: Confirm) -> dict[tuple[str, str], Judgement]:
+    def _confirm_pairs(self, flagged: Sequence[MetricPair], confirm: Confirm) -> dict[tuple[str, str], Judgment]:
         """The second stage."""
         able = [pair for pair in flagged if len(self.fresh_seeds) > 1 and self._before(pair) is not None]
         cells = list(dict.fromkeys(pair.key[0] for pair in able))
         ran = confirm(cells, self.fresh_seeds).cells if cells else {}
-        fresh: dict[tuple[str, str], tuple[Pair, Pair]] = {}
+        fresh: dict[tuple[str, str], tuple[MetricPair, MetricPair]] = {}
         found = {}
         for pair in flagged:
             again = self._again(pair, ran.get(pair.key[0]))
             if isinstance(again, str):
-                found[pair.key] = pair.judgement("missing", f"{said(pair)}; {again}")
+                found[pair.key] = pair.judgement("missing", f"{describe_drop(pair)}; {again}")
             else:
                 fresh[pair.key] = pair, again
                 self.again[pair.key] = again
         margins = {key: again.watch.margin for key, (_, again) in fresh.items()}
-        second = confirmed({key: again.drops for key, (_, again) in fresh.items()}, margins, self.gate.alpha)
+        second = confirm_drops({key: again.drops for key, (_, again) in fresh.items()}, margins, self.gate.alpha)
         return found | {key: self._second(*fresh[key], one) for key, one in second.items()}
 
-    def _again(self, pair: Pair, ran: Measured | None) -> Pair | str:
+    def _again(self, pair: MetricPair, ran: SnapshotCell | None) -> MetricPair | str:
         """The same on fresh seeds, or why it cannot be had."""
         before = self._before(pair)
         if before is None or len(self.fresh_seeds) < 2:
@@ -211,10 +220,10 @@ class Comparison:
             return f"the fresh seeds did not run: {(ran.reason if ran else None) or 'they lack this figure.'}"
         if other_data(ran, self.base.cells[pair.key[0]]):
             return "the fresh seeds ran on other data than the baseline."
-        found = Pair(pair.position, pair.watch, self.fresh_seeds, before, after)
+        found = MetricPair(pair.position, pair.watch, self.fresh_seeds, before, after)
         return found if found.drops else "no fresh seed reaches the target, before or now: nothing is known."
 
-    def _second(self, first: Pair, fresh: Pair, one: Confirmed) -> Judgement:
+    def _second(self, first: MetricPair, fresh: MetricPair, one: ConfirmationResult) -> Judgment:
         figure, count = first.watch.figure, len(fresh.drops)
         ending = {
             "regressed": f"confirmed, p = {one.p_value:.2g}.",
@@ -227,8 +236,8 @@ class Comparison:
         )
         again = f"by {FIGURES[figure].difference(one.drop)} {seeds}"
         if fresh.censored:
-            again = f"with fresh seeds {reached(fresh)}"
-        why = f"{said(first)}; {again}: {ending}"
+            again = f"with fresh seeds {describe_reach(fresh)}"
+        why = f"{describe_drop(first)}; {again}: {ending}"
         return fresh.judgement(
             one.verdict,
             why,
@@ -239,18 +248,18 @@ class Comparison:
             detectable=self._detectable(first, fresh.drops),
         )
 
-    def _drops(self, pair: Pair) -> dict[int, float]:
+    def _drops(self, pair: MetricPair) -> dict[int, float]:
         """By seed, the fresh ones included."""
         both = (pair, self.again[pair.key]) if pair.key in self.again else (pair,)
         return {seed: drop for one in both for seed, drop in one.by_seed.items()}
 
-    def _before(self, pair: Pair) -> tuple[float, ...] | None:
+    def _before(self, pair: MetricPair) -> tuple[float, ...] | None:
         return _on(self.fresh_seeds, self.base.cells[pair.key[0]].of(pair.watch.figure))
 
-    def _detectable(self, pair: Pair, drops: Sequence[float]) -> float | None:
+    def _detectable(self, pair: MetricPair, drops: Sequence[float]) -> float | None:
         """From the spread of the drops; where all are equal, from that of the figure itself, as if pairs were independent."""
         values = list(self.base.cells[pair.key[0]].of(pair.watch.figure).values())
-        if pair.censored or censored(values) or not all(map(math.isfinite, drops)):
+        if pair.censored or has_lower_bound(values) or not all(map(math.isfinite, drops)):
             return None
         spread = statistics.stdev(drops) if len(drops) > 1 else 0.0
         if spread == 0:
@@ -259,16 +268,16 @@ class Comparison:
             spread = 2**0.5 * statistics.stdev(values)
         return detectable(spread, pair.watch.margin, self.gate.alpha, len(pair.seeds), len(self.fresh_seeds))
 
-    def _new_beyond_bounds(self) -> Iterator[Judgement]:
+    def _new_beyond_bounds(self) -> Iterator[Judgment]:
         """Floors and ceilings hold for what the baseline does not know as well."""
         for position in newcomers(self.run, self.base):
             for watch in self.watched:
                 values = tuple(self.run.cells[position.cell].of(watch.figure).values())
-                broken = bound(watch, values)
+                broken = check_bounds(watch, values)
                 if broken:
-                    pair = Pair(position, watch, (), (), ())
+                    pair = MetricPair(position, watch, (), (), ())
                     yield pair.judgement(
-                        "regressed", f"new in the run: {broken}", after=known_mean(values), seeds=self.run.seeds
+                        "regressed", f"new in the run: {broken}", after=exact_mean(values), seeds=self.run.seeds
                     )
 
 

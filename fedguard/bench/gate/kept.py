@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fedguard.bench.gate.verdict import Verdict
-from fedguard.bench.records.reading import Damaged, content, json_of
+from fedguard.bench.gate.verdict import GateVerdict
+from fedguard.bench.records.reading import DamagedFile, content, json_of
 from fedguard.bench.records.store import RunFolder, write_atomically
 from fedguard.errors import StoreError
 
 
-def keep(verdict: Verdict, folder: RunFolder) -> Path:
+def keep(verdict: GateVerdict, folder: RunFolder) -> Path:
     """Write a verdict beside its run.
 
     Raises:
@@ -27,18 +27,18 @@ def keep(verdict: Verdict, folder: RunFolder) -> Path:
     return path
 
 
-def verdicts(folder: RunFolder, broken: Callable[[Damaged], None] = lambda found: None) -> list[Verdict]:
+def verdicts(folder: RunFolder, broken: Callable[[DamagedFile], None] = lambda found: None) -> list[GateVerdict]:
     """The verdicts on a run, the oldest first. A file that cannot be read is reported to ``broken`` and left out."""
     found = []
     there = folder.path / "gate"
     for path in sorted(one for one in (there.iterdir() if there.is_dir() else ()) if one.suffix == ".json"):
         try:
-            found.append(Verdict.from_dict(json_of(content(path))))
+            found.append(GateVerdict.from_dict(json_of(content(path))))
         except (OSError, ValueError) as error:
-            broken(Damaged(path, f"{error}. It is left out; remove it"))
+            broken(DamagedFile(path, f"{error}. It is left out; remove it"))
     return found
 
 
-def as_json(verdict: Verdict) -> str:
+def as_json(verdict: GateVerdict) -> str:
     """`Verdict.as_dict` as JSON."""
     return json.dumps(verdict.as_dict(), indent=1, allow_nan=False) + "\n"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fedguard.bench.gate.verdict import Judgement
+from fedguard.bench.gate.verdict import Judgment
 from fedguard.bench.gate.watch import usual_margin
 from fedguard.metrics.figures import FIGURES
 
@@ -14,7 +14,7 @@ from fedguard.metrics.figures import FIGURES
 MARGINS_OF_ONE = 5.0
 
 
-def told(one: Judgement, drops: Mapping[int, float], forbidden: bool) -> Judgement:
+def annotate_worst_seed(one: Judgment, drops: Mapping[int, float], forbidden: bool) -> Judgment:
     """The judgement with its worst seed; with a sentence, and regressed if that is forbidden, where that seed is ruined.
 
     Args:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedguard.bench.gate.snapshot import Position
+from fedguard.bench.gate.snapshot import SnapshotPosition
 from fedguard.bench.gate.stages import mean
-from fedguard.bench.gate.verdict import Judgement, Word
-from fedguard.bench.gate.watch import Watched
-from fedguard.metrics.stats import censored
+from fedguard.bench.gate.verdict import Judgment, Word
+from fedguard.bench.gate.watch import GateCriterion
+from fedguard.metrics.stats import has_lower_bound
 
 
 @dataclass(frozen=True)
-class Pair:
+class MetricPair:
     """One figure of one cell, on the seeds that both runs have."""
 
-    position: Position
-    watch: Watched
+    position: SnapshotPosition
+    watch: GateCriterion
     seeds: tuple[int, ...]
     before: tuple[float, ...]
     after: tuple[float, ...]
@@ -37,27 +37,27 @@ class Pair:
     @property
     def censored(self) -> bool:
         """Whether a seed never reached a target in one of the two runs."""
-        return censored((*self.before, *self.after))
+        return has_lower_bound((*self.before, *self.after))
 
     @property
     def key(self) -> tuple[str, str]:
         return self.position.cell, self.watch.figure
 
-    def judgement(self, verdict: Word, why: str, **more: Any) -> Judgement:
+    def judgement(self, verdict: Word, why: str, **more: Any) -> Judgment:
         """A verdict, with what is known of this pair."""
         known: dict[str, Any] = {
-            "before": known_mean(self.before),
-            "after": known_mean(self.after),
-            "drop": None if self.censored else known_mean(self.drops),
+            "before": exact_mean(self.before),
+            "after": exact_mean(self.after),
+            "drop": None if self.censored else exact_mean(self.drops),
             "margin": self.watch.margin,
             "seeds": self.seeds,
         }
         cell, figure = self.key
-        return Judgement(
+        return Judgment(
             swept=self.position.swept, cell=cell, figure=figure, verdict=verdict, why=why, **{**known, **more}
         )
 
 
-def known_mean(values: Sequence[float]) -> float | None:
+def exact_mean(values: Sequence[float]) -> float | None:
     """None of none, and where one is a lower bound."""
-    return mean(values) if values and not censored(values) else None
+    return mean(values) if values and not has_lower_bound(values) else None

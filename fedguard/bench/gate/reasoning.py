@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from fedguard.bench.gate.pair import Pair
+from fedguard.bench.gate.pair import MetricPair
 from fedguard.bench.gate.stages import above, mean
-from fedguard.bench.gate.watch import Watched
+from fedguard.bench.gate.watch import GateCriterion
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import AtLeast, censored
+from fedguard.metrics.stats import CensoredValue, has_lower_bound
 
 
-def said(pair: Pair) -> str:
+def describe_drop(pair: MetricPair) -> str:
     """What the suite's own seeds show, without a full stop."""
     if pair.censored:
-        return f"{reached(pair)}, margin {FIGURES[pair.watch.figure].difference(pair.watch.margin)}"
+        return f"{describe_reach(pair)}, margin {FIGURES[pair.watch.figure].difference(pair.watch.margin)}"
     known, drop = FIGURES[pair.watch.figure], mean(pair.drops)
     seeds = f"{len(pair.drops)} seeds" if len(pair.drops) > 1 else "one seed"
     if not any(pair.drops):
@@ -27,19 +27,19 @@ def said(pair: Pair) -> str:
     return f"{'worse' if drop > 0 else 'better'} by {size} on {seeds}, margin {margin}"
 
 
-def reached(pair: Pair) -> str:
+def describe_reach(pair: MetricPair) -> str:
     """On how many seeds a target was reached in each of the two runs."""
-    before, after = (sum(not isinstance(one, AtLeast) for one in side) for side in (pair.before, pair.after))
+    before, after = (sum(not isinstance(one, CensoredValue) for one in side) for side in (pair.before, pair.after))
     return f"the target was reached on {before} of {len(pair.before)} seeds, and is on {after} now"
 
 
-def bound(watch: Watched, values: Sequence[float]) -> str | None:
+def check_bounds(watch: GateCriterion, values: Sequence[float]) -> str | None:
     """Which absolute bound the mean of ``values`` breaks, if it does."""
     if not values:
         return None
     known, found = FIGURES[watch.figure], mean(values)
-    if watch.ceiling is not None and censored(values):
-        never = sum(isinstance(one, AtLeast) for one in values)
+    if watch.ceiling is not None and has_lower_bound(values):
+        never = sum(isinstance(one, CensoredValue) for one in values)
         return f"{never} of {len(values)} seeds never get there, where the ceiling is {known.quantity(watch.ceiling)}."
     if watch.floor is not None and found < watch.floor:
         return f"the mean of {known.quantity(found)} is below the floor of {known.quantity(watch.floor)}."

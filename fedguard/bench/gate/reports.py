@@ -14,8 +14,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, Judgement, Verdict, Word
-from fedguard.bench.terminal.parted import parted
+from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, GateVerdict, Judgment, Word
+from fedguard.bench.terminal.parted import split_table
 from fedguard.metrics.figures import FIGURES
 
 #: What somebody must look at, worst first; of the rest there is a count.
@@ -31,7 +31,7 @@ _STYLES = {PASSED: "bold green", REGRESSED: "bold red", CANNOT_JUDGE: "bold yell
 _COLOURS = {"regressed": "red", "missing": "yellow", "inconclusive": "yellow", "improved": "cyan"}
 
 
-def terminal(verdict: Verdict) -> RenderableType:
+def terminal(verdict: GateVerdict) -> RenderableType:
     """What matters of a verdict; of what is as it was, the count alone."""
     parts: list[RenderableType] = [_text(verdict.headline, _STYLES[verdict.exit_code])]
     parts += [_text(f"cannot be compared: {why}", "yellow") for why in verdict.incompatible]
@@ -51,24 +51,29 @@ def terminal(verdict: Verdict) -> RenderableType:
     return Group(*parts)
 
 
-def markdown(verdict: Verdict) -> str:
+def markdown(verdict: GateVerdict) -> str:
     """Markdown for a summary in GitHub: what needs a look first, the rest folded."""
-    lines = [f"## FedGuard gate: {escaped(verdict.headline)}", "", escaped(_compared(verdict)), ""]
-    lines += [f"- **cannot be compared**: {escaped(why)}" for why in verdict.incompatible]
-    lines += [f"- {escaped(line)}" for line in _broad_lines(verdict)]
+    lines = [
+        f"## FedGuard gate: {escape_markdown(verdict.headline)}",
+        "",
+        escape_markdown(_describe_comparison(verdict)),
+        "",
+    ]
+    lines += [f"- **cannot be compared**: {escape_markdown(why)}" for why in verdict.incompatible]
+    lines += [f"- {escape_markdown(line)}" for line in _broad_lines(verdict)]
     for found in (_trouble(verdict), _with(verdict, "improved")):
         lines += _table(found)
-    lines += [f"- {escaped(line)}" for line in (*_sentences(verdict), *_audit_lines(verdict))]
-    lines += [f"- warning: {escaped(line)}" for line in verdict.warnings]
+    lines += [f"- {escape_markdown(line)}" for line in (*_sentences(verdict), *_audit_lines(verdict))]
+    lines += [f"- warning: {escape_markdown(line)}" for line in verdict.warnings]
     if (advice := _advice(verdict)) is not None:
-        lines += ["", escaped(advice)]
+        lines += ["", escape_markdown(advice)]
     rest = [one for one in _with(verdict, "pass", "identical") if not one.lost_seed]
     if rest:
         lines += ["", "<details>", f"<summary>{len(rest)} as they were</summary>", *_table(rest), "</details>"]
-    return "\n".join([*lines, "", escaped(NOTE), ""])
+    return "\n".join([*lines, "", escape_markdown(NOTE), ""])
 
 
-def junit(verdict: Verdict) -> str:
+def junit(verdict: GateVerdict) -> str:
     """JUnit XML: a test case for each judgement, for each figure over the whole suite, and for each audit.
 
     What regressed is a failure, what is missing an error, what is inconclusive skipped (an error if the gate is strict).
@@ -108,7 +113,7 @@ def junit(verdict: Verdict) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
 
 
-def row(one: Judgement) -> list[str]:
+def row(one: Judgment) -> list[str]:
     """One line of a table, under `HEADS`."""
 
     known = FIGURES[one.figure]
@@ -130,7 +135,7 @@ def row(one: Judgement) -> list[str]:
     ]
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that stands in Markdown, also in a table, for nothing but itself."""
     text = " ".join(_clean(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text).replace("@", "&#64;")  # no mail to a team that bears the name
@@ -143,23 +148,23 @@ class _Fields:
     rows: list[list[Text]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from parted(HEADS, self.rows, 3, options.max_width)
+        yield from split_table(HEADS, self.rows, 3, options.max_width)
 
 
-def _trouble(verdict: Verdict) -> list[Judgement]:
+def _trouble(verdict: GateVerdict) -> list[Judgment]:
     """What somebody must look at, a ruined seed beside means that hold among it."""
     return [*_with(verdict, *TROUBLE), *(one for one in verdict.lost_seeds if one.verdict not in TROUBLE)]
 
 
-def _sentences(verdict: Verdict) -> list[str]:
+def _sentences(verdict: GateVerdict) -> list[str]:
     return [f"{one.label}, {FIGURES[one.figure].title}: {one.why}" for one in _trouble(verdict)]
 
 
-def _with(verdict: Verdict, *words: Word) -> list[Judgement]:
+def _with(verdict: GateVerdict, *words: Word) -> list[Judgment]:
     return [one for word in words for one in verdict.judgements if one.verdict == word]
 
 
-def _table(judgements: Sequence[Judgement]) -> list[str]:
+def _table(judgements: Sequence[Judgment]) -> list[str]:
     if not judgements:
         return []
     rows = [HEADS, ["---"] * 3 + ["---:"] * (len(HEADS) - 3)]
@@ -167,30 +172,30 @@ def _table(judgements: Sequence[Judgement]) -> list[str]:
         "",
         *(
             f"| {' | '.join(fields)} |"
-            for fields in (*rows, *([escaped(one) for one in row(each)] for each in judgements))
+            for fields in (*rows, *([escape_markdown(one) for one in row(each)] for each in judgements))
         ),
         "",
     ]
 
 
-def _broad_lines(verdict: Verdict) -> Iterator[str]:
+def _broad_lines(verdict: GateVerdict) -> Iterator[str]:
     """What all cells share, which comes first: small drops of many are seen here alone."""
     for one in verdict.broad:
         if one.verdict != "identical":
             yield f"over the whole suite, {FIGURES[one.figure].title}: {one.verdict}: {one.why}"
 
 
-def _audit_lines(verdict: Verdict) -> Iterator[str]:
+def _audit_lines(verdict: GateVerdict) -> Iterator[str]:
     for one in verdict.audits:
         yield f"audit of {one['subject']}: {one['verdict']}: {one['words']}"
 
 
-def _compared(verdict: Verdict) -> str:
+def _describe_comparison(verdict: GateVerdict) -> str:
     commits = [commit or "unknown commit" for commit in (verdict.commit, verdict.baseline_commit)]
     return f"{verdict.run} ({commits[0]}) against {verdict.baseline} ({commits[1]})."
 
 
-def _advice(verdict: Verdict) -> str | None:
+def _advice(verdict: GateVerdict) -> str | None:
     if verdict.exit_code == PASSED and verdict.counts["improved"]:
         return (
             "Better than the baseline. An attack that became weaker looks the same, so see why. To keep what was won: "
@@ -199,7 +204,7 @@ def _advice(verdict: Verdict) -> str | None:
     return None
 
 
-def _case(suite: Element, verdict: Verdict, kind: str, name: str, word: Word, why: str) -> None:
+def _case(suite: Element, verdict: GateVerdict, kind: str, name: str, word: Word, why: str) -> None:
     case = SubElement(suite, "testcase", classname=f"fedguard.gate.{kind}", name=_clean(name), time="0")
     tags = {"regressed": "failure", "missing": "error", "inconclusive": "error" if verdict.strict else "skipped"}
     if word in tags:

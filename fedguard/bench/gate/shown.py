@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.gate.baseline import Baseline
-from fedguard.bench.gate.watch import watched
+from fedguard.bench.gate.watch import select_figures
 from fedguard.metrics.figures import FIGURES
 
 
 def terminal(baseline: Baseline) -> RenderableType:
     """Of what it is, what is watched, the means of that with their 95 % intervals, and the history."""
     run = baseline.snapshot
-    watching = watched(run.gate, {figure for cell in run.cells.values() for figure in cell.values})
+    watching = select_figures(run.gate, {figure for cell in run.cells.values() for figure in cell.values})
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for head in ("cell", "figure", "mean", "95 %", "seeds", "margin"):
         table.add_column(head, justify="left" if head in ("cell", "figure") else "right", overflow="fold")

@@ -15,19 +15,19 @@ from fedguard.bench.running.code import code_of
 from fedguard.config import Cell, Plan, plan, read_suite
 from fedguard.config.schema import GateSection
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 
 #: What of an environment may move figures a little: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
 
 
-class Part(BaseModel):
+class BaselineSchema(BaseModel):
     """Base of what is stored: checked when it is read, no unknown key, every number finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Measured(Part):
+class SnapshotCell(BaselineSchema):
     """One cell.
 
     Attributes:
@@ -46,12 +46,15 @@ class Measured(Part):
     never: dict[str, tuple[int, ...]] = {}
 
     def of(self, figure: str) -> dict[int, float]:
-        """A figure by seed, `AtLeast` its value where that is a lower bound; empty where it has none."""
+        """A figure by seed, `CensoredValue` its value where that is a lower bound; empty where it has none."""
         never = self.never.get(figure, ())
-        return {seed: AtLeast(value) if seed in never else value for seed, value in self.values.get(figure, {}).items()}
+        return {
+            seed: CensoredValue(value) if seed in never else value
+            for seed, value in self.values.get(figure, {}).items()
+        }
 
 
-class Position(Part):
+class SnapshotPosition(BaselineSchema):
     """Where a cell stands in the matrix: attack, defense, and each other swept key."""
 
     swept: dict[str, str]
@@ -67,7 +70,7 @@ class Position(Part):
         return label(self.swept)
 
 
-class Snapshot(Part):
+class Snapshot(BaselineSchema):
     """One run.
 
     Attributes:
@@ -88,8 +91,8 @@ class Snapshot(Part):
     environment: dict[str, str] = {}
     gate: GateSection = GateSection()
     seeds: tuple[int, ...]
-    positions: tuple[Position, ...]
-    cells: dict[str, Measured]
+    positions: tuple[SnapshotPosition, ...]
+    cells: dict[str, SnapshotCell]
 
     @classmethod
     def of(cls, run: Run, laid_out: Plan) -> Snapshot:
@@ -105,12 +108,12 @@ class Snapshot(Part):
             fedguard=str(run.manifest.get("fedguard")),
             results_version=run.manifest.get("results_version", 0),
             commit=", ".join(_all(one.get("git_commit") for one in made)) or None,
-            code=_merged(one.get("code", {}) for one in made),
-            environment=_merged({key: one.get(key) for key in COMPARED} for one in made),
+            code=_join_values(one.get("code", {}) for one in made),
+            environment=_join_values({key: one.get(key) for key in COMPARED} for one in made),
             gate=laid_out.suite.gate,
             seeds=tuple(run.seeds),
-            positions=tuple(Position(swept=swept, cell=cell.id) for swept, cell in laid_out.positions),
-            cells={key: _measured(run, cell, rows.get(key, []), asked) for key, cell in cells.items()},
+            positions=tuple(SnapshotPosition(swept=swept, cell=cell.id) for swept, cell in laid_out.positions),
+            cells={key: _measure_cell(run, cell, rows.get(key, []), asked) for key, cell in cells.items()},
         )
 
 
@@ -135,7 +138,7 @@ def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
     cells = {cell.id: cell for cell in laid_out.cells}
     found, modules = {}, set[str]()
     for (cell, _), record in run.records.items():
-        made, now = record["environment"].get("code", {}), _installed(cells[cell])
+        made, now = record["environment"].get("code", {}), _code_digests(cells[cell])
         other = {"fedguard", *made} - {name for name in made if made[name] == now.get(name)}
         if other:
             found[cell] = record["label"]
@@ -149,12 +152,12 @@ def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
     )
 
 
-def _installed(cell: Cell) -> dict[str, str]:
+def _code_digests(cell: Cell) -> dict[str, str]:
     """The code of a cell, and of the attacks that an ensemble chooses among."""
     return {module: digest for one in (cell, *cell.members) for module, digest in code_of(one).items()}
 
 
-def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]], asked: Iterable[str]) -> Measured:
+def _measure_cell(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]], asked: Iterable[str]) -> SnapshotCell:
     rows = list(rows) or [{"status": "missing", "reason": "not run as it is laid out now"}]
     bad = next((row for status in _WORST for row in rows if row["status"] == status), None)
     records = [run.records[cell.id, seed] for seed in run.seeds if (cell.id, seed) in run.records]
@@ -162,9 +165,10 @@ def _measured(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]], asked: It
     figures = dict.fromkeys((*FIGURES, *asked))
     values = {figure: {row["seed"]: row[figure] for row in rows if row.get(figure) is not None} for figure in figures}
     never = {
-        figure: tuple(seed for seed, value in by.items() if isinstance(value, AtLeast)) for figure, by in values.items()
+        figure: tuple(seed for seed, value in by.items() if isinstance(value, CensoredValue))
+        for figure, by in values.items()
     }
-    return Measured(
+    return SnapshotCell(
         config=cell.canonical,
         status=bad["status"] if bad else "ok",
         reason=bad["reason"] if bad else None,
@@ -182,7 +186,7 @@ def _all(values: Iterable[Any]) -> list[str]:
     return sorted({str(value) for value in values if value is not None})
 
 
-def _merged(parts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _join_values(parts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """For each key the different values of all parts."""
     parts = list(parts)
     keys = sorted({key for part in parts for key in part})

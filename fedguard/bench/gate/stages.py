@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.bench.gate.verdict import Word
-from fedguard.metrics.stats import holm, paired, trimmed
+from fedguard.metrics.stats import compare_pairs, compare_trimmed_pairs, holm
 
 Key = TypeVar("Key")
 
@@ -59,7 +59,7 @@ def signs(drops: Sequence[float], margin: float) -> tuple[float, float]:
     return sorted(drops)[(n - 1) // 2], sum(math.comb(n, i) for i in range(k, n + 1)) / 2**n
 
 
-def screened(drops: Sequence[float], margin: float) -> Word | None:
+def screen_drops(drops: Sequence[float], margin: float) -> Word | None:
     """What the suite's own seeds say: identical, improved or pass; None if it is flagged.
 
     Infinite drops are of seeds that reached a target in one of two runs alone. A single one that does so no more is flagged.
@@ -73,14 +73,14 @@ def screened(drops: Sequence[float], margin: float) -> Word | None:
     if above(mean(drops), margin) or above(median(drops), margin):
         return None
     if above(-mean(drops), margin):
-        found = paired(drops)
+        found = compare_pairs(drops)
         if found.half_width is not None and found.mean + found.half_width < 0:
             return "improved"
     return "pass"
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class ConfirmationResult:
     """What the fresh seeds say of one figure: regressed, inconclusive, or pass if the drop was not confirmed.
 
     ``cut``: of how many of the least and of the most drops each ``drop`` is the mean without.
@@ -92,7 +92,9 @@ class Confirmed:
     cut: int = 0
 
 
-def confirmed(fresh: Mapping[Key, Sequence[float]], margins: Mapping[Key, float], alpha: float) -> dict[Key, Confirmed]:
+def confirm_drops(
+    fresh: Mapping[Key, Sequence[float]], margins: Mapping[Key, float], alpha: float
+) -> dict[Key, ConfirmationResult]:
     """The second stage, for all that was flagged at once.
 
     Args:
@@ -104,7 +106,7 @@ def confirmed(fresh: Mapping[Key, Sequence[float]], margins: Mapping[Key, float]
     for (key, (drop, _, cut)), p_value in zip(tests.items(), adjusted, strict=True):
         worse = above(drop, margins[key])
         verdict: Word = "pass" if not worse else "regressed" if p_value < alpha else "inconclusive"
-        found[key] = Confirmed(verdict, drop, p_value, cut)
+        found[key] = ConfirmationResult(verdict, drop, p_value, cut)
     return found
 
 
@@ -117,15 +119,15 @@ def _test(drops: Sequence[float], margin: float) -> tuple[float, float, int]:
     """The drop, p, and how many are cut off on each side; the median one with that of the sign test where one is infinite."""
     if not all(map(math.isfinite, drops)):
         return *signs(drops, margin), 0
-    plain = paired(drops)
+    plain = compare_pairs(drops)
     found = [(plain.mean, 1.0 if plain.p_above is None else plain.p_above, 0)]
-    found += [(*trimmed(drops, cut), cut) for cut in _cuts(len(drops))]
+    found += [(*compare_trimmed_pairs(drops, cut), cut) for cut in _cuts(len(drops))]
     drop, p_value, cut = min(found, key=lambda one: (not above(one[0], margin), one[1]))
     return drop, min(1.0, len(found) * p_value), cut
 
 
 @dataclass(frozen=True)
-class Shared:
+class SuiteResult:
     """What all cells together say of one figure."""
 
     verdict: Word
@@ -133,25 +135,29 @@ class Shared:
     p_value: float | None
 
 
-def shared(drops: Mapping[str, Sequence[Sequence[float]]], margins: Mapping[str, float]) -> dict[str, Shared]:
+def judge_across_cells(
+    drops: Mapping[str, Sequence[Sequence[float]]], margins: Mapping[str, float]
+) -> dict[str, SuiteResult]:
     """The test over the whole suite.
 
     Args:
         drops: for each figure ``[cells][seeds]``, the same seeds for all cells.
     """
     seeds = {figure: [mean(column) for column in zip(*cells, strict=True)] for figure, cells in drops.items()}
-    tests = {figure: paired(values) for figure, values in seeds.items()}
+    tests = {figure: compare_pairs(values) for figure, values in seeds.items()}
     known = [figure for figure, test in tests.items() if test.p_above is not None]
     adjusted = dict(zip(known, holm([tests[figure].p_above or 0.0 for figure in known]), strict=True))
     return {
-        figure: Shared(
-            _shared(drops[figure], test.mean, margins[figure], adjusted.get(figure)), test.mean, adjusted.get(figure)
+        figure: SuiteResult(
+            _judge_suite(drops[figure], test.mean, margins[figure], adjusted.get(figure)),
+            test.mean,
+            adjusted.get(figure),
         )
         for figure, test in tests.items()
     }
 
 
-def _shared(cells: Sequence[Sequence[float]], drop: float, margin: float, p_value: float | None) -> Word:
+def _judge_suite(cells: Sequence[Sequence[float]], drop: float, margin: float, p_value: float | None) -> Word:
     if not any(any(cell) for cell in cells):
         return "identical"
     if not above(drop, BROAD_SHARE * margin):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedguard.bench.records.reading import said_of
+from fedguard.bench.records.reading import describe_error
 from fedguard.bench.records.schema.types import Time
 from fedguard.bench.results.places import label
 from fedguard.config.schema import watchable
@@ -22,7 +22,7 @@ PASSED, REGRESSED, CANNOT_JUDGE = 0, 3, 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgment:
     """One figure of one cell.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broad:
+class SuiteJudgment:
     """One figure over the whole suite: small drops that many cells share.
 
     Attributes:
@@ -85,7 +85,7 @@ class Broad:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class GateVerdict:
     """All that a gate says of a run.
 
     Attributes:
@@ -105,8 +105,8 @@ class Verdict:
     time: Time
     commit: str | None
     baseline_commit: str | None
-    judgements: tuple[Judgement, ...]
-    broad: tuple[Broad, ...] = ()
+    judgements: tuple[Judgment, ...]
+    broad: tuple[SuiteJudgment, ...] = ()
     audits: tuple[Mapping[str, Any], ...] = ()
     incompatible: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Verdict:
         return {word: counted[word] for word in WORDS}
 
     @property
-    def lost_seeds(self) -> tuple[Judgement, ...]:
+    def lost_seeds(self) -> tuple[Judgment, ...]:
         """Where a seed is ruined, whatever the verdict."""
         return tuple(one for one in self.judgements if one.lost_seed)
 
@@ -162,7 +162,7 @@ class Verdict:
         return {"schema": 1, "exit_code": self.exit_code, "headline": self.headline, **asdict(self)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
+    def from_dict(cls, data: Mapping[str, Any]) -> GateVerdict:
         """The verdict behind `as_dict`.
 
         Raises:
@@ -175,7 +175,7 @@ class Verdict:
         try:
             found = _VERDICT.validate_python(data)
         except ValidationError as error:
-            raise ValueError(f"not a verdict: {said_of(error)}") from None
+            raise ValueError(f"not a verdict: {describe_error(error)}") from None
         figures = {one.figure for one in found.judgements} | {one.figure for one in found.broad}
         try:
             for figure in sorted(figures):
@@ -189,4 +189,4 @@ class Verdict:
         return found
 
 
-_VERDICT: TypeAdapter[Verdict] = TypeAdapter(Verdict)
+_VERDICT: TypeAdapter[GateVerdict] = TypeAdapter(GateVerdict)

@@ -8,14 +8,14 @@ from math import inf, nan
 
 from fedguard.config.schema import GateMetric, GateSection
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.stats import AtLeast
+from fedguard.metrics.stats import CensoredValue
 
 #: Below this share of its own size a change is one of rounding.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watched:
+class GateCriterion:
     """One figure that is watched.
 
     Attributes:
@@ -35,14 +35,14 @@ class Watched:
         Of what it takes to a target: infinity where it was reached before and never now, and less than anything the other way
         round. NaN where neither ever reached it: nothing is known.
         """
-        never = isinstance(before, AtLeast), isinstance(after, AtLeast)
+        never = isinstance(before, CensoredValue), isinstance(after, CensoredValue)
         if any(never):
             return nan if all(never) else inf if never[1] else -inf
         drop = before - after if self.higher_is_better else after - before
         return 0.0 if abs(drop) <= ROUNDING * abs(before) and self.figure == "epsilon" else drop
 
 
-def watched(gate: GateSection, figures: Iterable[str]) -> tuple[Watched, ...]:
+def select_figures(gate: GateSection, figures: Iterable[str]) -> tuple[GateCriterion, ...]:
     """What a gate watches.
 
     Args:
@@ -51,7 +51,7 @@ def watched(gate: GateSection, figures: Iterable[str]) -> tuple[Watched, ...]:
     there = set(figures)
     named = gate.metrics or {name: GateMetric() for name, figure in FIGURES.items() if figure.watched and name in there}
     return tuple(
-        Watched(
+        GateCriterion(
             figure=figure,
             higher_is_better=FIGURES[figure].more_is_better,
             margin=usual_margin(figure) if said.margin is None else said.margin,

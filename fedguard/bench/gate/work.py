@@ -18,7 +18,7 @@ from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
 from fedguard.bench.gate.judge import judge
 from fedguard.bench.gate.kept import keep
 from fedguard.bench.gate.snapshot import Snapshot, plan_of, stale
-from fedguard.bench.gate.verdict import Verdict
+from fedguard.bench.gate.verdict import GateVerdict
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
@@ -39,7 +39,7 @@ def gate(
     jobs: int | None = None,
     listener: Listener | None = None,
     engine: Ray | None = None,
-) -> Verdict:
+) -> GateVerdict:
     """Has anything become worse? Judge a run against a baseline; what looks worse is trained again on fresh seeds.
 
     Args:

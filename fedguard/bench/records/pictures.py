@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedguard.bench.records.store import RunFolder, write_atomically
 from fedguard.contracts import Examples, Reconstruction
-from fedguard.metrics.reconstruction import Range, aligned
+from fedguard.metrics.reconstruction import Range, align_claims
 
 Pixels = NDArray[np.uint8]
 
@@ -43,7 +43,7 @@ def save(
         ContractError: the claim has another shape than the truth.
         OSError: the folder cannot be written.
     """
-    found, _ = aligned(claim.x, truth.x, value_range, max(len(claim.x), len(truth)))
+    found, _ = align_claims(claim.x, truth.x, value_range, max(len(claim.x), len(truth)))
     x, found = truth.x[:IMAGES], found[:IMAGES]
     path = folder.path / "artifacts" / f"{cell}-seed-{seed:03d}-{name}.npz"
     arrays = io.BytesIO()

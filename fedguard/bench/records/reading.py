@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from fedguard.errors import escaped, printable
+from fedguard.errors import escape_control, printable
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-class Damaged(NamedTuple):
+class DamagedFile(NamedTuple):
     """A file of a store that cannot be read, and why."""
 
     path: Path
@@ -63,7 +63,7 @@ def content(path: Path, most: int = MOST) -> bytes:
         raise ValueError(error.strerror or str(error)) from None
 
 
-def parsed(form: TypeAdapter[T], text: bytes) -> T:
+def parse_json(form: TypeAdapter[T], text: bytes) -> T:
     """JSON of a given form, with names and texts that a terminal may print.
 
     Raises:
@@ -72,8 +72,8 @@ def parsed(form: TypeAdapter[T], text: bytes) -> T:
     try:
         found = form.validate_json(text)
     except ValidationError as error:
-        raise ValueError(said_of(error)) from None
-    return escaped_within(found) if b"\\" in text or b"\x7f" in text or not text.isascii() else found
+        raise ValueError(describe_error(error)) from None
+    return escape_tree(found) if b"\\" in text or b"\x7f" in text or not text.isascii() else found
 
 
 def json_of(text: bytes) -> Any:
@@ -82,12 +82,12 @@ def json_of(text: bytes) -> Any:
     Raises:
         ValueError: it is none, nested too deep, or holds numbers that are not finite.
     """
-    found = escaped_within(from_json(text, allow_inf_nan=False))
+    found = escape_tree(from_json(text, allow_inf_nan=False))
     _require_finite(found)
     return found
 
 
-def said_of(error: ValidationError) -> str:
+def describe_error(error: ValidationError) -> str:
     """The first thing that is wrong: ``damaged at result.curve: Field required``."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place, said = first["loc"], first["msg"].removeprefix("Value error, ")
@@ -100,18 +100,18 @@ def said_of(error: ValidationError) -> str:
     return f"damaged at {'.'.join(str(part)[:80] for part in place[:12])}: {said}"
 
 
-def escaped_within(value: T) -> T:
+def escape_tree(value: T) -> T:
     """A tree of dicts and lists whose texts, keys included, a terminal or a picture may show."""
-    return cast(T, _escaped(value))
+    return cast(T, _escape_value(value))
 
 
-def _escaped(value: Any) -> Any:
+def _escape_value(value: Any) -> Any:
     if isinstance(value, str):
-        return value if value.isprintable() else escaped(value)
+        return value if value.isprintable() else escape_control(value)
     if isinstance(value, dict):
-        return {_escaped(key): _escaped(one) for key, one in value.items()}
+        return {_escape_value(key): _escape_value(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_escaped(one) for one in value]
+        return [_escape_value(one) for one in value]
     return value
 
 

@@ -21,9 +21,9 @@ def reason_lines(cells: Iterable[tuple[Mapping[str, Any], str]], unit: str) -> I
         alike.setdefault(reason, []).append(swept)
     for reason, places in alike.items():
         attacks, defenses, others = (list(dict.fromkeys(map(part, places))) for part in (_attack, _defense, _others))
-        where = f", {_named(others, 'other settings')}" if any(others) else ""
+        where = f", {_list_names(others, 'other settings')}" if any(others) else ""
         several = f" ({len(places)} {unit})" if len(places) > 1 else ""
-        yield f"{_named(attacks, 'attacks')} against {_named(defenses, 'defenses')}{where}{several}: {reason}"
+        yield f"{_list_names(attacks, 'attacks')} against {_list_names(defenses, 'defenses')}{where}{several}: {reason}"
 
 
 def _attack(swept: Mapping[str, Any]) -> str:
@@ -38,5 +38,5 @@ def _others(swept: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {swept[key]}" for key in swept if key not in ("attack", "defense"))
 
 
-def _named(names: list[str], kind: str) -> str:
+def _list_names(names: list[str], kind: str) -> str:
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"

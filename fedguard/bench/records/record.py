@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from fedguard.bench.records.reading import parsed
+from fedguard.bench.records.reading import parse_json
 from fedguard.bench.records.schema import RECORD, Record, Result
 from fedguard.bench.records.schema.result import Axis, Measured
 from fedguard.metrics.figures import number_at
@@ -21,7 +21,7 @@ UNITS = {"accuracy, success, drop, tax, chance, share": "share in [0, 1]", "loss
 _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"}$')
 
 
-def identified(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
+def build_record(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
     """A record with its identity in front, and the units and the cell's configuration behind."""
     from fedguard.config.cells import RESULTS_VERSION  # here, since it loads torch, which readers do not need
 
@@ -43,7 +43,7 @@ def from_text(text: bytes) -> Record:
         ValueError: the text is cut, changed, or no record; in words.
     """
     require_seal(text)
-    record = parsed(RECORD, text)
+    record = parse_json(RECORD, text)
     if record["status"] == "ok" and not record["result"].keys() & {"final_accuracy", "returns"}:
         raise ValueError("damaged at result.final_accuracy: expected it, or returns; got neither")
     return record

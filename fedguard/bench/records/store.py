@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from fedguard.bench.records.reading import Damaged, content, parsed
+from fedguard.bench.records.reading import DamagedFile, content, parse_json
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.records.schema import MANIFEST, Manifest, Record
 from fedguard.errors import StoreError
@@ -113,7 +113,7 @@ class RunFolder:
         """
         path = self.path / "manifest.json"
         try:
-            return parsed(MANIFEST, content(path))
+            return parse_json(MANIFEST, content(path))
         except (OSError, ValueError) as error:
             raise StoreError(f"{path}: cannot be read: {error}. Run the suite again; records are kept.") from None
 
@@ -154,7 +154,7 @@ class RunFolder:
     def model_path(self, cell: str, seed: int) -> Path:
         return self.path / "artifacts" / f"{cell}-seed-{seed:03d}.npy"
 
-    def read(self, cell: str, seed: int, broken: Callable[[Damaged], None] = lambda found: None) -> Record | None:
+    def read(self, cell: str, seed: int, broken: Callable[[DamagedFile], None] = lambda found: None) -> Record | None:
         """The record of one trial, or None. A damaged one is reported to ``broken`` and left where it is."""
         path = self.record_path(cell, seed)
         if not (self.path / "cells").is_dir():
@@ -167,7 +167,7 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            broken(Damaged(path, str(error)))
+            broken(DamagedFile(path, str(error)))
             return None
 
     def write(self, record: Record) -> None:

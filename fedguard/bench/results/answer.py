@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedguard.bench.results.matrix import Entry, Matrix
+from fedguard.bench.results.matrix import Matrix, MatrixEntry
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
-from fedguard.bench.results.trilemma import LEAKAGE, LINEAR, Point, Worst, points
+from fedguard.bench.results.trilemma import LEAKAGE, LINEAR, Point, WorstAttack, points
 from fedguard.metrics.figures import FIGURES
-from fedguard.metrics.ranking import Ranking, listed, rank
+from fedguard.metrics.ranking import Ranking, join_names, rank
 from fedguard.metrics.returns import in_shares
 from fedguard.metrics.stats import ENOUGH, Estimate, estimate
 
@@ -33,7 +33,7 @@ NOUNS = {"final_accuracy": "accuracy", "normalised_return": "normalised return"}
 
 
 @dataclass(frozen=True)
-class Standing:
+class DefenseSummary:
     """One defense under one setting, with shares in [0, 1].
 
     Attributes:
@@ -55,14 +55,14 @@ class Standing:
     setting: str
     defense: str
     clean: Estimate | None
-    worst: Worst | None
-    success: Worst | None
+    worst: WorstAttack | None
+    success: WorstAttack | None
     measured: int
     refused: int
     unknown: int
     tax: Estimate | None
     epsilon: float | None
-    leakage: Mapping[str, Worst]
+    leakage: Mapping[str, WorstAttack]
     linear: bool = True
     score: str = "final_accuracy"
     by_seed: Mapping[int, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Standing:
 
     def words(self, intervals: bool = False) -> str:
         """``67.4 % accuracy (sign_flip) and 0.0 % backdoor success (model_replacement)``, with what leaks most."""
-        shown = _measured if intervals else _figure
+        shown = _format_with_interval if intervals else _figure
         parts = [f"{shown(self.worst, self.score)} {NOUNS[self.score]} ({self.worst.attack})"] if self.worst else []
         if self.success:
             parts.append(f"{shown(self.success, 'attack_success')} backdoor success ({self.success.attack})")
@@ -115,18 +115,18 @@ class Standing:
             f"clean {NOUNS[self.score]}, %": _text(self.score, self.clean),
             "worst attack": self.worst.attack if self.worst else "",
             f"{NOUNS[self.score]} under it, %": _text(self.score, self.worst.estimate if self.worst else None),
-            "backdoor success, %": _named("attack_success", self.success),
+            "backdoor success, %": _format_worst("attack_success", self.success),
             "worst of": f"{self.measured} {'attack' if self.measured == 1 else 'attacks'}{beside}"
             if self.measured or beside
             else "",
             "robustness tax, points": _text("accuracy_drop", self.tax),
             "epsilon": "" if self.epsilon is None else f"{self.epsilon:.3g}",
-            **{heading(figure): _named(figure, self.leakage.get(figure)) for figure in LEAKAGE},
+            **{heading(figure): _format_worst(figure, self.leakage.get(figure)) for figure in LEAKAGE},
         }
 
 
 @dataclass(frozen=True)
-class Answer:
+class RunVerdict:
     """What is said of one setting; `str` is all of it.
 
     Attributes:
@@ -147,21 +147,21 @@ class Answer:
         return " ".join(part for part in (self.headline, *self.lead, self.action) if part)
 
 
-def sentences(found: Sequence[Standing], unanswerable: Mapping[str, str] | None = None) -> dict[str, Answer]:
+def sentences(found: Sequence[DefenseSummary], unanswerable: Mapping[str, str] | None = None) -> dict[str, RunVerdict]:
     """By setting, the answer; of a run without attack on the training, none.
 
     Args:
         found: the standings of a run.
         unanswerable: by setting, why there is no answer, such as that nothing was learned.
     """
-    places: dict[str, list[Standing]] = {}
+    places: dict[str, list[DefenseSummary]] = {}
     for one in found:
         if one.measured or one.refused or one.unknown:
             places.setdefault(one.setting, []).append(one)
     return {place: _answer(its, (unanswerable or {}).get(place, "")) for place, its in places.items()}
 
 
-def standings(run: Run) -> list[Standing]:
+def standings(run: Run) -> list[DefenseSummary]:
     """One for each defense and combination of the other swept keys."""
     rows = run.rows()
     tables = run.table(run.share), run.table("attack_success")
@@ -189,18 +189,18 @@ def heading(figure: str) -> str:
     return f"leaks: {figure.replace('_', ' ')}" + (f", {unit}" if unit else "")
 
 
-def _answer(found: Sequence[Standing], why_none: str) -> Answer:
+def _answer(found: Sequence[DefenseSummary], why_none: str) -> RunVerdict:
     """The first case that applies, as docs/concepts.md lists them."""
     whole = any(one.success for one in found)
     able = [one for one in found if one.worst and (one.success or not whole) and one.by_seed]
     if not able:
-        return Answer("No attack on the training has a figure here.", tuple(_left_out(found, able)))
+        return RunVerdict("No attack on the training has a figure here.", tuple(_explain_omissions(found, able)))
     if why_none:
-        return Answer(f"No answer yet: {why_none}", tuple(_left_out(found, able)))
+        return RunVerdict(f"No answer yet: {why_none}", tuple(_explain_omissions(found, able)))
     ranking = rank({one.defense: one.by_seed for one in able})
     by_name = {one.defense: one for one in able}
     ranked = [by_name[ranking.first], *(by_name[one.name] for one in ranking.behind)]
-    notes = tuple(_left_out(found, ranked))
+    notes = tuple(_explain_omissions(found, ranked))
     if len(ranked) == 1:
         return _alone(ranked[0], notes)
     if ranking.seeds < ENOUGH:
@@ -208,24 +208,24 @@ def _answer(found: Sequence[Standing], why_none: str) -> Answer:
     if all(one.at_chance for one in ranked):
         chance = _percent(ranked[0].chance or 0.0)
         best = f"The highest mean is that of {ranked[0].defense}, {ranked[0].words()}; chance is {chance}."
-        return Answer("Every defense falls to chance under its worst attack.", (best, *notes))
+        return RunVerdict("Every defense falls to chance under its worst attack.", (best, *notes))
     figure, judged_by = FIGURES[ranked[0].score], ranked[0].judged_by
     assert judged_by is not None  # it has a figure
     headline = ranking.sentence(figure, judged_by, _under(ranked[0]))
     lead = (*_leader(ranking, ranked), *_more_accurate(ranked), *_lowest(ranking, ranked), *notes)
-    return Answer(headline, lead, ranking.action(), ranked=True, group=ranking.group)
+    return RunVerdict(headline, lead, ranking.action(), ranked=True, group=ranking.group)
 
 
-def _alone(one: Standing, notes: Sequence[str]) -> Answer:
+def _alone(one: DefenseSummary, notes: Sequence[str]) -> RunVerdict:
     """A single defense, which there is nothing to rank with."""
     few = {1: ", on one seed", 2: ", on two seeds"}.get(len(one.by_seed), "")
     said = f"This does not lie above chance, {_percent(one.chance or 0.0)}." if one.at_chance else ""
     verb = "has" if one.at_chance or (one.kept or 0.0) <= 0 else "keeps"
     headline = f"{_under(one).capitalize()}, {one.defense} {verb} {one.words(intervals=True)}{few}."
-    return Answer(headline, (*([said] if said else []), *notes))
+    return RunVerdict(headline, (*([said] if said else []), *notes))
 
 
-def _few_seeds(ranking: Ranking, ranked: Sequence[Standing], notes: Sequence[str]) -> Answer:
+def _few_seeds(ranking: Ranking, ranked: Sequence[DefenseSummary], notes: Sequence[str]) -> RunVerdict:
     """One or two seeds: facts of these seeds, and no ranking."""
     first, last = ranked[0], ranked[-1]
     action = "For a ranking set seeds: 5."
@@ -233,22 +233,22 @@ def _few_seeds(ranking: Ranking, ranked: Sequence[Standing], notes: Sequence[str
         said = (
             f"On this seed {first.defense} has the most, {first.words()}, and {last.defense} the least, {last.words()}."
         )
-        return Answer("One seed: no ranking.", (said, *_more_accurate(ranked), *notes), action)
+        return RunVerdict("One seed: no ranking.", (said, *_more_accurate(ranked), *notes), action)
     ahead = ranking.ahead_on_all
     said = (
-        f"On both, {first.defense} is above {listed(ahead)}."
+        f"On both, {first.defense} is above {join_names(ahead)}."
         if ahead
         else f"None that {first.defense} is above on both."
     )
     if len(ahead) == len(ranking.behind):
         said = f"On both, {first.defense} is above all others."
     spans = " and ".join(f"{one.defense} {_span(one)}" for one in (first, last))
-    return Answer(
+    return RunVerdict(
         "Two seeds do not rank.", (said, f"What is kept ranges so: {spans}.", *_more_accurate(ranked), *notes), action
     )
 
 
-def _leader(ranking: Ranking, ranked: Sequence[Standing]) -> Iterator[str]:
+def _leader(ranking: Ranking, ranked: Sequence[DefenseSummary]) -> Iterator[str]:
     """The first in full, and where it is not alone the nearest one."""
     first = ranked[0]
     nearest = ranking.nearest
@@ -259,7 +259,7 @@ def _leader(ranking: Ranking, ranked: Sequence[Standing]) -> Iterator[str]:
     yield f"Next is {nearest.words(FIGURES[first.score])}."
 
 
-def _more_accurate(ranked: Sequence[Standing]) -> Iterator[str]:
+def _more_accurate(ranked: Sequence[DefenseSummary]) -> Iterator[str]:
     """Who keeps most accuracy, where a backdoor decides for another one."""
     most = max(ranked, key=lambda one: one.worst.estimate.mean if one.worst else 0.0)
     if most not in (ranked[0], ranked[-1]) and most.worst and most.success:
@@ -269,14 +269,14 @@ def _more_accurate(ranked: Sequence[Standing]) -> Iterator[str]:
         )
 
 
-def _lowest(ranking: Ranking, ranked: Sequence[Standing]) -> Iterator[str]:
+def _lowest(ranking: Ranking, ranked: Sequence[DefenseSummary]) -> Iterator[str]:
     """The last, where it is told apart from the first and was not named yet."""
     last = ranking.behind[-1]
     if last.apart and len(ranked) > 2:
         yield f"Last is {last.words(FIGURES[ranked[0].score])}: {ranked[-1].words()}."
 
 
-def _under(one: Standing) -> str:
+def _under(one: DefenseSummary) -> str:
     """``under the worst of 5 attacks, 1 refused``: of those that ran against it."""
     beside = f", {one.refused} refused" if one.refused else ""
     if one.measured == 1:
@@ -284,7 +284,7 @@ def _under(one: Standing) -> str:
     return f"under the worst of {one.measured} attacks{beside}"
 
 
-def _span(one: Standing) -> str:
+def _span(one: DefenseSummary) -> str:
     """``60.1 % to 74.7 %``: over seeds."""
     return f"{_percent(min(one.by_seed.values()))} to {_percent(max(one.by_seed.values()))}"
 
@@ -293,7 +293,7 @@ def _percent(share: float) -> str:
     return FIGURES["final_accuracy"].quantity(share)
 
 
-def _left_out(found: Sequence[Standing], ranked: Sequence[Standing]) -> Iterator[str]:
+def _explain_omissions(found: Sequence[DefenseSummary], ranked: Sequence[DefenseSummary]) -> Iterator[str]:
     without = [one.defense for one in found if one not in ranked]
     if without:
         yield f"Not in this order, since a figure is missing: {', '.join(without)}."
@@ -322,14 +322,14 @@ def _standing(
     point: Point | None,
     score: str,
     chances: Mapping[str, float],
-) -> Standing:
+) -> DefenseSummary:
     block, defense = place
     final, backdoors = tables
     worst, success = _worst(final, block, defense), _worst(backdoors, block, defense)
     entries = {attack: row[defense] for attack, row in final.blocks.get(block, {}).items() if defense in row}
     clean = entries.pop("none").estimate if "none" in entries else None
     words = [entry.status for entry in entries.values()]
-    return Standing(
+    return DefenseSummary(
         block,
         defense,
         clean,
@@ -349,7 +349,7 @@ def _standing(
 
 
 def _by_seed(
-    rows: Sequence[Mapping[str, Any]], score: str, worst: Worst | None, success: Worst | None
+    rows: Sequence[Mapping[str, Any]], score: str, worst: WorstAttack | None, success: WorstAttack | None
 ) -> dict[int, float]:
     """What is kept with each seed, of the goal that is kept less on average."""
     if success and (worst is None or 1 - success.estimate.mean < worst.estimate.mean):
@@ -362,11 +362,11 @@ def _values(rows: Sequence[Mapping[str, Any]], figure: str, attack: str) -> dict
     return {row["seed"]: row[figure] for row in rows if row["attack"] == attack and row[figure] is not None}
 
 
-def _worst(table: Matrix, block: str, defense: str) -> Worst | None:
+def _worst(table: Matrix, block: str, defense: str) -> WorstAttack | None:
     worst = table.worst(block, defense) if defense in table.defenses and block in table.blocks else None
     if worst is None or worst.estimate is None:
         return None
-    return Worst(next(name for name, row in table.blocks[block].items() if row[defense] is worst), worst.estimate)
+    return WorstAttack(next(name for name, row in table.blocks[block].items() if row[defense] is worst), worst.estimate)
 
 
 def _tax(rows: Sequence[Mapping[str, Any]]) -> Estimate | None:
@@ -379,18 +379,18 @@ def _tax(rows: Sequence[Mapping[str, Any]]) -> Estimate | None:
 
 
 def _text(figure: str, found: Estimate | None) -> str:
-    return "" if found is None else Entry(found, "ok", FIGURES[figure]).text()
+    return "" if found is None else MatrixEntry(found, "ok", FIGURES[figure]).text()
 
 
-def _named(figure: str, worst: Worst | None) -> str:
+def _format_worst(figure: str, worst: WorstAttack | None) -> str:
     return "" if worst is None else f"{_text(figure, worst.estimate)} ({worst.attack})"
 
 
-def _figure(worst: Worst, figure: str) -> str:
+def _figure(worst: WorstAttack, figure: str) -> str:
     """The mean alone: intervals stand in the tables."""
     return FIGURES[figure].quantity(worst.estimate.mean)
 
 
-def _measured(worst: Worst, figure: str) -> str:
+def _format_with_interval(worst: WorstAttack, figure: str) -> str:
     """``67.4 % [50.9, 80.4]``."""
-    return FIGURES[figure].measured(worst.estimate)
+    return FIGURES[figure].format_with_unit(worst.estimate)

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.places import setting
 from fedguard.bench.terminal.parted import fitting
 from fedguard.bench.terminal.plot import axis_of, chart, is_logarithmic
@@ -34,7 +34,7 @@ Point = list[tuple[Mapping[str, Any], tuple[float, float] | None]]
 
 
 @dataclass(frozen=True)
-class Trace:
+class SeedCurve:
     """What one seed shows along the key: the values at its points, and what they are measured against."""
 
     values: tuple[float, ...]
@@ -43,7 +43,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Curve:
+class BreakdownCurve:
     """One figure along the swept key.
 
     Attributes:
@@ -62,7 +62,7 @@ class Curve:
     attack: str
     defense: str
     setting: str
-    entries: tuple[Entry, ...]
+    entries: tuple[MatrixEntry, ...]
     half: float | str | None = None
     half_width: float | None = None
     area: Estimate | None = None
@@ -93,8 +93,8 @@ class Breakdown(Printed):
     figure: str
     labels: tuple[str, ...]
     positions: tuple[float, ...] | None
-    curves: tuple[Curve, ...]
-    worst: tuple[Curve, ...]
+    curves: tuple[BreakdownCurve, ...]
+    worst: tuple[BreakdownCurve, ...]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per curve and point, the worst of all attacks among them, with shares in [0, 1].
@@ -150,7 +150,7 @@ class Breakdown(Printed):
 
     def _of_setting(self, setting: str, room: int) -> Iterator[Table | Text]:
         here = [curve for curve in (*self.curves, *self.worst) if curve.setting == setting]
-        groups: dict[str, list[Curve]] = {}
+        groups: dict[str, list[BreakdownCurve]] = {}
         for curve in here:
             groups.setdefault(curve.attack, []).append(curve)
         if len(groups) <= 2:
@@ -167,7 +167,7 @@ class Breakdown(Printed):
             axis = axis_of(self.positions, len(self.labels))
             yield Text(chart(drawn[0].attack, lines, self.labels, axis, min(room, 72)))
 
-    def _tables(self, attack: str, curves: Sequence[Curve], room: int) -> Iterator[Table]:
+    def _tables(self, attack: str, curves: Sequence[BreakdownCurve], room: int) -> Iterator[Table]:
         """The curves of one attack: without the intervals of the points, or in several tables, where room is short."""
         names = [attack, *(curve.defense for curve in curves)]
         room -= max(map(len, names)) + 2
@@ -183,7 +183,7 @@ class Breakdown(Printed):
                 table.add_row(name, *(column[number] for column in columns[part]))
             yield table
 
-    def _columns(self, curves: Sequence[Curve], intervals: bool) -> list[list[str]]:
+    def _columns(self, curves: Sequence[BreakdownCurve], intervals: bool) -> list[list[str]]:
         """The columns of a table with their headings."""
         columns = []
         if self.figure in ACCURACIES:
@@ -231,13 +231,13 @@ def breakdown(
     for (where, attack, defense), points in found.items():
         if nobody is not None and attack != "none" and (where, "none", defense) in found:
             points[nobody] = found[where, "none", defense][nobody]
-    laid_out = _LaidOut(key, figure, labels, positions)
+    laid_out = _BreakdownAxis(key, figure, labels, positions)
     curves = [laid_out.curve(*place, [points[label] for label in labels]) for place, points in found.items()]
     return Breakdown(name, key, figure, labels, positions, tuple(curves), tuple(laid_out.worst(found, curves)))
 
 
 @dataclass(frozen=True)
-class _LaidOut:
+class _BreakdownAxis:
     """The axis along which curves are made."""
 
     key: str
@@ -251,15 +251,15 @@ class _LaidOut:
         attack: str,
         defense: str,
         points: Sequence[Point],
-    ) -> Curve:
+    ) -> BreakdownCurve:
         entries = tuple(self._entry([row for row, _ in point]) for point in points)
         measured = next((n for n, entry in enumerate(entries) if entry.estimate is None), len(entries))
         gap = any(entry.estimate for entry in entries[measured:])
         until = self.labels[measured - 1] if measured else ""
         traces = [] if self.figure not in ACCURACIES else self._traces(points[:measured])
         if not traces:
-            return Curve(attack, defense, setting, entries, until=until)
-        mean = Trace(
+            return BreakdownCurve(attack, defense, setting, entries, until=until)
+        mean = SeedCurve(
             tuple(_mean(values) for values in zip(*(trace.values for trace in traces), strict=True)),
             _mean([trace.clean for trace in traces]),
             _mean([trace.chance for trace in traces]),
@@ -269,13 +269,13 @@ class _LaidOut:
         linear = self.positions is not None and not is_logarithmic(self.positions)
         spread = estimate(numbers).half_width if linear and numbers and len(numbers) == len(halves) else None
         areas = [] if gap or measured < 2 else [one for trace in traces if (one := self._area(trace)) is not None]
-        return Curve(
+        return BreakdownCurve(
             attack, defense, setting, entries, self._half(mean), spread, estimate(areas) if areas else None, until
         )
 
     def worst(
-        self, found: Mapping[tuple[str, str, str], Mapping[str, Point]], curves: Sequence[Curve]
-    ) -> Iterator[Curve]:
+        self, found: Mapping[tuple[str, str, str], Mapping[str, Point]], curves: Sequence[BreakdownCurve]
+    ) -> Iterator[BreakdownCurve]:
         """For each setting and defense, at each point the cells of the attack with the worst mean."""
         for where, defense in dict.fromkeys((curve.setting, curve.defense) for curve in curves):
             attacked = [c for c in curves if (c.setting, c.defense) == (where, defense) and c.attack != "none"]
@@ -284,7 +284,7 @@ class _LaidOut:
                 points = [found[where, one.attack, defense][at] for one, at in zip(chosen, self.labels, strict=True)]
                 yield self.curve(where, WORST, defense, points)
 
-    def _worst_at(self, number: int, curves: Sequence[Curve]) -> Curve:
+    def _worst_at(self, number: int, curves: Sequence[BreakdownCurve]) -> BreakdownCurve:
         """An attack that failed or was not run might have been the worst; one that is refused is none."""
         unknown = [curve for curve in curves if curve.entries[number].status in ("failed", "missing")]
         measured = [(found, curve) for curve in curves if (found := curve.entries[number].estimate)]
@@ -292,14 +292,14 @@ class _LaidOut:
         measured.sort(key=lambda one: (-one[0].censored, sign * one[0].mean))
         return (unknown or [curve for _, curve in measured] or list(curves))[0]
 
-    def _entry(self, rows: Sequence[Mapping[str, Any]]) -> Entry:
+    def _entry(self, rows: Sequence[Mapping[str, Any]]) -> MatrixEntry:
         bad = [row["status"] for row in rows if row["status"] != "ok"]
         values = [row[self.figure] for row in rows if row[self.figure] is not None]
         if bad or not values:
-            return Entry(None, bad[0] if bad else "missing" if not rows else "ok")
-        return Entry(FIGURES[self.figure].estimate(values), "ok", FIGURES[self.figure])
+            return MatrixEntry(None, bad[0] if bad else "missing" if not rows else "ok")
+        return MatrixEntry(FIGURES[self.figure].estimate(values), "ok", FIGURES[self.figure])
 
-    def _traces(self, points: Sequence[Point]) -> list[Trace]:
+    def _traces(self, points: Sequence[Point]) -> list[SeedCurve]:
         """One trace per seed that has all the points."""
         by_seed: dict[int, list[tuple[float, tuple[float, float] | None]]] = {}
         for point in points:
@@ -312,10 +312,10 @@ class _LaidOut:
                 continue
             starts_clean = self.key == MALICIOUS and self.positions is not None and self.positions[0] == 0
             clean = seen[0][0] if starts_clean else references[0][0]
-            traces.append(Trace(tuple(value for value, _ in seen), clean, references[0][1]))
+            traces.append(SeedCurve(tuple(value for value, _ in seen), clean, references[0][1]))
         return traces
 
-    def _half(self, trace: Trace) -> float | str | None:
+    def _half(self, trace: SeedCurve) -> float | str | None:
         threshold = trace.chance + (trace.clean - trace.chance) / 2
         for number, value in enumerate(trace.values):
             if value > threshold:
@@ -331,7 +331,7 @@ class _LaidOut:
             return left + share * (right - left)
         return None
 
-    def _area(self, trace: Trace) -> float | None:
+    def _area(self, trace: SeedCurve) -> float | None:
         above = trace.clean - trace.chance
         if above <= 0:
             return None
@@ -358,7 +358,7 @@ def _width(column: Sequence[str]) -> int:
     return max(map(len, column)) + 2
 
 
-def _half(curve: Curve) -> str:
+def _half(curve: BreakdownCurve) -> str:
     if curve.half is None:
         return "never" if curve.until else "-"
     if isinstance(curve.half, str):
@@ -368,7 +368,7 @@ def _half(curve: Curve) -> str:
     )
 
 
-def _area(curve: Curve, last: str) -> str:
+def _area(curve: BreakdownCurve, last: str) -> str:
     if curve.area is None:
         return "-"
     spread = "" if curve.area.half_width is None else f" {bracket(curve.area.mean, curve.area.half_width, '.2f')}"

@@ -9,11 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 from fedguard.arguments import of_kind, words
-from fedguard.bench.results.comparison import LEVEL, Apart, Broad, Comparison, Difference, Setting
+from fedguard.bench.results.comparison import (
+    LEVEL,
+    Comparison,
+    ConfigDifference,
+    Difference,
+    IncomparablePosition,
+    OverallDifference,
+)
 from fedguard.bench.results.differences import apart
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, figure_of
-from fedguard.metrics.stats import censored, holm, holm_levels, paired, student
+from fedguard.metrics.stats import compare_pairs, has_lower_bound, holm, holm_levels, student
 
 Place = tuple[tuple[str, str], ...]
 Row = Mapping[str, Any]
@@ -48,9 +55,9 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
         for place in dict.fromkeys((*sides[0], *sides[1]))
         if (one := _at(dict(place), name, [side.get(place, []) for side in sides], (a, b), common)) is not None
     ]
-    found = _adjusted([one for one in judged if isinstance(one, Difference)])
+    found = _adjust_p_values([one for one in judged if isinstance(one, Difference)])
     found.sort(key=lambda one: (figures.index(one.figure), -one.size))
-    only_one = tuple(one for one in judged if isinstance(one, Apart))
+    only_one = tuple(one for one in judged if isinstance(one, IncomparablePosition))
     made = tuple(_settings(a, b)), tuple(_warnings(a, b))
     return Comparison(a.name, b.name, figures, tuple(found), only_one, *made, tuple(_broad(found)))
 
@@ -79,30 +86,30 @@ def _place(values: Mapping[str, Any], run: Run) -> Place:
 
 def _at(
     swept: Mapping[str, str], figure: str, sides: Sequence[Sequence[Row]], runs: Sequence[Run], common: set[int]
-) -> Difference | Apart | None:
+) -> Difference | IncomparablePosition | None:
     """What one position shows of a figure; None where the figure is not of its attack, or on neither side."""
     if not any(FIGURES[figure].fits(row["goal"]) for side in sides for row in side):
         return None
     why = [_lacking(*side, swept) for side in zip("ab", sides, runs, strict=True)]
     absent = [said for said, side in zip(why, sides, strict=True) if not side]
     if any(why):
-        return Apart(swept, figure, next(said for said in (*absent, *why) if said))
+        return IncomparablePosition(swept, figure, next(said for said in (*absent, *why) if said))
     before, after = ({row["seed"]: row[figure] for row in side if row[figure] is not None} for side in sides)
     if not before and not after:
         return None
     seeds = tuple(sorted(set(before) & set(after))) if common else ()
     if not before or not after or (common and not seeds):
         lacks = "a" if not before else "b" if not after else "every common seed of a or b"
-        return Apart(swept, figure, f"{lacks} has no such figure here")
-    late = [side for side, values in zip("ab", (before, after), strict=True) if censored(values.values())]
+        return IncomparablePosition(swept, figure, f"{lacks} has no such figure here")
+    late = [side for side, values in zip("ab", (before, after), strict=True) if has_lower_bound(values.values())]
     if late:
-        return Apart(swept, figure, f"{' and '.join(late)} did not get there on every seed")
+        return IncomparablePosition(swept, figure, f"{' and '.join(late)} did not get there on every seed")
     return Difference(
         swept=swept,
         figure=figure,
         a=FIGURES[figure].estimate([before[seed] for seed in seeds or before]),
         b=FIGURES[figure].estimate([after[seed] for seed in seeds or after]),
-        paired=paired([after[seed] - before[seed] for seed in seeds]) if seeds else None,
+        paired=compare_pairs([after[seed] - before[seed] for seed in seeds]) if seeds else None,
         differences=tuple(after[seed] - before[seed] for seed in seeds),
         seeds=seeds,
         cells=(sides[0][0]["cell"], sides[1][0]["cell"]),
@@ -118,7 +125,7 @@ def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str])
     return f"{bad['status']} in {name}: {bad['reason']}" if bad else ""
 
 
-def _adjusted(found: Sequence[Difference]) -> list[Difference]:
+def _adjust_p_values(found: Sequence[Difference]) -> list[Difference]:
     """With the p-values adjusted by Holm, and intervals that leave out 0 just where these are below `LEVEL`."""
     tested = {number: one.paired.p_value for number, one in enumerate(found) if one.paired}
     p_values = {number: value for number, value in tested.items() if value is not None}
@@ -132,7 +139,7 @@ def _adjusted(found: Sequence[Difference]) -> list[Difference]:
     ]
 
 
-def _broad(found: Sequence[Difference]) -> Iterator[Broad]:
+def _broad(found: Sequence[Difference]) -> Iterator[OverallDifference]:
     """For each figure a t-test on the seeds' means over all cells, adjusted by Holm for the number of figures."""
     means: dict[str, tuple[list[Difference], tuple[int, ...], list[float]]] = {}
     for figure in dict.fromkeys(one.figure for one in found):
@@ -143,12 +150,12 @@ def _broad(found: Sequence[Difference]) -> Iterator[Broad]:
         if seeds:
             by_seed = [dict(zip(one.seeds, one.differences, strict=True)) for one in cells]
             means[figure] = cells, seeds, [math.fsum(one[seed] for one in by_seed) / len(cells) for seed in seeds]
-    tests = {figure: paired(values) for figure, (_, _, values) in means.items()}
+    tests = {figure: compare_pairs(values) for figure, (_, _, values) in means.items()}
     p_values = {figure: one.p_value for figure, one in tests.items() if one.p_value is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     levels = dict(zip(p_values, holm_levels(list(p_values.values()), LEVEL), strict=True))
     for figure, (cells, seeds, values) in means.items():
-        yield Broad(
+        yield OverallDifference(
             figure=figure,
             paired=tests[figure],
             p_value=adjusted.get(figure),
@@ -159,10 +166,10 @@ def _broad(found: Sequence[Difference]) -> Iterator[Broad]:
         )
 
 
-def _settings(a: Run, b: Run) -> Iterator[Setting]:
+def _settings(a: Run, b: Run) -> Iterator[ConfigDifference]:
     """Keys that differ between the cells of common positions, and the seeds."""
     if set(a.seeds) != set(b.seeds):
-        yield Setting("seeds", str(a.seeds), str(b.seeds), 0)
+        yield ConfigDifference("seeds", str(a.seeds), str(b.seeds), 0)
     configs = [
         {_place(position["swept"], run): _config(run, position["cell"]) for position in run.manifest["positions"]}
         for run in (a, b)
@@ -173,7 +180,7 @@ def _settings(a: Run, b: Run) -> Iterator[Setting]:
         for key, was, now in apart(one, two):
             found.setdefault(key, []).append((was, now))
     for key, values in found.items():
-        yield Setting(key, *values[0], 0 if len(values) == len(shared) else len(values))
+        yield ConfigDifference(key, *values[0], 0 if len(values) == len(shared) else len(values))
 
 
 def _config(run: Run, cell: str) -> Mapping[str, Any] | None:
@@ -195,12 +202,12 @@ def _warnings(a: Run, b: Run) -> Iterator[str]:
     if a.manifest["results_version"] != b.manifest["results_version"]:
         yield "the version of results differs: figures of two versions are not comparable"
     for key, (said, telling) in _MAKERS.items():
-        one, two = (_made_with(run, key) for run in (a, b))
+        one, two = (_environment_values(run, key) for run in (a, b))
         if one and two and one != two:
             yield f"{said} ({', '.join(sorted(one))} in a, {', '.join(sorted(two))} in b)" if telling else said
 
 
-def _made_with(run: Run, key: str) -> set[str]:
+def _environment_values(run: Run, key: str) -> set[str]:
     """The values of a key of the environment, as text."""
     found = [record["environment"].get(key) for record in run.records.values() if record["status"] == "ok"]
     return {value if isinstance(value, str) else json.dumps(value, sort_keys=True) for value in found}

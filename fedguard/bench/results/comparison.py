@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.records.reasons import reason_lines
-from fedguard.bench.results.matrix import Entry
+from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.terminal.printed import Printed
-from fedguard.metrics.figures import FIGURES, Figure
-from fedguard.metrics.stats import ENOUGH, Estimate, Paired, p_text
+from fedguard.metrics.figures import FIGURES, Metric
+from fedguard.metrics.stats import ENOUGH, Estimate, PairedDifference, p_text
 
 #: A difference counts as found where its adjusted p-value is below this: so is the chance of any that is none.
 LEVEL = 0.05
@@ -51,7 +51,7 @@ class Difference:
     figure: str
     a: Estimate
     b: Estimate
-    paired: Paired | None
+    paired: PairedDifference | None
     seeds: tuple[int, ...] = ()
     p_adjusted: float | None = None
     differences: tuple[float, ...] = field(default=(), repr=False)
@@ -130,7 +130,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Broad:
+class OverallDifference:
     """One figure over all cells, b against a: a change that many cells share, though none shows it by itself.
 
     Attributes:
@@ -142,7 +142,7 @@ class Broad:
     """
 
     figure: str
-    paired: Paired
+    paired: PairedDifference
     p_value: float | None
     half_width: float | None
     cells: int
@@ -194,7 +194,7 @@ class Broad:
 
 
 @dataclass(frozen=True)
-class Apart:
+class IncomparablePosition:
     """A position that cannot be compared, and why."""
 
     swept: Mapping[str, str]
@@ -203,7 +203,7 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigDifference:
     """A key of the configuration that differs between cells at the same position.
 
     Attributes:
@@ -235,10 +235,10 @@ class Comparison(Printed):
     b: str
     figures: tuple[str, ...]
     differences: tuple[Difference, ...]
-    apart: tuple[Apart, ...]
-    settings: tuple[Setting, ...] = field(repr=False)
+    apart: tuple[IncomparablePosition, ...]
+    settings: tuple[ConfigDifference, ...] = field(repr=False)
     warnings: tuple[str, ...] = field(repr=False)
-    broad: tuple[Broad, ...] = ()
+    broad: tuple[OverallDifference, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each position and figure that could be compared."""
@@ -297,8 +297,8 @@ def _of(positions: int) -> str:
     return f" (at {positions} positions)" if positions else ""
 
 
-def _text(known: Figure, found: Estimate) -> str:
-    return Entry(found, "ok", known).text()
+def _text(known: Metric, found: Estimate) -> str:
+    return MatrixEntry(found, "ok", known).text()
 
 
 def _table(found: Sequence[Difference]) -> Table:

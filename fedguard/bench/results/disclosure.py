@@ -17,12 +17,12 @@ import torch
 
 from fedguard.bench.records.pictures import IMAGES, grid, load, png
 from fedguard.bench.records.reading import content
-from fedguard.bench.records.schema import Ran
+from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 from fedguard.metrics.figures import SHARE
-from fedguard.metrics.membership import pooled
+from fedguard.metrics.membership import pool_membership
 from fedguard.metrics.stats import Bounds, Estimate, estimate
 
 #: The most that the arrays of one file may take, in bytes.
@@ -30,7 +30,7 @@ LARGEST = 64 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TrialPosition:
     """Where in the matrix, and with which seed."""
 
     setting: str
@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class PrivacyClaim:
     """What trials under one setting are promised: the same figure with the same meaning, or nothing for the same reason.
 
     Attributes:
@@ -93,31 +93,31 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recognised:
+class MembershipResult:
     """How well a membership attack told members from others, of one target; see `fedguard.metrics.membership`."""
 
-    place: Place
+    place: TrialPosition
     target: int
     score: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rebuilt:
+class ReconstructionResult:
     """A reconstruction of one target with its scores; see `fedguard.metrics.reconstruction`.
 
     Attributes:
         arrays: the file of truth and claim; None where it is not there, or not known to be this target's.
     """
 
-    place: Place
+    place: TrialPosition
     target: int
     score: Mapping[str, Any]
     arrays: Path | None
 
 
-def promises(run: Run) -> list[Promise]:
+def promises(run: Run) -> list[PrivacyClaim]:
     """Every epsilon of a run, setting by setting, and where there is none why."""
-    found: dict[tuple[Any, ...], list[tuple[Place, Mapping[str, Any]]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[TrialPosition, Mapping[str, Any]]]] = {}
     for place, record in _trials(run):
         facts: Mapping[str, Any] = record["result"]["privacy"] or {}
         meaning = (place.setting, *(facts.get(key) for key in _MEANING), facts.get("epsilon") is None)
@@ -129,11 +129,11 @@ def promises(run: Run) -> list[Promise]:
 _MEANING = ("kind", "why", "unit", "delta", "relation", "sampling", "view", "accountant", "bound")
 
 
-def _promise(members: list[tuple[Place, Mapping[str, Any]]]) -> Promise:
+def _promise(members: list[tuple[TrialPosition, Mapping[str, Any]]]) -> PrivacyClaim:
     values = [facts.get("epsilon") for _, facts in members]
     known = [value for value in values if value is not None]
     first, worst = members[0], max(members, key=lambda one: one[1].get("epsilon") or 0.0)
-    return Promise(
+    return PrivacyClaim(
         setting=first[0].setting,
         epsilon=(min(known), max(known)) if known else None,
         why=first[1].get("why"),
@@ -143,23 +143,23 @@ def _promise(members: list[tuple[Place, Mapping[str, Any]]]) -> Promise:
     )
 
 
-def recognised(run: Run) -> list[Recognised]:
+def list_membership_targets(run: Run) -> list[MembershipResult]:
     """The targets of all membership attacks."""
     return [
-        Recognised(place=place, target=number, score=score)
+        MembershipResult(place=place, target=number, score=score)
         for place, record in _trials(run, "membership")
         for number, score in enumerate(_targets(record))
     ]
 
 
-def found_by_all(targets: Sequence[Recognised]) -> Mapping[str, Any] | None:
+def pool_target_scores(targets: Sequence[MembershipResult]) -> Mapping[str, Any] | None:
     """The score of several targets and seeds together; None where a record, of an earlier version, does not hold its scores."""
     if not targets or any("scores" not in one.score for one in targets):
         return None
-    return pooled([one.score for one in targets])
+    return pool_membership([one.score for one in targets])
 
 
-def rebuilt(run: Run) -> list[Rebuilt]:
+def rebuilt(run: Run) -> list[ReconstructionResult]:
     """The targets of all reconstructions."""
     files: dict[str, list[tuple[int, Path]]] = {}
     for path in (run.folder.path / "artifacts").glob("*-target-*.npz"):
@@ -171,14 +171,14 @@ def rebuilt(run: Run) -> list[Rebuilt]:
         its = [path for _, path in sorted(files.get(f"{record['cell']}-seed-{record['seed']:03d}", []))]
         arrays = its if len(its) == len(scores) else [None] * len(scores)  # a target that nobody saw has neither
         found += [
-            Rebuilt(place=place, target=number, score=score, arrays=path)
+            ReconstructionResult(place=place, target=number, score=score, arrays=path)
             for number, (score, path) in enumerate(zip(scores, arrays, strict=True))
         ]
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hidden:
+class MaskingResult:
     """What secure aggregation came to under one setting; see `fedguard.metrics.masking`.
 
     Attributes:
@@ -201,20 +201,20 @@ class Hidden:
     down: Estimate
 
 
-def hidden(run: Run) -> list[Hidden]:
+def summarize_masking(run: Run) -> list[MaskingResult]:
     """Each setting that masks; means over seeds, of each seed the mean over its trials."""
     found: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = {}
     for place, record in _trials(run):
         sums = record["result"]["secure_aggregation"]
         if sums:
             found.setdefault((place.setting, sums["mode"]), []).append((place.seed, sums))
-    return [_hidden(setting, mode, trials) for (setting, mode), trials in found.items()]
+    return [_summarize_sums(setting, mode, trials) for (setting, mode), trials in found.items()]
 
 
-def _hidden(setting: str, mode: str, trials: list[tuple[int, Mapping[str, Any]]]) -> Hidden:
+def _summarize_sums(setting: str, mode: str, trials: list[tuple[int, Mapping[str, Any]]]) -> MaskingResult:
     sums = [one for _, one in trials]
     errors = [(seed, one["error"]["mean"]) for seed, one in trials if one["error"]]
-    return Hidden(
+    return MaskingResult(
         setting=setting,
         mode=mode,
         anonymity=min((one["anonymity"] for one in sums if one["anonymity"] is not None), default=None),
@@ -269,15 +269,18 @@ def picture(path: Path) -> bytes | None:
     return None if drawn is None else png(drawn)
 
 
-def _trials(run: Run, goal: str | None = None) -> Iterator[tuple[Place, Ran]]:
+def _trials(run: Run, goal: str | None = None) -> Iterator[tuple[TrialPosition, CompletedRecord]]:
     """The trials that ran; of attacks with this goal."""
     for swept, record in run.trials():
         if goal in (None, record["threat_card"]["goal"]):
             where = setting(swept, run.swept)
-            yield Place(setting=where, attack=swept["attack"], defense=swept["defense"], seed=record["seed"]), record
+            yield (
+                TrialPosition(setting=where, attack=swept["attack"], defense=swept["defense"], seed=record["seed"]),
+                record,
+            )
 
 
-def _targets(record: Ran) -> Sequence[Mapping[str, Any]]:
+def _targets(record: CompletedRecord) -> Sequence[Mapping[str, Any]]:
     """What was found of each target."""
     found = record["result"]["inference"]
     return found["targets"] if found else []

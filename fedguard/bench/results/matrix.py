@@ -15,23 +15,23 @@ from rich.text import Text
 
 from fedguard.bench.results.places import setting
 from fedguard.bench.terminal.parted import fitting
-from fedguard.metrics.figures import FIGURES, Figure, figure_of
+from fedguard.metrics.figures import FIGURES, Metric, figure_of
 from fedguard.metrics.stats import Estimate, over_seeds
 
 
 @dataclass(frozen=True)
-class Entry:
+class MatrixEntry:
     """One field of a matrix: an estimate, or why there is none."""
 
     estimate: Estimate | None
     status: str
-    figure: Figure = FIGURES["final_accuracy"]
+    figure: Metric = FIGURES["final_accuracy"]
 
     def text(self) -> str:
         """``93.1 [92.3, 93.8]`` in the figure's unit, ``93.1`` for too few seeds, or the status."""
         if self.estimate is None:
             return "-" if self.status == "ok" else self.status
-        return self.figure.estimated(self.estimate)
+        return self.figure.format_estimate(self.estimate)
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Matrix:
     title: str
     figure: str
     defenses: list[str]
-    blocks: dict[str, dict[str, dict[str, Entry]]]
+    blocks: dict[str, dict[str, dict[str, MatrixEntry]]]
 
-    def worst(self, block: str, defense: str) -> Entry | None:
+    def worst(self, block: str, defense: str) -> MatrixEntry | None:
         """The attack in this block that hurts a defense most: that with most censored seeds, and of those by its mean."""
         entries = [row[defense] for attack, row in self.blocks[block].items() if attack != "none"]
         sign = -1 if FIGURES[self.figure].more_is_better else 1
@@ -84,11 +84,11 @@ class Matrix:
             parts.append(f"<table><caption>{escape(name)}</caption><tr><th></th>{heads}</tr>{body}</table>")
         return "".join(parts)
 
-    def _label_width(self, rows: dict[str, dict[str, Entry]]) -> int:
+    def _label_width(self, rows: dict[str, dict[str, MatrixEntry]]) -> int:
         """What the attacks' names take, with the table's edges."""
         return max(len(attack) for attack in (*rows, _WORST)) + 3
 
-    def _widths(self, rows: dict[str, dict[str, Entry]]) -> list[int]:
+    def _widths(self, rows: dict[str, dict[str, MatrixEntry]]) -> list[int]:
         """What each defense's column takes, with the space between columns."""
         columns = [[*_heading(one).splitlines(), *(row[one].text() for row in rows.values())] for one in self.defenses]
         return [max(len(text) for text in column) + 3 for column in columns]
@@ -112,7 +112,7 @@ class Matrix:
             )
         return table
 
-    def _style(self, entry: Entry, clean: Entry | None) -> str:
+    def _style(self, entry: MatrixEntry, clean: MatrixEntry | None) -> str:
         """Green for little lost (against the same defense without attack), yellow from 5 points, red from 20."""
         if entry.estimate is None:
             return "dim"
@@ -160,17 +160,17 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
         block = setting(row, swept)
         positions.setdefault((block, row["attack"], row["defense"]), []).append(row)
     defenses = list(dict.fromkeys(defense for _, _, defense in positions))
-    blocks: dict[str, dict[str, dict[str, Entry]]] = {}
+    blocks: dict[str, dict[str, dict[str, MatrixEntry]]] = {}
     for (block, attack, defense), found in positions.items():
-        empty = {one: Entry(None, "") for one in defenses}
+        empty = {one: MatrixEntry(None, "") for one in defenses}
         blocks.setdefault(block, {}).setdefault(attack, empty)[defense] = _entry(found, figure)
     seeds = len({row["seed"] for row in rows})
     return Matrix(f"{name}: {known.heading}, {over_seeds(seeds)}", figure, defenses, blocks)
 
 
-def _entry(rows: Sequence[Mapping[str, Any]], figure: str) -> Entry:
+def _entry(rows: Sequence[Mapping[str, Any]], figure: str) -> MatrixEntry:
     values = [row[figure] for row in rows if row[figure] is not None]
     bad = Counter(row["status"] for row in rows if row["status"] != "ok").most_common(1)
     if bad:  # an average over the seeds that happened to work would be a different figure
-        return Entry(None, bad[0][0])
-    return Entry(FIGURES[figure].estimate(values), "ok", FIGURES[figure]) if values else Entry(None, "ok")
+        return MatrixEntry(None, bad[0][0])
+    return MatrixEntry(FIGURES[figure].estimate(values), "ok", FIGURES[figure]) if values else MatrixEntry(None, "ok")

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from fedguard.bench.records.schema import Ran
+from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.results.places import label, setting
 from fedguard.bench.terminal.printed import Printed
 
@@ -32,7 +32,7 @@ _WIDE = 130
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageProfile:
     """What one stage took in several trials together; ``seconds`` are of the clock on the wall."""
 
     name: str
@@ -42,7 +42,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Part:
+class ProfileEntry:
     """Where the time of some trials went.
 
     Attributes:
@@ -60,7 +60,7 @@ class Part:
     cell: str
     trials: int
     rounds: int
-    stages: tuple[Stage, ...]
+    stages: tuple[StageProfile, ...]
 
     @property
     def setting(self) -> str:
@@ -134,11 +134,11 @@ class Profile(Printed):
     """
 
     name: str
-    cells: tuple[Part, ...]
+    cells: tuple[ProfileEntry, ...]
     untimed: int
 
     @property
-    def whole(self) -> Part | None:
+    def whole(self) -> ProfileEntry | None:
         """All trials together; None where none was timed."""
         return together(self.cells) if self.cells else None
 
@@ -176,7 +176,9 @@ class Profile(Printed):
             yield _cells(slowest, [row["stage"] for row in self.whole.rows(SHOWN)], options.max_width)
 
 
-def profile(name: str, records: Mapping[tuple[str, int], Ran], positions: Sequence[Mapping[str, Any]]) -> Profile:
+def profile(
+    name: str, records: Mapping[tuple[str, int], CompletedRecord], positions: Sequence[Mapping[str, Any]]
+) -> Profile:
     """Where the time of a run went.
 
     Args:
@@ -185,7 +187,7 @@ def profile(name: str, records: Mapping[tuple[str, int], Ran], positions: Sequen
         positions: of the matrix, as its manifest has them. Several may be one cell: it is counted once, and its place tells
             what they have in common.
     """
-    cells: dict[str, list[Ran]] = {}
+    cells: dict[str, list[CompletedRecord]] = {}
     untimed = 0
     for (cell, _), record in records.items():
         if record["cost"].get("stages"):
@@ -199,10 +201,10 @@ def profile(name: str, records: Mapping[tuple[str, int], Ran], positions: Sequen
     return Profile(name, tuple(sorted(found, key=lambda part: -part.ms_per_round)), untimed)
 
 
-def together(parts: Sequence[Part], place: str = WHOLE) -> Part:
+def together(parts: Sequence[ProfileEntry], place: str = WHOLE) -> ProfileEntry:
     """Several parts as one."""
-    stages = _added(stage for part in parts for stage in part.stages)
-    return Part(place, {}, "", sum(part.trials for part in parts), sum(part.rounds for part in parts), stages)
+    stages = _merge_stages(stage for part in parts for stage in part.stages)
+    return ProfileEntry(place, {}, "", sum(part.trials for part in parts), sum(part.rounds for part in parts), stages)
 
 
 def meanings() -> dict[str, str]:
@@ -212,26 +214,28 @@ def meanings() -> dict[str, str]:
     return dict(STAGES)
 
 
-def _of_cell(cell: str, records: Sequence[Ran], places: Sequence[Mapping[str, str]]) -> Part:
+def _of_cell(cell: str, records: Sequence[CompletedRecord], places: Sequence[Mapping[str, str]]) -> ProfileEntry:
     common = {
         key: value
         for key, value in (places[0].items() if places else ())
         if key in ("attack", "defense") or all(place[key] == value for place in places)
     }
     timed = [(name, spent) for record in records for name, spent in record["cost"]["stages"].items()]
-    stages = _added(Stage(name, spent["seconds"], spent["cpu_seconds"], spent["calls"]) for name, spent in timed)
+    stages = _merge_stages(
+        StageProfile(name, spent["seconds"], spent["cpu_seconds"], spent["calls"]) for name, spent in timed
+    )
     rounds = sum(record["result"]["rounds"]["total"] for record in records)
     place = label(common) if common else f"{records[0]['label']}, a corner"
-    return Part(place, common, cell, len(records), rounds, stages)
+    return ProfileEntry(place, common, cell, len(records), rounds, stages)
 
 
-def _added(stages: Iterable[Stage]) -> tuple[Stage, ...]:
+def _merge_stages(stages: Iterable[StageProfile]) -> tuple[StageProfile, ...]:
     """Stages of the same name as one, the one that took most first."""
-    alike: dict[str, list[Stage]] = {}
+    alike: dict[str, list[StageProfile]] = {}
     for stage in stages:
         alike.setdefault(stage.name, []).append(stage)
     found = [
-        Stage(
+        StageProfile(
             name,
             math.fsum(stage.seconds for stage in its),
             math.fsum(stage.cpu_seconds for stage in its),
@@ -242,7 +246,7 @@ def _added(stages: Iterable[Stage]) -> tuple[Stage, ...]:
     return tuple(sorted((stage for stage in found if stage.seconds), key=lambda stage: -stage.seconds))
 
 
-def _stages(part: Part, room: int) -> Table:
+def _stages(part: ProfileEntry, room: int) -> Table:
     """A row for each stage and one for all; what each is where there is room."""
     known = meanings() if room >= _WIDE else {}
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -267,7 +271,7 @@ def _stages(part: Part, room: int) -> Table:
     return table
 
 
-def _cells(parts: Sequence[Part], stages: Sequence[str], room: int) -> Table:
+def _cells(parts: Sequence[ProfileEntry], stages: Sequence[str], room: int) -> Table:
     """Cells by stages. Of the stages, those on the left that fit; the others are one column."""
     places = min(max(len(part.place) for part in parts), room // 2)
     spent = [{row["stage"]: row["ms_per_round"] for row in part.rows()} for part in parts]

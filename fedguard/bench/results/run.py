@@ -8,15 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedguard.bench.records.reading import Damaged
-from fedguard.bench.records.schema import Manifest, Position, Ran, Record
+from fedguard.bench.records.reading import DamagedFile
+from fedguard.bench.records.schema import CompletedRecord, Manifest, Position, Record
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.breakdown import Breakdown, breakdown
 from fedguard.bench.results.matrix import Matrix, matrix
 from fedguard.bench.results.profile import Profile, profile
 from fedguard.bench.results.trilemma import Trilemma, trilemma
-from fedguard.errors import MissingExtra, escaped
-from fedguard.metrics.figures import FIGURES, TO_TARGET, ToTarget, figure_of
+from fedguard.errors import MissingExtra, escape_control
+from fedguard.metrics.figures import FIGURES, TO_TARGET, TargetMetric, figure_of
 from fedguard.metrics.returns import in_shares
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        return escaped(self.folder.path.name)
+        return escape_control(self.folder.path.name)
 
     @property
     def seeds(self) -> list[int]:
@@ -70,9 +70,9 @@ class Run:
         return [key for key in self.manifest["swept"] if key not in ("attack", "defense")]
 
     @cached_property
-    def _read(self) -> tuple[dict[tuple[str, int], Record], dict[Path, Damaged]]:
+    def _read(self) -> tuple[dict[tuple[str, int], Record], dict[Path, DamagedFile]]:
         cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["corners"])
-        broken: list[Damaged] = []
+        broken: list[DamagedFile] = []
         found = {(cell, seed): self.folder.read(cell, seed, broken.append) for cell in cells for seed in self.seeds}
         return {trial: record for trial, record in found.items() if record is not None}, {
             one.path: one for one in broken
@@ -84,18 +84,18 @@ class Run:
         return self._read[0]
 
     @cached_property
-    def ran(self) -> dict[tuple[str, int], Ran]:
+    def ran(self) -> dict[tuple[str, int], CompletedRecord]:
         """The records of those that ran."""
         return {trial: record for trial, record in self.records.items() if record["status"] == "ok"}
 
-    def trials(self) -> Iterator[tuple[Mapping[str, str], Ran]]:
+    def trials(self) -> Iterator[tuple[Mapping[str, str], CompletedRecord]]:
         """What is swept, and the record, of each trial of the matrix that ran, in its order; corners are not among them."""
         for position in self.manifest["positions"]:
             found = (self.ran.get((position["cell"], seed)) for seed in self.seeds)
             yield from ((position["swept"], record) for record in found if record is not None)
 
     @property
-    def broken(self) -> list[Damaged]:
+    def broken(self) -> list[DamagedFile]:
         """Records that cannot be read, and why; `fedguard run` sets them aside and runs their trials again."""
         return list(self._read[1].values())
 
@@ -112,7 +112,7 @@ class Run:
         Raises:
             UnknownName: there is no such figure.
         """
-        more = [name for name in dict.fromkeys(figures) if isinstance(figure_of(name), ToTarget)]
+        more = [name for name in dict.fromkeys(figures) if isinstance(figure_of(name), TargetMetric)]
         return [{**row, **self._more(row, more)} for row in self._rows]
 
     def _more(self, row: Mapping[str, Any], figures: Sequence[str]) -> dict[str, float | None]:
@@ -226,7 +226,7 @@ class Run:
         record = self.records.get((position["cell"], seed))
         return {
             "cell": position["cell"],
-            **_ordered(position["swept"], ["attack", "defense", *self.swept]),
+            **_order_settings(position["swept"], ["attack", "defense", *self.swept]),
             "seed": seed,
             "status": record["status"] if record else "missing",
             "reason": record["reason"] if record else self._why_missing(position["cell"], seed),
@@ -242,5 +242,5 @@ def _place_of_control(record: Record) -> dict[str, str]:
     return {"attack": f"{card['attack'] or 'none'} (control)", "defense": card["defense"]}
 
 
-def _ordered(swept: dict[str, str], keys: Sequence[str]) -> dict[str, str]:
+def _order_settings(swept: dict[str, str], keys: Sequence[str]) -> dict[str, str]:
     return {key: swept[key] for key in keys}

@@ -12,21 +12,21 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.results.places import setting
-from fedguard.bench.terminal.parted import parted
+from fedguard.bench.terminal.parted import split_table
 from fedguard.bench.terminal.plot import chart
 from fedguard.bench.terminal.printed import Printed
 from fedguard.errors import ConfigError
-from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, shown
+from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, default_figures
 from fedguard.metrics.stats import Estimate
 
 #: The figures that say how much leaks, the more telling ones first.
-LEAKAGE = shown("trilemma")
+LEAKAGE = default_figures("trilemma")
 #: The membership that is a plain regression: who says how little leaks without it has not looked.
 LINEAR = "least_squares"
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstAttack:
     """The worst of several attacks by its mean over seeds."""
 
     attack: str
@@ -49,8 +49,8 @@ class Point:
     setting: str
     defense: str
     epsilon: float | None
-    accuracy: Worst | None
-    leakage: Mapping[str, Worst]
+    accuracy: WorstAttack | None
+    leakage: Mapping[str, WorstAttack]
     linear: bool = True
 
     @property
@@ -129,7 +129,7 @@ class Trilemma(Printed):
             ]
             said = number > 0 and point.setting == self.points[number - 1].setting
             rows.append(["" if said else point.setting, point.defense, _epsilon(point.epsilon), *texts])
-        yield from parted(heads, [[Text(text) for text in row] for row in rows], 3, room)
+        yield from split_table(heads, [[Text(text) for text in row] for row in rows], 3, room)
 
     def _chart(self, figure: str, width: int) -> Iterator[Text]:
         """One figure over epsilon, to the right the points without guarantee; drawn where epsilons differ."""
@@ -189,7 +189,7 @@ def _point(setting: str, defense: str, rows: Sequence[Mapping[str, Any]]) -> Poi
     return Point(setting, defense, epsilon, _worst(rows, "final_accuracy"), leakage, linear)
 
 
-def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> Worst | None:
+def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> WorstAttack | None:
     """Of the attacks that the figure is of, the one that is worst for the defender."""
     known = FIGURES[figure]
     values: dict[str, list[float]] = {}
@@ -199,15 +199,15 @@ def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> Worst | None:
     if len(values) > 1:  # no attack is none, here and in a matrix
         values.pop("none", None)
     partly = {row["attack"] for row in rows if row["status"] != "ok"}  # seeds that happened to work are another figure
-    worst = [Worst(attack, known.estimate(found)) for attack, found in values.items() if attack not in partly]
+    worst = [WorstAttack(attack, known.estimate(found)) for attack, found in values.items() if attack not in partly]
     sign = 1 if known.more_is_better else -1
     return min(worst, key=lambda one: sign * one.estimate.mean, default=None)
 
 
-def _text(figure: str, worst: Worst | None, named: bool) -> str:
+def _text(figure: str, worst: WorstAttack | None, named: bool) -> str:
     if worst is None:
         return "-"
-    return FIGURES[figure].estimated(worst.estimate) + (f" ({worst.attack})" if named else "")
+    return FIGURES[figure].format_estimate(worst.estimate) + (f" ({worst.attack})" if named else "")
 
 
 def _epsilon(value: float | None) -> str:

@@ -12,7 +12,7 @@ from fedguard.bench.running.selection import Trial
 ENOUGH = 3
 
 
-class Alike:
+class FailureMonitor:
     """The failures of a run, as long as nothing else has come of it.
 
     Args:
@@ -35,7 +35,7 @@ class Alike:
         reason = str(record["reason"])
         self._reasons[re.sub(r"\d+", "#", reason)] = reason  # numbers of nodes, seeds and processes differ
 
-    def ordered(self, waiting: list[Trial]) -> list[Trial]:
+    def sort_trials(self, waiting: list[Trial]) -> list[Trial]:
         """Cells of which nothing has failed come first: a cell that fails with each seed says nothing of the others."""
         if not self._watches or not self._failed:
             return waiting

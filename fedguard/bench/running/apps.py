@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedguard.bench.records.record import identified
+from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.app_card import app_card
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
 from fedguard.config import Cell
-from fedguard.metrics.flags import raised
+from fedguard.metrics.flags import find_red_flags
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS
 
 #: The program that runs them; it needs Flower.
@@ -39,24 +39,24 @@ class Apps:
         self._process: subprocess.Popen[bytes] | None = None
         self._why_not: dict[str, str | None] = {}
 
-    def told(self, cell: Cell, seed: int, folder: Path | None = None) -> Told:
+    def run_app_trial(self, cell: Cell, seed: int, folder: Path | None = None) -> Told:
         """Run a trial, and take what is said of it; pictures of what was rebuilt go to a run's folder."""
-        return self._said(_asked(cell, seed, folder))
+        return self._query_process(_build_request(cell, seed, folder))
 
     def why_not(self, cell: Cell) -> str | None:
         """Why an app cannot run on its engine, before it does; None if it seems to. Cells of an app and observer share it."""
-        asked = {**_asked(cell, 0), "rehearsal": True}
+        asked = {**_build_request(cell, 0), "rehearsal": True}
         key = json.dumps([asked.get(name) for name in ("app", "settings", "metric", "engine", "looks")])
         if key not in self._why_not:
-            told = self._said(asked)
+            told = self._query_process(asked)
             self._why_not[key] = None if told["status"] == "ok" else str(told["reason"])
         return self._why_not[key]
 
-    def _said(self, asked: Mapping[str, Any]) -> Told:
+    def _query_process(self, asked: Mapping[str, Any]) -> Told:
         if why := without_flower():
             return {"status": "mistake", "reason": why, "log": ""}
         if self._process is None:
-            self._process = _started()
+            self._process = _start_process()
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -93,7 +93,7 @@ def without_flower() -> str | None:
     return f"app: expected Flower {expected}; {got}. pip install 'fedguard[flower]'"
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _start_process() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", PROGRAM],
         stdin=subprocess.PIPE,
@@ -103,7 +103,7 @@ def _started() -> subprocess.Popen[bytes]:
     )
 
 
-def _asked(cell: Cell, seed: int, folder: Path | None = None) -> dict[str, Any]:
+def _build_request(cell: Cell, seed: int, folder: Path | None = None) -> dict[str, Any]:
     app = cell.config.app
     assert app is not None
     return {
@@ -124,7 +124,7 @@ def _asked(cell: Cell, seed: int, folder: Path | None = None) -> dict[str, Any]:
 
 
 def _looks(cell: Cell, seed: int, folder: Path | None) -> dict[str, Any]:
-    """Who infers, as `fedguard.flower.seen.Observer` has it."""
+    """Who infers, as `fedguard.flower.seen.AppObserver` has it."""
     app = cell.config.app
     assert app is not None and app.training is not None
     return {
@@ -146,7 +146,7 @@ def run_app(
     """
     assert cell.config.app is not None
     started = time.time()
-    told = apps.told(cell, seed, folder)
+    told = apps.run_app_trial(cell, seed, folder)
     made = {**environment("cpu"), "code": code_of(cell), "data": None, "started": started}
     if told["status"] != "ok":
         status = "refused" if told["status"] == "refused" else "failed"
@@ -157,10 +157,10 @@ def run_app(
             "result": None,
             "cost": None,
         }
-        return identified(cell, seed, {**body, "flags": [], "environment": made}), told["log"]
+        return build_record(cell, seed, {**body, "flags": [], "environment": made}), told["log"]
     found = told["found"]
     card = {**app_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
-    result = {**_result(found), **_compared(cell, found, corners)}
+    result = {**_result(found), **_compare_corners(cell, found, corners)}
     body = {
         "status": "ok",
         "reason": None,
@@ -175,17 +175,17 @@ def run_app(
             "protocol_bytes_received": 0,
         },
         # They are of attacks on the training.
-        "flags": raised(result, card if cell.inference is None else {**card, "attack": None}),
+        "flags": find_red_flags(result, card if cell.inference is None else {**card, "attack": None}),
         "environment": made,
     }
-    return identified(cell, seed, body), told["log"] if cell.config.app.engine == "deployment" else ""
+    return build_record(cell, seed, body), told["log"] if cell.config.app.engine == "deployment" else ""
 
 
 def _final(found: Mapping[str, Any]) -> float:
     return fmean(found["accuracy"][-FINAL_EVALUATIONS:])
 
 
-def _compared(cell: Cell, found: Mapping[str, Any], corners: Mapping[str, float | None]) -> dict[str, Any]:
+def _compare_corners(cell: Cell, found: Mapping[str, Any], corners: Mapping[str, float | None]) -> dict[str, Any]:
     """The four corners; what the defense costs without attack, and what the attack does under it."""
     here = ("attack" if cell.attack else "clean") + ("_mean" if cell.own else "_defense")
     names = ("clean_mean", "clean_defense", "attack_mean", "attack_defense")
@@ -230,7 +230,7 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
         "filter": None,
         "attack_notes": {},
         "app": {"metric": found["metric"], "measured_by": found["where"], "malicious": found["malicious"]}
-        | _lost(found)
+        | _list_lost_nodes(found)
         | ({"misfit": found["misfit"]} if found.get("misfit") is not None else {}),
         "chance": None,
         "minority": [],
@@ -245,7 +245,7 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lost(found: Mapping[str, Any]) -> dict[str, Any]:
+def _list_lost_nodes(found: Mapping[str, Any]) -> dict[str, Any]:
     """Nodes that stopped answering, and how their processes ended; nothing where all went on."""
     gone, ended = found.get("gone", {}), found.get("ended", {})
     lost = [{"node": int(node), "round": number, "how": ended.get(node)} for node, number in gone.items()]

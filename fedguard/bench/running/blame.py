@@ -11,7 +11,7 @@ from fedguard.contracts import Algorithm
 from fedguard.errors import ContractError, printable
 
 
-def blamed(error: BaseException) -> Algorithm | None:
+def blame_plugin(error: BaseException) -> Algorithm | None:
     """The plug-in that ran when an error was raised or, failing that, the last one whose answer was at hand; else None."""
     return next((one for frame in _frames(error) for one in _plugins(frame)), None)
 
@@ -19,7 +19,7 @@ def blamed(error: BaseException) -> Algorithm | None:
 def in_words(error: BaseException) -> str:
     """An error in one line that names the plug-in it came out of, with its file."""
     said = printable(" ".join(f"{type(error).__name__}: {error}".split()))
-    plugin = blamed(error)
+    plugin = blame_plugin(error)
     if plugin is None or isinstance(error, ContractError):  # which says so itself
         return said
     return f"{plugin.kind} {plugin.name!r} of {plugin.stands_in()}: {said}"

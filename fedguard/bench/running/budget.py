@@ -27,7 +27,7 @@ LEAST = 16 << 20
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def parsed(memory: int | str) -> int:
+def parse_memory(memory: int | str) -> int:
     """Bytes, from a number of them or a text such as "4G" or "512M" (powers of 1024).
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import Cell
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
-from fedguard.visibility import exposed
+from fedguard.visibility import derive_exposure
 
 
 def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
     config, threat, attack = cell.config, cell.threat, cell.adversary
     sampled = cell.participation
     root = config.server.root_data
-    shown = exposed(cell.architecture.exposes, cell.mode, root > 0).server
+    shown = derive_exposure(cell.architecture.exposes, cell.mode, root > 0).server
     return {
         "in_words": threat_in_words(cell),
         "attack": str(cell.named) if cell.named else None,

@@ -15,20 +15,20 @@ from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
 from fedguard.config import Cell, Plan
 from fedguard.contracts import Data
-from fedguard.tasks.data import loaded
+from fedguard.tasks.data import load_dataset
 
 #: Columns of a table that are told of one by one.
 MOST_COLUMNS = 30
 
 
-def refused_cells(plan: Plan) -> dict[str, str]:
+def explain_refusals(plan: Plan) -> dict[str, str]:
     """By cell id, why a cell is refused: by what it would need to see, or by its data."""
     refused = {cell.id: " ".join(cell.verdict.reasons) for cell in plan.cells if cell.verdict.reasons}
     return refused | refusals([cell for cell in plan.cells if cell.id not in refused], plan.suite.seeds[0])
 
 
-def checked(plan: Plan, refused: Mapping[str, str]) -> RenderableType:
-    """The suite in words; ``refused`` as `refused_cells` gives it."""
+def render_plan(plan: Plan, refused: Mapping[str, str]) -> RenderableType:
+    """The suite in words; ``refused`` as `explain_refusals` gives it."""
     return Group(*_parts(plan, refused))
 
 
@@ -87,7 +87,7 @@ def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
 
 def _data(data: Data) -> Iterator[str]:
     """What was made of the data: how many examples of which shape, whose they are, and each column of a table."""
-    found = loaded(data)
+    found = load_dataset(data)
     low, high = found.value_range
     owners = "no natural clients"
     if found.train.client is not None:
@@ -119,7 +119,7 @@ def _copies(cell: Cell) -> list[str]:
     """Of records that noise is to hide, those that stand in the data more than once."""
     if cell.noise.unit != "record" or not isinstance(cell.data, Data):
         return []
-    return copies_in_words(cell, [loaded(cell.data).train])
+    return copies_in_words(cell, [load_dataset(cell.data).train])
 
 
 def _clients(cell: Cell) -> str:

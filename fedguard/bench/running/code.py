@@ -14,8 +14,8 @@ from fedguard.config import Cell
 from fedguard.contracts import Algorithm, Data, Source
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import FedGuardError
-from fedguard.modules import imported
-from fedguard.tasks.data import forget, loaded
+from fedguard.modules import load_module
+from fedguard.tasks.data import forget, load_dataset
 
 #: Parts of FedGuard that read results and make none; of bench, its rooms.
 READERS = ("app", "commands", "examples")
@@ -81,7 +81,7 @@ def data_digest(data: Source) -> str | None:
 
 @lru_cache(maxsize=8)
 def _of_data(data: Data) -> str:
-    found, digest = loaded(data), hashlib.sha256()
+    found, digest = load_dataset(data), hashlib.sha256()
     clients = [part for part in (found.train.client, found.test.client) if part is not None]
     for part in (found.train.x, found.train.y, found.test.x, found.test.y, *clients):
         digest.update(str((part.dtype, tuple(part.shape))).encode())
@@ -101,20 +101,20 @@ def _of_module(name: str, beside: Path | None) -> str:
     folders = _folders(name, beside)
     if folders:
         return _digest(file for folder in folders for file in Path(folder).rglob("*.py"))
-    file = getattr(_imported(name, beside), "__file__", None)
+    file = getattr(_try_import(name, beside), "__file__", None)
     if file is None:
         return _digest([])
     return _digest(Path(file).parent.glob("*.py") if Path(file).parent not in _INSTALLED else [Path(file)])
 
 
 def _folders(package: str, beside: Path | None = None) -> list[str]:
-    return list(getattr(_imported(package, beside), "__path__", []))
+    return list(getattr(_try_import(package, beside), "__path__", []))
 
 
-def _imported(name: str, beside: Path | None) -> ModuleType | None:
+def _try_import(name: str, beside: Path | None) -> ModuleType | None:
     """The module; None where it cannot be imported, which whoever needs it will say."""
     with contextlib.suppress(*FAILURES):
-        return imported(name, beside)
+        return load_module(name, beside)
     return None
 
 

@@ -17,11 +17,11 @@ def environment(device: str) -> dict[str, Any]:
     """Versions, device, threads and git commit."""
     import torch
 
-    return {**_fixed(), "device": device, "threads": torch.get_num_threads()}
+    return {**_describe_software(), "device": device, "threads": torch.get_num_threads()}
 
 
 @lru_cache(maxsize=1)
-def _fixed() -> dict[str, Any]:
+def _describe_software() -> dict[str, Any]:
     packages = {name: version(name) for name in ("fedguard", "torch", "numpy", "scikit-learn", "scipy")}
     return {
         **packages,
@@ -47,7 +47,7 @@ def peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def held_memory() -> int:
+def resident_memory() -> int:
     """The memory that this process holds now, in bytes; where the system does not tell, the most so far, or 0."""
     statm = Path("/proc/self/statm")
     if not statm.exists():

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedguard.bench.running.limit import OutOfTime, at_most
+from fedguard.bench.running.limit import TrialTimeout, at_most
 from fedguard.bench.running.procedures import procedure
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell, Plan
 from fedguard.contracts import Examples
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 #: Seconds until the first trial of a suite starts: workers load their libraries.
 START = 5.0
@@ -36,23 +36,23 @@ ONCE = ("data", "measuring", "inference", "scoring", "references")
 
 
 @dataclass(frozen=True)
-class Cost:
+class CellCost:
     """CPU seconds of a cell: of a round, and of what is done once in a trial."""
 
     round: float
     once: float
 
 
-class _Measured(NamedTuple):
+class _CostMeasurement(NamedTuple):
     """The cost of a cell, the largest share of the examples on which it was measured, and whether it is that share's alone."""
 
-    cost: Cost
+    cost: CellCost
     share: float
     at_least: bool
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """What a plan will take.
 
     Attributes:
@@ -66,7 +66,7 @@ class Estimate:
     at_least: bool = False
 
 
-def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = BUDGET) -> Estimate:
+def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = BUDGET) -> TimeEstimate:
     """Wall seconds for the whole plan on ``jobs`` workers, without regard to what is stored already.
 
     Up to `SAMPLES` cells that may run are trained for two rounds with one thread, on growing shares s of every client's and of
@@ -78,12 +78,12 @@ def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = 
     """
     legal = [cell for cell in plan.cells if cell.id not in refused and procedure(cell).here]
     if not legal:
-        return Estimate(float("nan"))
+        return TimeEstimate(float("nan"))
     chosen = legal[:: max(1, len(legal) // SAMPLES)][:SAMPLES]
     threads, bench = torch.get_num_threads(), Workbench()
     torch.set_num_threads(1)
     try:
-        measured: list[_Measured] = []
+        measured: list[_CostMeasurement] = []
         for cell in chosen:
             if not measured or budget > BUDGET / 50:
                 begun = time.process_time()
@@ -95,7 +95,7 @@ def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = 
     per_round, once = (sum(getattr(one.cost, part) for one in whole) / len(whole) for part in ("round", "once"))
     trials = [(cell.training.rounds, len(plan.suite.seeds) + selecting(cell)) for cell in legal]
     seconds = START + sum(many * (rounds * per_round + once) for rounds, many in trials) / jobs
-    return Estimate(seconds, min(one.share for one in whole), whole[0].at_least)
+    return TimeEstimate(seconds, min(one.share for one in whole), whole[0].at_least)
 
 
 def selecting(cell: Cell) -> int:
@@ -103,42 +103,44 @@ def selecting(cell: Cell) -> int:
     return len(cell.members) * len(cell.ensemble.choose_on()) if cell.ensemble else 0
 
 
-def _measure(cell: Cell, seed: int, bench: Workbench, budget: float) -> _Measured:
+def _measure(cell: Cell, seed: int, bench: Workbench, budget: float) -> _CostMeasurement:
     task = bench.task(cell, seed)
     shares = (
         [1.0, 1.0]
-        if isinstance(task, Playing)
+        if isinstance(task, EnvironmentTask)
         else [one for one in SHARES if one * sum(task.sizes) >= 2 * len(task.sizes)]
     )
     end = time.process_time() + budget
-    found: dict[float, Cost] = {}
+    found: dict[float, CellCost] = {}
     for share in shares or SHARES[-1:]:
         left = end - time.process_time()
         if left <= 0 or (len(found) > 1 and (next_cost := _extrapolate(found, share)).round + next_cost.once > left):
             break
         try:
             with at_most(left, of_cpu=True):
-                found[share] = _run(cell, seed, bench if share == 1.0 else _Thinned(bench, share), warm=bool(found))
-        except OutOfTime:
+                found[share] = _run(
+                    cell, seed, bench if share == 1.0 else _SampledWorkbench(bench, share), warm=bool(found)
+                )
+        except TrialTimeout:
             break
         except Exception:
             if share == 1.0:
                 raise
             continue  # with so few examples a trigger, a rule or a plug-in may not work; the next share may do
     if len(found) > 1:
-        return _Measured(_extrapolate(found, 1.0), max(found), at_least=False)
-    share, cost = next(iter(found.items()), (SHARES[0], Cost(0.0, 0.0)))
-    return _Measured(cost, share, at_least=share < 1.0)
+        return _CostMeasurement(_extrapolate(found, 1.0), max(found), at_least=False)
+    share, cost = next(iter(found.items()), (SHARES[0], CellCost(0.0, 0.0)))
+    return _CostMeasurement(cost, share, at_least=share < 1.0)
 
 
-def _extrapolate(found: Mapping[float, Cost], share: float) -> Cost:
+def _extrapolate(found: Mapping[float, CellCost], share: float) -> CellCost:
     """The line through the costs of the last two shares, at another; at the last, its cost."""
     (s, low), (t, high) = list(found.items())[-2:]
     along = (share - t) / (t - s)
-    return Cost(*(max(b, b + (b - a) * along) for a, b in ((low.round, high.round), (low.once, high.once))))
+    return CellCost(*(max(b, b + (b - a) * along) for a, b in ((low.round, high.round), (low.once, high.once))))
 
 
-def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> Cost:
+def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> CellCost:
     """The cost of a training of two rounds: the second is what a round costs, since the first makes what all need.
 
     Args:
@@ -156,19 +158,19 @@ def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> Cost:
     cost: Mapping[str, Any] = record["cost"] or {}
     stages = sum(stage["cpu_seconds"] for name, stage in cost["stages"].items() if name in ONCE)
     a_round = ended[1] - ended[0]
-    return Cost(a_round, max(stages, cost["cpu_seconds"] - 2 * a_round) if warm else stages)
+    return CellCost(a_round, max(stages, cost["cpu_seconds"] - 2 * a_round) if warm else stages)
 
 
-class _Thinned(Workbench):
+class _SampledWorkbench(Workbench):
     """A workbench on which each client, and the test set, has a share of its examples, evenly spaced, and one at least."""
 
     def __init__(self, whole: Workbench, share: float) -> None:
         super().__init__()
         self._whole, self._share = whole, share
 
-    def task(self, cell: Cell, seed: int) -> Classification | Playing:
+    def task(self, cell: Cell, seed: int) -> Classification | EnvironmentTask:
         task = self._whole.task(cell, seed)
-        if isinstance(task, Playing):
+        if isinstance(task, EnvironmentTask):
             return task
         thinned = task.with_examples({client: self._thin(part) for client, part in enumerate(task.parts)})
         return dataclasses.replace(

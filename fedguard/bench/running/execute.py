@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from fedguard.arguments import at_least, is_real, truth
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
-from fedguard.bench.running.budget import parsed
-from fedguard.bench.running.engines import Engine
+from fedguard.bench.running.budget import parse_memory
+from fedguard.bench.running.engines import WorkerPool
 from fedguard.bench.running.engines.local import LocalPool, default_jobs
-from fedguard.bench.running.manifest import begun_secretly
+from fedguard.bench.running.manifest import uses_secret_noise
 from fedguard.bench.running.procedures import procedure
 from fedguard.bench.running.progress import Listener, default_listener
 from fedguard.bench.running.runner import Runner
@@ -74,12 +74,12 @@ def execute(
         ("secret_noise", secret_noise),
     ):
         truth(chosen, name)
-    if engine is not None and not hasattr(engine, "connected"):
+    if engine is not None and not hasattr(engine, "connect"):
         raise ConfigError(f"engine: expected a cluster such as fedguard.Ray('auto'), or None; got {brief(engine)}.")
     for how in {procedure(cell): None for cell in plan.cells}:
         how.require(cluster=engine is not None)
     listener = listener or default_listener()
-    if not secret_noise and not fresh and begun_secretly(folder):
+    if not secret_noise and not fresh and uses_secret_noise(folder):
         secret_noise = True
         listener.note("This run was begun with secret noise, and goes on so; --no-cache begins it anew.")
     runner = Runner(
@@ -93,7 +93,7 @@ def execute(
         limit=limit,
         secret_noise=secret_noise,
     )
-    with contextlib.nullcontext() if engine is None else engine.connected(jobs) as cluster:
+    with contextlib.nullcontext() if engine is None else engine.connect(jobs) as cluster:
         workers = jobs or (default_jobs() if cluster is None else max(1, cluster.cores))
         processes = min(workers, len(plan.cells) * len(plan.suite.seeds))
         start = {
@@ -101,12 +101,12 @@ def execute(
             "folder": None if plan.known.folder is None else str(plan.known.folder),
             # of this machine; another one's folders are its own
             "paths": [] if cluster else [str(Path(one).resolve()) for one in sys.path if Path(one).is_dir()],
-            "memory": None if memory is None else parsed(memory) // processes,
+            "memory": None if memory is None else parse_memory(memory) // processes,
             "device": usable(device, here=cluster is None),
             "secret_noise": secret_noise,
         }
 
-        def pool() -> Engine:
+        def pool() -> WorkerPool:
             return (
                 LocalPool(processes, start, timeout)
                 if cluster is None

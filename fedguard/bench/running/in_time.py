@@ -35,7 +35,7 @@ def as_of(reports: Iterable[RoundReport], wanted: EvaluationSection) -> Iterator
                 )
             break
         if held is not None:
-            yield held if _counts(held, end, wanted) else _unevaluated(held)
+            yield held if _counts(held, end, wanted) else _drop_evaluation(held)
         held = report
     if held is not None:
         yield held
@@ -54,7 +54,7 @@ def _counts(report: RoundReport, end: float, wanted: EvaluationSection) -> bool:
     return math.ceil(_end(report) / wanted.seconds) * wanted.seconds < end
 
 
-def _unevaluated(report: RoundReport) -> RoundReport:
+def _drop_evaluation(report: RoundReport) -> RoundReport:
     nodes = report.nodes and replace(report.nodes, honest=(), accuracy=(), mean_model=None, consensus=None)
     return replace(
         report,

@@ -22,7 +22,7 @@ import torch
 from fedguard.bench.running.code import modules_of
 from fedguard.config import Cell
 from fedguard.contracts.user_function import FAILURES
-from fedguard.modules import beside, imported
+from fedguard.modules import beside, load_module
 
 #: How deep values are looked into, and at how many of them for one name.
 DEEP, MANY = 8, 100_000
@@ -30,12 +30,12 @@ DEEP, MANY = 8, 100_000
 State = Mapping[str, str]
 
 
-def held_by(cell: Cell) -> State:
+def snapshot_plugin_state(cell: Cell) -> State:
     """By ``module.name``, a digest of what the modules of a cell's plug-ins hold, and those that stand beside them."""
     names = modules_of(cell)
     for name in names:  # one that were imported in the middle of the trial could not be compared
         with contextlib.suppress(*FAILURES):
-            imported(name, cell.known.folder)
+            load_module(name, cell.known.folder)
     found: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType) and (name.partition(".")[0] in names or (names and beside(name))):
@@ -43,7 +43,7 @@ def held_by(cell: Cell) -> State:
     return found
 
 
-def kept(before: State, after: State) -> list[str]:
+def diff_plugin_state(before: State, after: State) -> list[str]:
     """What differs of the names that were there before, and what is new in modules that were."""
     modules = {name.rpartition(":")[0] for name in before}
     return [

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class OutOfTime(BaseException):
+class TrialTimeout(BaseException):
     """The time is up. No `Exception`: a plug-in that catches all of those would go on."""
 
 
 @contextmanager
 def at_most(seconds: float | None, *, of_cpu: bool = False) -> Iterator[None]:
-    """Raise `OutOfTime` within the block after so many seconds, and each second from then on.
+    """Raise `TrialTimeout` within the block after so many seconds, and each second from then on.
 
     Args:
         seconds: on the clock, or with ``of_cpu`` those that the process computes; None for no limit.
@@ -41,4 +41,4 @@ def at_most(seconds: float | None, *, of_cpu: bool = False) -> Iterator[None]:
 def _up(_: int, frame: FrameType | None) -> None:
     if frame is not None and any(frame.f_code is getattr(one, "__code__", None) for one in gc.callbacks):
         return  # nothing that is raised in a callback of the garbage collector comes out of it; the next alarm is a second away
-    raise OutOfTime
+    raise TrialTimeout

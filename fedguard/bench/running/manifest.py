@@ -14,7 +14,7 @@ import yaml
 
 from fedguard.bench.records.schema import Manifest
 from fedguard.bench.records.store import RunFolder
-from fedguard.bench.running.selection import Selection
+from fedguard.bench.running.selection import AttackSelection
 from fedguard.config import Plan
 from fedguard.config.cells import RESULTS_VERSION
 from fedguard.errors import StoreError
@@ -67,7 +67,7 @@ def _holds_another(folder: RunFolder, plan: Plan, named: bool) -> bool:
     return _cells(manifest).isdisjoint(cell.id for cell in plan.cells)
 
 
-def left_behind(folder: RunFolder, plan: Plan) -> str | None:
+def describe_orphan_run(folder: RunFolder, plan: Plan) -> str | None:
     """What to say where a suite was changed so much that no cell of its run is its own any more; None where one is."""
     try:
         stored = _cells(folder.manifest())
@@ -87,7 +87,7 @@ def _from_run(folder: RunFolder, plan: Plan) -> str | None:
     return None if plan.source is None else Path(os.path.relpath(plan.source, folder.path)).as_posix()
 
 
-def begun_secretly(folder: RunFolder) -> bool:
+def uses_secret_noise(folder: RunFolder) -> bool:
     """Whether the run in a folder draws its noise from the operating system, and so goes on."""
     try:
         return folder.manifest().get("secret_noise", False)
@@ -95,7 +95,9 @@ def begun_secretly(folder: RunFolder) -> bool:
         return False
 
 
-def write_manifest(folder: RunFolder, plan: Plan, races: Mapping[str, Selection], secret_noise: bool = False) -> None:
+def write_manifest(
+    folder: RunFolder, plan: Plan, races: Mapping[str, AttackSelection], secret_noise: bool = False
+) -> None:
     """Write the manifest and the suite; when the run was first begun stays as it was.
 
     Args:

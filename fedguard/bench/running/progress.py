@@ -31,13 +31,13 @@ class Listener:
     def grew(self, trials: int) -> None:
         """So many more trials turned out to be needed."""
 
-    def started(self, trial: Trial, label: str) -> None:
+    def note_start(self, trial: Trial, label: str) -> None:
         """A worker took a trial."""
 
-    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
+    def note_progress(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
         """A trial has done some rounds; ``scores``: what was evaluated since this was last called."""
 
-    def ended(self, record: Mapping[str, Any]) -> None:
+    def note_record(self, record: Mapping[str, Any]) -> None:
         """A record was stored."""
 
     def waiting(self) -> None:
@@ -67,7 +67,7 @@ class Lines(Listener):
     def grew(self, trials: int) -> None:
         self._total += trials
 
-    def ended(self, record: Mapping[str, Any]) -> None:
+    def note_record(self, record: Mapping[str, Any]) -> None:
         self._done += 1
         self._failed += record["status"] == "failed"
         now = time.monotonic()
@@ -111,14 +111,14 @@ class Bars(Listener):
             total = next(task.total for task in self._progress.tasks if task.id == self._suite)
             self._progress.update(self._suite, total=(total or 0) + trials)
 
-    def started(self, trial: Trial, label: str) -> None:
+    def note_start(self, trial: Trial, label: str) -> None:
         self._running[trial] = self._progress.add_task(f"  {label}, seed {trial[1]}", total=None)
 
-    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
+    def note_progress(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
         if trial in self._running:
             self._progress.update(self._running[trial], completed=round, total=rounds)
 
-    def ended(self, record: Mapping[str, Any]) -> None:
+    def note_record(self, record: Mapping[str, Any]) -> None:
         running = self._running.pop((record["cell"], record["seed"]), None)
         if running is not None:
             self._progress.remove_task(running)

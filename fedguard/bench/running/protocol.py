@@ -7,12 +7,12 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from fedguard.bench.records.schema.result import Sums
+from fedguard.bench.records.schema.result import MaskingRecord
 from fedguard.config import Cell
-from fedguard.contracts import Data, Examples, RoundReport, Setup, Spent
-from fedguard.metrics.masking import masked
+from fedguard.contracts import Data, Examples, PrivacyGuarantee, RoundReport, Setup
+from fedguard.metrics.masking import summarize_sessions
 from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.planning import planned
+from fedguard.secagg.planning import plan_session
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.data.copies import copies
 
@@ -64,7 +64,7 @@ def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | No
     protocol = cell.protocol
     if not protocol.masked:
         return None
-    chosen = planned(cell.federation)
+    chosen = plan_session(cell.federation)
     size = cell.federation.size
     return {
         "in_words": cell.mode.words,
@@ -95,10 +95,10 @@ def noise_in_words(cell: Cell) -> list[str]:
         return []
     malicious = cell.malicious if cell.attack else 0
     words = cell.noise.in_words(dataclasses.replace(cell.federation, malicious=malicious))
-    return [" ".join([f"{words} Examples are prepared by {_prepared(cell)}.", *_record_in_words(cell)])]
+    return [" ".join([f"{words} Examples are prepared by {_describe_preparation(cell)}.", *_record_in_words(cell)])]
 
 
-def _prepared(cell: Cell) -> str:
+def _describe_preparation(cell: Cell) -> str:
     """By what examples are prepared, and whether that is somebody's word."""
     known = cell.data.preparation
     own = type(cell.data).__module__.startswith("fedguard.")
@@ -167,9 +167,9 @@ def encoding_in_words(cell: Cell) -> str | None:
 
 def sums(
     cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int], secret_noise: bool = False
-) -> Sums | None:
+) -> MaskingRecord | None:
     """What a record says of the sums."""
-    found, card = masked(reports, malicious), protocol_card(cell, secret_noise)
+    found, card = summarize_sessions(reports, malicious), protocol_card(cell, secret_noise)
     if found is None or card is None:
         return None
     return {"mode": cell.mode.name, **found, "parameters": card["session"], "labels": card["labels"]}
@@ -186,7 +186,9 @@ def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> d
     if noise.unit is None:
         return None
     whole = setup.federation
-    spent = noise.spent(cell.architecture.sessions(whole) if cell.protocol.masked else whole, reports, task.dim)
+    spent = noise.account_privacy(
+        cell.architecture.sessions(whole) if cell.protocol.masked else whole, reports, task.dim
+    )
     units = noise.units(cell.participation.total, sum(task.sizes))
     found = {"kind": noise.name, **_proven(spent), **spent.facts, "units": units}
     if "assumptions" in found:
@@ -194,19 +196,22 @@ def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> d
             NOISE_IS_SECRET[setup.secret],
             *found["assumptions"],
             ONE_TRAINING,
-            *map(_assumed, _record_in_words(cell)),
-            *map(_assumed, copies_in_words(cell, setup.task.parts if isinstance(setup.task, Classification) else ())),
-            f"examples are prepared by {_prepared(cell)}",
+            *map(_format_list_item, _record_in_words(cell)),
+            *map(
+                _format_list_item,
+                copies_in_words(cell, setup.task.parts if isinstance(setup.task, Classification) else ()),
+            ),
+            f"examples are prepared by {_describe_preparation(cell)}",
         )
     return found
 
 
-def _assumed(sentence: str) -> str:
+def _format_list_item(sentence: str) -> str:
     """A sentence as a line of a list."""
     return sentence[0].lower() + sentence[1:].rstrip(".")
 
 
-def _proven(spent: Spent) -> dict[str, Any]:
+def _proven(spent: PrivacyGuarantee) -> dict[str, Any]:
     """The figure with its meaning, as JSON; 0 for what was never released."""
     if spent.epsilon is None:
         return {"epsilon": None if spent.why else 0.0, "why": spent.why}

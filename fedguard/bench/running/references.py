@@ -41,11 +41,11 @@ def _alone(cell: Cell) -> Cell:
         protocol=Protocol(),
         attack=None,
         ensemble=None,
-        pipeline=Pipeline((_RootOnly(),)),
+        pipeline=Pipeline((_RootUpdateRule(),)),
     )
 
 
-class _RootOnly(WeightRule):
+class _RootUpdateRule(WeightRule):
     """The server's own update."""
 
     name = "root_only"

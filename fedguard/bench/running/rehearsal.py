@@ -19,20 +19,20 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.architectures.clients import client_context
-from fedguard.architectures.local import started
-from fedguard.architectures.malicious import planted_by
-from fedguard.bench.running.inference.curious import Curious
+from fedguard.architectures.local import start_algorithm
+from fedguard.architectures.malicious import extract_backdoor
+from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
 from fedguard.contracts import ROOT, DataView, Examples, Setup, Sight, State
-from fedguard.contracts.returned import returned
+from fedguard.contracts.returned import check_return
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.privacy.accounting import check_delta
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.network import flatten
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 NO_TEXT = (
     "makes inputs up, changes them by a little or finds them by gradients; the inputs here are characters by number. Take "
@@ -56,11 +56,11 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
             check_delta(cell.noise.delta, units, cell.noise.unit)
         setup = set_up(cell, seed, task)
         setup.protocol.secure_aggregation.receiver(setup)
-        started(setup)
+        start_algorithm(setup)
         cell.architecture.check(setup)
-        if isinstance(task, Playing):  # nothing that tampers with examples gets so far
+        if isinstance(task, EnvironmentTask):  # nothing that tampers with examples gets so far
             task.rehearse()
-            if cell.attack is not None and (shown := planted_by(cell.attack, {})) is not None:
+            if cell.attack is not None and (shown := extract_backdoor(cell.attack, {})) is not None:
                 task.backdoor_success(task.initial_model(Rng(seed)), *shown)
             return None
         if (private := setup.local_plan.private) is not None:
@@ -71,9 +71,9 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         if cell.inference is not None:
             if task.dataset.characters and cell.inference.goal == "reconstruction":
                 raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")
-            Curious(cell, setup, task).check()
+            PrivacyAdversary(cell, setup, task).check()
         if cell.attack is not None:
-            planted = planted_by(cell.attack, _tamper(cell, task, seed))
+            planted = extract_backdoor(cell.attack, _tamper(cell, task, seed))
             if planted is not None:
                 few = task.open_to_backdoor(*planted).x[:2]
                 task.logits(task.initial_model(Rng(seed)), planted[0].apply(few, task.value_range))
@@ -110,8 +110,8 @@ def _tamper(cell: Cell, task: Classification, seed: int) -> State:
     if Sight.OWN_DATA in cell.verdict.attack_sees:
         for examples in view.pool if task.dataset.characters else view.pool[:1]:
             few = examples if task.dataset.characters else examples[torch.arange(min(2, len(examples)))]
-            poisoned = attack.poison(few, view.narrowed(view.party, view.granted, state=state))
-            poisoned = returned(attack, "poison", poisoned, Examples)
+            poisoned = attack.poison(few, view.restrict(view.party, view.granted, state=state))
+            poisoned = check_return(attack, "poison", poisoned, Examples)
             _check_text(attack.name, task, poisoned.x)
     return state
 
@@ -122,7 +122,7 @@ def _defend(setup: Setup, task: Classification) -> None:
     for stage, transform in enumerate(setup.pipeline.transforms):
         reading = replace(setup, task=_reading(task, transform.name))
         few = transform.prepare(few, client_context(reading, stage, 0, 1, model, few))
-        few = returned(transform, "prepare", few, Examples)
+        few = check_return(transform, "prepare", few, Examples)
         _check_text(transform.name, task, few.x)
         if transform.reads_data:
             transform.apply(model, client_context(reading, stage, 0, 1, model, few))

@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedguard.bench.records.reading import Damaged
-from fedguard.bench.records.record import identified
+from fedguard.bench.records.reading import DamagedFile
+from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.records.store import RunFolder, set_aside, write_atomically
-from fedguard.bench.running.alike import ENOUGH, Alike
+from fedguard.bench.running.alike import ENOUGH, FailureMonitor
 from fedguard.bench.running.blame import plugins_of
-from fedguard.bench.running.engines import Engine, Said
-from fedguard.bench.running.manifest import left_behind, write_manifest
+from fedguard.bench.running.engines import WorkerMessage, WorkerPool
+from fedguard.bench.running.manifest import describe_orphan_run, write_manifest
 from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.progress import Listener
-from fedguard.bench.running.schedule import Schedule
+from fedguard.bench.running.schedule import TrialSchedule
 from fedguard.bench.running.selection import Trial
 from fedguard.config import Cell, Plan
-from fedguard.metrics.flags import raised
+from fedguard.metrics.flags import find_red_flags
 
 #: What a record holds beside its identity, its configuration and its seal.
 _BODY = ("status", "reason", "threat_card", "result", "cost", "flags", "environment")
 
 
-class Interrupted(KeyboardInterrupt):
+class RunInterrupt(KeyboardInterrupt):
     """Ctrl-C, after everything finished was stored."""
 
 
@@ -37,7 +37,7 @@ class Runner:
         plan: the suite laid out.
         folder: where records go.
         listener: told of everything that happens.
-        retry_failed, fresh, same_code, secret_noise: as for `Schedule`.
+        retry_failed, fresh, same_code, secret_noise: as for `TrialSchedule`.
         timeout: seconds that the rehearsal of a cell may take; None for no limit.
         limit: how many trials to run at most; None for all.
     """
@@ -52,7 +52,7 @@ class Runner:
     limit: int | None = None
     secret_noise: bool = False
 
-    def run(self, engine: Callable[[], Engine], jobs: int) -> None:
+    def run(self, engine: Callable[[], WorkerPool], jobs: int) -> None:
         """Run what is missing.
 
         Args:
@@ -66,7 +66,7 @@ class Runner:
         """
         self._at_hand: tuple[Trial, Record] | None = None
         self._told_of_draws = False
-        self._schedule = schedule = Schedule(
+        self._schedule = schedule = TrialSchedule(
             self.plan,
             self.folder,
             self.retry_failed,
@@ -90,9 +90,9 @@ class Runner:
                 pool.close()
             self.listener.close()
 
-    def _run_in_folder(self, everything: list[Trial], pool: Engine | None, jobs: int) -> None:
+    def _run_in_folder(self, everything: list[Trial], pool: WorkerPool | None, jobs: int) -> None:
         schedule = self._schedule
-        if said := left_behind(self.folder, self.plan):
+        if said := describe_orphan_run(self.folder, self.plan):
             self.listener.note(said)
         write_manifest(self.folder, self.plan, schedule.races, self.secret_noise)
         refused = schedule.refusals()
@@ -118,14 +118,14 @@ class Runner:
             if self._at_hand is not None and self.folder.record_path(*self._at_hand[0]).exists():
                 schedule.take_in(self._at_hand[1])  # stored, but not yet counted
             total, stored = schedule.trials(pending) - len(refused), len(schedule.final)
-            raise Interrupted(
+            raise RunInterrupt(
                 f"interrupted: {stored} of {total} trials are stored. Run the same command to go on."
             ) from None
 
-    def _work(self, pending: list[Trial], engine: Engine) -> None:
+    def _work(self, pending: list[Trial], engine: WorkerPool) -> None:
         schedule, waiting, running = self._schedule, list(pending), set[Trial]()
-        self._alike = Alike(pending, all(found is None for found in schedule.final.values()))
-        open_races = {cell for cell, _ in waiting if not schedule.decided(cell)}
+        self._alike = FailureMonitor(pending, all(found is None for found in schedule.final.values()))
+        open_races = {cell for cell, _ in waiting if not schedule.is_decided(cell)}
         while waiting or running:
             if waiting and (reason := self._alike.reason):
                 left = len(waiting) + len(running)
@@ -134,15 +134,15 @@ class Runner:
                     "Mend it, and run the suite again with --retry-failed."
                 )
                 return
-            while engine.free() and (trial := schedule.next_ready(self._alike.ordered(waiting), open_races)):
+            while engine.free() and (trial := schedule.next_ready(self._alike.sort_trials(waiting), open_races)):
                 waiting.remove(trial)
-                if (cell := schedule.chosen(trial)) is None:
+                if (cell := schedule.resolve_cell(trial)) is None:
                     self._store(
                         _not_run(schedule.cell(trial), trial[1], "failed", "every attack of the ensemble failed.")
                     )
                     continue
                 engine.submit(schedule.job(trial, cell))
-                self.listener.started(trial, schedule.cell(trial).label)
+                self.listener.note_start(trial, schedule.cell(trial).label)
                 running.add(trial)
             assert running or not waiting or not engine.free(), f"trials wait for each other: {waiting[:3]}"
             said = engine.wait(timeout=1.0)
@@ -151,26 +151,28 @@ class Runner:
             elif done := self._hear(said):
                 running.remove(done)
                 for race in schedule.races_of(done[0]) & open_races:
-                    more = [one for one in schedule.wanted(race) if one not in running and one not in waiting]
+                    more = [
+                        one for one in schedule.gather_due_trials(race) if one not in running and one not in waiting
+                    ]
                     self.listener.grew(len(more))
                     waiting += more
-                    if schedule.decided(race):
+                    if schedule.is_decided(race):
                         open_races.remove(race)
 
-    def _hear(self, said: Said) -> Trial | None:
+    def _hear(self, said: WorkerMessage) -> Trial | None:
         """Take in what a worker said; the trial that this ended, if it did."""
         trial = (said.job["id"], said.job["seed"])
         if said.message is not None and "lost" in said.message:
             self.listener.note(f"{self._schedule.cell(trial).label}, seed {trial[1]}: {said.message['lost']}.")
             return None
         if said.message is not None and "record" not in said.message:
-            self.listener.advanced(trial, said.message["round"], said.message["rounds"], said.message["scores"])
+            self.listener.note_progress(trial, said.message["round"], said.message["rounds"], said.message["scores"])
             return None
         if said.message is None:
             record = _not_run(self._schedule.cell(trial), trial[1], "failed", said.ended)
             log: str | None = f"{said.ended}\n{said.log}"
         else:
-            record, log = self._noted(said.message)
+            record, log = self._note_changes(said.message)
         if log:
             write_atomically(self.folder.log_path(*trial), log.encode())
             self.listener.note(
@@ -179,7 +181,7 @@ class Runner:
         self._store(self._as_ensemble(trial, record) if trial[0] in self._schedule.races else record)
         return trial
 
-    def _noted(self, message: Mapping[str, Any]) -> tuple[Record, str | None]:
+    def _note_changes(self, message: Mapping[str, Any]) -> tuple[Record, str | None]:
         """The record of a trial with what it changed for others, which is said aloud; and its log."""
         record: Record = message["record"]
         changed: list[str] = message["changed"]
@@ -206,17 +208,17 @@ class Runner:
         body["threat_card"] = {**body["threat_card"], "ensemble": str(race.cell.ensemble)}
         if body["result"] is not None:
             body["result"] = {**body["result"], "worst_case": race.report(self._schedule.shares)}
-            body["flags"] = raised(body["result"], body["threat_card"])
-        return identified(race.cell, trial[1], body)
+            body["flags"] = find_red_flags(body["result"], body["threat_card"])
+        return build_record(race.cell, trial[1], body)
 
     def _store(self, record: Record) -> None:
         self._at_hand = (record["cell"], record["seed"]), record
         self.folder.write(record)
         self._schedule.take_in(record)
         self._alike.take_in(record)
-        self.listener.ended(record)
+        self.listener.note_record(record)
 
-    def _set_aside(self, found: Damaged) -> None:
+    def _set_aside(self, found: DamagedFile) -> None:
         aside = set_aside(found.path).name
         self.listener.note(
             f"{found.path} is damaged; it was set aside as {aside} and its trial runs again. {found.why}."

@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedguard.bench.records.reading import Damaged
+from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.records.schema import Record
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.code import code_of, data_digest
 from fedguard.bench.running.engines import Job
-from fedguard.bench.running.selection import Selection, Trial
+from fedguard.bench.running.selection import AttackSelection, Trial
 from fedguard.config import Cell, Plan
 from fedguard.errors import NotAllowed
 from fedguard.metrics.returns import corners, in_shares, score
 
 
-def _unsaid(found: Damaged) -> None:
+def _unsaid(found: DamagedFile) -> None:
     """Nobody is told."""
 
 
 @dataclass
-class Schedule:
+class TrialSchedule:
     """The trials of one suite beside the records of one run folder. Nothing is written.
 
     Args:
@@ -48,7 +48,7 @@ class Schedule:
     retry_failed: bool = False
     fresh: bool = False
     same_code: bool = False
-    broken: Callable[[Damaged], None] = _unsaid
+    broken: Callable[[DamagedFile], None] = _unsaid
     secret_noise: bool = False
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Schedule:
         self.refused = {cell.id: " ".join(cell.verdict.reasons) for cell in self.plan.cells if cell.verdict.reasons}
         self._require_something_to_run()
         ensembles = [cell for cell in self.plan.cells if cell.ensemble and cell.id not in self.refused]
-        self.races = {cell.id: Selection.of(cell) for cell in ensembles}
+        self.races = {cell.id: AttackSelection.of(cell) for cell in ensembles}
         self._cells |= {member.id: member for race in self.races.values() for member in race.members}
         self._code = {cell.id: code_of(cell) for cell in self._cells.values()}
         self.stale: set[Trial] = set()
@@ -76,14 +76,14 @@ class Schedule:
         for trial in self._trials:
             if trial[0] in self.refused:
                 continue
-            record = self._stored(trial)
+            record = self._read_record(trial)
             if self._must_run(trial, record):
                 pending.append(trial)
             else:
                 assert record is not None
                 self.take_in(record)
         racing = dict.fromkeys(cell for cell, _ in pending)
-        return list(dict.fromkeys([*pending, *(trial for cell in racing for trial in self.wanted(cell))]))
+        return list(dict.fromkeys([*pending, *(trial for cell in racing for trial in self.gather_due_trials(cell))]))
 
     def trials(self, pending: Sequence[Trial]) -> int:
         """Number of all trials, as far as it can be told now."""
@@ -101,21 +101,21 @@ class Schedule:
         """
         self.refused |= refused
         self._require_something_to_run()
-        self.races = {cell: Selection.of(race.cell, refused) for cell, race in self.races.items()}
+        self.races = {cell: AttackSelection.of(race.cell, refused) for cell, race in self.races.items()}
 
     def refusals(self) -> list[tuple[Trial, str]]:
         """The trials that may not run, and why."""
         return [(trial, self.refused[trial[0]]) for trial in self._trials if trial[0] in self.refused]
 
-    def wanted(self, cell: str) -> list[Trial]:
+    def gather_due_trials(self, cell: str) -> list[Trial]:
         """The trials that an ensemble needs now to make its choice; what is stored is taken in on the way."""
         race = self.races.get(cell)
         if race is None:
             return []
-        while wanted := race.wanted(self.shares):
+        while wanted := race.due_trials(self.shares):
             missing = []
             for trial in wanted:
-                record = self._stored(trial)
+                record = self._read_record(trial)
                 if self._must_run(trial, record):
                     missing.append(trial)
                 else:
@@ -140,9 +140,9 @@ class Schedule:
                 known.add(trial)
         return first
 
-    def decided(self, cell: str) -> bool:
+    def is_decided(self, cell: str) -> bool:
         """Whether a cell has no ensemble, or its attack is chosen."""
-        return cell not in self.races or not self.races[cell].wanted(self.shares)
+        return cell not in self.races or not self.races[cell].due_trials(self.shares)
 
     def next_ready(self, waiting: list[Trial], open_races: set[str]) -> Trial | None:
         """The first trial whose corners are done and whose attack is chosen."""
@@ -155,7 +155,7 @@ class Schedule:
             None,
         )
 
-    def chosen(self, trial: Trial) -> Cell | None:
+    def resolve_cell(self, trial: Trial) -> Cell | None:
         """The cell to be trained: the trial's own, or that of the attack that its ensemble chose; None if all failed."""
         race = self.races.get(trial[0])
         return self.cell(trial) if race is None else race.choice(self.shares)
@@ -211,13 +211,13 @@ class Schedule:
             cell, reason = next(iter(self.refused.items()))
             raise NotAllowed(f"nothing in this suite may run. {self._cells[cell].label}: {reason}")
 
-    def _stored(self, trial: Trial) -> Record | None:
+    def _read_record(self, trial: Trial) -> Record | None:
         return self.folder.read(*trial, broken=self.broken)
 
     def _must_run(self, trial: Trial, record: Record | None) -> bool:
         if self.fresh or record is None or record["status"] == "refused":
             return True
-        if self._outdated(trial[0], record):
+        if self._is_outdated(trial[0], record):
             self.stale.add(trial)
             return True
         if record["status"] == "failed":
@@ -228,7 +228,7 @@ class Schedule:
         # A corner that was missing when this record was made, and is there or to be run now.
         return self.retry_failed and any(corners(record["result"]).get(name) is None for name in self._corners(trial))
 
-    def _outdated(self, cell: str, record: Record) -> bool:
+    def _is_outdated(self, cell: str, record: Record) -> bool:
         """Whether the code or the data that the cell is built of have changed since.
 
         FedGuard's own changes count under ``same_code`` alone: those that alter results raise `RESULTS_VERSION`.

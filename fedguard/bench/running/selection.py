@@ -16,7 +16,7 @@ Finals = Mapping[Trial, float | None]
 
 
 @dataclass(frozen=True)
-class Selection:
+class AttackSelection:
     """The race of an ensemble's members against one defense.
 
     Attributes:
@@ -32,13 +32,13 @@ class Selection:
     margin: float
 
     @classmethod
-    def of(cls, cell: Cell, refused: Container[str] = ()) -> Selection:
+    def of(cls, cell: Cell, refused: Container[str] = ()) -> AttackSelection:
         """The race of a cell with an ensemble, without the members that are ``refused``."""
         assert cell.ensemble is not None
         members = tuple(member for member in cell.members if member.id not in refused)
         return cls(cell, members, cell.ensemble.choose_on(), cell.ensemble.margin)
 
-    def wanted(self, finals: Finals) -> list[Trial]:
+    def due_trials(self, finals: Finals) -> list[Trial]:
         """The trials to be run before a choice can be made, as far as it can be told now."""
         missing: list[Trial] = []
         for number, seed in enumerate(self.seeds):
@@ -50,7 +50,7 @@ class Selection:
 
     def choice(self, finals: Finals) -> Cell | None:
         """The member with the lowest mean over all selection seeds; None while trials are wanted, or if all failed."""
-        if self.wanted(finals):
+        if self.due_trials(finals):
             return None
         return min(self._racing(finals, len(self.seeds)), key=lambda member: self._mean(finals, member), default=None)
 
@@ -72,7 +72,7 @@ class Selection:
                     "failed": None in values,
                 }
             )
-        given_up = [self._first(finals, member) for member in self.members if self._dropped(finals, member)]
+        given_up = [self._first(finals, member) for member in self.members if self._has_partial_scores(finals, member)]
         best = None if chosen is None else self._first(finals, chosen)
         return {
             "ensemble": str(self.cell.ensemble),
@@ -95,7 +95,7 @@ class Selection:
             racing = [one for one in racing if (value := here[one.id]) is not None and value <= worst + self.margin]
         return racing
 
-    def _dropped(self, finals: Finals, member: Cell) -> bool:
+    def _has_partial_scores(self, finals: Finals, member: Cell) -> bool:
         """Whether a member was scored but not on every seed."""
         scored = [finals.get((member.id, seed)) is not None for seed in self.seeds]
         return scored[0] and not all(scored)

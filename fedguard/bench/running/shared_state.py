@@ -35,7 +35,7 @@ BY_LIBRARIES = ("KMP_", "TORCHINDUCTOR_", "PYTORCH_")
 State = Mapping[str, Any]
 
 
-def shared_state() -> State:
+def snapshot_shared_state() -> State:
     """What the trials of this process share now."""
     variables = {
         f"os.environ[{name!r}]": value for name, value in os.environ.items() if not name.startswith(BY_LIBRARIES)
@@ -46,11 +46,14 @@ def shared_state() -> State:
         return {**{name: read() for name, read in SHARED.items() if name != "os.getcwd()"}, **variables}
 
 
-def changed(before: State, after: State) -> list[str]:
+def diff_shared_state(before: State, after: State) -> list[str]:
     """What differs, in words; what a variable of the environment holds may be a secret and is left out."""
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
-    return [name if name.startswith("os.environ") else _told(name, before.get(name), after.get(name)) for name in names]
+    return [
+        name if name.startswith("os.environ") else _describe_change(name, before.get(name), after.get(name))
+        for name in names
+    ]
 
 
-def _told(name: str, before: Any, after: Any) -> str:
+def _describe_change(name: str, before: Any, after: Any) -> str:
     return f"{name} from {brief(before)} to {brief(after)}"

@@ -26,7 +26,7 @@ PORT, PATIENCE = 4318, 5.0
 
 
 @dataclass
-class _Open:
+class _OpenSpan:
     """A trial that runs: its span, and from when on and after which round what it does is not yet in a span."""
 
     span: Span
@@ -49,7 +49,7 @@ class Spans(Listener):
     def __init__(self, inner: Listener, tracer: Tracer, over: Callable[[], object] = lambda: None) -> None:
         self._inner, self._tracer, self._over = inner, tracer, over
         self._run: Span | None = None
-        self._trials: dict[Trial, _Open] = {}
+        self._trials: dict[Trial, _OpenSpan] = {}
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
         counts = {"trials": total, "stored": stored, "refused": refused, "workers": jobs}
@@ -59,13 +59,13 @@ class Spans(Listener):
     def grew(self, trials: int) -> None:
         self._inner.grew(trials)
 
-    def started(self, trial: Trial, label: str) -> None:
+    def note_start(self, trial: Trial, label: str) -> None:
         cell, seed = trial
         span = self._span("trial", self._run, {"label": label, "cell": cell, "seed": seed})
-        self._trials[trial] = _Open(span, time.time_ns())
-        self._inner.started(trial, label)
+        self._trials[trial] = _OpenSpan(span, time.time_ns())
+        self._inner.note_start(trial, label)
 
-    def advanced(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
+    def note_progress(self, trial: Trial, round: int, rounds: int, scores: Curve) -> None:
         if one := self._trials.get(trial):
             first = one.round + 1 if round > one.round else 1  # one whose machine was lost begins anew
             told: dict[str, Any] = {"first_round": first, "last_round": round, "rounds": rounds}
@@ -74,15 +74,15 @@ class Spans(Listener):
             span = self._span("rounds", one.span, told, one.since)
             one.since, one.round = time.time_ns(), round
             span.end(one.since)
-        self._inner.advanced(trial, round, rounds, scores)
+        self._inner.note_progress(trial, round, rounds, scores)
 
-    def ended(self, record: Mapping[str, Any]) -> None:
+    def note_record(self, record: Mapping[str, Any]) -> None:
         if one := self._trials.pop((record["cell"], record["seed"]), None):
             one.span.set_attribute("fedguard.status", record["status"])
             if record["status"] == "failed":
                 one.span.set_status(Status(StatusCode.ERROR, record["reason"]))
             one.span.end()
-        self._inner.ended(record)
+        self._inner.note_record(record)
 
     def waiting(self) -> None:
         self._inner.waiting()

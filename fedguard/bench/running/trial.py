@@ -10,28 +10,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.bench.records.record import identified
+from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.code import code_of, data_digest
 from fedguard.bench.running.environment import environment, peak_memory
 from fedguard.bench.running.in_time import as_of
-from fedguard.bench.running.inference.curious import Album, Curious
+from fedguard.bench.running.inference.curious import Album, PrivacyAdversary
 from fedguard.bench.running.protocol import privacy_spent, sums
 from fedguard.bench.running.references import references
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
 from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
 from fedguard.metrics.durability import durability
-from fedguard.metrics.evasion import evaded, outplayed
-from fedguard.metrics.flags import raised
+from fedguard.metrics.evasion import measure_evasion, play_under_evasion
+from fedguard.metrics.flags import find_red_flags
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
-from fedguard.metrics.returns import mean_return, means, normalised, score
+from fedguard.metrics.returns import mean_return, means, normalize_return, score
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS, summarise
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.playing import EPISODES, Playing
+from fedguard.tasks.playing import EPISODES, EnvironmentTask
 
 Corners = Mapping[str, float | None]
 #: Is told the round, of how many, and the accuracy or mean return after it where it was evaluated.
@@ -70,7 +70,7 @@ def run_trial(
     """
     bench = bench or Workbench()
     with global_generators(_global(cell, seed, bench)) as drawn:
-        record, model = _tried(cell, seed, corners, bench, progress, clean_model, album)
+        record, model = _train_and_score(cell, seed, corners, bench, progress, clean_model, album)
         if drew := drawn():
             record["environment"]["drew"] = drew
     return record, model
@@ -81,7 +81,7 @@ def _global(cell: Cell, seed: int, bench: Workbench) -> Rng:
     return Rng.secret() if bench.secret_noise and cell.noise.unit else Rng(seed).child("global")
 
 
-def _tried(
+def _train_and_score(
     cell: Cell,
     seed: int,
     corners: Corners,
@@ -94,40 +94,44 @@ def _tried(
     started, stopwatch = time.time(), Stopwatch()
     with stopwatch.stage("data"):
         task = bench.task(cell, seed)
-    if isinstance(task, Playing):
+    if isinstance(task, EnvironmentTask):
         with stopwatch.stage("scoring"):
             task.guess  # noqa: B018  raises where nothing can be judged by it, before hours of training
     setup = replace(set_up(cell, seed, task, secret_noise=bench.secret_noise), stopwatch=stopwatch)
     curious = None
     if cell.inference and isinstance(task, Classification):
         with stopwatch.stage("inference"):
-            curious = Curious(cell, setup, task)
+            curious = PrivacyAdversary(cell, setup, task)
             setup = replace(setup, observer=curious.observer)
-    setup = bench.limited(cell, seed, setup)
+    setup = bench.limit_memory(cell, seed, setup)
     with stopwatch.stage("measuring"):
         measured = bench.dissimilarity(cell, seed)
     reports, model = _run(setup, cell, progress)
     with stopwatch.stage("scoring"):
         result = _scores(cell, setup, task, reports)
-    result.update(_compared(cell, result, corners))
+    result.update(_label_changes(cell, result, corners))
     result["references"] = compared_with
     result["inference"] = None
     if curious:
         with stopwatch.stage("inference"):
             watched = [report.watched for report in reports if report.watched is not None]
-            result["inference"] = curious.inferred(watched, model, album)
+            result["inference"] = curious.run_attack(watched, model, album)
     result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
-    if cell.evasion is not None and isinstance(task, Playing):
+    if cell.evasion is not None and isinstance(task, EnvironmentTask):
         with stopwatch.stage("evaluation"):
-            result["returns"]["evaded"] = mean_return(outplayed(cell.evasion, task, model, Rng(seed).child("evasion")))
+            result["returns"]["evaded"] = mean_return(
+                play_under_evasion(cell.evasion, task, model, Rng(seed).child("evasion"))
+            )
     if cell.evasion is not None and isinstance(task, Classification):
         with stopwatch.stage("evaluation"):
-            result["evasion"] = evaded(cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion"))
+            result["evasion"] = measure_evasion(
+                cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion")
+            )
     card = threat_card(cell, secret_noise=bench.secret_noise)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
     card["dissimilarity"] = measured
     card["epsilon"] = result["privacy"]["epsilon"] if result["privacy"] else None
-    stages = stopwatch.spent()
+    stages = stopwatch.stage_totals()
     record: dict[str, Any] = {
         "status": "ok",
         "reason": None,
@@ -150,10 +154,10 @@ def _tried(
             "started": started,
         },
     }
-    record["flags"] = raised(
+    record["flags"] = find_red_flags(
         result, {**card, "attack": None} if curious else card
     )  # they are of attacks on the training
-    return identified(cell, seed, record), model
+    return build_record(cell, seed, record), model
 
 
 def _vectors(result: Mapping[str, Any]) -> int:
@@ -161,7 +165,7 @@ def _vectors(result: Mapping[str, Any]) -> int:
     return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
 
 
-def set_up(cell: Cell, seed: int, task: Classification | Playing, *, secret_noise: bool = False) -> Setup:
+def set_up(cell: Cell, seed: int, task: Classification | EnvironmentTask, *, secret_noise: bool = False) -> Setup:
     """All that the cell's architecture needs.
 
     Args:
@@ -186,13 +190,13 @@ def set_up(cell: Cell, seed: int, task: Classification | Playing, *, secret_nois
         noise=Rng.secret() if secret_noise else Rng(seed).child("cell", cell.id),
         secret=secret_noise,
     )
-    return replace(setup, meeting=cell.architecture.settled(setup))
+    return replace(setup, meeting=cell.architecture.resolve_meeting(setup))
 
 
 def _train(cell: Cell, seed: int, bench: Workbench) -> tuple[list[RoundReport], Tensor]:
     setup = set_up(cell, seed, bench.task(cell, seed), secret_noise=bench.secret_noise)
     with global_generators(_global(cell, seed, bench)):  # as in a trial of its own
-        return _run(bench.limited(cell, seed, setup), cell, silent)
+        return _run(bench.limit_memory(cell, seed, setup), cell, silent)
 
 
 def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
@@ -214,10 +218,12 @@ def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
     return sum(returns) / len(returns) if returns else float(summarise(reports)["final_accuracy"])
 
 
-def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
+def _scores(
+    cell: Cell, setup: Setup, task: Classification | EnvironmentTask, reports: Sequence[RoundReport]
+) -> dict[str, Any]:
     """What the reports of the rounds say."""
     result: dict[str, Any] = {**summarise(reports, cell.training.algorithm.steps_taken(task))}
-    if isinstance(task, Playing):
+    if isinstance(task, EnvironmentTask):
         result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
     else:
         result.update(_of_examples(cell, setup, task, reports, result["class_accuracy"]))
@@ -228,12 +234,12 @@ def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: S
 
 def share(task: Task, evaluation: Evaluation) -> float:
     """An evaluation's accuracy, or where actors act its normalised return."""
-    if not isinstance(task, Playing):
+    if not isinstance(task, EnvironmentTask):
         return evaluation.accuracy
-    return normalised(mean_return(evaluation), task.guess, task.environment.best)
+    return normalize_return(mean_return(evaluation), task.guess, task.environment.best)
 
 
-def _returns(task: Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
+def _returns(task: EnvironmentTask, reports: Sequence[RoundReport]) -> dict[str, Any]:
     """What the episodes returned, beside guessing and the best there is."""
     evaluated = means([report.evaluation for report in reports if report.evaluation])
     last = evaluated[-FINAL_EVALUATIONS:]
@@ -242,7 +248,7 @@ def _returns(task: Playing, reports: Sequence[RoundReport]) -> dict[str, Any]:
         "final": final,
         "best": max(evaluated),
         "last": evaluated[-1],
-        "normalised": normalised(final, guess, perfect),
+        "normalised": normalize_return(final, guess, perfect),
         "guess": guess,
         "perfect": perfect,
         "bounds": None if task.environment.bounds is None else list(task.environment.bounds),
@@ -267,7 +273,7 @@ def _of_examples(
     return result
 
 
-def _compared(cell: Cell, result: Mapping[str, Any], corners: Corners) -> dict[str, Any]:
+def _label_changes(cell: Cell, result: Mapping[str, Any], corners: Corners) -> dict[str, Any]:
     """`_changes` by the names of accuracies; or of returns, and then there is nothing to be said of accuracies."""
     found = _changes(cell, score(result), corners)
     of_accuracy = {"drop": "accuracy_drop", "absence": "absence", "harm": "harm", "tax": "robustness_tax"}

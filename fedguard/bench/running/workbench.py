@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from fedguard.bench.running.apps import Apps
 from fedguard.bench.running.budget import within
-from fedguard.bench.running.environment import held_memory
+from fedguard.bench.running.environment import resident_memory
 from fedguard.config import Cell
 from fedguard.contracts import Data, Environment, Model, Partition, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.playing import Playing
+from fedguard.tasks.playing import EnvironmentTask
 
 Kept = TypeVar("Kept")
 
@@ -41,12 +41,12 @@ class Workbench:
         self.memory = memory
         self.secret_noise = secret_noise
         self.apps = Apps()
-        self._tasks: dict[_Key, Classification | Playing] = {}
+        self._tasks: dict[_Key, Classification | EnvironmentTask] = {}
         self._held = 0
         self._dissimilarity: dict[tuple[_Key, int], dict[str, float | int]] = {}
         self._finals: dict[tuple[str, int], float] = {}
 
-    def task(self, cell: Cell, seed: int) -> Classification | Playing:
+    def task(self, cell: Cell, seed: int) -> Classification | EnvironmentTask:
         """The task of a cell, dealt out, or with its actors.
 
         Raises:
@@ -60,13 +60,13 @@ class Workbench:
             return None
         key, floats = _key(cell, seed), self.compute.floats
 
-        def measured() -> dict[str, float | int]:
+        def measure_dissimilarity() -> dict[str, float | int]:
             with global_generators(key[4].child("dissimilarity")):
                 return dissimilarity(self.task(cell, seed), key[4].child("dissimilarity"), floats)
 
-        return _kept(self._dissimilarity, (key, floats), TASKS, measured)
+        return _fetch_or_make(self._dissimilarity, (key, floats), TASKS, measure_dissimilarity)
 
-    def limited(self, cell: Cell, seed: int, setup: Setup) -> Setup:
+    def limit_memory(self, cell: Cell, seed: int, setup: Setup) -> Setup:
         """The set-up within the limit of memory, if there is one.
 
         Raises:
@@ -81,24 +81,24 @@ class Workbench:
 
     def final(self, cell: Cell, seed: int, train: Callable[[], float]) -> float:
         """The final accuracy of a reference, which ``train`` finds out; all trials of the process that need it share it."""
-        return _kept(self._finals, (cell.id, seed), None, train)
+        return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
-    def _task(self, key: _Key) -> Classification | Playing:
+    def _task(self, key: _Key) -> Classification | EnvironmentTask:
         data, model, partition, clients, rng, root, copying, shared = key
 
-        def dealt() -> Classification | Playing:
+        def deal_task() -> Classification | EnvironmentTask:
             with global_generators(rng.child("task")):  # since it is kept for trials of other cells
-                return made()
+                return create_task()
 
-        def made() -> Classification | Playing:
+        def create_task() -> Classification | EnvironmentTask:
             if isinstance(data, Environment):
-                return Playing.made(data, model, clients, rng.child("episodes"), self.compute)
+                return EnvironmentTask.build_task(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")
             task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute, shared)
-            self._held = held_memory() if self.memory is not None else 0
+            self._held = resident_memory() if self.memory is not None else 0
             return task
 
-        return _kept(self._tasks, key, TASKS if self.memory is None else 1, dealt)
+        return _fetch_or_make(self._tasks, key, TASKS if self.memory is None else 1, deal_task)
 
 
 def malicious_clients(cell: Cell, seed: int) -> frozenset[int]:
@@ -118,7 +118,7 @@ def _key(cell: Cell, seed: int) -> _Key:
 _K = TypeVar("_K")
 
 
-def _kept(there: dict[_K, Kept], key: _K, most: int | None, make: Callable[[], Kept]) -> Kept:
+def _fetch_or_make(there: dict[_K, Kept], key: _K, most: int | None, make: Callable[[], Kept]) -> Kept:
     """What stands under a key, made if it does not; the least recently used goes first."""
     if key not in there:
         while most is not None and len(there) >= most:

@@ -47,10 +47,10 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from fedguard.bench.running.workbench import Workbench
-    from fedguard.registry import installed
+    from fedguard.registry import load_registry
 
     bench = Workbench(start.get("device", "cpu"), start.get("memory"), start.get("secret_noise", False))
-    known = installed().with_modules(start["plugins"], folder)
+    known = load_registry().with_modules(start["plugins"], folder)
     import fedguard.bench.running.procedures  # noqa: F401  now, since a trial's time is limited
 
     _say(out, {"ready": True})

@@ -26,7 +26,7 @@ def fitting(widths: list[int], room: int) -> Iterator[slice]:
     yield slice(start, len(widths))
 
 
-def parted(heads: Sequence[str], rows: Sequence[Sequence[Text]], labels: int, room: int) -> Iterator[Table]:
+def split_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], labels: int, room: int) -> Iterator[Table]:
     """One table, or several with the same rows where not all columns have room beside each other.
 
     Args:

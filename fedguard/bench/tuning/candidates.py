@@ -57,7 +57,7 @@ class Candidates:
             if len(found) >= budget:
                 break
             try:
-                changed = _changed(pipeline, axes, setting)
+                changed = _apply_setting(pipeline, axes, setting)
             except ConfigError:
                 invalid += 1
                 continue
@@ -68,7 +68,7 @@ class Candidates:
 def as_text(known: Algorithm | Pipeline) -> str:
     """``nnm >> krum(m=2)``: an attack or a defense as a suite can say it, to the last digit."""
     stages = known.stages if isinstance(known, Pipeline) else (known,)
-    if all(_read_back(getattr(stage, name)) for stage in stages for name in _given(stage)):
+    if all(_read_back(getattr(stage, name)) for stage in stages for name in _list_overrides(stage)):
         return str(known)
     return " >> ".join(_literal(stage) for stage in stages)
 
@@ -80,7 +80,7 @@ def _read_back(value: Any) -> bool:
     return value is None or isinstance(value, int | tuple | list)
 
 
-def _given(algorithm: Algorithm) -> list[str]:
+def _list_overrides(algorithm: Algorithm) -> list[str]:
     """The parameters that differ from their defaults."""
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
@@ -91,7 +91,7 @@ def _given(algorithm: Algorithm) -> list[str]:
 
 def _literal(algorithm: Algorithm) -> str:
     spec = algorithm.spec()
-    given = [f"{name}={spec[name]!r}" for name in _given(algorithm)]
+    given = [f"{name}={spec[name]!r}" for name in _list_overrides(algorithm)]
     return f"{algorithm.name}({', '.join(given)})" if given else algorithm.name
 
 
@@ -146,7 +146,7 @@ def _order(axes: Sequence[Axis]) -> Iterator[tuple[int, ...]]:
             yield tuple(setting)
 
 
-def _changed(pipeline: Pipeline, axes: Sequence[Axis], setting: Sequence[int]) -> Pipeline:
+def _apply_setting(pipeline: Pipeline, axes: Sequence[Axis], setting: Sequence[int]) -> Pipeline:
     stages: list[Defense] = list(pipeline.stages)
     for number, stage in enumerate(stages):
         changes = {

@@ -20,7 +20,7 @@ from fedguard.metrics.stats import Estimate, bracket
 
 
 @dataclass(frozen=True)
-class Tried:
+class TuningTrial:
     """One setting of a defense; ``score`` is an accuracy in [0, 1] or a normalised return, or None with the reason in ``why``.
 
     ``by_seed`` are the accuracies that the score is the mean of, in the order of the tuning seeds.
@@ -43,7 +43,7 @@ class TunedDefense:
         left_out: what its settings could not be judged under, since all of them are refused there.
     """
 
-    candidates: tuple[Tried, ...]
+    candidates: tuple[TuningTrial, ...]
     tunable: bool
     invalid: int
     left_out: tuple[str, ...]
@@ -53,7 +53,7 @@ class TunedDefense:
         return self.candidates[0].setting
 
     @property
-    def eligible(self) -> tuple[Tried, ...]:
+    def eligible(self) -> tuple[TuningTrial, ...]:
         return tuple(tried for tried in self.candidates if tried.score is not None)
 
     @property
@@ -79,7 +79,7 @@ class TunedDefense:
             return f"Every setting falls to chance ({figure.quantity(chance)}) in its worst case: nothing to choose by."
         return ranking.sentence(figure, found[ranking.first], "in its worst case", "settings")
 
-    def note(self, tried: Tried, budget: int) -> str:
+    def note(self, tried: TuningTrial, budget: int) -> str:
         """What a table says beside a setting."""
         first = tried is self.candidates[0]
         notes = ["configured"] if first and self.tunable else []

@@ -38,7 +38,7 @@ from fedguard.arguments import is_whole, whole_number, whole_numbers
 from fedguard.bench.records.store import write_atomically
 from fedguard.bench.results.run import Run
 from fedguard.bench.tuning.candidates import Candidates, as_text, identity
-from fedguard.bench.tuning.outcome import Tried, TunedDefense, Tuning
+from fedguard.bench.tuning.outcome import TunedDefense, Tuning, TuningTrial
 from fedguard.bench.tuning.proxy import on_proxy
 from fedguard.config import Cell, Document, Plan, plan, read_suite
 from fedguard.config.schema import MOST_SEEDS
@@ -132,7 +132,7 @@ class Proposal:
             tuple(proxy),
         )
 
-    def judged(self, run: Run, file: Path) -> Tuning:
+    def judge_run(self, run: Run, file: Path) -> Tuning:
         """The scores and the winners, from the finished run of ``document``."""
         cells: dict[str, dict[Column, Cell]] = {}
         for swept, cell in plan(self.document, read_suite(self.document)).positions:
@@ -202,7 +202,7 @@ class _Judge:
             columns = list(tried[0])  # nothing to be judged under: let each say why
         return TunedDefense(
             tuple(
-                self._tried(as_text(pipeline), {column: cells[column] for column in columns})
+                self._score_setting(as_text(pipeline), {column: cells[column] for column in columns})
                 for pipeline, cells in zip(candidates.pipelines, tried, strict=True)
             ),
             candidates.tunable,
@@ -210,13 +210,13 @@ class _Judge:
             left_out,
         )
 
-    def _tried(self, setting: str, cells: Mapping[Column, Cell]) -> Tried:
+    def _score_setting(self, setting: str, cells: Mapping[Column, Cell]) -> TuningTrial:
         for (_, attack), cell in cells.items():
             for seed in self.seeds:
                 record = self.run.records.get((cell.id, seed))
                 if record is None or record["status"] != "ok":
                     status, reason = (record["status"], record["reason"]) if record else ("missing", "not run")
-                    return Tried(setting, None, f"{status} under {attack}: {reason}")
+                    return TuningTrial(setting, None, f"{status} under {attack}: {reason}")
         worst: dict[tuple[tuple[str, ...], int], float] = {}
         for (block, _), cell in cells.items():
             for seed in self.seeds:
@@ -224,14 +224,14 @@ class _Judge:
                 worst[block, seed] = min(final, worst.get((block, seed), math.inf))
         blocks = len(worst) // len(self.seeds)
         by_seed = [math.fsum(score for (_, at), score in worst.items() if at == seed) / blocks for seed in self.seeds]
-        return Tried(setting, math.fsum(worst.values()) / len(worst), by_seed=tuple(by_seed))
+        return TuningTrial(setting, math.fsum(worst.values()) / len(worst), by_seed=tuple(by_seed))
 
     def _status(self, cell: Cell) -> str:
         record = self.run.records.get((cell.id, self.seeds[0]))
         return str(record["status"]) if record else "missing"
 
 
-def tuned_file(document: Document, name: str, out: str | Path | None, force: bool) -> Path:
+def resolve_output_file(document: Document, name: str, out: str | Path | None, force: bool) -> Path:
     """Where the tuned suite goes; looked at before anything runs.
 
     Raises:
@@ -286,7 +286,7 @@ def _split(
     if given is None:
         chosen = list(_every_second([attack for _, attack in built]))
     else:
-        chosen = [attack for text in given for attack in _named(known, text, [attack for _, attack in built])]
+        chosen = [attack for text in given for attack in _match_attacks(known, text, [attack for _, attack in built])]
     names = {name for attack in chosen for name in _names(attack)}
     held_out = tuple(spec for spec, attack in built if attack.name not in names)
     if not chosen or not held_out:
@@ -307,7 +307,7 @@ def _every_second(attacks: Sequence[Algorithm]) -> Iterator[Algorithm]:
     return (attack for attack in attacks if attack.name in chosen)
 
 
-def _named(known: Registry, text: str, listed: Sequence[Algorithm]) -> list[Algorithm]:
+def _match_attacks(known: Registry, text: str, listed: Sequence[Algorithm]) -> list[Algorithm]:
     """The listed attacks that a plain name means, or the attack that is spelled out."""
     name, parameters = split_spec("attack", text, "attacks")
     if name == "none":

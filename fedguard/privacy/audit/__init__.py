@@ -68,7 +68,7 @@ def audit(
         UnknownName: no such method.
         ConfigError: too few canaries.
     """
-    checked(method, canaries, confidence, seed)
+    check_audit_settings(method, canaries, confidence, seed)
     rng = Rng(seed).child("audit")
     included = rng.child("coins").numpy().random(2 * canaries) < 0.5
     values, seen = subject.observe(included, rng.child("subject"))
@@ -78,8 +78,8 @@ def audit(
     bound = METHODS[method](scores, claim.delta if claim else delta, 1 - max(error - FAMILY, error / 2))
     checks = (*(residual_checks(seen) if seen else ()), *training)
     claimed = claim.value if claim and math.isfinite(claim.value) else None
-    refutation = "" if claim is None or claimed is None else _refuted(claim, subject.curve, bound)
-    verdict, words = _judged(claim if claimed is not None else None, bound, refutation, checks)
+    refutation = "" if claim is None or claimed is None else _refute_claim(claim, subject.curve, bound)
+    verdict, words = _judge_claim(claim if claimed is not None else None, bound, refutation, checks)
     return Audit(
         subject=subject.name,
         claimed=claimed,
@@ -93,7 +93,7 @@ def audit(
     )
 
 
-def checked(method: str, canaries: int, confidence: float, seed: int) -> None:
+def check_audit_settings(method: str, canaries: int, confidence: float, seed: int) -> None:
     """See to it that an audit can be run, before anything is.
 
     Raises:
@@ -109,7 +109,9 @@ def checked(method: str, canaries: int, confidence: float, seed: int) -> None:
     whole_number(seed, "seed", 0, MOST_SEED)
 
 
-def _judged(claim: Epsilon | None, bound: Bound, refutation: str, checks: tuple[Check, ...]) -> tuple[Verdict, str]:
+def _judge_claim(
+    claim: Epsilon | None, bound: Bound, refutation: str, checks: tuple[Check, ...]
+) -> tuple[Verdict, str]:
     if claim is None:
         return "no guarantee claimed", "There is nothing to hold the canaries against."
     failed = [f"{check.name}: {check.words} (p = {check.p_value:.1g})" for check in checks if not check.passed]
@@ -132,7 +134,7 @@ def _judged(claim: Epsilon | None, bound: Bound, refutation: str, checks: tuple[
     return "consistent", f"epsilon is between {bound.epsilon:.4g} (canaries) and {claim.value:.4g} (accountant)."
 
 
-def _refuted(claim: Epsilon, curve: Curve | None, bound: Bound) -> str:
+def _refute_claim(claim: Epsilon, curve: Curve | None, bound: Bound) -> str:
     """Why the claim cannot be true, or nothing."""
     if bound.kind == "estimate":
         return ""

@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 
 from fedguard.privacy.audit.contract import Bound, Scores
 from fedguard.privacy.audit.gaussian import SHAPE, epsilon_of
-from fedguard.privacy.audit.one_run import guessed
+from fedguard.privacy.audit.one_run import count_guesses
 
 #: Shares of the canaries on which the auditor guesses; each is tried at its share of the error.
 SHARES = (0.1, 0.3, 1.0)
@@ -28,13 +28,13 @@ def fdp_one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound
     risk, canaries = (1 - confidence) / len(SHARES), len(scores.values)
     best = 0.0
     for share in SHARES:
-        guesses, right = guessed(scores, share)
+        guesses, right = count_guesses(scores, share)
         low, high = 0.0, 20.0
-        if not refuted(right, guesses, canaries, low, risk):
+        if not refutes_gdp(right, guesses, canaries, low, risk):
             continue
         while high - low > 1e-4:
             middle = (low + high) / 2
-            low, high = (middle, high) if refuted(right, guesses, canaries, middle, risk) else (low, middle)
+            low, high = (middle, high) if refutes_gdp(right, guesses, canaries, middle, risk) else (low, middle)
         best = max(best, low)
     return Bound(
         method="fdp_one_run",
@@ -47,7 +47,7 @@ def fdp_one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound
     )
 
 
-def refuted(right: int, guesses: int, canaries: int, mu: float, risk: float) -> bool:
+def refutes_gdp(right: int, guesses: int, canaries: int, mu: float, risk: float) -> bool:
     """Whether mu-GDP allows ``right`` right guesses with a probability below ``risk`` only.
 
     ``hit`` and ``wrong`` are sum_{j >= w} of j p_j / m and (c - j) p_j / m, from w = right down to 0; the inverse of 1 - f is

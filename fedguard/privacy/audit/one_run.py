@@ -26,7 +26,7 @@ def one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound:
     risk, canaries = (1 - confidence) / len(SHARES), len(scores.values)
     best = 0.0
     for share in SHARES:
-        guesses, right = guessed(scores, share)
+        guesses, right = count_guesses(scores, share)
         low, high = 0.0, 50.0
         if chance(right, guesses, canaries, low, delta) >= risk:
             continue
@@ -38,7 +38,7 @@ def one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound:
     return Bound(method="one_run", epsilon=best, delta=delta, kind="bound", confidence=confidence)
 
 
-def guessed(scores: Scores, share: float) -> tuple[int, int]:
+def count_guesses(scores: Scores, share: float) -> tuple[int, int]:
     """How many canaries are guessed, and how many rightly: the highest scores as in, as many of the lowest as out."""
     half = max(1, round(share * len(scores.values) / 2))
     order = np.argsort(scores.values, kind="stable")

@@ -32,7 +32,7 @@ def places(residuals: Reals, seen: Transcript) -> Check:
     """The place whose noise is least what it should be, of all coordinates, layers and clients."""
     squares, rounds = residuals**2, len(residuals)
     where = _positions(residuals, seen)
-    sums, sizes = _added(where, squares.sum(axis=0)), _added(where, np.full(len(where), float(rounds)))
+    sums, sizes = _sum_groups(where, squares.sum(axis=0)), _sum_groups(where, np.full(len(where), float(rounds)))
     compared, worst = 0, (2.0, 1.0, "")
     for names, some, many in _groups(sums, sizes, squares, seen):
         there = many > 0
@@ -93,11 +93,11 @@ def _groups(
     """How the places of one kind are called, their sums of squares, and of how many."""
     if len(seen.layers) > 1:
         layer = _layer(np.arange(len(sums)), seen.layers)
-        yield partial(_numbered, "layer"), _added(layer, sums), _added(layer, sizes)
+        yield partial(_format_label, "layer"), _sum_groups(layer, sums), _sum_groups(layer, sizes)
     if seen.clients is not None:
         own = squares.sum(axis=1)
         each = np.full(len(own), float(squares.shape[1]))
-        yield partial(_numbered, "client"), _added(seen.clients, own), _added(seen.clients, each)
+        yield partial(_format_label, "client"), _sum_groups(seen.clients, own), _sum_groups(seen.clients, each)
     width = 1
     while True:
         starts = np.arange(0, len(sums), width)
@@ -111,12 +111,12 @@ def _groups(
         width *= 2
 
 
-def _added(where: Integers, values: Reals) -> Reals:
+def _sum_groups(where: Integers, values: Reals) -> Reals:
     """float64: the values of each number in ``where``, added up."""
     return np.bincount(where, values).astype(np.float64)
 
 
-def _numbered(kind: str, number: int) -> str:
+def _format_label(kind: str, number: int) -> str:
     return f"{kind} {number}"
 
 

@@ -21,12 +21,12 @@ from fedguard.contracts import RoundReport
 from fedguard.contracts.audit import Check, Reals, Transcript
 from fedguard.privacy.audit.integers import FINE
 from fedguard.privacy.audit.residuals import residual_checks
-from fedguard.privacy.audit.training import clipped, named, watched
+from fedguard.privacy.audit.training import clip_updates, prefix_checks, require_watched_round
 from fedguard.privacy.distributed import DistributedDP
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shares:
+class NoiseAllocation:
     """What each client should add.
 
     Args:
@@ -59,7 +59,7 @@ class Shares:
 
 
 def shares_checks(
-    reports: Sequence[RoundReport], shares: Shares, other: Sequence[RoundReport] = ()
+    reports: Sequence[RoundReport], shares: NoiseAllocation, other: Sequence[RoundReport] = ()
 ) -> tuple[Check, ...]:
     """Of all sums, and of all that clients put in.
 
@@ -76,14 +76,14 @@ def shares_checks(
     each = [
         Check(name=f"training: clients: {check.name}", p_value=check.p_value, words=check.words) for check in of_clients
     ]
-    return (*named((*residual_checks(sums), _whole(reports, shares))), *each)
+    return (*prefix_checks((*residual_checks(sums), _whole(reports, shares))), *each)
 
 
-def _of_sums(reports: Sequence[RoundReport], shares: Shares) -> Transcript | None:
+def _of_sums(reports: Sequence[RoundReport], shares: NoiseAllocation) -> Transcript | None:
     releases, truth = [], []
-    for one in map(watched, reports):
+    for one in map(require_watched_round, reports):
         for row, behind in zip(one.rows, one.behind, strict=True):
-            inputs = clipped(one.updates[[one.clients.index(client) for client in behind]], shares.plan.clip)
+            inputs = clip_updates(one.updates[[one.clients.index(client) for client in behind]], shares.plan.clip)
             noise = shares.noise(inputs)
             releases.append(row.double().numpy() * len(behind) / noise)
             truth.append(inputs.sum(0).numpy() / noise)
@@ -94,7 +94,9 @@ def _of_sums(reports: Sequence[RoundReport], shares: Shares) -> Transcript | Non
     )
 
 
-def _of_clients(reports: Sequence[RoundReport], shares: Shares, other: Sequence[RoundReport]) -> Transcript | None:
+def _of_clients(
+    reports: Sequence[RoundReport], shares: NoiseAllocation, other: Sequence[RoundReport]
+) -> Transcript | None:
     rows = {(number, client): row for number, one in enumerate(reports) for client, row in _own(one, shares).items()}
     if not rows:
         return None
@@ -114,20 +116,20 @@ def _of_clients(reports: Sequence[RoundReport], shares: Shares, other: Sequence[
     )
 
 
-def _own(report: RoundReport, shares: Shares) -> dict[int, Reals]:
+def _own(report: RoundReport, shares: NoiseAllocation) -> dict[int, Reals]:
     """By client, float64 ``[d]``: what it put in beside its clipped update, over what that should be."""
-    one, found = watched(report), {}
+    one, found = require_watched_round(report), {}
     for client, put_in in one.inputs.items():
         if client in one.clients:
-            update = clipped(one.updates[[one.clients.index(client)]], shares.plan.clip)
+            update = clip_updates(one.updates[[one.clients.index(client)]], shares.plan.clip)
             found[client] = (put_in - update[0]).numpy() / shares.noise(update)
     return found
 
 
-def _whole(reports: Sequence[RoundReport], shares: Shares) -> Check:
+def _whole(reports: Sequence[RoundReport], shares: NoiseAllocation) -> Check:
     """Each sum is that of what the clients behind it put in."""
     off = 0.0
-    for one in map(watched, reports):
+    for one in map(require_watched_round, reports):
         for row, behind in zip(one.rows, one.behind, strict=True):
             put_in = torch.stack([one.inputs[client] for client in behind]).sum(0)
             error = (row.double() * len(behind) - put_in).abs().max()

@@ -24,7 +24,7 @@ from fedguard.privacy.audit.integers import FINE, to_normal
 from fedguard.privacy.central import AdaptiveClip, CentralDP, CentralState
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.rng import Rng
-from fedguard.secagg.entropy import Entropy, expanded
+from fedguard.secagg.entropy import Entropy, expand_seed
 
 #: How many times longer than the clip an update is.
 LONG = 1e6
@@ -113,7 +113,9 @@ class Releases:
         return np.stack([self.release(rows, rng.child("round", t)).double().numpy() for t in range(self.rounds)])
 
 
-def distributed(plan: DistributedDP, *, contributors: int, dim: int, scale: float, rounds: int) -> Releases:
+def release_distributed_noise(
+    plan: DistributedDP, *, contributors: int, dim: int, scale: float, rounds: int
+) -> Releases:
     """Distributed noise, as honest clients encode it; see `DistributedDP.for_round` for the arguments."""
     one = plan.for_round(contributors=contributors, dim=dim, scale=scale)
 
@@ -134,7 +136,7 @@ def distributed(plan: DistributedDP, *, contributors: int, dim: int, scale: floa
         release=release,
         clip=plan.clip,
         noise=plan.noise_multiplier * plan.clip,
-        claim=plan.spent([contributors] * rounds, expected=contributors, dim=dim, scale=scale),
+        claim=plan.account_rounds([contributors] * rounds, expected=contributors, dim=dim, scale=scale),
         clients=contributors,
         dim=dim,
         rounds=rounds,
@@ -144,7 +146,7 @@ def distributed(plan: DistributedDP, *, contributors: int, dim: int, scale: floa
 
 
 def _entropy(rng: Rng) -> Entropy:
-    return expanded(rng.entropy().to_bytes(16, "little"))
+    return expand_seed(rng.entropy().to_bytes(16, "little"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import LocalPlan, Participation, RoundReport, Training, Watched
+from fedguard.contracts import LocalPlan, Participation, RoundObservation, RoundReport, Training
 from fedguard.contracts.audit import Check, Integers, Reals, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.subjects import count_residual, independent, sum_noise
@@ -49,7 +49,7 @@ def server_checks(
     """
     expected = mechanism.expected
     releases, truth, clips = _sums(reports, mechanism, expected)
-    rounds, noise = list(map(watched, reports)), sum_noise(mechanism)
+    rounds, noise = list(map(require_watched_round, reports)), sum_noise(mechanism)
     elsewhere = None
     if other:
         there, of_there, _ = _sums(other, mechanism, expected)
@@ -62,12 +62,14 @@ def server_checks(
         layers=layers,
         elsewhere=elsewhere,
         counts=_counts(rounds, clips, mechanism, expected),
-        drawn=_drawn(reports, clients.total) if clients.scheme in ("fixed", "poisson") and not in_time else None,
+        drawn=_cohort_matrix(reports, clients.total)
+        if clients.scheme in ("fixed", "poisson") and not in_time
+        else None,
         rate=expected / clients.total,
         fixed=clients.scheme == "fixed",
     )
     turns = (_turns(reports, clients),) if clients.scheme == "cyclic" else ()
-    return named((*residual_checks(seen), *turns, _moves(rounds, training)))
+    return prefix_checks((*residual_checks(seen), *turns, _moves(rounds, training)))
 
 
 def steps_checks(
@@ -96,7 +98,7 @@ def steps_checks(
         clients=clients,
         elsewhere=float(np.abs(releases[: len(there)] - there).max()) if other else None,
     )
-    return named(residual_checks(seen))
+    return prefix_checks(residual_checks(seen))
 
 
 def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -> tuple[Reals, Reals, list[float]]:
@@ -104,9 +106,9 @@ def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -
     # A server that clips nothing has no clip to report; it is held against the one that it should start with.
     clips = [mechanism.start().clip if report.clip is None else report.clip for report in reports]
     released, truth = [], []
-    for one, clip in zip(map(watched, reports), clips, strict=True):
+    for one, clip in zip(map(require_watched_round, reports), clips, strict=True):
         released.append(_or_nothing(one).numpy() * expected / clip)
-        truth.append((weights(one) @ clipped(one.updates, clip)).numpy() / clip)
+        truth.append((weights(one) @ clip_updates(one.updates, clip)).numpy() / clip)
     return independent(np.stack(released), mechanism.bands), independent(np.stack(truth), mechanism.bands), clips
 
 
@@ -119,7 +121,7 @@ def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> 
     times = np.cumsum(plan.momentum ** np.arange(steps))
     scale = plan.lr / divisor * math.sqrt(float((times**2).sum()))
     rows, clients = [], []
-    for one in map(watched, reports):
+    for one in map(require_watched_round, reports):
         for client, weight, update in zip(one.clients, weights(one), one.updates, strict=True):
             clip, multiplier = private.level(client)
             rows.append(update.double().numpy()[still] / (clip * multiplier * scale * float(weight)))
@@ -127,7 +129,9 @@ def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> 
     return np.stack(rows), np.array(clients, np.int64)
 
 
-def _counts(rounds: Sequence[Watched], clips: Sequence[float], mechanism: CentralDP, expected: int) -> Reals | None:
+def _counts(
+    rounds: Sequence[RoundObservation], clips: Sequence[float], mechanism: CentralDP, expected: int
+) -> Reals | None:
     """The noise of each count but the last, over what it should be; the clip of the next round tells it."""
     if not isinstance(mechanism.clip, AdaptiveClip):
         return None
@@ -139,7 +143,7 @@ def _counts(rounds: Sequence[Watched], clips: Sequence[float], mechanism: Centra
     )
 
 
-def _drawn(reports: Sequence[RoundReport], total: int) -> NDArray[np.bool_]:
+def _cohort_matrix(reports: Sequence[RoundReport], total: int) -> NDArray[np.bool_]:
     """bool ``[T, total]``: who was asked to train."""
     drawn = np.zeros((len(reports), total), bool)
     for row, report in zip(drawn, reports, strict=True):
@@ -162,7 +166,7 @@ def _turns(reports: Sequence[RoundReport], clients: Participation) -> Check:
     )
 
 
-def _moves(rounds: Sequence[Watched], training: Training) -> Check:
+def _moves(rounds: Sequence[RoundObservation], training: Training) -> Check:
     """The model moves by the noisy aggregate, with the server's momentum, and by nothing else."""
     velocity, off = torch.zeros_like(rounds[0].sent).double(), 0.0
     for one in rounds:
@@ -177,27 +181,27 @@ def _moves(rounds: Sequence[Watched], training: Training) -> Check:
     )
 
 
-def _or_nothing(one: Watched) -> Tensor:
+def _or_nothing(one: RoundObservation) -> Tensor:
     """float64 ``[d]``: the aggregate; zeros where there was none, which no noise would be."""
     return torch.zeros_like(one.sent).double() if one.aggregate is None else one.aggregate.double()
 
 
-def weights(one: Watched) -> Tensor:
+def weights(one: RoundObservation) -> Tensor:
     """float64 ``[n]``: what each update is weighed by for its age."""
     return torch.tensor([push.scale for push in one.pushes] or [1.0] * len(one.clients), dtype=torch.float64)
 
 
-def clipped(updates: Tensor, clip: float) -> Tensor:
+def clip_updates(updates: Tensor, clip: float) -> Tensor:
     """float64 ``[n, d]``, by the auditor's own arithmetic."""
     rows = updates.double()
     clipped: Tensor = rows * (clip / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)).clamp(max=1)
     return clipped
 
 
-def watched(report: RoundReport) -> Watched:
+def require_watched_round(report: RoundReport) -> RoundObservation:
     assert report.watched is not None  # the auditor watches every round
     return report.watched
 
 
-def named(checks: Sequence[Check]) -> tuple[Check, ...]:
+def prefix_checks(checks: Sequence[Check]) -> tuple[Check, ...]:
     return tuple(replace(check, name=f"training: {check.name}") for check in checks)

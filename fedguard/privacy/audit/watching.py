@@ -16,7 +16,7 @@ import torch
 from fedguard.contracts import Check, Examples, Federation, Lab, LocalPlan, Participation, Protocol
 from fedguard.contracts.audit import CLASSES, SHAPE, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
-from fedguard.privacy.audit.shares import Shares, shares_checks
+from fedguard.privacy.audit.shares import NoiseAllocation, shares_checks
 from fedguard.privacy.audit.subjects import LONG
 from fedguard.privacy.audit.training import server_checks, steps_checks
 from fedguard.privacy.central import CentralDP
@@ -36,7 +36,7 @@ LEFT_OUT = (0, 7, 23)
 AGAIN = 2
 
 
-def watched_server(lab: Lab, federation: Federation, mechanism: CentralDP) -> tuple[Check, ...]:
+def audit_server_noise(lab: Lab, federation: Federation, mechanism: CentralDP) -> tuple[Check, ...]:
     """Noise that a trusted server adds."""
     setup, other = (lab.setup(_examples(lab, federation, mechanism.start().clip, now)) for now in (True, False))
     return server_checks(
@@ -50,8 +50,8 @@ def watched_server(lab: Lab, federation: Federation, mechanism: CentralDP) -> tu
     )
 
 
-def watched_sums(
-    lab: Lab, federation: Federation, clip: float, shares: Callable[[int, tuple[int, ...]], Shares]
+def audit_noise_shares(
+    lab: Lab, federation: Federation, clip: float, shares: Callable[[int, tuple[int, ...]], NoiseAllocation]
 ) -> tuple[Check, ...]:
     """Noise that clients share out.
 
@@ -66,7 +66,7 @@ def watched_sums(
     return shares_checks(reports, shares(setup.task.dim, setup.task.layers), lab.run(other, 1))
 
 
-def watched_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
+def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
     """DP-SGD in all clients as far as the bound on the work allows, each often enough to come back; they take turns as ever.
 
     Their examples have a single input other than zero, and that so long that a clipped gradient is nothing elsewhere: neither
@@ -119,7 +119,7 @@ def _one_more(lab: Lab, plan: LocalPlan) -> Check:
     """
     assert plan.private is not None
     (clip, _), furthest = plan.private.level(0), 0.0
-    whole = _lopsided(lab)
+    whole = _draw_skewed_examples(lab)
     rows = torch.arange(len(whole))
     parts = [whole, *(whole[rows[rows != left_out]] for left_out in LEFT_OUT)]
     private = replace(plan.private, sample_rate=1.0, levels=((clip, 1e-3),))
@@ -127,7 +127,7 @@ def _one_more(lab: Lab, plan: LocalPlan) -> Check:
     first = lab.task.initial_model(Rng(lab.seed))
     for spread in (0.0, 1.0):
         away = torch.randn(len(first), generator=Rng(lab.seed).child("audit", "away").torch())
-        moved = lab.moved(parts, first + spread * float(first.std()) * away, step)
+        moved = lab.compute_updates(parts, first + spread * float(first.std()) * away, step)
         furthest = max(furthest, float(np.linalg.norm(moved[1:] - moved[0], axis=1).max()) / clip)
     return Check(
         name="examples",
@@ -136,7 +136,7 @@ def _one_more(lab: Lab, plan: LocalPlan) -> Check:
     )
 
 
-def _lopsided(lab: Lab) -> Examples:
+def _draw_skewed_examples(lab: Lab) -> Examples:
     """Two dozen of the cell's own kind, of which the first is far larger than the others."""
     draw, (low, high) = Rng(lab.seed).child("audit", "lopsided").torch(), lab.task.value_range
     x = low + (high - low) * torch.rand(24, *lab.task.shape, generator=draw)

@@ -18,15 +18,15 @@ from fedguard.contracts import (
     Meeting,
     Noise,
     Participation,
+    PrivacyGuarantee,
     RoundReport,
     Sight,
-    Spent,
     Subject,
 )
 from fedguard.errors import require
 from fedguard.privacy.accounting import check_delta
 from fedguard.privacy.audit.subjects import CentralLevel
-from fedguard.privacy.audit.watching import watched_server
+from fedguard.privacy.audit.watching import audit_server_noise
 from fedguard.privacy.central import AdaptiveClip, CentralDP, schedule, sensitivity_over
 from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
 from fedguard.privacy.ledger import finite, honest, shifts, spread, sums_with
@@ -133,7 +133,7 @@ class ClientNoise(Noise):
             sampled = "no sampling hides anybody: each client's releases are counted as they happen"
             most = most_releases(federation)
             if most is not None:
-                value = found.spent_moving(math.sqrt(most), self.delta).value
+                value = found.account_shift(math.sqrt(most), self.delta).value
                 planned = f" At most {most} updates of a client count, so at most epsilon = {value:.4g}."
                 if meeting.if_all_arrive:
                     planned += (
@@ -153,7 +153,7 @@ class ClientNoise(Noise):
         mechanism = self.at_server(federation)
         return mechanism.sum_noise * mechanism.start().clip / mechanism.expected
 
-    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """What the published models tell of one client."""
         private = self.at_server(federation)
         clips = [one.clip for one in reports if one.clip is not None]
@@ -168,17 +168,17 @@ class ClientNoise(Noise):
             "rounds": len(reports),
         }
         if federation.meeting is not None:
-            return self._counted(federation, private, reports, facts)
-        epsilon = private.spent(federation.clients, len(reports), self.delta) if reports else None
-        return Spent(epsilon=epsilon, why=_told_by_colluders(federation), facts=facts)
+            return self._account_releases(federation, private, reports, facts)
+        epsilon = private.account_rounds(federation.clients, len(reports), self.delta) if reports else None
+        return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(federation), facts=facts)
 
-    def _counted(
+    def _account_releases(
         self, federation: Federation, private: CentralDP, reports: Sequence[RoundReport], facts: Mapping[str, Any]
-    ) -> Spent:
+    ) -> PrivacyGuarantee:
         """By what each honest client released as it ran, the worst of them counting."""
         clients, moved = honest(reports, federation.clients.total), shifts(reports)
         shift = spread(moved, clients)
-        each = {which: private.spent_moving(one, self.delta) for which, one in shift.items() if one}
+        each = {which: private.account_shift(one, self.delta) for which, one in shift.items() if one}
         ledger = {
             "counted": "as it ran",
             "clients": len(clients),
@@ -187,7 +187,7 @@ class ClientNoise(Noise):
             "epsilon": {which: finite(each[which].value) if which in each else 0.0 for which in shift},
         }
         epsilon = each.get("most")
-        return Spent(epsilon=epsilon, why=_told_by_colluders(federation), facts={**facts, "ledger": ledger})
+        return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(federation), facts={**facts, "ledger": ledger})
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         mechanism, clients = self.at_server(federation), federation.clients
@@ -198,12 +198,12 @@ class ClientNoise(Noise):
             mechanism=mechanism,
             clients=clients,
             rounds=rounds,
-            claim=mechanism.spent(clients, rounds, self.delta),
-            curve=lambda delta: mechanism.spent(clients, rounds, delta).value,
+            claim=mechanism.account_rounds(clients, rounds, self.delta),
+            curve=lambda delta: mechanism.account_rounds(clients, rounds, delta).value,
         )
 
-    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        return watched_server(lab, federation, self.at_server(federation))
+    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        return audit_server_noise(lab, federation, self.at_server(federation))
 
 
 @lru_cache(maxsize=64)
@@ -230,7 +230,7 @@ def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Me
     return CentralDP(noise_multiplier=multiplier, expected=clients.expected, clip=noise.clip, bands=noise.bands)
 
 
-def _told_by_colluders(federation: Federation) -> str | None:
+def _explain_collusion(federation: Federation) -> str | None:
     """Why nothing is proven: malicious clients put what they know of the others into what they send."""
     if not federation.malicious:
         return None

@@ -9,7 +9,7 @@ from fedguard.contracts import Federation
 from fedguard.errors import require
 
 
-class Asked(Protocol):
+class NoiseRequest(Protocol):
     """Who asks for noise: so much of it, or as much as an epsilon takes."""
 
     @property
@@ -19,7 +19,7 @@ class Asked(Protocol):
     def epsilon(self) -> float | None: ...
 
 
-def require_one(asked: Asked, where: str = "privacy") -> None:
+def require_one(asked: NoiseRequest, where: str = "privacy") -> None:
     """Raise `ConfigError` unless either the noise multiplier or epsilon is given."""
     given = [one for one in (asked.noise_multiplier, asked.epsilon) if one is not None]
     require(
@@ -35,7 +35,7 @@ def most_releases(federation: Federation) -> int | None:
     return federation.clients.participations(federation.training.rounds)
 
 
-def no_bound(asked: Asked, federation: Federation) -> Iterator[str]:
+def no_bound(asked: NoiseRequest, federation: Federation) -> Iterator[str]:
     """Why noise cannot be found from an epsilon: nothing says beforehand how often a client sends."""
     if asked.epsilon is not None and most_releases(federation) is None:
         yield (

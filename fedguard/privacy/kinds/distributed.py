@@ -19,18 +19,18 @@ from fedguard.contracts import (
     Federation,
     Lab,
     Noise,
+    PrivacyGuarantee,
     Protocol,
     RoundReport,
     SessionSize,
-    Spent,
     Subject,
     SumNoise,
 )
 from fedguard.errors import require
 from fedguard.privacy.accounting import check_delta
 from fedguard.privacy.audit import subjects
-from fedguard.privacy.audit.shares import Shares
-from fedguard.privacy.audit.watching import watched_sums
+from fedguard.privacy.audit.shares import NoiseAllocation
+from fedguard.privacy.audit.watching import audit_noise_shares
 from fedguard.privacy.calibration import calibrate, minimum
 from fedguard.privacy.distributed import DistributedDP, NoisyRound
 from fedguard.privacy.kinds.common import most_releases, no_bound
@@ -104,20 +104,20 @@ class DistributedNoise(Noise):
             f"{self.clip:g}."
         )
 
-    def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> Share:
+    def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> NoiseShare:
         require(
             size.honest >= 1,
             f"privacy: of {size.expected} clients in a session {size.colluders} may collude and others drop out, so nobody is "
             "sure to add noise. Lower colluding or dropout.rate, or take fewer groups.",
         )
-        return Share(self, _rounds(federation), size, dim, scale)
+        return NoiseShare(self, _rounds(federation), size, dim, scale)
 
     def of_mean(self, federation: Federation, dim: int) -> float:
         """Each of m clients adds the share with which k honest ones alone would reach z C: ``z C / sqrt(k m)``."""
         z = self._share(federation, dim).plan.noise_multiplier
         return z * self.clip / math.sqrt(federation.size.honest * federation.clients.expected)
 
-    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """What the sums tell of one client.
 
         Among the facts are contributors: who surely added noise in the worst round; may_withhold: how many clients of a sum are
@@ -136,14 +136,14 @@ class DistributedNoise(Noise):
             "most_hostile": max((len(one.malicious & set(row)) for one in reports for row in one.behind), default=0),
         }
         if federation.meeting is not None:
-            return _counted(share, federation, reports, rounds, facts)
+            return _account_sums(share, federation, reports, rounds, facts)
         if federation.clients.scheme == "cyclic":
-            return Spent(epsilon=_of_turns(share, federation, reports), facts=facts)
-        return Spent(epsilon=share.spent(rounds) if rounds else None, facts=facts)
+            return PrivacyGuarantee(epsilon=_of_turns(share, federation, reports), facts=facts)
+        return PrivacyGuarantee(epsilon=share.account_rounds(rounds) if rounds else None, facts=facts)
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         share = self._share(federation, lab.task.dim)
-        yield subjects.distributed(
+        yield subjects.release_distributed_noise(
             share.plan,
             contributors=share.size.honest,
             dim=max(min(share.dim, AUDITED_DIM), share.size.honest),
@@ -151,19 +151,19 @@ class DistributedNoise(Noise):
             rounds=min(share.rounds, AUDITED_ROUNDS),
         )
 
-    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        def shares(dim: int, layers: tuple[int, ...]) -> Shares:
+    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+        def shares(dim: int, layers: tuple[int, ...]) -> NoiseAllocation:
             share = self._share(federation, dim)
-            return Shares(plan=share.plan, contributors=share.size.honest, scale=share.scale, layers=layers)
+            return NoiseAllocation(plan=share.plan, contributors=share.size.honest, scale=share.scale, layers=layers)
 
-        return watched_sums(lab, federation, self.clip, shares)
+        return audit_noise_shares(lab, federation, self.clip, shares)
 
-    def _share(self, federation: Federation, dim: int) -> Share:
-        return Share(self, _rounds(federation), federation.size, dim, _scale(federation.protocol))
+    def _share(self, federation: Federation, dim: int) -> NoiseShare:
+        return NoiseShare(self, _rounds(federation), federation.size, dim, _scale(federation.protocol))
 
 
 @dataclass(frozen=True)
-class Share(SumNoise):
+class NoiseShare(SumNoise):
     """What one client adds in a session.
 
     Attributes:
@@ -185,7 +185,7 @@ class Share(SumNoise):
         Raises:
             ConfigError: an epsilon that no noise reaches.
         """
-        return planned(self.noise, rounds=self.rounds, contributors=self.size.honest, dim=self.dim, scale=self.scale)
+        return plan_noise(self.noise, rounds=self.rounds, contributors=self.size.honest, dim=self.dim, scale=self.scale)
 
     @property
     def clip(self) -> float:  # type: ignore[override]
@@ -209,29 +209,29 @@ class Share(SumNoise):
         expected = self.size.honest
         return minimum(self.plan, epsilon=bound, rounds=self.rounds, expected=expected, dim=self.dim, scale=self.scale)
 
-    def spent(self, rounds: Sequence[int]) -> Epsilon:
+    def account_rounds(self, rounds: Sequence[int]) -> Epsilon:
         """What rounds with so many contributors each cost together."""
-        return self.plan.spent(rounds, expected=self.size.honest, dim=self.dim, scale=self.scale)
+        return self.plan.account_rounds(rounds, expected=self.size.honest, dim=self.dim, scale=self.scale)
 
 
-def _counted(
-    share: Share,
+def _account_sums(
+    share: NoiseShare,
     federation: Federation,
     reports: Sequence[RoundReport],
     contributors: Sequence[int],
     facts: dict[str, Any],
-) -> Spent:
+) -> PrivacyGuarantee:
     """In simulated time: by the client that is in most sums, each as if it had the fewest contributors of any."""
     clients, sums = honest(reports, federation.clients.total), sums_with(reports)
     most = max((sums[client] for client in clients), default=0)
     ledger = {"counted": "as it ran", "clients": len(clients), "releases": spread(sums, clients)}
-    epsilon = share.spent([min(contributors)] * most) if contributors and most else None
+    epsilon = share.account_rounds([min(contributors)] * most) if contributors and most else None
     if epsilon is not None:
         epsilon = replace(epsilon, assumptions=(*epsilon.assumptions, PUBLIC_TIMES))
-    return Spent(epsilon=epsilon, facts={**facts, "ledger": ledger})
+    return PrivacyGuarantee(epsilon=epsilon, facts={**facts, "ledger": ledger})
 
 
-def _of_turns(share: Share, federation: Federation, reports: Sequence[RoundReport]) -> Epsilon | None:
+def _of_turns(share: NoiseShare, federation: Federation, reports: Sequence[RoundReport]) -> Epsilon | None:
     """Where clients take public turns: by the sums of each one's own turns, the worst of them counting."""
     sums: dict[int, tuple[int, ...]] = {}
     for one in reports:
@@ -239,7 +239,7 @@ def _of_turns(share: Share, federation: Federation, reports: Sequence[RoundRepor
             for client in one.chosen:
                 sums[client] = (*sums.get(client, ()), one.masked.contributors)
     turns = {tuple(sorted(sums[client])) for client in honest(reports, federation.clients.total) if client in sums}
-    return max((share.spent(each) for each in turns), key=lambda epsilon: epsilon.value, default=None)
+    return max((share.account_rounds(each) for each in turns), key=lambda epsilon: epsilon.value, default=None)
 
 
 def _rounds(federation: Federation) -> int:
@@ -248,7 +248,7 @@ def _rounds(federation: Federation) -> int:
 
 
 @lru_cache(maxsize=64)
-def planned(noise: DistributedNoise, *, rounds: int, contributors: int, dim: int, scale: float) -> DistributedDP:
+def plan_noise(noise: DistributedNoise, *, rounds: int, contributors: int, dim: int, scale: float) -> DistributedDP:
     """The noise that clients share out, see `Share.plan`."""
     given = asdict(noise)
     epsilon, multiplier = given.pop("epsilon"), given.pop("noise_multiplier")

@@ -27,16 +27,16 @@ from fedguard.contracts import (
     Meeting,
     Noise,
     Participation,
+    PrivacyGuarantee,
     RoundReport,
-    Spent,
     Subject,
     Training,
 )
 from fedguard.errors import require
-from fedguard.privacy.accountants import spent
+from fedguard.privacy.accountants import total_epsilon
 from fedguard.privacy.accounting import Event, parallel
 from fedguard.privacy.audit.subjects import RecordLevel
-from fedguard.privacy.audit.watching import watched_steps
+from fedguard.privacy.audit.watching import audit_local_steps
 from fedguard.privacy.gaussian import gaussian_event
 from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
 from fedguard.privacy.ledger import PUBLIC_TIMES, honest, spread, trainings
@@ -47,7 +47,7 @@ AUDITED_STEPS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
+class PrivacyLevel:
     """What one party asks for: a noise multiplier or an epsilon.
 
     Args:
@@ -93,12 +93,12 @@ class RecordNoise(Noise):
     epsilon: Annotated[float, Gt(0)] | None = None
     delta: Annotated[float, Gt(0), Lt(1)] = 1e-5
     sample_rate: Annotated[float, Gt(0), Le(1)] = 0.1
-    levels: tuple[Level, ...] = ()
+    levels: tuple[PrivacyLevel, ...] = ()
 
     @property
-    def parties(self) -> tuple[Level, ...]:
+    def parties(self) -> tuple[PrivacyLevel, ...]:
         """The levels with their clips; one for all where none are given."""
-        levels = self.levels or (Level(noise_multiplier=self.noise_multiplier, epsilon=self.epsilon),)
+        levels = self.levels or (PrivacyLevel(noise_multiplier=self.noise_multiplier, epsilon=self.epsilon),)
         return tuple(replace(level, clip=level.clip or self.clip) for level in levels)
 
     @property
@@ -160,14 +160,14 @@ class RecordNoise(Noise):
         private = dp_sgd(self, federation.training, federation.clients, federation.meeting)
         return replace(federation.training.plan(), private=private)
 
-    def spent(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> Spent:
+    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """The worst over parties, and over levels; malicious clients are promised nothing."""
         training, clients = federation.training, federation.clients
         promised, meeting = honest(reports, clients.total), federation.meeting
         asked = Counter(client for one in reports for client in one.chosen)
         ended = asked if meeting is None else trainings(reports)
         taken = Counter({client: ended[client] for client in promised if client in ended})
-        found = spent_by_level(self, training, clients, taken, meeting)
+        found = epsilon_by_level(self, training, clients, taken, meeting)
         private = dp_sgd(self, training, clients, meeting)
         levels = [
             {
@@ -190,7 +190,7 @@ class RecordNoise(Noise):
         if meeting is not None:
             counted = {"counted": "as it ran", "clients": len(promised), "releases": spread(taken, promised)}
             facts["ledger"] = counted
-        return Spent(epsilon=parallel(list(found.values()), clients.total) if found else None, facts=facts)
+        return PrivacyGuarantee(epsilon=parallel(list(found.values()), clients.total) if found else None, facts=facts)
 
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
         """One for each level."""
@@ -205,13 +205,13 @@ class RecordNoise(Noise):
                 batches=lab.batches,
                 plan=replace(training.plan(), private=DPSGD(sample_rate=self.sample_rate, levels=(level,))),
                 rounds=rounds,
-                claim=spent([event], self.delta),
+                claim=total_epsilon([event], self.delta),
                 curve=partial(_curve, event),
             )
 
-    def watched(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
         steps = steps_in_a_round(self, federation.training)
-        return watched_steps(lab, federation, self.local_plan(federation), steps, len(self.parties))
+        return audit_local_steps(lab, federation, self.local_plan(federation), steps, len(self.parties))
 
 
 @lru_cache(maxsize=64)
@@ -257,7 +257,7 @@ def step_event(noise: RecordNoise, multiplier: float, steps: int, besides: tuple
     )
 
 
-def spent_by_level(
+def epsilon_by_level(
     noise: RecordNoise,
     training: Training,
     clients: Participation,
@@ -278,8 +278,8 @@ def spent_by_level(
     events = {
         level: step_event(noise, private.levels[level][1], local * most[level], besides) for level in sorted(most)
     }
-    return {level: spent([event], noise.delta) for level, event in events.items()}
+    return {level: total_epsilon([event], noise.delta) for level, event in events.items()}
 
 
 def _curve(event: Event, delta: float) -> float:
-    return spent([event], delta).value
+    return total_epsilon([event], delta).value

@@ -60,7 +60,7 @@ def sample(law: Law, count: int, entropy: Entropy) -> Integers:
     filled = 0
     while filled < count:
         missing = count - filled
-        kept = _kept(law, s, log_c, min(_BLOCK, 16 + int(tries * missing)), entropy)[:missing]
+        kept = _accept_proposals(law, s, log_c, min(_BLOCK, 16 + int(tries * missing)), entropy)[:missing]
         drawn[filled : filled + len(kept)] = kept
         filled += len(kept)
     return drawn
@@ -83,7 +83,7 @@ def _envelope(law: Law) -> tuple[int, float, float]:
     return s, log_c, 4 * math.exp(cost) / mass
 
 
-def _kept(law: Law, s: int, log_c: float, tries: int, entropy: Entropy) -> Integers:
+def _accept_proposals(law: Law, s: int, log_c: float, tries: int, entropy: Entropy) -> Integers:
     """int64, at most ``tries`` of them: the proposals that are kept."""
     places, coins, words = np.frombuffer(keystream(entropy(32), 24 * tries), "<u8").reshape(3, tries)
     v = _runs(coins, entropy)
@@ -93,7 +93,7 @@ def _kept(law: Law, s: int, log_c: float, tries: int, entropy: Entropy) -> Integ
     u = words * 2.0**-64
     keep = u + 2.0**-64 <= chance * (1 - _MARGIN)
     for i in np.flatnonzero(~keep & (u <= chance * (1 + _MARGIN))):
-        keep[i] = _settled(law, int(y[i]), int(v[i]), log_c, int(words[i]), entropy)
+        keep[i] = _is_accepted(law, int(y[i]), int(v[i]), log_c, int(words[i]), entropy)
     return y[keep]
 
 
@@ -108,7 +108,7 @@ def _runs(coins: NDArray[np.uint64], entropy: Entropy) -> Integers:
     return v
 
 
-def _settled(law: Law, y: int, v: int, log_c: float, word: int, entropy: Entropy) -> bool:
+def _is_accepted(law: Law, y: int, v: int, log_c: float, word: int, entropy: Entropy) -> bool:
     """Whether u < p for a uniform u with the first 64 bits ``word``, and ``p = f(y) 2^v / c``."""
     bits, digits = 64, 40
     while True:

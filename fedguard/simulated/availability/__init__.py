@@ -7,7 +7,7 @@ trace.py           trace: as a file says
 """
 
 AVAILABILITIES = {
-    "always": "fedguard.contracts.availability:Always",
+    "always": "fedguard.contracts.availability:FullAvailability",
     "on_off": "fedguard.simulated.availability.on_off:OnOff",
     "day_and_night": "fedguard.simulated.availability.day_and_night:DayAndNight",
     "trace": "fedguard.simulated.availability.trace:Trace",

@@ -103,13 +103,13 @@ def _read(file: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
     """
     held = content(file, MOST_BYTES, "Leave out devices beyond clients.total, or cut it short: it is repeated.")
     try:
-        return _parsed(held, file)
+        return _parse_trace(held, file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{file}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
 
 
 @lru_cache(maxsize=4)
-def _parsed(held: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
+def _parse_trace(held: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
     rows = csv.reader(held.decode("utf-8-sig").splitlines(), strict=True)
     header = next(rows, [])
     if header != ["device", "start", "end"]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fedguard.contracts import Data, Dataset
-from fedguard.contracts.returned import returned
+from fedguard.contracts.returned import check_return
 from fedguard.rng import Rng, global_generators
 
 
-def loaded(data: Data) -> Dataset:
+def load_dataset(data: Data) -> Dataset:
     """``data.load()``, kept for whoever asks next."""
-    return _outside(data) if data.outside else _embedded(data)
+    return _outside(data) if data.outside else _load_builtin(data)
 
 
 def forget() -> None:
@@ -20,15 +20,15 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=2)
-def _embedded(data: Data) -> Dataset:
-    return _loaded(data)
+def _load_builtin(data: Data) -> Dataset:
+    return _load_data(data)
 
 
 @lru_cache(maxsize=2)
 def _outside(data: Data) -> Dataset:
-    return _loaded(data)
+    return _load_data(data)
 
 
-def _loaded(data: Data) -> Dataset:
+def _load_data(data: Data) -> Dataset:
     with global_generators(Rng(0).child("load")):  # the same at each call, in each process, wherever these stand
-        return returned(data, "load", data.load(), Dataset)
+        return check_return(data, "load", data.load(), Dataset)

@@ -17,15 +17,15 @@ from fedguard.errors import ConfigError, brief, require
 
 
 @dataclass(frozen=True)
-class Part:
+class RawExamples:
     """Inputs ``[N, *shape]`` with labels ``[N]``, numbers or texts, and perhaps the natural client of each, the same."""
 
     x: NDArray[Any]
     y: NDArray[Any]
     client: NDArray[Any] | None = None
 
-    def __getitem__(self, rows: NDArray[np.int64]) -> Part:
-        return Part(self.x[rows], self.y[rows], None if self.client is None else self.client[rows])
+    def __getitem__(self, rows: NDArray[np.int64]) -> RawExamples:
+        return RawExamples(self.x[rows], self.y[rows], None if self.client is None else self.client[rows])
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,23 @@ MOST_CHANNELS = 4
 Classes: TypeAlias = int | tuple[str, ...]
 
 
-def joined(parts: Sequence[Part]) -> Part:
+def join_parts(parts: Sequence[RawExamples]) -> RawExamples:
     """The examples of all parts, one after the other; each knows its clients."""
-    return Part(
+    return RawExamples(
         *(np.concatenate(column) for column in zip(*((one.x, one.y, one.client) for one in parts), strict=True))
     )
 
 
-def assembled(
+def assemble_dataset(
     where: str,
-    train: Part,
-    test: Part | None = None,
+    train: RawExamples,
+    test: RawExamples | None = None,
     *,
     share: float = 0.2,
     value_range: tuple[float, float] | None = None,
     scale: Scale | None = None,
     classes: Classes | None = None,
-    public: Part | None = None,
+    public: RawExamples | None = None,
     characters: int | None = None,
     shape: Sequence[int] | None = None,
 ) -> Dataset:
@@ -85,14 +85,14 @@ def assembled(
         ConfigError: wrong shapes, no examples, values that are not finite, gaps in the labels.
     """
     _check(where, train)
-    train = _shaped(where, train, shape)
+    train = _reshape_inputs(where, train, shape)
     check_image(where, train.x.shape[1:], shape)
     known = classes is not None or public is not None
     if test is None:
         train, test = by_content(where, train, share) if known and share < 1 else _split(where, train, share)
     else:
         _check(f"{where}, test part", test)
-        test = _shaped(f"{where}, test part", test, shape)
+        test = _reshape_inputs(f"{where}, test part", test, shape)
         if test.x.shape[1:] != train.x.shape[1:]:
             raise ConfigError(
                 f"{where}: expected test inputs of the train inputs' shape {list(train.x.shape[1:])}; "
@@ -100,12 +100,12 @@ def assembled(
             )
     if public is not None:
         _check(f"{where}, public part", public)
-        scale = _scale_of(_shaped(f"{where}, public part", public, shape).x)
+        scale = _scale_of(_reshape_inputs(f"{where}, public part", public, shape).x)
     names = np.arange(characters) if characters else _names(where, train.y, test.y, classes, public)
     owners = _owners(train, test)
     if value_range is None:
         used = scale or _scale_of(train.x)
-        inputs = _standardised(where, used, train.x, test.x)
+        inputs = _standardize_inputs(where, used, train.x, test.x)
         value_range = float(np.float32(used.value_range[0])), float(np.float32(used.value_range[1]))
         if scale is not None:
             inputs = inputs[0].clip(*value_range), inputs[1].clip(*value_range)
@@ -151,7 +151,7 @@ def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[An
     return tuple(x.astype(np.float32) / np.float32(largest) for x in parts)
 
 
-def prepared(
+def describe_preparation(
     value_range: tuple[float, float] | None, classes: Classes | None, public: str | None = None, mend: str = ""
 ) -> Preparation:
     """Of inputs that are standardised, and classes that are counted, unless range and classes are given or public."""
@@ -163,7 +163,7 @@ def prepared(
     return Preparation("given", f"inputs in [{value_range[0]:g}, {value_range[1]:g}], classes")
 
 
-def _shaped(where: str, part: Part, shape: Sequence[int] | None) -> Part:
+def _reshape_inputs(where: str, part: RawExamples, shape: Sequence[int] | None) -> RawExamples:
     """Flat inputs folded into a shape; others have it already, but for axes of length 1: to fold them would mix up values."""
     if shape is None:
         return part
@@ -196,7 +196,7 @@ def check_image(where: str, shape: Sequence[int], declared: Sequence[int] | None
         )
 
 
-def _check(where: str, part: Part) -> None:
+def _check(where: str, part: RawExamples) -> None:
     if part.x.ndim and not len(part.x):
         raise ConfigError(f"{where}: expected examples; got none.")
     if part.x.ndim < 2 or not part.x.size:
@@ -219,7 +219,7 @@ def _check(where: str, part: Part) -> None:
 
 
 def _names(
-    where: str, train: NDArray[Any], test: NDArray[Any], classes: Classes | None, public: Part | None
+    where: str, train: NDArray[Any], test: NDArray[Any], classes: Classes | None, public: RawExamples | None
 ) -> NDArray[Any]:
     """The labels in order; class c is the c-th."""
     if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
@@ -229,7 +229,7 @@ def _names(
     elif classes is not None:
         names = np.arange(classes) if isinstance(classes, int) else np.unique(classes)
     else:
-        return _found_names(where, train, test)
+        return _find_class_names(where, train, test)
     if train.dtype.kind == "U":
         names = np.sort(names.astype(str))
     labels = np.concatenate([train, test])
@@ -246,7 +246,7 @@ def _few(names: NDArray[Any]) -> str:
     return f"{shown} ... {names[-1]}" if len(names) > 4 else ", ".join(map(str, names))
 
 
-def _found_names(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
+def _find_class_names(where: str, train: NDArray[Any], test: NDArray[Any]) -> NDArray[Any]:
     names = np.unique(np.concatenate([train, test]))
     if len(names) < 2:
         raise ConfigError(f"{where}: expected at least two classes; got {brief(names.tolist())}.")
@@ -269,7 +269,7 @@ def _check_seen(where: str, train: NDArray[Any], test: NDArray[Any]) -> None:
         )
 
 
-def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
+def _split(where: str, part: RawExamples, share: float) -> tuple[RawExamples, RawExamples]:
     from sklearn.model_selection import train_test_split
 
     labels, counts = np.unique(part.y, return_counts=True)
@@ -285,13 +285,13 @@ def _split(where: str, part: Part, share: float) -> tuple[Part, Part]:
     return part[train], part[test]
 
 
-def by_content(where: str, part: Part, share: float) -> tuple[Part, Part]:
+def by_content(where: str, part: RawExamples, share: float) -> tuple[RawExamples, RawExamples]:
     """Train and test part, so that no example has a say in where another one goes.
 
     An example is kept for testing if a hash of its own values and label falls below the ``share``. Examples that are equal stay
     together, and the parts' sizes are what comes of it.
     """
-    kept = np.array([_drawn(x, y) < share for x, y in zip(part.x, part.y, strict=True)])
+    kept = np.array([_hash_example(x, y) < share for x, y in zip(part.x, part.y, strict=True)])
     for rows, what in ((~kept, "training"), (kept, "testing")):
         if not rows.any():
             raise ConfigError(
@@ -300,7 +300,7 @@ def by_content(where: str, part: Part, share: float) -> tuple[Part, Part]:
     return part[np.flatnonzero(~kept)], part[np.flatnonzero(kept)]
 
 
-def _drawn(x: NDArray[Any], y: Any) -> float:
+def _hash_example(x: NDArray[Any], y: Any) -> float:
     """In [0, 1): the same for the same numbers, whatever their type."""
     label = y.item() if isinstance(y, np.generic) else y
     told = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
@@ -318,7 +318,7 @@ def _scale_of(x: NDArray[Any]) -> Scale:
     return Scale(mean, deviation, (float(((low - mean) / deviation).min()), float(((high - mean) / deviation).max())))
 
 
-def _standardised(
+def _standardize_inputs(
     where: str, scale: Scale, train: NDArray[Any], test: NDArray[Any]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Less the mean and over the deviation, column by column."""
@@ -346,7 +346,7 @@ def _within(where: str, value_range: tuple[float, float], inputs: Sequence[NDArr
         )
 
 
-def _owners(*parts: Part) -> NDArray[Any]:
+def _owners(*parts: RawExamples) -> NDArray[Any]:
     """The natural clients of all parts, in order; client c is the c-th."""
     named = [part.client for part in parts if part.client is not None]
     return np.unique(np.concatenate(named)) if named else np.empty(0)

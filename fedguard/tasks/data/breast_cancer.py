@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.tasks.data.assembly import Part, Scale, assembled
+from fedguard.tasks.data.assembly import RawExamples, Scale, assemble_dataset
 
 #: Of each measurement in the published set, to three digits: constants, whatever the clients hold.
 MEAN = (
@@ -36,4 +36,4 @@ class BreastCancer(Data):
 
         x, y = load_breast_cancer(return_X_y=True)
         scale = Scale(np.array(MEAN), np.array(DEVIATION), (-4.0, 13.0))
-        return assembled("breast_cancer", Part(x, y), share=114, scale=scale, classes=2)
+        return assemble_dataset("breast_cancer", RawExamples(x, y), share=114, scale=scale, classes=2)

@@ -14,7 +14,9 @@ from fedguard.errors import require
 from fedguard.tasks.data.assembly import check_image
 
 
-def checked(where: str, dataset: Dataset, *, every_class: bool = True, shape: Sequence[int] | None = None) -> Dataset:
+def check_dataset(
+    where: str, dataset: Dataset, *, every_class: bool = True, shape: Sequence[int] | None = None
+) -> Dataset:
     """The data set, if it is what `fedguard.contracts.Dataset` says.
 
     Args:
@@ -37,7 +39,7 @@ def checked(where: str, dataset: Dataset, *, every_class: bool = True, shape: Se
     for name, part in (("train", dataset.train), ("test", dataset.test)):
         require(
             isinstance(part, Examples) and isinstance(part.x, Tensor) and isinstance(part.y, Tensor),
-            f"{where}: {name}: expected fedguard.contracts.Examples of tensors x and y; got {_told(part)}.",
+            f"{where}: {name}: expected fedguard.contracts.Examples of tensors x and y; got {_describe_data(part)}.",
         )
         _check_kinds(f"{where}: {name}: expected", part)
         _check_values(f"{where}: {name}: expected", part, dataset)
@@ -74,7 +76,7 @@ def _check_kinds(expected: str, part: Examples) -> None:
             and client.shape == y.shape
             and not (client < 0).any()
         ),
-        f"{expected} clients [N] in int64, numbered from 0; got {_told(client)}.",
+        f"{expected} clients [N] in int64, numbered from 0; got {_describe_data(client)}.",
     )
 
 
@@ -101,7 +103,7 @@ def _check_range(where: str, dataset: Dataset) -> None:
         )
 
 
-def _told(got: object) -> str:
+def _describe_data(got: object) -> str:
     if isinstance(got, Examples):
         return f"x of type {type(got.x).__name__} and y of type {type(got.y).__name__}"
     if not isinstance(got, Tensor):

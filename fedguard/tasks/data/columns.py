@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.tasks.data.cells import numbers, texts
-from fedguard.tasks.data.writings import FEW_TEXTS, all_days, told_by
+from fedguard.tasks.data.writings import FEW_TEXTS, all_days, detect_text_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +123,7 @@ def _check_texts(path: Path, name: str, found: pd.Series[Any], counts: Mapping[s
             f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header. "
             "Mend it; if all are categories, such as codes, name the column in categories."
         )
-    what, one = told_by(counts) or ("", "")
+    what, one = detect_text_kind(counts) or ("", "")
     if what == "dates or times":
         raise _of_time(path, name, one)
     if what:

@@ -13,7 +13,7 @@ from fedguard.contracts import Examples
 
 
 @dataclass(frozen=True)
-class Copies:
+class Duplicates:
     """Equal examples, labels included.
 
     Attributes:
@@ -29,14 +29,14 @@ class Copies:
     holders: int
 
 
-def copies(parts: Sequence[Examples]) -> Copies:
+def copies(parts: Sequence[Examples]) -> Duplicates:
     """What clients with these examples hold several times, within one and between them."""
     often, holders = Counter[bytes](), Counter[bytes]()
     for part in parts:
         own = Counter(_digests(part.x, part.y))
         often.update(own)
         holders.update(own.keys())
-    return Copies(
+    return Duplicates(
         examples=often.total(),
         copied=sum(count for count in often.values() if count > 1),
         most=max(often.values(), default=0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.tasks.data.assembly import Part, assembled
+from fedguard.tasks.data.assembly import RawExamples, assemble_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,4 +23,6 @@ class Digits(Data):
         from sklearn.datasets import load_digits
 
         x, y = load_digits(return_X_y=True)
-        return assembled("digits", Part(x.reshape(-1, 1, 8, 8) / 16, y), share=360, value_range=(0.0, 1.0), classes=10)
+        return assemble_dataset(
+            "digits", RawExamples(x.reshape(-1, 1, 8, 8) / 16, y), share=360, value_range=(0.0, 1.0), classes=10
+        )

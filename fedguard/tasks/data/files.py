@@ -7,7 +7,7 @@ from pathlib import Path
 from fedguard.errors import ConfigError, oneline
 
 
-def found(path: str | Path, what: str) -> Path:
+def require_path(path: str | Path, what: str) -> Path:
     """The path, if something is there.
 
     Raises:
@@ -49,14 +49,14 @@ def regular(file: Path) -> Path:
 
 def why_not(file: Path, error: Exception) -> str:
     """Why a file could not be read: what it is, as far as its first bytes tell, or what the error says."""
-    if told := taken_for(file):
+    if told := sniff_format(file):
         return told
     if isinstance(error, UnicodeDecodeError):
         return f"its byte {error.start + 1}, {error.object[error.start]:#04x}, is no UTF-8: write it as UTF-8"
     return oneline(error)
 
 
-def taken_for(file: Path) -> str:
+def sniff_format(file: Path) -> str:
     """What a file is by its first bytes, if these are of another kind; ''."""
     try:
         with file.open("rb") as stream:

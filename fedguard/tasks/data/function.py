@@ -10,8 +10,8 @@ from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, InputError, oneline, require
 from fedguard.reading import read_array
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes
-from fedguard.tasks.data.checked import checked
+from fedguard.tasks.data.assembly import Classes, RawExamples, assemble_dataset, check_classes
+from fedguard.tasks.data.checked import check_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +58,9 @@ class Function(Data):
         return Preparation("records", what, "If it takes none of it from the examples, declare that: public: true.")
 
     def load(self) -> Dataset:
-        given = self.target.called("data")
+        given = self.target.call_function("data")
         if isinstance(given, Dataset):
-            return checked(str(self.target), given, every_class=not self.public, shape=self.shape)
+            return check_dataset(str(self.target), given, every_class=not self.public, shape=self.shape)
         if isinstance(given, tuple) and len(given) == 2:
             require(
                 not np.ma.is_masked(given[1]),
@@ -80,9 +80,9 @@ class Function(Data):
                 not self.public or self.classes is not None,
                 f"data {self.target}: public: without classes the labels of arrays are counted. Give classes.",
             )
-            return assembled(
+            return assemble_dataset(
                 str(self.target),
-                Part(x, y),
+                RawExamples(x, y),
                 share=self.test,
                 value_range=self.value_range,
                 classes=self.classes,

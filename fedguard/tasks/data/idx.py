@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveFloat, Preparation
 from fedguard.errors import ConfigError, oneline
-from fedguard.tasks.data.assembly import Part, assembled, check_classes, pixels
-from fedguard.tasks.data.files import found, regular
+from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, check_classes, pixels
+from fedguard.tasks.data.files import regular, require_path
 
 #: By the third byte of the header.
 KINDS = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -57,13 +57,13 @@ class IDX(Data):
         return Preparation("given", f"pixels of 0 ... {self.largest:g}, {self.classes} classes")
 
     def load(self) -> Dataset:
-        folder = found(self.folder, "folder")
+        folder = require_path(self.folder, "folder")
         parts = ("train",), ("t10k", "test")
         images = [_values(_file(folder, part, "images"), "images [N, height, width]", (3, 4)) for part in parts]
         labels = [_values(_file(folder, part, "labels"), "labels [N]", (1,)) for part in parts]
         images = [values[:, None] if values.ndim == 3 else values for values in images]
-        train, test = map(Part, pixels(str(folder), self.largest, *images), labels)
-        return assembled(str(folder), train, test, value_range=(0.0, 1.0), classes=self.classes)
+        train, test = map(RawExamples, pixels(str(folder), self.largest, *images), labels)
+        return assemble_dataset(str(folder), train, test, value_range=(0.0, 1.0), classes=self.classes)
 
 
 def read(file: Path) -> NDArray[Any]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline
-from fedguard.tasks.data.assembly import Part, assembled, check_classes
-from fedguard.tasks.data.files import found, regular, why_not
+from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, check_classes
+from fedguard.tasks.data.files import regular, require_path, why_not
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
@@ -54,11 +54,11 @@ class ImageFolder(Data):
         return Preparation("given", f"pixels of 8 or 16 bits, {len(self.classes)} classes")
 
     def load(self) -> Dataset:
-        folder = found(self.folder, "folder")
+        folder = require_path(self.folder, "folder")
         split = (folder / "train").is_dir() and (folder / "test").is_dir()
         train = self._read(folder / "train" if split else folder)
         test = self._read(folder / "test") if split else None
-        return assembled(
+        return assemble_dataset(
             str(folder),
             train,
             test,
@@ -68,7 +68,7 @@ class ImageFolder(Data):
             shape=train.x.shape[1:],
         )
 
-    def _read(self, folder: Path) -> Part:
+    def _read(self, folder: Path) -> RawExamples:
         given = self.classes is not None
         files = [
             (one.name, file) for one in _entries(folder) if one.is_dir() for file in _images(one, may_be_empty=given)
@@ -78,7 +78,7 @@ class ImageFolder(Data):
         x = np.empty((len(files), 1 if self.grey else 3, *self.size), np.float32)
         for row, (_, file) in zip(x, files, strict=True):
             row[:] = self._pixels(file)
-        return Part(x, np.array([name for name, _ in files]))
+        return RawExamples(x, np.array([name for name, _ in files]))
 
     def _pixels(self, file: Path) -> NDArray[Any]:
         """``[channels, height, width]`` in [0, 1]."""

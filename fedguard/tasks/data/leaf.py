@@ -13,9 +13,16 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, brief, oneline, require
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, joined, prepared
+from fedguard.tasks.data.assembly import (
+    Classes,
+    RawExamples,
+    assemble_dataset,
+    check_classes,
+    describe_preparation,
+    join_parts,
+)
 from fedguard.tasks.data.cells import plain_text
-from fedguard.tasks.data.files import found, regular, taken_for
+from fedguard.tasks.data.files import regular, require_path, sniff_format
 from fedguard.tasks.data.text import check_characters, tokens
 
 
@@ -53,34 +60,36 @@ class LEAF(Data):
     def preparation(self) -> Preparation:
         if self.characters is not None:
             return Preparation("given", "the vocabulary")
-        return prepared(self.value_range, self.classes, mend=", or of texts the characters")
+        return describe_preparation(self.value_range, self.classes, mend=", or of texts the characters")
 
     @property
     def record(self) -> str:
         return "" if self.characters is None else "a text and the character that follows: texts of one user may overlap"
 
     def load(self) -> Dataset:
-        folder = found(self.folder, "folder")
+        folder = require_path(self.folder, "folder")
         train, test = _read(folder / "train"), _read(folder / "test")
         if "U" in (train.x.dtype.kind, test.x.dtype.kind):
             return tokens(str(folder), train, test, self.characters)
         require(
             self.characters is None, f"{folder}: characters: expected texts; got inputs that are numbers. Leave it out."
         )
-        return assembled(str(folder), train, test, value_range=self.value_range, classes=self.classes, shape=self.shape)
+        return assemble_dataset(
+            str(folder), train, test, value_range=self.value_range, classes=self.classes, shape=self.shape
+        )
 
 
-def _read(folder: Path) -> Part:
+def _read(folder: Path) -> RawExamples:
     files = sorted(folder.glob("*.json"), key=lambda file: file.name)
     if not files:
         raise ConfigError(f"{folder}: expected .json files of LEAF; got none.")
-    parts: list[Part] = []
+    parts: list[RawExamples] = []
     seen: dict[str, Path] = {}
     for file in files:
         try:
             of_users = list(_users(json.loads(regular(file).read_text(encoding="utf-8-sig"), object_pairs_hook=_once)))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            told = taken_for(file) or f"{type(error).__name__}: {oneline(error)}"
+            told = sniff_format(file) or f"{type(error).__name__}: {oneline(error)}"
             raise ConfigError(f"{file}: expected LEAF's users and user_data: {told}.") from None
         for user, part in of_users:
             if user in seen:
@@ -96,10 +105,10 @@ def _read(folder: Path) -> Part:
         raise ConfigError(
             f"{folder}: expected inputs of one length, and of one kind as the labels are; got different ones."
         )
-    return joined(parts)
+    return join_parts(parts)
 
 
-def _users(content: dict[str, Any]) -> Iterator[tuple[str, Part]]:
+def _users(content: dict[str, Any]) -> Iterator[tuple[str, RawExamples]]:
     """The users of a file with their examples; what is no array yet takes much memory, so it is not kept."""
     users = content["users"]
     if len({plain_text(str(user)) for user in users}) != len(users):
@@ -117,7 +126,7 @@ def _users(content: dict[str, Any]) -> Iterator[tuple[str, Part]]:
         if count not in (None, len(y)):
             raise ValueError(f"num_samples tells of {count} examples of user {brief(user)}, who has {len(y)}")
         name = plain_text(str(user))
-        yield name, Part(x, y, np.full(len(y), name))
+        yield name, RawExamples(x, y, np.full(len(y), name))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

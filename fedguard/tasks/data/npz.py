@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, oneline
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, prepared
-from fedguard.tasks.data.files import found, taken_for
+from fedguard.tasks.data.assembly import Classes, RawExamples, assemble_dataset, check_classes, describe_preparation
+from fedguard.tasks.data.files import require_path, sniff_format
 
 WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
 
@@ -54,13 +54,13 @@ class NPZ(Data):
 
     @property
     def preparation(self) -> Preparation:
-        return prepared(self.value_range, self.classes, self.public, ", or public examples")
+        return describe_preparation(self.value_range, self.classes, self.public, ", or public examples")
 
     def load(self) -> Dataset:
-        path = found(self.file, "file")
+        path = require_path(self.file, "file")
         train, test = _parts(path)
-        public = None if self.public is None else _parts(found(self.public, "file"))[0]
-        return assembled(
+        public = None if self.public is None else _parts(require_path(self.public, "file"))[0]
+        return assemble_dataset(
             str(path),
             train,
             test,
@@ -72,13 +72,13 @@ class NPZ(Data):
         )
 
 
-def _parts(path: Path) -> tuple[Part, Part | None]:
+def _parts(path: Path) -> tuple[RawExamples, RawExamples | None]:
     """The train examples and those for testing, if the file has them."""
     arrays = _read(path)
     if "x_train" in arrays:
-        test = Part(arrays["x_test"], arrays["y_test"])
-        return Part(arrays["x_train"], arrays["y_train"], arrays.get("client_train")), test
-    return Part(arrays["x"], arrays["y"], arrays.get("client")), None
+        test = RawExamples(arrays["x_test"], arrays["y_test"])
+        return RawExamples(arrays["x_train"], arrays["y_train"], arrays.get("client_train")), test
+    return RawExamples(arrays["x"], arrays["y"], arrays.get("client")), None
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:
@@ -88,7 +88,7 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
             head = stream.read(6)
             stream.seek(0)
             if not head.startswith((b"PK", b"\x93NUMPY")):  # NumPy would take it for objects
-                told = taken_for(path) or f"its first bytes are {head.hex()!r}"
+                told = sniff_format(path) or f"its first bytes are {head.hex()!r}"
                 raise ConfigError(f"{path}: expected an .npz file of plain arrays, as numpy.savez writes it; {told}.")
             content = np.load(stream, allow_pickle=False)
             if not isinstance(content, np.lib.npyio.NpzFile):

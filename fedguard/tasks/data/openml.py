@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveFloat, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline, require
-from fedguard.tasks.data.assembly import Classes, Part, assembled, check_classes, pixels, prepared
+from fedguard.tasks.data.assembly import (
+    Classes,
+    RawExamples,
+    assemble_dataset,
+    check_classes,
+    describe_preparation,
+    pixels,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +56,24 @@ class OpenML(Data):
             mend = "Keep the data in an .npz file: npz takes value_range and classes, or public examples."
             return Preparation("records", "scale, range and classes", mend)
         pixel_range = 0.0, 1.0
-        return prepared(pixel_range, self.classes)
+        return describe_preparation(pixel_range, self.classes)
 
     def load(self) -> Dataset:
         where = f"openml:{self.dataset}"
-        x, y = self._fetched(where)
+        x, y = self._fetch_arrays(where)
         if self.shape is None:
-            return assembled(where, Part(x, y), share=self.test, classes=self.classes)
+            return assemble_dataset(where, RawExamples(x, y), share=self.test, classes=self.classes)
         (images,) = pixels(where, self.largest, x)
-        return assembled(
+        return assemble_dataset(
             where,
-            Part(images, y),
+            RawExamples(images, y),
             share=self.test,
             value_range=(0.0, 1.0),
             classes=self.classes,
             shape=self.shape,
         )
 
-    def _fetched(self, where: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _fetch_arrays(self, where: str) -> tuple[NDArray[Any], NDArray[Any]]:
         from sklearn.datasets import fetch_openml
 
         try:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, NonNegativeFloat, NonNegativeInt, PositiveInt, Preparation
 from fedguard.rng import Rng
-from fedguard.tasks.data.assembly import Part, assembled
+from fedguard.tasks.data.assembly import RawExamples, assemble_dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Synthetic(Data):
         y = np.unique(labels[kept], return_inverse=True)[1]
         span = float(np.float32(x.min())), float(np.float32(x.max()))
         x = x.astype(np.float32)
-        return assembled("synthetic", Part(x[kept], y, owners[kept]), value_range=span)
+        return assemble_dataset("synthetic", RawExamples(x[kept], y, owners[kept]), value_range=span)
 
     def client(self, number: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Inputs ``[N, 60]`` and labels ``[N]`` of one natural client, which do not depend on how many there are."""

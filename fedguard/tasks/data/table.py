@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
-from fedguard.tasks.data.assembly import Part, assembled, prepared
+from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, describe_preparation
 from fedguard.tasks.data.cells import is_whole, labels_like, plain_text, texts
 from fedguard.tasks.data.columns import Column, beyond_floats, columns_of, few, indicators
-from fedguard.tasks.data.files import found, why_not
-from fedguard.tasks.data.writings import FEW_TEXTS, all_days, told_by
+from fedguard.tasks.data.files import require_path, why_not
+from fedguard.tasks.data.writings import FEW_TEXTS, all_days, detect_text_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ class Table(Data):
         if self.public is None:
             what = "scale, range, categories and classes"
             return Preparation("records", what, "Give public: a file of rows that need no protection.")
-        return prepared(None, None, self.public)
+        return describe_preparation(None, None, self.public)
 
     @property
     def _beside(self) -> list[str]:
@@ -70,28 +70,28 @@ class Table(Data):
         return [self.label, *([self.client] if self.client else [])]
 
     def load(self) -> Dataset:
-        path = found(self.file, "file")
+        path = require_path(self.file, "file")
         if self.public is None:
             frame = _complete(path, self._beside, self.categories)
             client = texts(frame[self.client]).to_numpy(str) if self.client else None
             labels, features = _labels(path, frame[self.label]), frame.drop(columns=self._beside)
             x = indicators(path, features, columns_of(path, features, self.categories))
-            return assembled(str(path), Part(x, labels, client), share=self.test)
-        frame, other = _complete(path, self._beside, None), found(self.public, "file")
+            return assemble_dataset(str(path), RawExamples(x, labels, client), share=self.test)
+        frame, other = _complete(path, self._beside, None), require_path(self.public, "file")
         shown = _complete(other, [self.label], self.categories)
         known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(other, shown[self.label])
         columns = columns_of(other, known, self.categories)
         labels = labels_like(path, frame[self.label], names, shown[self.label])
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
-        return assembled(
+        return assemble_dataset(
             str(path),
-            Part(_read_rows(path, frame.drop(columns=self._beside), columns), labels, client),
+            RawExamples(_read_rows(path, frame.drop(columns=self._beside), columns), labels, client),
             share=self.test,
-            public=Part(_read_rows(other, known, columns), names),
+            public=RawExamples(_read_rows(other, known, columns), names),
         )
 
     def describe(self) -> Iterator[str]:
-        path = found(self.file if self.public is None else self.public, "file")
+        path = require_path(self.file if self.public is None else self.public, "file")
         frame = _complete(path, [self.label], self.categories)
         yield f"{self.label}: the label: {few(sorted(set(_labels(path, frame[self.label]).tolist())))}"
         if self.client:
@@ -186,7 +186,7 @@ def _frame(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
 
         if path.suffix not in (".csv", ".parquet"):
             raise ConfigError(f"{path}: expected a file that ends in .csv or .parquet.")
-        frame = _csv(path, as_text) if path.suffix == ".csv" else _indexed(path, pd.read_parquet(path))
+        frame = _csv(path, as_text) if path.suffix == ".csv" else _flatten_index(path, pd.read_parquet(path))
     except ImportError as error:
         raise MissingExtra("table", error.name or "pyarrow", "data") from None
     except (ValueError, OSError, NotImplementedError, KeyError) as error:
@@ -221,10 +221,10 @@ def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
     frame = pd.read_csv(path, low_memory=False, dtype=kinds).set_axis(names, axis=1)
     if as_text is None or len(set(names)) < len(names):
         return frame
-    return frame.assign(**{name: _typed(frame[name]) for name in names if name not in as_text})
+    return frame.assign(**{name: _parse_numbers(frame[name]) for name in names if name not in as_text})
 
 
-def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
+def _parse_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     """Numbers that all have space around them, of whatever kind, as the numbers they are: CSV knows no types."""
     import pandas as pd
     from pandas.api.types import is_string_dtype
@@ -258,7 +258,7 @@ def _check_codes(path: Path, frame: pd.DataFrame, beside: Collection[str]) -> No
             )
 
 
-def _indexed(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+def _flatten_index(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """The table with its index as columns, where that has names; numbers of rows without a name are none.
 
     Raises:
@@ -319,7 +319,7 @@ def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:
             return whole
     named = values.astype(str)
     different = dict(zip(*np.unique(named, return_counts=True), strict=True))
-    if len(different) > FEW_TEXTS and (told := told_by(different)):
+    if len(different) > FEW_TEXTS and (told := detect_text_kind(different)):
         what = told[0].partition(" written")[0]
         raise ConfigError(
             f"{path}: expected classes in column {str(column.name)!r}; got {len(different)} different {what}, such as "

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, require
-from fedguard.tasks.data.assembly import Part, assembled, joined
-from fedguard.tasks.data.files import found, why_not
+from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, join_parts
+from fedguard.tasks.data.files import require_path, why_not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Text(Data):
         return window_in_words(self.window, self.stride)
 
     def load(self) -> Dataset:
-        path = found(self.file, "file")
+        path = require_path(self.file, "file")
         try:
             content = path.read_text(
                 encoding="utf-8-sig"
@@ -92,22 +92,22 @@ def windows(
     Raises:
         ConfigError: the documents are too short, or know a single character.
     """
-    parts: tuple[list[Part], list[Part]] = ([], [])
+    parts: tuple[list[RawExamples], list[RawExamples]] = ([], [])
     for client, text in enumerate(documents):
         codes, cut = _codes(text), round(len(text) * (1 - test))
         for part, piece in zip(parts, (codes[:cut], codes[cut:]), strict=True):
             if len(piece) > window:
                 seen = sliding_window_view(piece, window + 1)[::stride]
-                part.append(Part(seen[:, :-1], seen[:, -1], np.full(len(seen), client)))
+                part.append(RawExamples(seen[:, :-1], seen[:, -1], np.full(len(seen), client)))
     if not all(parts):
         raise ConfigError(
             f"{where}: expected text of more than {window} characters at a stretch in both parts, train and test; there is "
             "none. Lower window."
         )
-    return _numbered(where, joined(parts[0]), joined(parts[1]), characters)
+    return _encode_characters(where, join_parts(parts[0]), join_parts(parts[1]), characters)
 
 
-def tokens(where: str, train: Part, test: Part, characters: str | None = None) -> Dataset:
+def tokens(where: str, train: RawExamples, test: RawExamples, characters: str | None = None) -> Dataset:
     """Texts of one length as numbers of characters, in the order of Unicode; a label is a character's number as well.
 
     The classes are the characters that are given, else those of the train part. An example with another one is left out.
@@ -125,13 +125,13 @@ def tokens(where: str, train: Part, test: Part, characters: str | None = None) -
             f"{where}: expected texts of one length; got {min(lengths)} to {max(lengths)} characters. Cut them alike."
         )
     coded = [
-        Part(_codes("".join(part.x)).reshape(len(part.x), -1), _codes("".join(part.y)), part.client)
+        RawExamples(_codes("".join(part.x)).reshape(len(part.x), -1), _codes("".join(part.y)), part.client)
         for part in (train, test)
     ]
-    return _numbered(where, coded[0], coded[1], characters)
+    return _encode_characters(where, coded[0], coded[1], characters)
 
 
-def _numbered(where: str, train: Part, test: Part, characters: str | None) -> Dataset:
+def _encode_characters(where: str, train: RawExamples, test: RawExamples, characters: str | None) -> Dataset:
     """The data set of code points ``[N, length]``, each followed by one ``[N]``."""
     known = np.union1d(train.x, train.y) if characters is None else np.unique(_codes(characters))
     if len(known) < 2:
@@ -140,9 +140,10 @@ def _numbered(where: str, train: Part, test: Part, characters: str | None) -> Da
         part[np.flatnonzero(np.isin(part.x, known).all(1) & np.isin(part.y, known))] for part in (train, test)
     )
     parts = [
-        Part(np.searchsorted(known, part.x), np.searchsorted(known, part.y), part.client) for part in (train, test)
+        RawExamples(np.searchsorted(known, part.x), np.searchsorted(known, part.y), part.client)
+        for part in (train, test)
     ]
-    return assembled(where, *parts, value_range=(0.0, float(len(known) - 1)), characters=len(known))
+    return assemble_dataset(where, *parts, value_range=(0.0, float(len(known) - 1)), characters=len(known))
 
 
 def _codes(text: str) -> NDArray[np.uint32]:

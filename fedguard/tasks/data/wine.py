@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedguard.contracts import Data, Dataset, Preparation
-from fedguard.tasks.data.assembly import Part, Scale, assembled
+from fedguard.tasks.data.assembly import RawExamples, Scale, assemble_dataset
 
 #: Of each measurement in the published set, to three digits: constants, whatever the clients hold.
 MEAN = (13.0, 2.34, 2.37, 19.5, 99.7, 2.3, 2.03, 0.362, 1.59, 5.06, 0.957, 2.61, 747.0)
@@ -30,4 +30,4 @@ class Wine(Data):
 
         x, y = load_wine(return_X_y=True)
         scale = Scale(np.array(MEAN), np.array(DEVIATION), (-5.0, 5.0))
-        return assembled("wine", Part(x, y), share=36, scale=scale, classes=3)
+        return assemble_dataset("wine", RawExamples(x, y), share=36, scale=scale, classes=3)

@@ -54,7 +54,7 @@ _DATE = re.compile(
 )
 
 
-def told_by(texts: Mapping[str, int]) -> tuple[str, str] | None:
+def detect_text_kind(texts: Mapping[str, int]) -> tuple[str, str] | None:
     """What texts tell of, if that is no category, and one of them: ``dates or times``, or ``numbers written as texts``.
 
     Args:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from fedguard.contracts import Reduction
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError, oneline
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 #: Examples that are made up; larger batches hold them several times.
 POOL = 8
@@ -56,11 +56,11 @@ MOST_VALUES = 2**20
 _FOUND_RIGHT: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
-class _Broken(Exception):
+class _BrokenRequirement(Exception):
     """What is wrong, a sentence; and how to mend it."""
 
 
-def hold(network: Network, largest: int = 0) -> None:
+def hold(network: FlatNetwork, largest: int = 0) -> None:
     """Hold a network to what DP-SGD takes for granted; what was found right is not tried again.
 
     Args:
@@ -84,7 +84,7 @@ def hold(network: Network, largest: int = 0) -> None:
             if not tried:
                 _loss(network.loss, network.classes)
             _module(network, () if tried else BATCHES, [size for size in sizes if size > tried])
-    except _Broken as broken:
+    except _BrokenRequirement as broken:
         raise ConfigError(
             f"model {network.name} cannot be trained by DP-SGD, which clips the gradient of each example: {broken}"
         ) from broken.__cause__
@@ -108,11 +108,11 @@ def _loss(loss: Loss, classes: int) -> None:
             try:  # some have constants in float32
                 alone, together = _slopes(loss, logits.float(), y)
             except FAILURES as error:
-                raise _failed("its loss fails", error) from error
+                raise _wrap_failure("its loss fails", error) from error
         for rows, found in together:
             off = (found - alone[list(rows)]).norm(dim=-1) - 1e-4 * alone[list(rows)].norm(dim=-1)
             if not bool((off <= 1e-6).all()):
-                raise _Broken(
+                raise _BrokenRequirement(
                     "its loss over a batch, with reduction 'sum', is not the sum of its examples' own losses. Add up losses of "
                     "which each depends on one row of the logits and on its label."
                 )
@@ -129,25 +129,25 @@ def _slopes(loss: Loss, logits: Tensor, y: Tensor) -> tuple[Tensor, list[tuple[S
     return torch.cat([slope([row]) for row in range(POOL)]), [(rows, slope(rows)) for rows in (*BATCHES, ())]
 
 
-def _module(network: Network, batches: Sequence[Sequence[int]], sizes: Sequence[int]) -> None:
+def _module(network: FlatNetwork, batches: Sequence[Sequence[int]], sizes: Sequence[int]) -> None:
     exact = _exact(network)
     for setting in range(3) if batches else (1,):
         for attempt in itertools.count():
-            trial = _Trial.made(network, exact, setting, attempt)
+            trial = _Trial.build_trial(network, exact, setting, attempt)
             try:
                 trial.run(batches, sizes if setting == 1 else ())
-            except _Differs as broken:
+            except _AnswerMismatch as broken:
                 if exact is torch.float32 and attempt < 2:  # a kink that rounding crossed will not be met again
                     continue
-                raise _Broken(str(broken)) from None
+                raise _BrokenRequirement(str(broken)) from None
             break
 
 
-class _Differs(_Broken):
+class _AnswerMismatch(_BrokenRequirement):
     """Two answers differ that should be equal."""
 
 
-def _exact(network: Network) -> torch.dtype:
+def _exact(network: FlatNetwork) -> torch.dtype:
     """float64, or float32 for a network that cannot compute in it."""
     try:
         module = copy.deepcopy(network.module).double()
@@ -179,7 +179,7 @@ class _Trial:
     tolerance: float
 
     @classmethod
-    def made(cls, network: Network, dtype: torch.dtype, setting: int, attempt: int) -> _Trial:
+    def build_trial(cls, network: FlatNetwork, dtype: torch.dtype, setting: int, attempt: int) -> _Trial:
         draw = torch.Generator().manual_seed(1000 * setting + attempt)
         module = copy.deepcopy(network.module).to(dtype)
         _move(module, setting, draw)
@@ -188,7 +188,7 @@ class _Trial:
         try:
             hooked = GradSampleModule(copy.deepcopy(module), loss_reduction="sum")
         except FAILURES as error:
-            raise _failed("Opacus refuses it", error, module) from error
+            raise _wrap_failure("Opacus refuses it", error, module) from error
         return cls(module, hooked, x, weights, TOLERANCE[dtype])
 
     def run(self, batches: Sequence[Sequence[int]], sizes: Sequence[int]) -> None:
@@ -211,7 +211,7 @@ class _Trial:
                 answers.append(self._answer([row]))
             except FAILURES as error:
                 if row != LARGEST:
-                    raise _failed("it fails on a batch of one example", error, self.plain) from error
+                    raise _wrap_failure("it fails on a batch of one example", error, self.plain) from error
                 self.x[row] = self.x[0]
                 answers.append(self._answer([row]))
         logits, slopes, gradients = zip(*answers, strict=True)
@@ -237,7 +237,7 @@ class _Trial:
         try:
             logits, slopes, total = self._answer(rows)
         except FAILURES as error:
-            raise _failed(f"it fails on a batch of {len(rows)}", error, self.plain) from error
+            raise _wrap_failure(f"it fails on a batch of {len(rows)}", error, self.plain) from error
         if self._differ(logits, self.logits[taken], taken):
             raise _mixing(rows, "logits")
         if slopes is not None and self.slopes is not None and self._differ(slopes, self.slopes[taken], taken):
@@ -251,9 +251,9 @@ class _Trial:
         if per_example:
             for found, each in zip(self._samples(rows), self.gradients, strict=True):
                 if len(found) != len(rows):
-                    raise _missed(f"gives {len(found)} gradients of {len(rows)} examples")
+                    raise _clipping_error(f"gives {len(found)} gradients of {len(rows)} examples")
                 if self._differ(found, each[taken], taken, SMALL * self._size[taken]):
-                    raise _missed("finds another gradient of an example than autograd does")
+                    raise _clipping_error("finds another gradient of an example than autograd does")
 
     def _samples(self, rows: Sequence[int]) -> Iterator[Tensor]:
         """Opacus's gradients ``[B, ...]`` by each parameter, as its optimizer reads them."""
@@ -265,11 +265,11 @@ class _Trial:
             how = (
                 f"on a batch of {len(rows)}" if rows else "on an empty batch, which Poisson sampling draws now and then"
             )
-            raise _failed(f"Opacus fails {how}", error, self.plain) from error
+            raise _wrap_failure(f"Opacus fails {how}", error, self.plain) from error
         for parameter in self.hooked.parameters():
             found = parameter.grad_sample
             if found is None:
-                raise _missed("finds no gradient by a parameter")
+                raise _clipping_error("finds no gradient by a parameter")
             yield torch.cat(list(found)) if isinstance(found, list) else found
 
     def _empty(self) -> None:
@@ -278,21 +278,21 @@ class _Trial:
                 logits = self.plain(self.x[:0])
         except FAILURES as error:
             told = "it fails on an empty batch, which Poisson sampling draws now and then"
-            raise _failed(told, error, self.plain) from error
+            raise _wrap_failure(told, error, self.plain) from error
         if logits.shape != self.weights[:0].shape:
-            raise _Broken(
+            raise _BrokenRequirement(
                 f"expected logits of shape {[0, self.weights.shape[1]]} for an empty batch, which Poisson sampling draws now "
                 f"and then; got {list(logits.shape)}."
             )
         if any(len(found) for found in self._samples([])):
-            raise _missed("finds gradients of examples in an empty batch")
+            raise _clipping_error("finds gradients of examples in an empty batch")
 
     def _again(self) -> None:
         for row in range(POOL):
             with torch.no_grad():
                 logits = self.plain(self.x[[row]])
             if self._differ(logits, self.logits[[row]], torch.tensor([row])):
-                raise _Differs(
+                raise _AnswerMismatch(
                     "the same example gets other logits the next time: it remembers batches, or draws at random. Make the "
                     "logits a function of the input and the parameters."
                 )
@@ -309,23 +309,23 @@ def _length(rows: Tensor) -> Tensor:
     return length
 
 
-def _mixing(rows: Sequence[int], what: str) -> _Broken:
-    return _Differs(
+def _mixing(rows: Sequence[int], what: str) -> _BrokenRequirement:
+    return _AnswerMismatch(
         f"in a batch of {len(rows)} the {what} of an example are not those that it has alone: examples see each other, and "
         "none adds a bounded share. Let no layer compute across the batch: GroupNorm or LayerNorm in place of what normalises "
         "over it."
     )
 
 
-def _missed(how: str) -> _Broken:
-    return _Differs(
+def _clipping_error(how: str) -> _BrokenRequirement:
+    return _AnswerMismatch(
         f"Opacus {how}, so not all of it is clipped. Use each parameter by calling the layer that owns it, and not by "
         "F.linear(x, layer.weight) or the like."
     )
 
 
-def _failed(what: str, error: BaseException, module: nn.Module | None = None) -> _Broken:
-    return _Broken(f"{what}: {type(error).__name__}: {oneline(error)}. {_mend(error, module)}")
+def _wrap_failure(what: str, error: BaseException, module: nn.Module | None = None) -> _BrokenRequirement:
+    return _BrokenRequirement(f"{what}: {type(error).__name__}: {oneline(error)}. {_mend(error, module)}")
 
 
 def _mend(error: BaseException, module: nn.Module | None) -> str:
@@ -357,7 +357,7 @@ def _move(module: nn.Module, setting: int, draw: torch.Generator) -> None:
                 parameter.copy_((2 * noise + noise.sign() + 0.5) / fan**0.5)
 
 
-def _inputs(network: Network, draw: torch.Generator) -> Tensor:
+def _inputs(network: FlatNetwork, draw: torch.Generator) -> Tensor:
     """``[POOL, *shape]``: lopsided, and but for one within the range; the one is a thousand times as large."""
     (low, high), shape = network.value_range, (POOL, *network.shape)
     if network.characters:

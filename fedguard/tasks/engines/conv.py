@@ -20,8 +20,8 @@ from fedguard.tasks.compute import Compute
 from fedguard.tasks.engines.conv_forms import Blocks, Pixels
 from fedguard.tasks.engines.conv_layers import ConvLayer, ImageWeights, channels_last
 from fedguard.tasks.engines.conv_shapes import ConvShapes
-from fedguard.tasks.engines.dense import joined, loss_signal
-from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters, kept_apart, placed
+from fedguard.tasks.engines.dense import join_schedules, loss_signal
+from fedguard.tasks.engines.dense_layers import ClientWeights, Parameters, holds_velocity, to_index_tensor
 from fedguard.tasks.engines.parallel import spread
 
 #: Clients in a chunk of a network with few channels: more do not train faster.
@@ -29,7 +29,7 @@ TOGETHER = 8
 
 
 @dataclass(frozen=True)
-class _Work:
+class _ConvWork:
     """One client's round: its update goes to ``row`` of the output.
 
     ``used`` numbers the examples that it trains on, and ``batches`` (int64 ``[steps, batch]``, -1 for none) points into them.
@@ -74,20 +74,20 @@ class ConvEngine:
             [works[begin:end] for begin, end in itertools.pairwise(bounds)],
         )
 
-    def _together(self, works: Sequence[_Work], plan: LocalPlan, dim: int) -> int:
+    def _together(self, works: Sequence[_ConvWork], plan: LocalPlan, dim: int) -> int:
         """Clients in a chunk; those in all threads together stay within half of the memory, if there is room for one."""
         if not self._shapes.narrow:
             return 1
         batch = max(work.batches.shape[1] for work in works)
         examples = max(len(work.used) for work in works)
-        copies = 1 + kept_apart(plan) + (plan.corrections is not None)
+        copies = 1 + holds_velocity(plan) + (plan.corrections is not None)
         floats = (
             copies * dim + 4 * batch * sum(form.floats for form in self._forms) + 3 * examples * self._forms[0].floats
         )
         room: int = self._compute.floats // 2 // torch.get_num_threads() // floats
         return min(TOGETHER, max(1, room))
 
-    def _train_chunk(self, starts: list[Parameters], works: Sequence[_Work], plan: LocalPlan, out: Tensor) -> None:
+    def _train_chunk(self, starts: list[Parameters], works: Sequence[_ConvWork], plan: LocalPlan, out: Tensor) -> None:
         """Write what each moved by. Signals are gradients times ``-lr``, so that a step only adds."""
         corrections = []
         if any(work.client in (plan.corrections or {}) for work in works):
@@ -96,11 +96,11 @@ class ConvEngine:
         layers = _Layers(self._shapes, self._forms, starts, len(works), plan, corrections)
         where = starts[0][0].device
         examples = [self._parts[work.client][torch.from_numpy(work.used).to(where)] for work in works]
-        x = layers.prepared(torch.cat([part.x for part in examples]))
-        order = joined([work.batches for work in works])
+        x = layers.prepare_images(torch.cat([part.x for part in examples]))
+        order = join_schedules([work.batches for work in works])
         batches = torch.from_numpy(order).to(where)
         used = batches >= 0
-        sizes = placed([0, *(len(part) for part in examples)], x)
+        sizes = to_index_tensor([0, *(len(part) for part in examples)], x)
         rows = batches.clamp(min=0) + sizes.cumsum(0)[:-1, None, None]
         labels = torch.cat([part.y for part in examples])[rows]
         share = used.to(x.dtype) / used.sum(2, keepdim=True).clamp(min=1) * -plan.lr
@@ -109,7 +109,7 @@ class ConvEngine:
             layers.descend(loss_signal(logits, labels[:now, step], share[:now, step]))
         layers.write(out, [work.row for work in works])
 
-    def _own(self, models: Tensor, works: Sequence[_Work]) -> Tensor:
+    def _own(self, models: Tensor, works: Sequence[_ConvWork]) -> Tensor:
         """The rows of a chunk's clients; of one client alone where the network is wide."""
         rows = [work.row for work in works]
         return models[rows] if self._shapes.narrow else models[rows[0]]
@@ -156,7 +156,7 @@ class _Layers:
             for number, (shape, form, held) in enumerate(zip(shapes.convolutions, forms, weights[:done], strict=True))
         ]
 
-    def prepared(self, x: Tensor) -> Tensor:
+    def prepare_images(self, x: Tensor) -> Tensor:
         """Images ``[m, channels, height, width]`` as ``[m, height, width, 1, channels]``, and as the first layer takes them."""
         return self._convolutions[0].prepare(x.permute(0, 2, 3, 1)[:, :, :, None])
 
@@ -205,9 +205,9 @@ class _Layers:
         return back
 
 
-def _work(row: int, client: int, batches: NDArray[np.int64]) -> _Work:
+def _work(row: int, client: int, batches: NDArray[np.int64]) -> _ConvWork:
     used, places = np.unique(batches.clip(min=0), return_inverse=True)
-    return _Work(row, client, np.where(batches < 0, -1, places.reshape(batches.shape)), used)
+    return _ConvWork(row, client, np.where(batches < 0, -1, places.reshape(batches.shape)), used)
 
 
 def _beside(x: Tensor, rows: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Pixels:
         """``[batch, height, width, c, channels]`` as the convolution takes them."""
         return given
 
-    def given(self, inputs: Tensor) -> Tensor:
+    def restore_signals(self, inputs: Tensor) -> Tensor:
         """Back from `inputs`, for signals ``[batch, height, width, c channels]``."""
         return inputs.contiguous().view(*inputs.shape[:3], -1, self._shape.inputs)
 
@@ -66,7 +66,7 @@ class Pixels:
         _, height, width, _, _ = made.shape
         return torch.zeros_like(made) if height % 2 or width % 2 else torch.empty_like(made)
 
-    def filled(self, bias: Tensor) -> Tensor:
+    def pad_bias(self, bias: Tensor) -> Tensor:
         """Biases ``[c, o]`` of all channels."""
         return bias
 
@@ -76,8 +76,8 @@ class Blocks:
 
     def __init__(self, shape: Convolution, where: torch.device) -> None:
         self._shape = shape
-        self.padding, self.channels = 0, _filled_up(shape.outputs)
-        self._channels_in = _filled_up(shape.inputs)
+        self.padding, self.channels = 0, _round_up_channels(shape.outputs)
+        self._channels_in = _round_up_channels(shape.inputs)
         self._side = shape.kernel // 2 + 1  # of the kernel, in blocks
         height, width = shape.made
         self.floats = 4 * self._channels_in * (height - 1 + self._side) * (width - 1 + self._side)
@@ -104,17 +104,17 @@ class Blocks:
 
     def inputs(self, given: Tensor) -> Tensor:
         """``[batch, rows, columns, c, 4 channels]``: blocks of ``[batch, height, width, c, channels]`` with zeros around."""
-        padded = _padded(given, (0, self._channels_in - given.shape[4], 0, 0, *self._margins))
+        padded = _pad_or_crop(given, (0, self._channels_in - given.shape[4], 0, 0, *self._margins))
         return torch.stack([padded[:, row::2, column::2] for row, column in _PLACES], 4).flatten(4)
 
-    def given(self, inputs: Tensor) -> Tensor:
+    def restore_signals(self, inputs: Tensor) -> Tensor:
         """Back from `inputs`, for signals ``[batch, height, width, c channels]``."""
         batch, height, width, depth = inputs.shape
         padded = inputs.new_empty(batch, 2 * height, 2 * width, depth // (4 * self._channels_in), self._channels_in)
         blocks = inputs.view(batch, height, width, -1, 4, self._channels_in).unbind(4)
         for (row, column), pixels in zip(_PLACES, blocks, strict=True):
             padded[:, row::2, column::2] = pixels
-        return _padded(padded, (0, 0, 0, 0, *(-margin for margin in self._margins)))
+        return _pad_or_crop(padded, (0, 0, 0, 0, *(-margin for margin in self._margins)))
 
     def kernel(self, weight: Tensor) -> Tensor:
         """``[c 4 o, 4 i, side, side]`` of weights ``[c, o, i k k]``."""
@@ -134,15 +134,15 @@ class Blocks:
         """Room for what `windows` fills."""
         return torch.empty_like(made)
 
-    def filled(self, bias: Tensor) -> Tensor:
+    def pad_bias(self, bias: Tensor) -> Tensor:
         """Biases ``[c, o]`` of all channels."""
         return pad(bias, (0, self.channels - bias.shape[1]))
 
 
-def _padded(signal: Tensor, margins: tuple[int, ...]) -> Tensor:
+def _pad_or_crop(signal: Tensor, margins: tuple[int, ...]) -> Tensor:
     """With zeros around; where there are less than none, cut."""
     return pad(signal, margins) if any(margins) else signal
 
 
-def _filled_up(channels: int) -> int:
+def _round_up_channels(channels: int) -> int:
     return channels if channels <= 2 else -(-channels // 4) * 4

@@ -43,7 +43,7 @@ class ConvLayer:
         self._x, self._kernel = _channels_first(x), self._form.kernel(weight)
         z = conv2d(self._x, self._kernel, padding=self._form.padding, groups=clients).permute(0, 2, 3, 1).contiguous()
         self._z = z.view(*z.shape[:3], clients, -1)
-        pixels, bias = self._form.windows(self._z), self._form.filled(bias)
+        pixels, bias = self._form.windows(self._z), self._form.pad_bias(bias)
         if self._shape.pool == "max":
             self._columns = torch.maximum(pixels[..., 0, :], pixels[..., 1, :])
             self._made = torch.maximum(self._columns[..., 0, :], self._columns[..., 1, :]).add_(bias).relu_()
@@ -63,7 +63,7 @@ class ConvLayer:
         sums = bias.sum((0, 1, 2)).view(clients, -1, self._form.channels).sum(1)[:, : self._shape.outputs]
         below = _channels_first(below)
         known = below, self._x, self._kernel, self._form.padding, clients
-        given = None if self._first else self._form.given(_gradient(*known, 0))
+        given = None if self._first else self._form.restore_signals(_gradient(*known, 0))
         self._weights.descend_by(self._form.weights(_gradient(*known, 1), clients), sums)
         return given
 

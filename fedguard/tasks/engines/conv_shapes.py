@@ -100,10 +100,10 @@ def plain_layers(module: nn.Module) -> list[nn.Module]:
     layers = list(module)
     if len(list(module.parameters())) != sum(len(list(layer.parameters())) for layer in layers):
         return []  # layers share some
-    return [] if any(_altered(layer) for layer in (module, *layers)) else layers
+    return [] if any(_is_altered(layer) for layer in (module, *layers)) else layers
 
 
-def _altered(layer: nn.Module) -> bool:
+def _is_altered(layer: nn.Module) -> bool:
     """Whether it does more than its class says: by hooks, or by a method of its own."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer)

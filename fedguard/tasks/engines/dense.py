@@ -26,7 +26,7 @@ THREAD_WORK = 1 << 23
 
 
 @dataclass(frozen=True)
-class _Work:
+class _DenseWork:
     """One client's round: its update goes to ``row`` of the output.
 
     ``used`` numbers the examples that ``batches`` (int64 ``[steps, batch]``, -1 for none) point to, None for all it has.
@@ -70,19 +70,19 @@ class DenseEngine:
         works.sort(key=lambda work: -len(work.batches))  # those at work in a step are a prefix
         spread(lambda chunk: self._train_chunk(model, chunk, plan, out), self._chunks(works, plan))
 
-    def _work(self, row: int, client: int, batches: NDArray[np.int64]) -> _Work:
+    def _work(self, row: int, client: int, batches: NDArray[np.int64]) -> _DenseWork:
         size = len(self._y[client])
         if 2 * batches.size > size:
-            return _Work(row, client, batches, None, size)
+            return _DenseWork(row, client, batches, None, size)
         used = np.unique(batches[batches >= 0])  # few: the others need not be read
-        return _Work(row, client, np.where(batches < 0, -1, np.searchsorted(used, batches)), used, len(used))
+        return _DenseWork(row, client, np.where(batches < 0, -1, np.searchsorted(used, batches)), used, len(used))
 
-    def _chunks(self, works: Sequence[_Work], plan: LocalPlan) -> list[list[_Work]]:
+    def _chunks(self, works: Sequence[_DenseWork], plan: LocalPlan) -> list[list[_DenseWork]]:
         """Runs of ``works`` of about equal cost; those in all threads together stay within half of the memory."""
         threads = torch.get_num_threads()
         inputs = sum(work.count for work in works) * self._widths[0]
         share = inputs / max(1, min(threads, inputs * self._widths[1] // THREAD_WORK))
-        chunks: list[list[_Work]] = [[]]
+        chunks: list[list[_DenseWork]] = [[]]
         largest, done = 0, 0
         for work in works:
             largest = max(largest, work.count)
@@ -94,7 +94,7 @@ class DenseEngine:
             done += work.count * self._widths[0]
         return chunks
 
-    def _floats(self, examples: int, work: _Work, plan: LocalPlan) -> int:
+    def _floats(self, examples: int, work: _DenseWork, plan: LocalPlan) -> int:
         """Working memory of a client in a chunk whose largest uses so many examples."""
         inputs, width = self._widths[:2]
         batch: int = work.batches.shape[1]
@@ -106,9 +106,9 @@ class DenseEngine:
         own = 0 if work.used is None else inputs
         return later + signals + examples * (own + 2 * examples + (copies + 2) * width)
 
-    def _train_chunk(self, model: Tensor, works: Sequence[_Work], plan: LocalPlan, out: Tensor) -> None:
+    def _train_chunk(self, model: Tensor, works: Sequence[_DenseWork], plan: LocalPlan, out: Tensor) -> None:
         """Write what each moved by. Signals are gradients times ``-lr``, so that a step only adds."""
-        order = joined([work.batches for work in works])
+        order = join_schedules([work.batches for work in works])
         batches = torch.from_numpy(order).to(model.device)
         rows, used = batches.clamp(min=0), (batches >= 0).to(model.dtype)
         examples = [self._examples(work) for work in works]
@@ -133,7 +133,7 @@ class DenseEngine:
         for layer in hidden:
             offset = layer.write(out, [work.row for work in works], offset)
 
-    def _examples(self, work: _Work) -> tuple[Tensor, Tensor]:
+    def _examples(self, work: _DenseWork) -> tuple[Tensor, Tensor]:
         x, y = self._x[work.client], self._y[work.client]
         if work.used is None:
             return x, y
@@ -141,7 +141,7 @@ class DenseEngine:
         return x[used], y[used]
 
     def _layers(
-        self, model: Tensor, works: Sequence[_Work], xs: Sequence[Tensor], rows: Tensor, plan: LocalPlan
+        self, model: Tensor, works: Sequence[_DenseWork], xs: Sequence[Tensor], rows: Tensor, plan: LocalPlan
     ) -> tuple[DeltaLayer | InputLayer, list[ClientWeights]]:
         """The first layer and the others, before the first step."""
         start = model if model.dim() == 1 else model[[work.row for work in works]]
@@ -160,7 +160,7 @@ class DenseEngine:
         starts = [(weight, bias)] * len(works) if model.dim() == 1 else list(zip(weight, bias, strict=True))
         return DeltaLayer(starts, xs, grams, rows, steps, plan, first), hidden
 
-    def _corrections(self, works: Sequence[_Work], plan: LocalPlan, model: Tensor) -> list[list[Parameters]]:
+    def _corrections(self, works: Sequence[_DenseWork], plan: LocalPlan, model: Tensor) -> list[list[Parameters]]:
         """By client and layer; nothing if no client of the chunk has any."""
         given = plan.corrections or {}
         if not any(work.client in given for work in works):
@@ -168,7 +168,7 @@ class DenseEngine:
         none = model.new_zeros(model.shape[-1])
         return [_parameters(given.get(work.client, none), self._widths) for work in works]
 
-    def _gram(self, work: _Work, x: Tensor) -> Tensor:
+    def _gram(self, work: _DenseWork, x: Tensor) -> Tensor:
         """``X X^T + 1``, float32 ``[m, m]``. That of all examples is kept for later rounds, up to half of the memory."""
         if work.used is None and work.client in self._grams:
             return self._grams[work.client]
@@ -201,7 +201,7 @@ def _parameters(flat: Tensor, widths: tuple[int, ...]) -> list[Parameters]:
     return layers
 
 
-def joined(schedules: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def join_schedules(schedules: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """``[clients, steps, batch]``: schedules beside each other, filled up with -1."""
     steps, batch = (max(schedule.shape[axis] for schedule in schedules) for axis in (0, 1))
     joined = np.full((len(schedules), steps, batch), -1)

@@ -51,8 +51,8 @@ class DeltaLayer:
     ) -> None:
         self._xs, self._rows, self._steps, self._plan, self._corrections = xs, rows, steps, plan, corrections
         largest = max(len(x) for x in xs)
-        self._outputs = InOrder([_outputs(x, *start) for x, start in zip(xs, starts, strict=True)], rows, largest)
-        self._grams = InOrder(grams, rows, largest) if grams else None
+        self._outputs = RowOrder([_outputs(x, *start) for x, start in zip(xs, starts, strict=True)], rows, largest)
+        self._grams = RowOrder(grams, rows, largest) if grams else None
         width = len(starts[0][1])
         self._a = xs[0].new_zeros(len(xs), largest, width)
         if width <= NARROW:
@@ -60,7 +60,7 @@ class DeltaLayer:
         self._velocity = torch.zeros_like(self._a) if plan.momentum else None
         self._corrected, self._g = None, [0.0]
         if corrections:
-            self._corrected = InOrder(
+            self._corrected = RowOrder(
                 [_outputs(x, *own) for x, own in zip(xs, corrections, strict=True)], rows, largest
             )
             self._g = _correction_factors(plan, rows.shape[1])
@@ -91,7 +91,7 @@ class DeltaLayer:
         """Write what the layer moved by to these rows of ``out``, and return how many columns it took."""
         width, inputs = self._a.shape[2], self._xs[0].shape[1]
         size = width * inputs
-        out[placed(rows, out), size : size + width] = self._a.sum(1)
+        out[to_index_tensor(rows, out), size : size + width] = self._a.sum(1)
         for number, (row, x) in enumerate(zip(rows, self._xs, strict=True)):
             weight = out[row, :size].view(width, inputs)
             torch.mm(self._a[number, : len(x)].T, x, out=weight)
@@ -107,7 +107,7 @@ class InputLayer:
 
     def __init__(self, weights: ClientWeights, xs: Sequence[Tensor], rows: Tensor) -> None:
         self._weights = weights
-        self._inputs = InOrder(xs, rows, max(len(x) for x in xs))
+        self._inputs = RowOrder(xs, rows, max(len(x) for x in xs))
         self._given = xs[0]
 
     def forward(self, step: int, now: int) -> Tensor:
@@ -133,7 +133,7 @@ class ClientWeights:
         weight, bias = start if start[0].dim() == 3 else (part[None] for part in start)
         self._start, self._plan = (weight, bias[:, None]), plan
         self._held = tuple(part.repeat(count // len(part), 1, 1) for part in self._start)
-        self._velocity = tuple(torch.zeros_like(part) for part in self._held) if kept_apart(plan) else None
+        self._velocity = tuple(torch.zeros_like(part) for part in self._held) if holds_velocity(plan) else None
         self._corrections: tuple[Tensor, ...] | None = None
         if corrections:
             weights, biases = zip(*corrections, strict=True)
@@ -150,14 +150,14 @@ class ClientWeights:
         moving = self._moving(len(signal))
         moving[0].baddbmm_(signal.transpose(1, 2), given)
         moving[1].add_(signal.sum(1, keepdim=True))
-        self._moved(moving)
+        self._apply_velocity(moving)
 
     def descend_by(self, weight: Tensor, bias: Tensor) -> None:
         """Take a step by gradients times ``-lr``: ``[c, o, i]`` and ``[c, o]``."""
         moving = self._moving(len(weight))
         moving[0].add_(weight)
         moving[1].add_(bias[:, None])
-        self._moved(moving)
+        self._apply_velocity(moving)
 
     def of(self, now: int) -> Parameters:
         """The first clients' weights ``[now, o, i]`` and biases ``[now, o]``."""
@@ -176,14 +176,14 @@ class ClientWeights:
                 part.sub_(self._corrections[number][:now], alpha=self._plan.lr)
         return moving
 
-    def _moved(self, moving: list[Tensor]) -> None:
+    def _apply_velocity(self, moving: list[Tensor]) -> None:
         if self._velocity is not None and not self._plan.one_step:
             for part, velocity in zip(self._held, moving, strict=True):
                 part[: len(velocity)].add_(velocity)
 
     def write(self, out: Tensor, rows: Sequence[int], offset: int) -> int:
         """Write what the layer moved by to these rows of ``out`` from a column on, and return the next layer's column."""
-        places = placed(rows, out)
+        places = to_index_tensor(rows, out)
         for number, start in enumerate(self._start):
             moved = self._held[number] - start if self._step is None else self._step[number]
             size = start[0].numel()
@@ -197,7 +197,7 @@ class ClientWeights:
         return self._velocity if self._plan.one_step else None
 
 
-class InOrder:
+class RowOrder:
     """The rows of each client's own table in the order in which its steps use them.
 
     They are copied for a run of steps at once, one call for each client, which costs less than a call in each step.
@@ -234,12 +234,12 @@ class InOrder:
             )
 
 
-def kept_apart(plan: LocalPlan) -> bool:
+def holds_velocity(plan: LocalPlan) -> bool:
     """Whether what the weights move by is held beside them: momentum, or a single step."""
     return plan.momentum > 0 or plan.one_step
 
 
-def placed(numbers: Sequence[int], beside: Tensor) -> Tensor:
+def to_index_tensor(numbers: Sequence[int], beside: Tensor) -> Tensor:
     """int64: the numbers where another tensor is."""
     return torch.tensor(numbers).to(beside.device)
 

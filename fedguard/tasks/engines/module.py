@@ -12,15 +12,15 @@ from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
 from fedguard.tasks.engines.parallel import spread
-from fedguard.tasks.network import Network, duplicate
+from fedguard.tasks.network import FlatNetwork, duplicate
 
 
 class ModuleEngine:
     """SGD by automatic differentiation: ``v <- m v + g + mu (w - start) + R``, ``w <- w - lr v``."""
 
-    def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
+    def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
         self._network, self._parts = network, parts
-        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        self._idle: SimpleQueue[_ModuleWorker] = SimpleQueue()
 
     def train(
         self,
@@ -49,18 +49,18 @@ class ModuleEngine:
             for number in numbers:
                 train_one(number)
 
-    def _worker(self) -> _Worker:
+    def _worker(self) -> _ModuleWorker:
         """A copy of the network that no other thread uses."""
         try:
             return self._idle.get_nowait()
         except Empty:
-            return _Worker(self._network, self._parts[0].x.device)
+            return _ModuleWorker(self._network, self._parts[0].x.device)
 
 
-class _Worker:
+class _ModuleWorker:
     """A network of its own, and what one client does with it."""
 
-    def __init__(self, network: Network, where: torch.device) -> None:
+    def __init__(self, network: FlatNetwork, where: torch.device) -> None:
         self._module, self.flat = duplicate(network.module, where)
         self._loss = network.loss
         self._parameters = list(self._module.parameters())

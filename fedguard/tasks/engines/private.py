@@ -16,7 +16,7 @@ from fedguard.contracts import Examples, LocalPlan
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.tasks.engines.by_example import hold, largest_batch
-from fedguard.tasks.network import Network, duplicate
+from fedguard.tasks.network import FlatNetwork, duplicate
 
 
 class PrivateEngine:
@@ -27,7 +27,7 @@ class PrivateEngine:
     what is private already. Opacus clips to a millionth less than C.
     """
 
-    def __init__(self, network: Network, parts: Sequence[Examples]) -> None:
+    def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
         hold(network)
         # the hooks of per-sample gradients are for nobody else
         module, self._flat = duplicate(network.module, parts[0].x.device)

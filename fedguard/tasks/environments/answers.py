@@ -1,6 +1,6 @@
 """What environments with gymnasium's interface say, held against that interface: spaces, starts and steps.
 
-Each check raises `Unexpected` with what was expected and what came; who asks adds the environment and the step.
+Each check raises `UnexpectedAnswer` with what was expected and what came; who asks adds the environment and the step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Box, Choices
-from fedguard.contracts.returned import told
+from fedguard.contracts.returned import describe_value
 from fedguard.errors import brief
 
 STARTS = "(observation, info)"
@@ -20,7 +20,7 @@ STEPS = "(observation, reward, terminated, truncated, info)"
 OLD = ", as gym had it before 0.26. Return"
 
 
-class Unexpected(Exception):
+class UnexpectedAnswer(Exception):
     """Something else than gymnasium's interface has, in words without a full stop."""
 
 
@@ -28,7 +28,7 @@ def shape_of(space: Any) -> tuple[int, ...]:
     """The shape of observations, by a space that has one."""
     shape = getattr(space, "shape", None)
     if not isinstance(shape, (tuple, list)) or not shape or not all(_natural(side) for side in shape):
-        raise Unexpected(
+        raise UnexpectedAnswer(
             "expected an observation_space that is a Box, with a shape such as (4,); got "
             f"{'none' if space is None else brief(space)}"
         )
@@ -46,7 +46,7 @@ def actions_of(space: Any) -> Choices | Box:
         return Choices(int(n))
     found = _box(low, high, shape, getattr(space, "dtype", None)) if n is None else None
     if found is None:
-        raise Unexpected(
+        raise UnexpectedAnswer(
             "expected an action_space that is Discrete from 0, or a Box of one axis with the same finite bounds for all; got "
             f"{'none' if space is None else brief(space)}"
         )
@@ -70,42 +70,49 @@ def start(answer: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """The observation of ``reset``."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         old = "" if isinstance(answer, tuple) else f"{OLD} (observation, {{}})"
-        raise Unexpected(f"expected {STARTS}; got {_values(answer)}{old}")
-    return _seen(answer[0], shape)
+        raise UnexpectedAnswer(f"expected {STARTS}; got {_values(answer)}{old}")
+    return _parse_observation(answer[0], shape)
 
 
 def step(answer: Any, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], float, bool, bool]:
     """Observation, reward, terminated and truncated of ``step``."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 5:
         old = f"{OLD} (observation, reward, done, False, info)" if _values(answer) == "4 values" else ""
-        raise Unexpected(f"expected {STEPS}; got {_values(answer)}{old}")
+        raise UnexpectedAnswer(f"expected {STEPS}; got {_values(answer)}{old}")
     observation, reward, terminated, truncated, _ = answer
-    return _seen(observation, shape), _reward(reward), _flag("terminated", terminated), _flag("truncated", truncated)
+    return (
+        _parse_observation(observation, shape),
+        _reward(reward),
+        _flag("terminated", terminated),
+        _flag("truncated", truncated),
+    )
 
 
-def _seen(observation: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _parse_observation(observation: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
     try:
         found = np.asarray(observation)
     except ValueError:  # lists of several lengths
         found = np.empty((), object)
     if found.dtype.kind not in "biuf":
-        raise Unexpected(f"expected an observation of numbers, of shape {shape}; got {told(observation)}")
+        raise UnexpectedAnswer(
+            f"expected an observation of numbers, of shape {shape}; got {describe_value(observation)}"
+        )
     if found.shape != shape:
-        raise Unexpected(f"expected observations of shape {shape}; got {found.shape}")
+        raise UnexpectedAnswer(f"expected observations of shape {shape}; got {found.shape}")
     with np.errstate(over="ignore"):
         kept: NDArray[np.float32] = found.astype(np.float32)
     if not np.isfinite(kept).all():
         bad = found[~np.isfinite(kept)].flat[0]
-        raise Unexpected(f"expected observations that are finite in float32; one holds {bad}")
+        raise UnexpectedAnswer(f"expected observations that are finite in float32; one holds {bad}")
     return kept
 
 
 def _reward(reward: Any) -> float:
     found = np.asarray(reward) if np.isscalar(reward) or hasattr(reward, "shape") else np.empty((), object)
     if found.ndim or found.dtype.kind not in "biuf":
-        raise Unexpected(f"expected a reward that is one number; got {told(reward)}")
+        raise UnexpectedAnswer(f"expected a reward that is one number; got {describe_value(reward)}")
     if not math.isfinite(value := float(found)):
-        raise Unexpected(f"expected a finite reward; got {value}")
+        raise UnexpectedAnswer(f"expected a finite reward; got {value}")
     return value
 
 
@@ -114,7 +121,7 @@ def _flag(which: str, value: Any) -> bool:
     if isinstance(found, np.ndarray):
         found = found[()] if found.ndim == 0 else found
     if not isinstance(found, (bool, np.bool_)):
-        raise Unexpected(f"expected {which} to be True or False; got {told(value)}")
+        raise UnexpectedAnswer(f"expected {which} to be True or False; got {describe_value(value)}")
     return bool(found)
 
 
@@ -123,4 +130,4 @@ def _natural(value: Any) -> TypeGuard[int]:
 
 
 def _values(answer: Any) -> str:
-    return f"{len(answer)} values" if isinstance(answer, (tuple, list)) else told(answer)
+    return f"{len(answer)} values" if isinstance(answer, (tuple, list)) else describe_value(answer)

@@ -51,13 +51,13 @@ class CartPole(Environment):
     def actions(self) -> Choices:
         return Choices(2)
 
-    def started(self, copies: int, rng: np.random.Generator) -> Carts:
+    def start_episodes(self, copies: int, rng: np.random.Generator) -> Carts:
         return Carts(rng.uniform(-0.05, 0.05, (copies, 4)), np.zeros(copies, np.int64))
 
-    def observed(self, state: Carts) -> NDArray[np.float32]:
+    def observe_state(self, state: Carts) -> NDArray[np.float32]:
         return state.x.astype(np.float32)
 
-    def stepped(self, state: Carts, actions: NDArray[Any]) -> Step:
+    def take_step(self, state: Carts, actions: NDArray[Any]) -> Step:
         x, v, theta, omega = state.x.T
         force = np.where(actions == 1, FORCE, -FORCE)
         cos, sin = np.cos(theta), np.sin(theta)
@@ -69,7 +69,7 @@ class CartPole(Environment):
         steps = state.steps + 1
         return Step(Carts(now, steps), np.ones(len(now)), over, steps >= self.limit)
 
-    def restarted(self, state: Carts, over: NDArray[np.bool_], rng: np.random.Generator) -> Carts:
+    def restart_episodes(self, state: Carts, over: NDArray[np.bool_], rng: np.random.Generator) -> Carts:
         x, steps = state.x.copy(), np.where(over, 0, state.steps)
         x[over] = rng.uniform(-0.05, 0.05, (int(over.sum()), 4))
         return Carts(x, steps)

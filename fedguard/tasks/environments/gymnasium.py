@@ -8,11 +8,11 @@ from typing import Any
 
 from fedguard.contracts import PositiveInt
 from fedguard.errors import ConfigError
-from fedguard.tasks.environments.one_by_one import OneByOne
+from fedguard.tasks.environments.one_by_one import SequentialEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gymnasium(OneByOne):
+class Gymnasium(SequentialEnvironment):
     """An environment of gymnasium's registry. It is stepped one by one, some ten times slower than those of FedGuard.
 
     Args:
@@ -36,11 +36,11 @@ class Gymnasium(OneByOne):
     def limit(self) -> int:  # type: ignore[override]
         return self.steps
 
-    def made(self) -> Any:
+    def make_environment(self) -> Any:
         try:
             gymnasium = importlib.import_module("gymnasium")
         except ModuleNotFoundError:
             raise ConfigError(
                 f"{self}: gymnasium is not installed. Install it with: pip install 'fedguard[rl]'"
             ) from None
-        return self.asked(gymnasium.make, self.id)
+        return self.call_external(gymnasium.make, self.id)

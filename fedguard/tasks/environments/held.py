@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Environment, Policy, Step
-from fedguard.contracts.returned import broken, returned, told
+from fedguard.contracts.returned import check_return, contract_error, describe_value
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, global_generators
 
@@ -17,38 +17,42 @@ from fedguard.rng import Rng, global_generators
 COPIES, STEPS, TWICE = 8, 200, 5
 
 
-def observed(world: Environment, state: Any, copies: int) -> NDArray[np.float32]:
+def observe_copies(world: Environment, state: Any, copies: int) -> NDArray[np.float32]:
     """float32 ``[B, *shape]``: what actors see.
 
     Raises:
         ContractError: they do not.
     """
-    seen = world.observed(state)
+    seen = world.observe_state(state)
     shape = (copies, *world.shape)
     if not isinstance(seen, np.ndarray) or seen.dtype != np.float32 or seen.shape != shape:
-        raise broken(world, f"observed: expected a numpy array of float32 {list(shape)}; got {told(seen)}")
+        raise contract_error(
+            world, f"observed: expected a numpy array of float32 {list(shape)}; got {describe_value(seen)}"
+        )
     if not np.isfinite(seen).all():
-        raise broken(world, f"observed: expected finite numbers; got {seen[~np.isfinite(seen)].flat[0]}")
+        raise contract_error(world, f"observed: expected finite numbers; got {seen[~np.isfinite(seen)].flat[0]}")
     return seen
 
 
-def stepped(world: Environment, state: Any, actions: NDArray[Any]) -> Step:
+def step_copies(world: Environment, state: Any, actions: NDArray[Any]) -> Step:
     """One step of each copy.
 
     Raises:
         ContractError: it is not what a `Step` has to be.
     """
-    step, copies = returned(world, "stepped", world.stepped(state, actions), Step), len(actions)
+    step, copies = check_return(world, "stepped", world.take_step(state, actions), Step), len(actions)
     for name, kinds, words in (("rewards", "fiu", "numbers"), ("terminated", "b", "bool"), ("truncated", "b", "bool")):
         found = getattr(step, name)
         if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds or found.shape != (copies,):
-            raise broken(world, f"stepped: {name}: expected a numpy array of {words} [{copies}]; got {told(found)}")
+            raise contract_error(
+                world, f"stepped: {name}: expected a numpy array of {words} [{copies}]; got {describe_value(found)}"
+            )
     if not np.isfinite(step.rewards).all():
-        raise broken(world, f"stepped: rewards: expected finite numbers; got {step.rewards.tolist()}")
+        raise contract_error(world, f"stepped: rewards: expected finite numbers; got {step.rewards.tolist()}")
     return step
 
 
-def tried(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
+def try_environment(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
     """Play one episode in each of `COPIES` environments, by random actions; what those that end within `STEPS` steps return.
 
     Each environment is made twice, and of some states a step is taken twice: the answers have to be the same, or a seed does
@@ -59,16 +63,16 @@ def tried(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
         ContractError: a plug-in breaks its contract.
     """
     with global_generators(rng):
-        return _tried(world, policy, rng)
+        return _play_copies(world, policy, rng)
 
 
-def _tried(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
+def _play_copies(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
     draws, again = rng.child("actions").numpy(), replace(world)
     with global_generators(rng):
-        state = world.started(COPIES, rng.child("start").numpy())
+        state = world.start_episodes(COPIES, rng.child("start").numpy())
     with global_generators(rng):
-        twin = again.started(COPIES, rng.child("start").numpy())
-    if not np.array_equal(observed(world, state, COPIES), observed(again, twin, COPIES)):
+        twin = again.start_episodes(COPIES, rng.child("start").numpy())
+    if not np.array_equal(observe_copies(world, state, COPIES), observe_copies(again, twin, COPIES)):
         raise ConfigError(
             f"{world}: expected the same start from the same seed; got two that differ. Draw from a generator that is made of "
             "the seed which reset is given."
@@ -77,20 +81,20 @@ def _tried(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
     for at in range(STEPS):
         actions = policy.random((COPIES,), draws)
         with global_generators(rng.child(at)):
-            step = stepped(world, state, actions)
+            step = step_copies(world, state, actions)
         if at < TWICE:
             _same(world, again, (state, twin), step, actions, rng.child(at), at + 1)
             with global_generators(rng.child(at)):
-                twin = again.stepped(twin, actions).state
+                twin = again.take_step(twin, actions).state
         returns += np.where(playing, step.rewards, 0.0)
         over = step.terminated | step.truncated
         playing, state = playing & ~over, step.state
-        observed(world, state, COPIES)
+        observe_copies(world, state, COPIES)
         if not playing.any():
             break
         if over.any():
-            state = world.restarted(state, over, draws)
-            observed(world, state, COPIES)
+            state = world.restart_episodes(state, over, draws)
+            observe_copies(world, state, COPIES)
             if at < TWICE:
                 twin = state
     return returns[~playing]
@@ -111,11 +115,11 @@ def _same(
         (again, states[1], "Draw from a generator that is made of the seed which reset is given"),
     ):
         with global_generators(rng):
-            other = stepped(one, state, actions)
+            other = step_copies(one, state, actions)
         alike = all(
             np.array_equal(getattr(step, name), getattr(other, name)) for name in ("rewards", "terminated", "truncated")
         )
-        if not alike or not np.array_equal(world.observed(step.state), one.observed(other.state)):
+        if not alike or not np.array_equal(world.observe_state(step.state), one.observe_state(other.state)):
             raise ConfigError(
                 f"{world}: step {at}: expected the same answer to the same action in the same state; got two that differ. "
                 f"{mend}."

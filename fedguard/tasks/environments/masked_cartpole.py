@@ -21,5 +21,5 @@ class MaskedCartPole(CartPole):
     def shape(self) -> tuple[int, ...]:
         return (2,)
 
-    def observed(self, state: Carts) -> NDArray[np.float32]:
+    def observe_state(self, state: Carts) -> NDArray[np.float32]:
         return state.x[:, [0, 2]].astype(np.float32)

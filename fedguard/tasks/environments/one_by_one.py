@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Box, Choices, Environment, Step
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError, oneline, require
-from fedguard.tasks.environments.answers import Unexpected, actions_of, shape_of
+from fedguard.tasks.environments.answers import UnexpectedAnswer, actions_of, shape_of
 from fedguard.tasks.environments.answers import start as start_of
 from fedguard.tasks.environments.answers import step as step_of
 
@@ -34,7 +34,7 @@ class Copies:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneByOne(Environment):
+class SequentialEnvironment(Environment):
     """Environments with gymnasium's interface, stepped one by one.
 
     ``reset(seed=...)`` gives ``(observation, info)``, and ``step(action)`` gives ``(observation, reward, terminated, truncated,
@@ -70,13 +70,13 @@ class OneByOne(Environment):
     def bounds(self) -> tuple[float, float] | None:
         return None if self.least is None or self.most is None else (self.least, self.most)
 
-    def made(self) -> Any:
+    def make_environment(self) -> Any:
         """A fresh environment."""
         raise NotImplementedError
 
     @cached_property
     def _first(self) -> Any:
-        return self.made()
+        return self.make_environment()
 
     @property
     def _told(self) -> str:
@@ -84,20 +84,20 @@ class OneByOne(Environment):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._held(shape_of, getattr(self._first, "observation_space", None))
+        return self._run_check(shape_of, getattr(self._first, "observation_space", None))
 
     @property
     def actions(self) -> Choices | Box:
-        return self._held(actions_of, getattr(self._first, "action_space", None))
+        return self._run_check(actions_of, getattr(self._first, "action_space", None))
 
-    def started(self, copies: int, rng: np.random.Generator) -> Copies:
+    def start_episodes(self, copies: int, rng: np.random.Generator) -> Copies:
         each = tuple(self._copy(self._first) for _ in range(copies))
         return Copies(each, np.stack([self._reset(one, rng) for one in each]), np.zeros(copies, np.int64))
 
-    def observed(self, state: Copies) -> NDArray[np.float32]:
+    def observe_state(self, state: Copies) -> NDArray[np.float32]:
         return state.seen
 
-    def stepped(self, state: Copies, actions: NDArray[Any]) -> Step:
+    def take_step(self, state: Copies, actions: NDArray[Any]) -> Step:
         """One step of a copy of each.
 
         Raises:
@@ -107,12 +107,14 @@ class OneByOne(Environment):
         whole, shape, steps = isinstance(self.actions, Choices), self.shape, state.steps + 1
         answers = []
         for one, action, at in zip(each, actions, steps.tolist(), strict=True):
-            answer = self.asked(one.step, int(action) if whole else action.astype(np.float32), at=f"step {at}: ")
-            answers.append(self._held(step_of, answer, shape, at=f"step {at}: "))
+            answer = self.call_external(
+                one.step, int(action) if whole else action.astype(np.float32), at=f"step {at}: "
+            )
+            answers.append(self._run_check(step_of, answer, shape, at=f"step {at}: "))
         seen, rewards, terminated, truncated = (np.array(part) for part in zip(*answers, strict=True))
         return Step(Copies(each, seen, steps), rewards, terminated, truncated | (steps >= self.limit))
 
-    def restarted(self, state: Copies, over: NDArray[np.bool_], rng: np.random.Generator) -> Copies:
+    def restart_episodes(self, state: Copies, over: NDArray[np.bool_], rng: np.random.Generator) -> Copies:
         each, seen = list(state.each), state.seen.copy()
         for number in np.flatnonzero(over):
             each[number] = self._copy(each[number])
@@ -120,14 +122,14 @@ class OneByOne(Environment):
         return Copies(tuple(each), seen, np.where(over, 0, state.steps))
 
     def _reset(self, one: Any, rng: np.random.Generator) -> NDArray[np.float32]:
-        answer = self.asked(lambda: one.reset(seed=int(rng.integers(2**31))), at="reset(seed=...): ")
-        return self._held(start_of, answer, self.shape, at="reset(seed=...): ")
+        answer = self.call_external(lambda: one.reset(seed=int(rng.integers(2**31))), at="reset(seed=...): ")
+        return self._run_check(start_of, answer, self.shape, at="reset(seed=...): ")
 
     def _copy(self, one: Any) -> Any:
         mend = ". Expected an environment that it copies whole: keep locks, files and generators of `yield` out of it"
-        return self.asked(copy.deepcopy, one, at="copy.deepcopy: ", mend=mend)
+        return self.call_external(copy.deepcopy, one, at="copy.deepcopy: ", mend=mend)
 
-    def asked(self, call: Callable[..., Any], *arguments: Any, at: str = "", mend: str = "") -> Any:
+    def call_external(self, call: Callable[..., Any], *arguments: Any, at: str = "", mend: str = "") -> Any:
         """What a call of the user's or gymnasium's code returns; its failure is one line.
 
         Args:
@@ -139,8 +141,8 @@ class OneByOne(Environment):
         except FAILURES as error:
             raise ConfigError(f"{self._told}: {at}failed: {type(error).__name__}: {oneline(error)}{mend}.") from error
 
-    def _held(self, check: Callable[..., Found], *given: Any, at: str = "") -> Found:
+    def _run_check(self, check: Callable[..., Found], *given: Any, at: str = "") -> Found:
         try:
             return check(*given)
-        except Unexpected as error:
+        except UnexpectedAnswer as error:
             raise ConfigError(f"{self._told}: {at}{error}.") from None

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from fedguard.contracts import PositiveInt
 from fedguard.contracts.user_function import UserFunction
-from fedguard.tasks.environments.one_by_one import OneByOne
+from fedguard.tasks.environments.one_by_one import SequentialEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnEnvironment(OneByOne):
+class CustomEnvironment(SequentialEnvironment):
     """An environment that a function of your own makes: ``module:function`` that takes nothing.
 
     It has gymnasium's interface, and need not be derived from it.
@@ -42,5 +42,5 @@ class OwnEnvironment(OneByOne):
     def limit(self) -> int:  # type: ignore[override]
         return self.steps
 
-    def made(self) -> Any:
-        return self.target.called("environment")
+    def make_environment(self) -> Any:
+        return self.target.call_function("environment")

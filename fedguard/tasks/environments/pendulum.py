@@ -49,14 +49,14 @@ class Pendulum(Environment):
     def actions(self) -> Box:
         return Box(1, -TORQUE, TORQUE)
 
-    def started(self, copies: int, rng: np.random.Generator) -> Poles:
-        return Poles(_drawn(copies, rng), np.zeros(copies, np.int64))
+    def start_episodes(self, copies: int, rng: np.random.Generator) -> Poles:
+        return Poles(_draw_state(copies, rng), np.zeros(copies, np.int64))
 
-    def observed(self, state: Poles) -> NDArray[np.float32]:
+    def observe_state(self, state: Poles) -> NDArray[np.float32]:
         angle, omega = state.x.T
         return np.stack([np.cos(angle), np.sin(angle), omega], axis=1).astype(np.float32)
 
-    def stepped(self, state: Poles, actions: NDArray[Any]) -> Step:
+    def take_step(self, state: Poles, actions: NDArray[Any]) -> Step:
         angle, omega = state.x.T
         u = np.clip(actions[:, 0], -TORQUE, TORQUE)
         from_top = ((angle + np.pi) % (2 * np.pi)) - np.pi
@@ -67,11 +67,11 @@ class Pendulum(Environment):
         now = Poles(np.stack([angle + faster * SECONDS, faster], axis=1), steps)
         return Step(now, -costs, np.zeros(len(costs), bool), steps >= self.limit)
 
-    def restarted(self, state: Poles, over: NDArray[np.bool_], rng: np.random.Generator) -> Poles:
+    def restart_episodes(self, state: Poles, over: NDArray[np.bool_], rng: np.random.Generator) -> Poles:
         x, steps = state.x.copy(), np.where(over, 0, state.steps)
-        x[over] = _drawn(int(over.sum()), rng)
+        x[over] = _draw_state(int(over.sum()), rng)
         return Poles(x, steps)
 
 
-def _drawn(copies: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _draw_state(copies: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return rng.uniform([-math.pi, -1.0], [math.pi, 1.0], (copies, 2))

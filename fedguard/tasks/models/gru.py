@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from fedguard.contracts import Model, PositiveInt, Recurrent
+from fedguard.contracts import Model, PositiveInt, RecurrentNetwork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class GRU(Model):
         return _GRU(prod(shape), self.inside, self.memory, classes, self.remembers)
 
 
-class _GRU(Recurrent):
+class _GRU(RecurrentNetwork):
     def __init__(self, inputs: int, inside: int, memory: int, outputs: int, remembers: bool) -> None:
         super().__init__()
         self.memory, self.remembers = memory, remembers

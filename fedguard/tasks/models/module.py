@@ -33,11 +33,11 @@ class Module(Model):
         return super().modules | {self.target.module.partition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        if isinstance(self.target.found("model"), nn.Module):
+        if isinstance(self.target.load_function("model"), nn.Module):
             raise ConfigError(
                 f"model {self.target}: expected what makes a network, a function or a class; got a network."
             )
-        built = self.target.called("model", shape, classes)
+        built = self.target.call_function("model", shape, classes)
         if not isinstance(built, nn.Module):
             raise ConfigError(f"model {self.target}: expected a torch.nn.Module; got {type(built).__name__}.")
         return built

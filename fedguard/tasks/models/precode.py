@@ -68,13 +68,13 @@ class _Sampling(nn.Module):
         mu, spread = self.encode(self.features(x)).chunk(2, dim=-1)
         sigma = softplus(spread)
         if self._beta > 0:
-            mu, sigma = _WithKL.apply(mu, sigma, self._beta / len(x))  # type: ignore[no-untyped-call]
+            mu, sigma = _KLGradient.apply(mu, sigma, self._beta / len(x))  # type: ignore[no-untyped-call]
         noise = gaussian(x.detach().flatten(1), self.encode.bias.detach(), mu.shape[-1])
         logits: Tensor = self.last(self.decode(mu + sigma * noise))
         return logits
 
 
-class _WithKL(torch.autograd.Function):
+class _KLGradient(torch.autograd.Function):
     """The identity on (mu, sigma), whose backward pass adds the gradient of ``weight KL(N(mu, sigma^2) || N(0, 1))``.
 
     KL = sum (mu^2 + sigma^2 - 1) / 2 - log sigma.
@@ -103,8 +103,8 @@ def gaussian(x: Tensor, salt: Tensor, count: int) -> Tensor:
     Both are hashed in integers of 64 bits, which wrap around, and the numbers come from counters (SplitMix64, Steele et
     al. 2014; Box & Muller 1958): tensor operations alone, so that `torch.func` can transform them.
     """
-    key = (_hashed(x) + _hashed(salt))[..., None]
-    bits = _mixed(key + torch.arange(1, 2 * count + 1) * _GOLDEN)
+    key = (_hash_values(x) + _hash_values(salt))[..., None]
+    bits = _mix_bits(key + torch.arange(1, 2 * count + 1) * _GOLDEN)
     uniform = ((bits >> 11) & ((1 << 53) - 1)).double() / 2**53
     radius, angle = uniform.chunk(2, dim=-1)
     return ((-2 * (1 - radius).log()).sqrt() * (2 * pi * angle).cos()).to(x.dtype)
@@ -114,14 +114,14 @@ def gaussian(x: Tensor, salt: Tensor, count: int) -> Tensor:
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
-def _hashed(values: Tensor) -> Tensor:
+def _hash_values(values: Tensor) -> Tensor:
     """int64 ``[...]`` of ``[..., p]``: values of up to 2^30 in steps of 2^-32."""
     whole = (values.double() * 2**32).round().long()
     places = torch.arange(1, values.shape[-1] + 1) * _GOLDEN
-    return _mixed(_mixed(whole + places).sum(-1))
+    return _mix_bits(_mix_bits(whole + places).sum(-1))
 
 
-def _mixed(z: Tensor) -> Tensor:
+def _mix_bits(z: Tensor) -> Tensor:
     """The finaliser of SplitMix64, on signed integers."""
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * (0xBF58476D1CE4E5B9 - (1 << 64))
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * (0x94D049BB133111EB - (1 << 64))

@@ -50,14 +50,14 @@ class ResNet20(Model):
             nn.Conv2d(shape[0], self.width, 3, padding=1, bias=False),
             nn.GroupNorm(self.groups, self.width),
             nn.ReLU(),
-            *(_Block(given, made, self.groups) for given, made in pairwise(widths)),
+            *(_ResidualBlock(given, made, self.groups) for given, made in pairwise(widths)),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
             nn.Linear(widths[-1], classes),
         )
 
 
-class _Block(nn.Module):
+class _ResidualBlock(nn.Module):
     """``relu(x + norm(conv(relu(norm(conv(x))))))``."""
 
     def __init__(self, given: int, made: int, groups: int) -> None:

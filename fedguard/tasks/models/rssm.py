@@ -60,7 +60,7 @@ class _RSSM(WorldModel):
         self.reward, self.end, self.critic = (_last(_layers(state, inside, inside, 1), 0.0) for _ in range(3))
         self.actor = _last(_layers(state, inside, inside, outputs), 0.01)
 
-    def moved(self, state: Tensor, heard: Tensor) -> Tensor:
+    def advance_state(self, state: Tensor, heard: Tensor) -> Tensor:
         h, z, size = state[..., : self.fixed], state[..., self.fixed :], self.fixed
         given, kept = self.of_input(self.mixer(torch.cat([z, heard], -1))), self.of_fixed(h)
         gates = torch.sigmoid(given[..., : 2 * size] + kept[..., : 2 * size])
@@ -78,11 +78,11 @@ class _RSSM(WorldModel):
     def reads(self, x: Tensor) -> Tensor:
         return x.sign() * x.abs().log1p()
 
-    def pictured(self, state: Tensor) -> Tensor:
+    def predict_observation(self, state: Tensor) -> Tensor:
         found: Tensor = self.decoder(state)
         return found
 
-    def rewarded(self, state: Tensor) -> Tensor:
+    def predict_reward(self, state: Tensor) -> Tensor:
         found: Tensor = self.reward(state)
         return found.squeeze(-1)
 
@@ -90,17 +90,17 @@ class _RSSM(WorldModel):
         found: Tensor = self.end(state)
         return found.squeeze(-1)
 
-    def noted(self, memory: Tensor, heard: Tensor) -> Tensor:
+    def remember_actions(self, memory: Tensor, heard: Tensor) -> Tensor:
         return torch.cat([memory[..., : self.fixed + self.chance], heard], -1)
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, starts: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         if starts is not None:
-            raise NotImplementedError("rssm hears each action: unroll it step by step, with `noted` between")
+            raise NotImplementedError("rssm hears each action: unroll it step by step, with `remember_actions` between")
         before = x.new_zeros(len(x), self.memory) if memory is None else memory
         size = self.fixed + self.chance
-        h = self.moved(before[..., :size], before[..., size:])
+        h = self.advance_state(before[..., :size], before[..., size:])
         state = torch.cat([h, self.posterior(h, self.reads(x.flatten(1)))[0]], -1)
         told = torch.cat([self.actor(state), self.critic(state)], -1)
         return told if memory is None else (told, torch.cat([state, before[..., size:]], -1))

@@ -51,9 +51,9 @@ class _Network(nn.Module):
     def __init__(self, length: int, classes: int, width: int, heads: int, layers: int) -> None:
         super().__init__()
         characters = nn.Embedding(classes, width)
-        self.places = _Places(length, width)
+        self.places = _PositionalEmbedding(length, width)
         self.characters = characters
-        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(_TransformerBlock(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
@@ -65,7 +65,7 @@ class _Network(nn.Module):
         return logits
 
 
-class _Places(nn.Module):
+class _PositionalEmbedding(nn.Module):
     """Adds an embedding of each place; by itself, for the gradients of single examples are found layer by layer."""
 
     def __init__(self, length: int, width: int) -> None:
@@ -76,7 +76,7 @@ class _Places(nn.Module):
         return signal + self.weight
 
 
-class _Block(nn.Module):
+class _TransformerBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads

@@ -34,7 +34,7 @@ class Dirichlet(Partition):
         classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for attempt in range(1000):
             draw = rng.child(attempt).numpy()
-            dealt = [self._dealt(members, clients, draw) for members in classes]
+            dealt = [self._split_class(members, clients, draw) for members in classes]
             if np.sum([sizes for _, sizes in dealt], axis=0).min() >= self.smallest:
                 pieces = [np.split(members, np.cumsum(sizes)[:-1]) for members, sizes in dealt]
                 return [draw.permutation(np.concatenate(part)) for part in zip(*pieces, strict=True)]
@@ -43,7 +43,7 @@ class Dirichlet(Partition):
             f"{len(labels)} examples in each of 1,000 draws. Raise alpha, or lower clients.total or smallest."
         )
 
-    def _dealt(self, members: Numbers, clients: int, draw: np.random.Generator) -> tuple[Numbers, Numbers]:
+    def _split_class(self, members: Numbers, clients: int, draw: np.random.Generator) -> tuple[Numbers, Numbers]:
         """The examples of one class in the order in which they are dealt, and how many each client gets."""
         shuffled = draw.permutation(members)
         cuts = np.cumsum(draw.dirichlet(np.full(clients, self.alpha)))[:-1] * len(shuffled)

@@ -13,7 +13,7 @@ from fedguard.rng import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelOrdered(Partition):
+class LabelOrder(Partition):
     """Sorted by label and dealt out in the order of the clients' numbers: the first clients hold the first classes.
 
     A share gamma of the examples is dealt out IID, the rest as said, in equal runs. So whatever else goes by the number of a

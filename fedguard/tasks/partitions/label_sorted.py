@@ -14,7 +14,7 @@ from fedguard.rng import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSorted(Partition):
+class LabelShards(Partition):
     """Sorts the examples by label, cuts them into equal shards and deals each client some: the hardest label skew.
 
     Args:

@@ -13,7 +13,7 @@ from fedguard.rng import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Natural(Partition):
+class NaturalPartition(Partition):
     """Each client is one of the data's own: a writer, a speaker, a hospital.
 
     Where the data have more of them than the suite has clients, these are drawn at random, and the others take no part.

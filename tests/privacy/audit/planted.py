@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from fedguard.contracts import DPSGD, LocalPlan, Participation
-from fedguard.privacy.audit.subjects import CentralLevel, RecordLevel, distributed
+from fedguard.privacy.audit.subjects import CentralLevel, RecordLevel, release_distributed_noise
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.distributed import DistributedDP
 from fedguard.privacy.gaussian import epsilon
@@ -16,7 +16,7 @@ from fedguard.rng import Rng
 from fedguard.tasks import cohort
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.models.softmax import Softmax
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 
 DELTA = 1e-5
 
@@ -117,7 +117,7 @@ def central(mechanism=CentralDP, people=Participation, *, z=4.0, q=1.0, rounds=1
 
 def shared(mechanism="discrete_gaussian", clients=20, rounds=2, z=2**0.5):
     plan = DistributedDP(mechanism=mechanism, clip=0.7, noise_multiplier=z, delta=DELTA)
-    return distributed(plan, contributors=clients, dim=clients, scale=2.0**18 / 0.7, rounds=rounds)
+    return release_distributed_noise(plan, contributors=clients, dim=clients, scale=2.0**18 / 0.7, rounds=rounds)
 
 
 def with_release(honest, release):
@@ -166,7 +166,7 @@ def train(examples, model, plan, rng):
     """One client's private training, by the cohort that every trial uses."""
     width = examples.x.shape[1]
     out = torch.zeros(1, len(model))
-    Cohort(Network(Softmax(), (width,), 2, Rng(0)), [examples]).train(model, [0], plan, rng, out)
+    Cohort(FlatNetwork(Softmax(), (width,), 2, Rng(0)), [examples]).train(model, [0], plan, rng, out)
     return out[0]
 
 

@@ -29,7 +29,7 @@ from fedguard.privacy.distributed import NoisyRound
 from fedguard.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedguard.privacy.mechanisms.skellam import Skellam
 from fedguard.rng import Rng
-from fedguard.secagg.entropy import expanded
+from fedguard.secagg.entropy import expand_seed
 from fedguard.tasks import cohort
 from fedguard.tasks.engines import private as of_private
 from fedguard.tasks.engines.private import PrivateEngine
@@ -116,7 +116,7 @@ def at_the_server(law: Law):
     """Before it is correlated, so that the mechanism goes on as it would."""
 
     def plant(patch):
-        release, correlated, sigma = CentralDP.release, of_central.correlated, [1.0]
+        release, correlated, sigma = CentralDP.release, of_central.correlate_noise, [1.0]
 
         def releasing(self, updates, state, rng):
             sigma[0] = self.sum_noise
@@ -127,7 +127,7 @@ def at_the_server(law: Law):
             return correlated(drawn, past, coefficients)
 
         patch.setattr(CentralDP, "release", releasing)
-        patch.setattr(of_central, "correlated", changed)
+        patch.setattr(of_central, "correlate_noise", changed)
 
     return plant
 
@@ -321,7 +321,7 @@ class LessTheMean(torch.nn.Module):
 
 
 def one_client_quiet(patch):
-    right, silent = Inputs.encoded, [False]
+    right, silent = Inputs.encode_update, [False]
     for kind in (Skellam, DiscreteGaussian):
 
         def sample(self, count, entropy, right=kind.sample):
@@ -336,21 +336,21 @@ def one_client_quiet(patch):
         finally:
             silent[0] = False
 
-    patch.setattr(Inputs, "encoded", encoded)
+    patch.setattr(Inputs, "encode_update", encoded)
 
 
 def clients_seeded_by_data(patch):
     right = NoisyRound.encode
 
     def encode(self, vector, entropy):
-        return right(self, vector, expanded(digest(vector.tobytes(), entropy(16)).to_bytes(16, "little")))
+        return right(self, vector, expand_seed(digest(vector.tobytes(), entropy(16)).to_bytes(16, "little")))
 
     patch.setattr(NoisyRound, "encode", encode)
 
 
 def clients_seed_of_every_round(patch):
     right = NoisyRound.encode
-    patch.setattr(NoisyRound, "encode", lambda self, vector, entropy: right(self, vector, expanded(bytes(16))))
+    patch.setattr(NoisyRound, "encode", lambda self, vector, entropy: right(self, vector, expand_seed(bytes(16))))
 
 
 def inputs_without_noise(patch):

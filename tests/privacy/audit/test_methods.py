@@ -13,7 +13,7 @@ from scipy import integrate, optimize, stats
 from fedguard.errors import ConfigError
 from fedguard.privacy.audit import METHODS, Scores
 from fedguard.privacy.audit.clopper_pearson import upper
-from fedguard.privacy.audit.fdp_one_run import refuted
+from fedguard.privacy.audit.fdp_one_run import refutes_gdp
 from fedguard.privacy.audit.gaussian import delta_of, epsilon_of, mu_of
 from fedguard.privacy.audit.gdp_split import gdp_split, mu_bounds
 from fedguard.privacy.audit.one_run import chance
@@ -132,9 +132,9 @@ def test_fdp_one_run_is_the_optimum_of_its_inequalities(guesses, canaries, mu):
     """What it refutes no law can reach that keeps them, and it stops refuting where one can."""
     for right in range(guesses // 2, guesses + 1):
         largest = most_likely(right, guesses, canaries, mu)
-        assert largest <= 1e-6 or not refuted(right, guesses, canaries, mu, largest * 0.97)
+        assert largest <= 1e-6 or not refutes_gdp(right, guesses, canaries, mu, largest * 0.97)
         if largest < 0.95:
-            assert refuted(right, guesses, canaries, mu, min(1.0, largest * 1.03))
+            assert refutes_gdp(right, guesses, canaries, mu, min(1.0, largest * 1.03))
 
 
 @pytest.mark.parametrize("mu", [0.5, 1.0, 2.0])
@@ -145,7 +145,7 @@ def test_fdp_one_run_never_refutes_what_the_gaussian_mechanism_does(mu):
     for right in range(m + 1):
         tail = law.sf(right - 1)
         if tail > 1e-9:
-            assert not refuted(right, m, m, mu, tail)
+            assert not refutes_gdp(right, m, m, mu, tail)
 
 
 # Estimates.

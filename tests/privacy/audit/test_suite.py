@@ -163,13 +163,13 @@ def test_the_command_tells_both_bounds_and_the_verdict(tmp_path):
 def test_the_command_says_by_its_exit_code_what_came_of_it(tmp_path, monkeypatch):
     assert run(tmp_path, {**SUITE, "matrix": {}}).exit_code == 4
     assert run(tmp_path, SHARED, "--canaries", "50", "--method", "one_shot").exit_code == 4
-    loud = of_subjects.distributed
+    loud = of_subjects.release_distributed_noise
 
     def faulty(*args, **kwargs):
         honest = loud(*args, **kwargs)
         return replace(honest, release=lambda rows, rng: honest.release(rows, rng) + rows.clamp(max=1).sum(0).double())
 
-    monkeypatch.setattr(of_subjects, "distributed", faulty)
+    monkeypatch.setattr(of_subjects, "release_distributed_noise", faulty)
     done = run(tmp_path, SHARED, "--canaries", "200")
     assert done.exit_code == 3
     assert "violated" in done.output

@@ -13,9 +13,9 @@ from fedguard import api
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.architectures.watch import Watch
+from fedguard.architectures.watch import RoundRecorder
 from fedguard.bench.audits.cells import audit_suite, training_checks
-from fedguard.contracts import NoNoise, Participation, RoundReport, Setup, Watched
+from fedguard.contracts import NoNoise, Participation, RoundObservation, RoundReport, Setup
 from fedguard.contracts.audit import SIGNIFICANCE
 from fedguard.privacy.audit.contract import FAMILY, MOST_CHECKS
 from fedguard.privacy.audit.training import server_checks
@@ -283,8 +283,8 @@ def old_updates_in_full(monkeypatch):
 
 def another_model(monkeypatch):
     """The model is not the one that the noisy aggregate makes."""
-    right = Watch.watched
-    monkeypatch.setattr(Watch, "watched", lambda *given: replace(right(*given), after=given[-1] * 1.01))
+    right = RoundRecorder.observe_round
+    monkeypatch.setattr(RoundRecorder, "observe_round", lambda *given: replace(right(*given), after=given[-1] * 1.01))
 
 
 def twice_as_often(monkeypatch):
@@ -421,7 +421,7 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
 def report(round, sent, after, updates, aggregate):
     """One round, with what the audit reads of it."""
     everybody = tuple(range(len(updates)))
-    watched = Watched(sent, after, everybody, updates, tuple((one,) for one in everybody), updates, aggregate)
+    watched = RoundObservation(sent, after, everybody, updates, tuple((one,) for one in everybody), updates, aggregate)
     return RoundReport(
         round, after, everybody, frozenset(), 0, (), None, None, None, None, None, None, None, {},
         chosen=everybody, clip=1.0, watched=watched,

@@ -8,19 +8,19 @@ where a reader of today could not read on.
 
 from fedguard.bench.records.schema.card import ThreatCard
 from fedguard.bench.records.schema.manifest import MANIFEST, Manifest, Position
-from fedguard.bench.records.schema.record import RECORD, NotRun, Ran, Record
+from fedguard.bench.records.schema.record import RECORD, CompletedRecord, IncompleteRecord, Record
 from fedguard.bench.records.schema.result import Result
 from fedguard.metrics.moments import Timeline
-from fedguard.metrics.nodes import Nodes
+from fedguard.metrics.nodes import NodeMetrics
 
 __all__ = [
     "MANIFEST",
     "RECORD",
     "Manifest",
-    "Nodes",
-    "NotRun",
+    "NodeMetrics",
+    "IncompleteRecord",
     "Position",
-    "Ran",
+    "CompletedRecord",
     "Record",
     "Result",
     "ThreatCard",

@@ -44,7 +44,7 @@ class Root(TypedDict):
     overlap_with_clients: Count
 
 
-class Session(TypedDict):
+class SessionCard(TypedDict):
     """The parameters of a session of secure aggregation, in clients.
 
     Attributes:
@@ -80,7 +80,7 @@ class ProtocolCard(TypedDict):
     in_words: str
     colluding: Count
     dropout: Anything | None
-    session: Session
+    session: SessionCard
     anonymity: int
     kept_by_protocol: int | None
     norm_bound: NotRequired[Number | None]

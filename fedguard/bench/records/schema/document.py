@@ -25,11 +25,11 @@ def json_schema(form: str) -> dict[str, Any]:
     Args:
         form: a key of `FORMS`.
     """
-    found = FORMS[form].json_schema(schema_generator=_Described)
-    return {"$schema": _Described.schema_dialect, "title": f"FedGuard {form}", **found}
+    found = FORMS[form].json_schema(schema_generator=_SchemaGenerator)
+    return {"$schema": _SchemaGenerator.schema_dialect, "title": f"FedGuard {form}", **found}
 
 
-class _Described(GenerateJsonSchema):
+class _SchemaGenerator(GenerateJsonSchema):
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
         kind, found = schema["cls"], super().typed_dict_schema(schema)
         found["description"] = prose(kind.__doc__ or "")

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from fedguard.metrics.quantities import Change, Count, Number, Share
 
 
-class Given(TypedDict):
+class AttackKnowledge(TypedDict):
     """What the attack was given.
 
     Attributes:
@@ -64,7 +64,7 @@ class Rate(TypedDict):
     why: NotRequired[str]
 
 
-class Scores(TypedDict):
+class MembershipScores(TypedDict):
     """Ascending.
 
     Attributes:
@@ -75,7 +75,7 @@ class Scores(TypedDict):
     non_members: list[float]
 
 
-class Rebuilt(TypedDict):
+class ReconstructionTarget(TypedDict):
     """One target of a reconstruction: lengths of lists are numbers of inputs, psnr and gain are dB.
 
     Attributes:
@@ -111,7 +111,7 @@ class Rebuilt(TypedDict):
     revealed_share: NotRequired[Share]
 
 
-class Recognised(TypedDict):
+class MembershipTarget(TypedDict):
     """One target of a membership inference.
 
     Attributes:
@@ -131,10 +131,10 @@ class Recognised(TypedDict):
     tpr_at_1_percent: Rate
     tpr_at_01_percent: Rate
     roc: list[Annotated[list[Share], Field(min_length=2, max_length=2)]]
-    scores: NotRequired[Scores]
+    scores: NotRequired[MembershipScores]
 
 
-class Labelled(TypedDict):
+class LabelTarget(TypedDict):
     """One target whose labels were inferred.
 
     Attributes:
@@ -157,7 +157,7 @@ class Labelled(TypedDict):
     gain: Change
 
 
-class Suspected(TypedDict):
+class PropertyTarget(TypedDict):
     """One client of whom a property was inferred.
 
     Attributes:
@@ -171,7 +171,7 @@ class Suspected(TypedDict):
     holds: bool
 
 
-class Seat(TypedDict):
+class ObserverRecord(TypedDict):
     """Nodes that look.
 
     Attributes:
@@ -204,12 +204,12 @@ class _Attack(TypedDict):
 
     attack: str
     server: Literal["malicious", "curious"]
-    seat: NotRequired[Seat]
-    given: Given
+    seat: NotRequired[ObserverRecord]
+    given: AttackKnowledge
     score: dict[str, Number | None]
 
 
-class Reconstruction(_Attack):
+class ReconstructionRecord(_Attack):
     """Inputs were rebuilt.
 
     Attributes:
@@ -218,10 +218,10 @@ class Reconstruction(_Attack):
     """
 
     goal: Literal["reconstruction"]
-    targets: list[Rebuilt]
+    targets: list[ReconstructionTarget]
 
 
-class Membership(_Attack):
+class MembershipRecord(_Attack):
     """Examples were told from others.
 
     Attributes:
@@ -230,10 +230,10 @@ class Membership(_Attack):
     """
 
     goal: Literal["membership"]
-    targets: list[Recognised]
+    targets: list[MembershipTarget]
 
 
-class Labels(_Attack):
+class LabelRecord(_Attack):
     """Labels were inferred.
 
     Attributes:
@@ -242,10 +242,10 @@ class Labels(_Attack):
     """
 
     goal: Literal["labels"]
-    targets: list[Labelled]
+    targets: list[LabelTarget]
 
 
-class Property(_Attack):
+class PropertyRecord(_Attack):
     """A property of clients' data was inferred.
 
     Attributes:
@@ -254,7 +254,9 @@ class Property(_Attack):
     """
 
     goal: Literal["property"]
-    targets: list[Suspected]
+    targets: list[PropertyTarget]
 
 
-Inference = Annotated[Reconstruction | Membership | Labels | Property, Field(discriminator="goal")]
+Inference = Annotated[
+    ReconstructionRecord | MembershipRecord | LabelRecord | PropertyRecord, Field(discriminator="goal")
+]

@@ -23,7 +23,7 @@ class Position(TypedDict):
     swept: dict[str, str]
 
 
-class Ensemble(TypedDict):
+class EnsembleRecord(TypedDict):
     """A worst case: the attacks among which it chose, by their cells, and the seeds on which it did.
 
     Attributes:
@@ -37,7 +37,7 @@ class Ensemble(TypedDict):
     members: dict[str, str]
 
 
-def _laid_out(manifest: Any) -> Any:
+def _check_layout(manifest: Any) -> Any:
     wanted = {"attack", "defense", *manifest["swept"]}
     for number, position in enumerate(manifest["positions"]):
         if missing := sorted(wanted - position["swept"].keys()):
@@ -81,8 +81,8 @@ class Manifest(TypedDict):
     positions: Annotated[list[Position], Field(min_length=1)]
     corners: list[CellId]
     tuning: NotRequired[Anything | None]
-    ensembles: NotRequired[list[Ensemble]]
+    ensembles: NotRequired[list[EnsembleRecord]]
     secret_noise: NotRequired[bool]
 
 
-MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, AfterValidator(_laid_out)])
+MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, AfterValidator(_check_layout)])

@@ -11,7 +11,7 @@ from fedguard.bench.records.schema.types import STRICT
 from fedguard.metrics.quantities import Amount, Count, Share
 
 
-class Level(TypedDict):
+class PrivacyLevelRecord(TypedDict):
     """One privacy level of DP-SGD.
 
     Attributes:
@@ -37,7 +37,7 @@ class Clips(TypedDict):
     most: Amount
 
 
-class OverClients(TypedDict):
+class ClientMetric(TypedDict):
     """A figure of each honest client.
 
     Attributes:
@@ -62,14 +62,14 @@ class Ledger(TypedDict):
 
     counted: str
     clients: Count
-    releases: OverClients
-    shift: NotRequired[OverClients]
-    epsilon: NotRequired[OverClients]
+    releases: ClientMetric
+    shift: NotRequired[ClientMetric]
+    epsilon: NotRequired[ClientMetric]
 
 
 @with_config(ConfigDict(extra="allow", **STRICT))
 class Privacy(TypedDict):
-    """What noise proves, with all that it rests on, and what its kind says besides; see `fedguard.contracts.noise.Spent`.
+    """What noise proves, with all that it rests on, and what its kind says besides; see `fedguard.contracts.noise.PrivacyGuarantee`.
 
     Attributes:
         kind: of noise.
@@ -110,7 +110,7 @@ class Privacy(TypedDict):
     clip: Amount | None
     rounds: Count
     units: NotRequired[Count]
-    levels: NotRequired[list[Level]]
+    levels: NotRequired[list[PrivacyLevelRecord]]
     sample_rate: NotRequired[Share]
     divided_by: NotRequired[Count | None]
     steps_in_a_round: NotRequired[Count]

@@ -13,7 +13,7 @@ from fedguard.bench.records.schema.types import STRICT, CellId, Time, shallow
 from fedguard.metrics.quantities import Amount, Count
 
 
-class Stage(TypedDict):
+class StageCost(TypedDict):
     """What one stage of the rounds took.
 
     Attributes:
@@ -40,7 +40,7 @@ class Cost(TypedDict):
 
     seconds: Amount
     cpu_seconds: Amount
-    stages: NotRequired[dict[str, Stage]]
+    stages: NotRequired[dict[str, StageCost]]
     worker_peak_memory_bytes: Count | None
     worker_memory_limit_bytes: NotRequired[Count | None]
     update_bytes_sent: Count
@@ -81,7 +81,7 @@ Attributes:
 """
 
 
-class Flag(TypedDict):
+class FlagRecord(TypedDict):
     """A red flag: its name, its number in the evaluation protocol, and what it says.
 
     Attributes:
@@ -96,7 +96,7 @@ class Flag(TypedDict):
 
 
 @with_config(ConfigDict(extra="allow", **STRICT))
-class Named(TypedDict):
+class AlgorithmSpec(TypedDict):
     """An algorithm with its parameters.
 
     Attributes:
@@ -107,7 +107,7 @@ class Named(TypedDict):
 
 
 @with_config(ConfigDict(extra="allow", **STRICT))
-class Task(TypedDict):
+class TaskRecord(TypedDict):
     """Data, partition and model; ``partition_seed`` is None where each seed deals anew.
 
     Attributes:
@@ -115,14 +115,14 @@ class Task(TypedDict):
         partition_seed: null where each seed deals anew.
     """
 
-    data: Named
-    partition: Named
-    model: Named
+    data: AlgorithmSpec
+    partition: AlgorithmSpec
+    model: AlgorithmSpec
     partition_seed: Count | None
 
 
 @with_config(ConfigDict(extra="allow", **STRICT))
-class Training(TypedDict):
+class TrainingRecord(TypedDict):
     """The training; lengths in rounds.
 
     Attributes:
@@ -133,7 +133,7 @@ class Training(TypedDict):
 
 
 @with_config(ConfigDict(extra="allow", **STRICT))
-class Config(TypedDict):
+class CanonicalConfig(TypedDict):
     """The canonical configuration of a cell, of which this is what readers ask for.
 
     Attributes:
@@ -144,11 +144,11 @@ class Config(TypedDict):
         defense: its stages in order.
     """
 
-    task: Task
+    task: TaskRecord
     clients: dict[str, Any]
-    training: Training
-    attack: Literal["none"] | Named
-    defense: list[Named]
+    training: TrainingRecord
+    attack: Literal["none"] | AlgorithmSpec
+    defense: list[AlgorithmSpec]
 
 
 @with_config(STRICT)
@@ -172,15 +172,15 @@ class _Record(TypedDict):
     seed: Count
     label: str
     results_version: Count
-    flags: list[Flag]
+    flags: list[FlagRecord]
     environment: Environment
     units: NotRequired[dict[str, str]]
-    config: Annotated[Config, AfterValidator(shallow)]
+    config: Annotated[CanonicalConfig, AfterValidator(shallow)]
     sha256: str
 
 
 @with_config(STRICT)
-class Ran(_Record):
+class CompletedRecord(_Record):
     """A trial that ran.
 
     Attributes:
@@ -199,7 +199,7 @@ class Ran(_Record):
 
 
 @with_config(STRICT)
-class NotRun(_Record):
+class IncompleteRecord(_Record):
     """A trial that may not run, or that failed.
 
     Attributes:
@@ -217,7 +217,7 @@ class NotRun(_Record):
 
 
 #: What is stored of a trial; its ``status`` tells which of the two it is.
-Record = Ran | NotRun
+Record = CompletedRecord | IncompleteRecord
 
 
 def _fits_together(record: Any) -> Any:

@@ -6,11 +6,11 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.card import Session
+from fedguard.bench.records.schema.card import SessionCard
 from fedguard.bench.records.schema.inference import Inference
 from fedguard.bench.records.schema.privacy import Privacy
 from fedguard.metrics.durability import Durability
-from fedguard.metrics.masking import Masked
+from fedguard.metrics.masking import MaskingMetrics
 from fedguard.metrics.minority import Minority
 from fedguard.metrics.parties import Parties
 from fedguard.metrics.quantities import Change, Count, Number, Share
@@ -51,7 +51,7 @@ class References(TypedDict):
     oracle_mean: NotRequired[Share | None]
 
 
-class Sums(Masked):
+class MaskingRecord(MaskingMetrics):
     """What was masked, and how.
 
     Attributes:
@@ -61,11 +61,11 @@ class Sums(Masked):
     """
 
     mode: str
-    parameters: Session
+    parameters: SessionCard
     labels: list[str]
 
 
-class Evaded(TypedDict):
+class EvasionRecord(TypedDict):
     """The final model under an attack at test time.
 
     Attributes:
@@ -114,8 +114,8 @@ class Saturation(TypedDict):
     further: Number
 
 
-class WorstCase(TypedDict):
-    """How the worst of an ensemble was chosen; see `fedguard.bench.running.selection.Selection.report`.
+class WorstCaseRecord(TypedDict):
+    """How the worst of an ensemble was chosen; see `fedguard.bench.running.selection.AttackSelection.report`.
 
     Attributes:
         ensemble: with its parameters.
@@ -152,7 +152,7 @@ class LostNode(TypedDict):
     how: str | None
 
 
-class OfApp(TypedDict):
+class AppRecord(TypedDict):
     """What is known of an app of other people.
 
     Attributes:
@@ -194,7 +194,7 @@ class Result(Trajectory):
     chance: Share | None
     minority: list[Minority]
     parties: NotRequired[Parties]
-    secure_aggregation: Sums | None
+    secure_aggregation: MaskingRecord | None
     privacy: Privacy | None
     corners: Corners
     accuracy_drop: Change | None
@@ -207,7 +207,7 @@ class Result(Trajectory):
     attack_success_raw: Share | None
     attack_success_clean: Share | None
     durability: Durability | None
-    worst_case: NotRequired[WorstCase]
-    evasion: NotRequired[Evaded]
-    app: NotRequired[OfApp]
+    worst_case: NotRequired[WorstCaseRecord]
+    evasion: NotRequired[EvasionRecord]
+    app: NotRequired[AppRecord]
     returns: NotRequired[Returns]

@@ -1,4 +1,4 @@
-"""A run in what others keep their experiments in: a file for each tracker, over `trials.tracked`."""
+"""A run in what others keep their experiments in: a file for each tracker, over `trials.collect_trials`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fedguard.bench.results.run import Run
 from fedguard.bench.results.tracking import mlflow, tensorboard, wandb
-from fedguard.bench.results.tracking.trials import Tracker, Written, tracked
+from fedguard.bench.results.tracking.trials import ExportCount, Tracker, collect_trials
 
 #: What a run can be written to, by the option of `fedguard export`.
 TRACKERS: Mapping[str, Tracker] = {
@@ -16,11 +16,11 @@ TRACKERS: Mapping[str, Tracker] = {
 }
 
 
-def track(run: Run, tracker: str, target: str) -> Written:
+def track(run: Run, tracker: str, target: str) -> ExportCount:
     """Write the trials and cells of a run to a tracker; what it has already stays as it is.
 
     Raises:
         MissingExtra: the tracker's package is not installed.
         StoreError: the target cannot be written or reached.
     """
-    return TRACKERS[tracker](run.name, tracked(run), target)
+    return TRACKERS[tracker](run.name, collect_trials(run), target)

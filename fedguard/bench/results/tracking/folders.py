@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fedguard.bench.results.tracking.trials import Tracked
+from fedguard.bench.results.tracking.trials import TrackerEntry
 
 #: Lies in a folder once all else does: the digest of the trial.
 SEAL = "fedguard.sha256"
 
 
-def folder_of(run: str, trial: Tracked) -> Path:
+def folder_of(run: str, trial: TrackerEntry) -> Path:
     """``RUN/CELL/mean`` or ``RUN/CELL/seed-N``, the cell in words and by its id."""
     label = re.sub(r"[^\w.,()=+-]+", "-", trial.label)[:100]
     return Path(run) / f"{label}-{trial.cell}" / ("mean" if trial.seed is None else f"seed-{trial.seed}")
 
 
-def is_there(folder: Path, trial: Tracked) -> bool:
+def is_there(folder: Path, trial: TrackerEntry) -> bool:
     """Whether an earlier export wrote all of just this."""
     try:
         return (folder / SEAL).read_text() == trial.digest
@@ -25,5 +25,5 @@ def is_there(folder: Path, trial: Tracked) -> bool:
         return False
 
 
-def seal(folder: Path, trial: Tracked) -> None:
+def seal(folder: Path, trial: TrackerEntry) -> None:
     (folder / SEAL).write_text(trial.digest)

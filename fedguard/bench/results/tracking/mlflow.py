@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedguard.bench.results.tracking.trials import Tracked, Written
+from fedguard.bench.results.tracking.trials import ExportCount, TrackerEntry
 from fedguard.errors import MissingExtra, StoreError, oneline
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LONGEST, PARAMETERS, METRICS = 5000, 100, 1000
 UNLESS_SAID = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 
-def write(run: str, trials: Sequence[Tracked], target: str) -> Written:
+def write(run: str, trials: Sequence[TrackerEntry], target: str) -> ExportCount:
     """Write to a tracking server, or to an SQLite file.
 
     What was changed since an earlier export is deleted, as MLflow deletes: it can be restored there.
@@ -55,7 +55,7 @@ def address(target: str) -> str:
     return target if "://" in target else f"sqlite:///{Path(target).absolute()}"
 
 
-def _write(client: MlflowClient, run: str, trials: Sequence[Tracked]) -> Written:
+def _write(client: MlflowClient, run: str, trials: Sequence[TrackerEntry]) -> ExportCount:
     found = client.get_experiment_by_name(run)
     experiment = client.create_experiment(run) if found is None else found.experiment_id
     ids: dict[str, str] = {}
@@ -71,10 +71,10 @@ def _write(client: MlflowClient, run: str, trials: Sequence[Tracked]) -> Written
                 client.delete_run(one.info.run_id)
         if parent is not None:
             client.set_tag(ids[trial.key], "mlflow.parentRunId", parent)
-    return Written(new, len(trials) - new)
+    return ExportCount(new, len(trials) - new)
 
 
-def _create(client: MlflowClient, experiment: str, trial: Tracked) -> str:
+def _create(client: MlflowClient, experiment: str, trial: TrackerEntry) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
     began = int(1000 * trial.started)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedguard.bench.results.tracking.folders import folder_of, is_there, seal
-from fedguard.bench.results.tracking.trials import Tracked, Written
+from fedguard.bench.results.tracking.trials import ExportCount, TrackerEntry
 from fedguard.errors import MissingExtra, StoreError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SUFFIX = ".fedguard"
 
 
-def write(run: str, trials: Sequence[Tracked], target: str) -> Written:
+def write(run: str, trials: Sequence[TrackerEntry], target: str) -> ExportCount:
     """Write events to ``target/RUN/CELL/mean`` and ``target/RUN/CELL/seed-N``.
 
     Args:
@@ -45,10 +45,10 @@ def write(run: str, trials: Sequence[Tracked], target: str) -> Written:
                 new += 1
     except OSError as error:
         raise StoreError(f"--tensorboard {target}: cannot be written: {error.strerror}.") from None
-    return Written(new, len(trials) - new)
+    return ExportCount(new, len(trials) - new)
 
 
-def _write(events: SummaryWriter, trial: Tracked) -> None:
+def _write(events: SummaryWriter, trial: TrackerEntry) -> None:
     from torch.utils.tensorboard.summary import hparams
 
     ended = trial.started + trial.seconds

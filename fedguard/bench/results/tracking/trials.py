@@ -17,7 +17,7 @@ from fedguard.metrics.figures import FIGURES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracked:
+class TrackerEntry:
     """One trial, or one cell: what its trials come to together.
 
     Attributes:
@@ -62,7 +62,7 @@ class Tracked:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
-class Written(NamedTuple):
+class ExportCount(NamedTuple):
     """How many trials and cells were written, and how many were there already."""
 
     new: int
@@ -70,12 +70,12 @@ class Written(NamedTuple):
 
 
 #: Writes what is tracked of a run, by its name, to a target.
-Tracker = Callable[[str, Sequence[Tracked], str], Written]
+Tracker = Callable[[str, Sequence[TrackerEntry], str], ExportCount]
 
 
-def tracked(run: Run) -> list[Tracked]:
+def collect_trials(run: Run) -> list[TrackerEntry]:
     """The cells of a run's matrix that have records, each followed by its trials, in order; a trial stands once."""
-    found: list[Tracked] = []
+    found: list[TrackerEntry] = []
     for cell, swept in _cells(run).items():
         records = {seed: run.records[cell, seed] for seed in run.seeds if (cell, seed) in run.records}
         if records:
@@ -93,13 +93,13 @@ def _cells(run: Run) -> dict[str, dict[str, str]]:
     return {cell: {key: ", ".join(each) for key, each in swept.items()} for cell, swept in values.items()}
 
 
-def _trial(run: Run, record: Record, swept: Mapping[str, str]) -> Tracked:
+def _trial(run: Run, record: Record, swept: Mapping[str, str]) -> TrackerEntry:
     cost = record["cost"]
     figures = {name: value for name, figure in FIGURES.items() if (value := figure.of(record)) is not None}
     curves = {
         f"curve/{measure}": [(int(at), value) for at, value in curve(record, measure)] for measure in get_args(Measured)
     }
-    return Tracked(
+    return TrackerEntry(
         cell=record["cell"],
         label=record["label"],
         seed=record["seed"],
@@ -112,7 +112,9 @@ def _trial(run: Run, record: Record, swept: Mapping[str, str]) -> Tracked:
     )
 
 
-def _together(run: Run, records: Sequence[Record], trials: Sequence[Tracked], swept: Mapping[str, str]) -> Tracked:
+def _together(
+    run: Run, records: Sequence[Record], trials: Sequence[TrackerEntry], swept: Mapping[str, str]
+) -> TrackerEntry:
     """A cell: means over its seeds, with the intervals that the figures give them."""
     figures: dict[str, float] = {}
     for name, figure in FIGURES.items():
@@ -121,7 +123,7 @@ def _together(run: Run, records: Sequence[Record], trials: Sequence[Tracked], sw
             figures[name] = found.mean
             if found.low is not None and found.high is not None:
                 figures |= {f"{name}/low": found.low, f"{name}/high": found.high}
-    return Tracked(
+    return TrackerEntry(
         cell=records[0]["cell"],
         label=records[0]["label"],
         seed=None,

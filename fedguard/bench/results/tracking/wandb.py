@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedguard.bench.results.tracking.folders import is_there, seal
-from fedguard.bench.results.tracking.trials import Tracked, Written
+from fedguard.bench.results.tracking.trials import ExportCount, TrackerEntry
 from fedguard.errors import MissingExtra, StoreError, oneline
 
 
-def write(run: str, trials: Sequence[Tracked], target: str) -> Written:
+def write(run: str, trials: Sequence[TrackerEntry], target: str) -> ExportCount:
     """Write to ``target/wandb/offline-run-TIME-ID``, with the same ID in each export. Nothing is sent from here.
 
     Args:
@@ -43,10 +43,10 @@ def write(run: str, trials: Sequence[Tracked], target: str) -> Written:
         raise StoreError(f"--wandb {target}: cannot be written: {error.strerror}.") from None
     except wandb.Error as error:
         raise StoreError(f"--wandb {target}: {oneline(error)[:300]}.") from None
-    return Written(new, len(trials) - new)
+    return ExportCount(new, len(trials) - new)
 
 
-def _write(run: str, trial: Tracked, name: str, target: str) -> Path:
+def _write(run: str, trial: TrackerEntry, name: str, target: str) -> Path:
     """Write one, and give its folder."""
     import wandb
 

@@ -10,7 +10,7 @@ Job = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Said:
+class WorkerMessage:
     """A message about a job: progress, a record, or the end of the worker that had it.
 
     Attributes:
@@ -26,7 +26,7 @@ class Said:
     log: str = ""
 
 
-class Engine(Protocol):
+class WorkerPool(Protocol):
     """A pool of workers."""
 
     def free(self) -> int:
@@ -35,7 +35,7 @@ class Engine(Protocol):
     def submit(self, job: Job) -> None:
         """Start a job; only while something is free."""
 
-    def wait(self, timeout: float) -> Said | None:
+    def wait(self, timeout: float) -> WorkerMessage | None:
         """The next message, or None after ``timeout`` seconds without one."""
 
     def close(self) -> None:

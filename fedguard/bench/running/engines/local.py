@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fedguard.bench.running.engines import Job, Said
+from fedguard.bench.running.engines import Job, WorkerMessage
 
 #: Seconds that a worker is given, beyond its limit, to write where it stands.
 GRACE = 0.5
@@ -35,8 +35,8 @@ class LocalPool:
     def __init__(self, jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> None:
         self._start = json.dumps({**start, "timeout": timeout})
         self._timeout = timeout
-        self._heard: queue.Queue[tuple[_Worker, str | None]] = queue.Queue()
-        self._workers = [_Worker(self._start, self._heard) for _ in range(jobs)]
+        self._heard: queue.Queue[tuple[_WorkerProcess, str | None]] = queue.Queue()
+        self._workers = [_WorkerProcess(self._start, self._heard) for _ in range(jobs)]
 
     def free(self) -> int:
         return sum(worker.job is None for worker in self._workers)
@@ -49,7 +49,7 @@ class LocalPool:
         worker = next(worker for worker in self._workers if worker.job is None)
         worker.give(job)
 
-    def wait(self, timeout: float) -> Said | None:
+    def wait(self, timeout: float) -> WorkerMessage | None:
         try:
             worker, line = self._heard.get(timeout=timeout)
         except queue.Empty:
@@ -57,13 +57,13 @@ class LocalPool:
         if worker not in self._workers:  # its last words, after it was replaced
             return self._overdue()
         if line is None:
-            return self._lost(worker)
+            return self._recover_worker(worker)
         message = json.loads(line)
         if "ready" in message:
             worker.begin()
         if worker.job is None or "ready" in message:
             return None
-        said = Said(worker.job, message)
+        said = WorkerMessage(worker.job, message)
         if "record" in message:
             worker.job = None
             if message["changed"]:
@@ -75,7 +75,7 @@ class LocalPool:
         for worker in self._workers:
             worker.kill()
 
-    def _lost(self, dead: _Worker) -> Said | None:
+    def _recover_worker(self, dead: _WorkerProcess) -> WorkerMessage | None:
         """Put a new worker in the place of one that died; its job is lost, nothing else."""
         ended, job = dead.how_it_ended(), dead.job
         if not dead.ready:  # it did not even start: another one would not either
@@ -86,10 +86,10 @@ class LocalPool:
         return (
             None
             if job is None
-            else Said(job, None, f"the worker process was lost: {ended}", "\n".join(dead.last_words()))
+            else WorkerMessage(job, None, f"the worker process was lost: {ended}", "\n".join(dead.last_words()))
         )
 
-    def _overdue(self) -> Said | None:
+    def _overdue(self) -> WorkerMessage | None:
         """End a worker whose job takes too long."""
         if self._timeout is None:
             return None
@@ -97,17 +97,19 @@ class LocalPool:
         if late is None or late.job is None:
             return None
         self._replace(late)
-        return Said(late.job, None, f"timed out after {self._timeout:g} s", "\n".join(late.last_words(LONGEST)))
+        return WorkerMessage(
+            late.job, None, f"timed out after {self._timeout:g} s", "\n".join(late.last_words(LONGEST))
+        )
 
-    def _replace(self, worker: _Worker) -> None:
-        self._workers[self._workers.index(worker)] = _Worker(self._start, self._heard)
+    def _replace(self, worker: _WorkerProcess) -> None:
+        self._workers[self._workers.index(worker)] = _WorkerProcess(self._start, self._heard)
         worker.kill()
 
 
-class _Worker:
+class _WorkerProcess:
     """One process, and the thread that reads what it says."""
 
-    def __init__(self, start: str, heard: queue.Queue[tuple[_Worker, str | None]]) -> None:
+    def __init__(self, start: str, heard: queue.Queue[tuple[_WorkerProcess, str | None]]) -> None:
         self.job: Job | None = None
         self.ready = False
         self._began = 0.0

@@ -20,9 +20,9 @@ from fedguard.arguments import of_kind
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.code import own_code
-from fedguard.bench.running.engines import Job, Said
+from fedguard.bench.running.engines import Job, WorkerMessage
 from fedguard.bench.running.engines.local import default_jobs
-from fedguard.bench.running.engines.seat import Luggage, Seat, brought_home, clean_model_of
+from fedguard.bench.running.engines.seat import JobFiles, RemoteWorker, clean_model_of, store_artifacts
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, MissingExtra, oneline
 
@@ -52,7 +52,7 @@ class Ray:
         of_kind(self.address, "address", (str, type(None)), "auto, HOST or HOST:PORT, or None")
 
     @contextlib.contextmanager
-    def connected(self, jobs: int | None) -> Iterator[Cluster]:
+    def connect(self, jobs: int | None) -> Iterator[Cluster]:
         """The cluster, for as long as this lasts; one that this process is part of already stays.
 
         Raises:
@@ -171,7 +171,7 @@ class Cluster:
                 f"--engine ray: expected a machine with {wanted} for a worker; none of the {len(machines)} of the cluster has "
                 "as much. Lower --memory, raise --jobs, or add a machine."
             )
-        parcel = None if self.local else self.ray.put(Luggage.of(plan))
+        parcel = None if self.local else self.ray.put(JobFiles.of(plan))
         seat = self.ray.remote(
             num_cpus=1,
             num_gpus=needed.get("GPU", 0),
@@ -179,12 +179,12 @@ class Cluster:
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=2,
-        )(Seat)
+        )(RemoteWorker)
         return RayPool(self.ray, lambda: seat.remote(dict(start), timeout, parcel), jobs)
 
 
 @dataclass
-class _Seat:
+class _WorkerHandle:
     """A seat as it looks from here.
 
     Attributes:
@@ -217,7 +217,7 @@ class RayPool:
     ray: Any
     seated: Any
     jobs: int
-    _seats: list[_Seat] = field(default_factory=list)
+    _seats: list[_WorkerHandle] = field(default_factory=list)
     _again: deque[Job] = field(default_factory=deque)
     _losses: Counter[tuple[str, int]] = field(default_factory=Counter)
 
@@ -230,7 +230,7 @@ class RayPool:
     def submit(self, job: Job) -> None:
         self._give(self._idle()[0], job)
 
-    def wait(self, timeout: float) -> Said | None:
+    def wait(self, timeout: float) -> WorkerMessage | None:
         for seat in self._idle()[: len(self._again)]:
             self._give(seat, self._again.popleft())
         heard = [seat.heard for seat in self._seats if seat.heard is not None]
@@ -248,7 +248,7 @@ class RayPool:
                 f"--engine ray: {oneline(why)}. Install there what is installed here, and what the plug-ins import."
             ) from None
         except self.ray.exceptions.RayError as error:
-            return self._lost(seat, error)
+            return self._recover_worker(seat, error)
 
     def close(self) -> None:
         closing = [seat.actor.close.remote() for seat in self._seats if seat.ready]
@@ -258,18 +258,18 @@ class RayPool:
             with contextlib.suppress(Exception):
                 self.ray.kill(seat.actor)
 
-    def _seat(self, losses: int = 0) -> _Seat:
+    def _seat(self, losses: int = 0) -> _WorkerHandle:
         actor = self.seated()
-        return _Seat(actor, actor.ready.remote(), losses=losses)
+        return _WorkerHandle(actor, actor.ready.remote(), losses=losses)
 
-    def _idle(self) -> list[_Seat]:
+    def _idle(self) -> list[_WorkerHandle]:
         return [seat for seat in self._seats if seat.ready and seat.job is None]
 
-    def _give(self, seat: _Seat, job: Job) -> None:
+    def _give(self, seat: _WorkerHandle, job: Job) -> None:
         seat.job = job
         seat.heard = seat.actor.trial.options(num_returns="streaming").remote(dict(job), clean_model_of(job))
 
-    def _take(self, seat: _Seat) -> Said | None:
+    def _take(self, seat: _WorkerHandle) -> WorkerMessage | None:
         """What a seat said."""
         if not seat.ready:
             self.ray.get(seat.heard)
@@ -280,17 +280,17 @@ class RayPool:
         said = self.ray.get(next(seat.heard))
         message, text = said["message"], said["record"]
         if message is not None and text is None:
-            return Said(job, message)
+            return WorkerMessage(job, message)
         seat.job = seat.heard = None
         if message is not None:
             try:
-                message = {**message, "record": opened(text, job)}
+                message = {**message, "record": verify_record(text, job)}
             except ValueError as error:
                 return self._repeat(job, f"its record was altered on its way ({error})")
-        brought_home(said["files"], Path(job["folder"]))
-        return Said(job, message, said["ended"], said["log"])
+        store_artifacts(said["files"], Path(job["folder"]))
+        return WorkerMessage(job, message, said["ended"], said["log"])
 
-    def _lost(self, seat: _Seat, error: Exception) -> Said | None:
+    def _recover_worker(self, seat: _WorkerHandle, error: Exception) -> WorkerMessage | None:
         """Make a seat anew whose machine or process is gone, and let its trial run again there or elsewhere.
 
         Raises:
@@ -308,17 +308,17 @@ class RayPool:
         why = f"its machine or its Ray actor was lost ({type(error).__name__})"
         return None if job is None else self._repeat(job, why, oneline(error))
 
-    def _repeat(self, job: Job, why: str, log: str = "") -> Said:
+    def _repeat(self, job: Job, why: str, log: str = "") -> WorkerMessage:
         """Let a trial run again whose record did not come; but not for ever."""
         trial = (job["id"], job["seed"])
         self._losses[trial] += 1
         if self._losses[trial] == LOSSES:
-            return Said(job, None, f"{why}, and so it went {LOSSES} times", log)
+            return WorkerMessage(job, None, f"{why}, and so it went {LOSSES} times", log)
         self._again.append(job)
-        return Said(job, {"lost": f"{why}; the trial runs again"})
+        return WorkerMessage(job, {"lost": f"{why}; the trial runs again"})
 
 
-def opened(text: bytes, job: Job) -> Record:
+def verify_record(text: bytes, job: Job) -> Record:
     """The record under its seal, if it is that of the job.
 
     Raises:

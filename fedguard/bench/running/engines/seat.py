@@ -30,7 +30,7 @@ PLUGINS, DATA, RUN = "plugins", "data", "run"
 
 
 @dataclass(frozen=True)
-class Luggage:
+class JobFiles:
     """What travels with a job, by its path: plug-ins with the Python files beside them, and the files that hold data.
 
     Files whose paths are not relative to where the command was started stay where they are: each machine has to have them.
@@ -39,7 +39,7 @@ class Luggage:
     files: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, plan: Plan) -> Luggage:
+    def of(cls, plan: Plan) -> JobFiles:
         """What the trials of a plan need."""
         found: dict[str, bytes] = {}
         folder = plan.known.folder
@@ -53,7 +53,7 @@ class Luggage:
             found |= {f"{DATA}/{file.as_posix()}": file.read_bytes() for file in files}
         return cls(found)
 
-    def unpacked(self, into: Path) -> None:
+    def unpack_files(self, into: Path) -> None:
         """Write all of it below a folder."""
         for name, content in self.files.items():
             file = into / name
@@ -77,7 +77,7 @@ def _paths(part: Algorithm | None) -> Iterator[Path]:
                     yield Path(path)
 
 
-class Seat:
+class RemoteWorker:
     """One worker. What it says is handed on as it comes.
 
     Args:
@@ -87,10 +87,10 @@ class Seat:
         luggage: what is unpacked here; None where this is the machine that the command was started on, and all is in its place.
     """
 
-    def __init__(self, start: Mapping[str, Any], timeout: float | None, luggage: Luggage | None) -> None:
+    def __init__(self, start: Mapping[str, Any], timeout: float | None, luggage: JobFiles | None) -> None:
         self._here = Path(tempfile.mkdtemp(prefix="fedguard-seat-"))
         if luggage is not None:
-            luggage.unpacked(self._here)
+            luggage.unpack_files(self._here)
             (self._here / DATA).mkdir(exist_ok=True)
             (self._here / PLUGINS).mkdir(exist_ok=True)
             os.chdir(self._here / DATA)
@@ -119,7 +119,7 @@ class Seat:
             clean_model: what the file holds in which the job has the model of the cell without attack.
 
         Yields:
-            ``message``, ``ended`` and ``log`` as in `fedguard.bench.running.engines.Said`; with the last of them the ``record``
+            ``message``, ``ended`` and ``log`` as in `fedguard.bench.running.engines.WorkerMessage`; with the last of them the ``record``
             under its seal, and ``files``: what the trial has left beside it, by name.
         """
         run = self._here / RUN
@@ -150,7 +150,7 @@ class Seat:
         shutil.rmtree(self._here, ignore_errors=True)
 
 
-def brought_home(files: Mapping[str, bytes], folder: Path) -> None:
+def store_artifacts(files: Mapping[str, bytes], folder: Path) -> None:
     """Store what a trial has left, under the names that it has given, none of which leads elsewhere."""
     for name, content in files.items():
         write_atomically(folder / "artifacts" / Path(name).name, content)

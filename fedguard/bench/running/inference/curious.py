@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.bench.running.inference.scores import headline, scored
-from fedguard.bench.running.inference.seats import OnSeats, where_known
-from fedguard.bench.running.inference.targets import Target, Targets, joined
+from fedguard.bench.running.inference.scores import headline, score_claim
+from fedguard.bench.running.inference.seats import AdversaryNodes, where_known
+from fedguard.bench.running.inference.targets import InferenceTarget, InferenceTargets, join_examples
 from fedguard.config import Cell
 from fedguard.contracts import (
     Examples,
@@ -21,22 +21,22 @@ from fedguard.contracts import (
     LocalPlan,
     Observer,
     Reconstruction,
+    RoundObservation,
     Setup,
     Sight,
-    Watched,
 )
 from fedguard.errors import PreconditionError
 from fedguard.inference import inference_view
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.network import Network
+from fedguard.tasks.network import FlatNetwork
 from fedguard.tasks.shadows import Shadows
 
 #: Takes the pictures of one target: its name, what was claimed, and the truth.
 Album = Callable[[str, Reconstruction, Examples], None]
 
 
-class Curious:
+class PrivacyAdversary:
     """The server of one trial that infers, or the nodes that do.
 
     Args:
@@ -49,12 +49,12 @@ class Curious:
         self._attack: InferenceAttack = cell.inference
         self._sees, self._wants = cell.verdict.inference_sees, cell.config.observer
         self._rng = setup.rng.child("inference")
-        self._seat = OnSeats(cell, setup) if cell.lookers else None
+        self._seat = AdversaryNodes(cell, setup) if cell.lookers else None
         if self._seat is not None:
             self._sees = self._seat.sees
         self._alone = Sight.EACH_UPDATE in self._sees and self._attack.watches != "model"
         shares, times = (self._seat.shares, cell.architecture.trainings()) if self._seat else (None, 1)
-        self._targets = Targets(self._attack, self._alone, self._wants, setup, task, self._rng, shares, times)
+        self._targets = InferenceTargets(self._attack, self._alone, self._wants, setup, task, self._rng, shares, times)
 
     @property
     def observer(self) -> Observer | None:
@@ -64,7 +64,7 @@ class Curious:
         if self._attack.watches == "model":
             return None
         one = self._attack.watches == "round"
-        return Observer(self._wants.round if one else None, self._tampered if self._attack.active else None)
+        return Observer(self._wants.round if one else None, self._tamper_model if self._attack.active else None)
 
     @property
     def plan(self) -> LocalPlan:
@@ -82,7 +82,7 @@ class Curious:
                 "observer.round."
             )
         model = self._task.initial_model(self._setup.rng.child("model"))
-        self._attack.check(self._made(targets[0], model[None], 0))
+        self._attack.check(self._build_view(targets[0], model[None], 0))
         if self._attack.goal == "property":
             held = [self._attack.holds(target.truth) for target in targets]
             if not 0 < sum(held) < len(held):
@@ -91,7 +91,7 @@ class Curious:
                     "have it. Choose another property or partition."
                 )
 
-    def inferred(self, every: Sequence[Watched], model: Tensor, album: Album) -> dict[str, Any]:
+    def run_attack(self, every: Sequence[RoundObservation], model: Tensor, album: Album) -> dict[str, Any]:
         """What the attack claims, compared with the truth.
 
         Args:
@@ -107,17 +107,17 @@ class Curious:
         found: list[dict[str, Any]] = []
         given: dict[str, Any] | None = None
         for number, planned in enumerate(self._targets.planned):
-            watched = every if self._seat is None else self._seat.watched(every, planned.clients)
-            target = self._targets.seen(planned, watched)
+            watched = every if self._seat is None else self._seat.select_rounds(every, planned.clients)
+            target = self._targets.restrict_target(planned, watched)
             if target is None or not len(target.truth):
                 continue
             rounds = [one for one in watched if self._has(one, target.clients)]
             if not rounds and self._attack.watches != "model":
                 continue
             view = self._view(target, rounds, model, number)
-            given = given or self._given(view, rounds, model)
+            given = given or self._describe_inputs(view, rounds, model)
             claim = self._attack.infer(view)
-            score = scored(
+            score = score_claim(
                 self._attack,
                 claim,
                 target,
@@ -133,19 +133,19 @@ class Curious:
             "attack": str(self._attack),
             "goal": self._attack.goal,
             "server": "malicious" if self._attack.active else "curious",
-            **({"seat": self._seat.told()} if self._seat else {}),
+            **({"seat": self._seat.describe_nodes()} if self._seat else {}),
             "given": given,
             "targets": found,
             "score": headline(self._attack.goal, found),
         }
 
-    def _has(self, one: Watched, clients: Collection[int]) -> bool:
+    def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
         """Whether the server has anything of these clients from a round."""
         if self._alone:
             return bool(set(clients) & set(one.clients))
         return self._hiding(one, clients) is not None
 
-    def _hiding(self, one: Watched, clients: Collection[int]) -> Tensor | None:
+    def _hiding(self, one: RoundObservation, clients: Collection[int]) -> Tensor | None:
         """float32 ``[d]``: the mean over all sums that these clients' updates are in; None where there is none."""
         if self._cell.trusted_server:
             return one.aggregate
@@ -157,14 +157,16 @@ class Curious:
         sizes = torch.tensor([float(len(one.behind[row])) for row in rows])
         return sizes @ one.rows[rows] / sizes.sum() if rows else None
 
-    def _view(self, target: Target, rounds: Sequence[Watched], model: Tensor, number: int) -> InferenceView:
+    def _view(
+        self, target: InferenceTarget, rounds: Sequence[RoundObservation], model: Tensor, number: int
+    ) -> InferenceView:
         """Of these rounds; what the workers' momentum makes of an update is undone as if it were their first."""
         updates = victim_first(rounds, target.clients[0]) if rounds and self._alone else None
         means = [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]
         aggregates = torch.stack(means) if means else None
         models = [one.sent for one in rounds] + [rounds[-1].after if rounds else model]
         fresh = 1 / (1 - self._setup.training.worker_momentum)
-        return self._made(
+        return self._build_view(
             target,
             torch.stack(models),
             number,
@@ -172,9 +174,9 @@ class Curious:
             None if aggregates is None else fresh * aggregates,
         )
 
-    def _made(
+    def _build_view(
         self,
-        target: Target,
+        target: InferenceTarget,
         models: Tensor,
         number: int,
         updates: Tensor | None = None,
@@ -209,26 +211,28 @@ class Curious:
             return 0.0  # noise of a mean is in no single update, and what nodes solve for is theirs to know
         return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)
 
-    def _tampered(self, model: Tensor) -> Tensor:
+    def _tamper_model(self, model: Tensor) -> Tensor:
         """What a malicious server sends instead of the model: one for all its victims, and with all candidates in mind."""
         targets = self._targets.planned
         if not targets:
             return model
         asked = [target.candidates for target in targets if target.candidates is not None]
-        first = replace(targets[0], candidates=joined(asked) if asked else None)
-        return self._attack.tamper(self._made(first, model[None], 0)).detach()
+        first = replace(targets[0], candidates=join_examples(asked) if asked else None)
+        return self._attack.tamper(self._build_view(first, model[None], 0)).detach()
 
     @cached_property
-    def _network(self) -> Network:
+    def _network(self) -> FlatNetwork:
         """One of the same kind, which has never seen an example."""
-        return Network(self._task.model, self._task.shape, self._task.classes, Rng(0), self._task.network.compute)
+        return FlatNetwork(self._task.model, self._task.shape, self._task.classes, Rng(0), self._task.network.compute)
 
     @cached_property
     def _shadows(self) -> Shadows:
         initial = self._task.initial_model(self._setup.rng.child("model"))
         return Shadows.like(self._network, initial, self._setup, self._setup.noise_of_mean)
 
-    def _given(self, view: InferenceView, rounds: Sequence[Watched], model: Tensor) -> dict[str, Any]:
+    def _describe_inputs(
+        self, view: InferenceView, rounds: Sequence[RoundObservation], model: Tensor
+    ) -> dict[str, Any]:
         """What the attack was given, for the record: without it no figure means anything."""
         sent = rounds[0].sent if rounds else model
         return {
@@ -257,7 +261,7 @@ class Curious:
         return f"the mean of {len(view.counts)} clients' updates"
 
 
-def victim_first(watched: Sequence[Watched], victim: int) -> Tensor:
+def victim_first(watched: Sequence[RoundObservation], victim: int) -> Tensor:
     """float32 ``[T, n, d]``: the updates of each round, the victim's in row 0, of as many clients as each round has."""
     n = min(len(one.clients) for one in watched)
     rounds = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedguard.bench.running.inference.targets import Target
+from fedguard.bench.running.inference.targets import InferenceTarget
 from fedguard.contracts import (
     Examples,
     Inference,
@@ -21,7 +21,7 @@ from fedguard.contracts import (
 from fedguard.errors import ContractError
 from fedguard.metrics.figures import number_at
 from fedguard.metrics.labels import label_score
-from fedguard.metrics.membership import auc, membership, pooled
+from fedguard.metrics.membership import auc, membership, pool_membership
 from fedguard.metrics.reconstruction import score as reconstruction_score
 
 #: By goal, the figures that a record's ``score`` holds, and where one target has them.
@@ -39,10 +39,10 @@ HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def scored(
+def score_claim(
     attack: InferenceAttack,
     claim: Inference,
-    target: Target,
+    target: InferenceTarget,
     *,
     count: int,
     classes: int,
@@ -88,7 +88,7 @@ def headline(goal: str, found: Sequence[Mapping[str, Any]]) -> dict[str, float |
         known = [value for value in values if value is not None]
         figures[name] = math.fsum(known) / len(known) if known and len(known) == len(values) else None
     if goal == "membership":
-        together = pooled(found)
+        together = pool_membership(found)
         figures["tpr"] = together["tpr_at_1_percent"]["value"]
         figures["tpr_01"] = together["tpr_at_01_percent"]["value"]
     return figures

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.bench.running.inference.targets import joined
+from fedguard.bench.running.inference.targets import join_examples
 from fedguard.config import Cell
-from fedguard.contracts import Examples, InferenceAttack, Listeners, Observer, Setup, Sight, Watched, first_met
+from fedguard.contracts import Examples, InferenceAttack, Listeners, Observer, RoundObservation, Setup, Sight, first_met
 from fedguard.inference import Adapt
 from fedguard.tasks.classification import Classification
 
 
-class OnSeats:
+class AdversaryNodes:
     """The nodes of one trial that look, and pool what they hear.
 
     What they can solve for is known before the training; it is solved for out of the very vectors that came to them. They have
@@ -96,9 +96,9 @@ class OnSeats:
 
     def examples(self, task: Classification) -> Examples:
         """Their own, which are of the same kind as the others'."""
-        return joined([task.examples(node) for node in self._listeners.nodes])
+        return join_examples([task.examples(node) for node in self._listeners.nodes])
 
-    def watched(self, every: Sequence[Watched], clients: tuple[int, ...]) -> list[Watched]:
+    def select_rounds(self, every: Sequence[RoundObservation], clients: tuple[int, ...]) -> list[RoundObservation]:
         """The rounds of which they have the update of these clients, as they see them.
 
         Args:
@@ -113,18 +113,18 @@ class OnSeats:
             if (clients[0] in self._listeners.reads(round) if alone else self._listeners.sum_of(round))
         ]
 
-    def _round(self, every: Sequence[Watched], round: int, clients: tuple[int, ...]) -> Watched:
+    def _round(self, every: Sequence[RoundObservation], round: int, clients: tuple[int, ...]) -> RoundObservation:
         behind = clients if Sight.EACH_UPDATE in self.sees else self._listeners.sum_of(round)
-        found, after = self._listeners.solved(every, round, behind), every[round - 1].after
+        found, after = self._listeners.solve_update(every, round, behind), every[round - 1].after
         if found.known is not None and not bool(found.known.all()):
             self.known[clients] = found.known
         if len(behind) == 1:
             known = torch.ones_like(found.update, dtype=torch.bool) if found.known is None else found.known
             sent = every[round - 1].updates[every[round - 1].clients.index(behind[0])]
             self._off.append(float((found.update - sent)[known].norm() / sent.norm().clamp(min=1e-30)))
-        return Watched(found.model, after, behind, found.update[None], (behind,), found.update[None], None)
+        return RoundObservation(found.model, after, behind, found.update[None], (behind,), found.update[None], None)
 
-    def told(self) -> dict[str, Any]:
+    def describe_nodes(self) -> dict[str, Any]:
         """What a record says of them, once all targets were attacked."""
         return {
             "place": self._wants.seat,
@@ -150,8 +150,8 @@ def where_known(adapt: Adapt, known: Tensor | None) -> Adapt:
         return adapt
     there = known.clone()
 
-    def compared(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    def restrict_pair(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         one, other = adapt(dummy, observed)
         return one * there, other * there
 
-    return compared
+    return restrict_pair

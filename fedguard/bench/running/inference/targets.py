@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from fedguard.config.sections import ObserverSection
-from fedguard.contracts import Examples, InferenceAttack, LocalPlan, Setup, Watched
+from fedguard.contracts import Examples, InferenceAttack, LocalPlan, RoundObservation, Setup
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
 
 @dataclass(frozen=True)
-class Target:
+class InferenceTarget:
     """What an attack is to find.
 
     Attributes:
@@ -31,7 +31,7 @@ class Target:
     members: Tensor | None = None
 
 
-class Targets:
+class InferenceTargets:
     """The targets of one trial.
 
     Args:
@@ -64,7 +64,7 @@ class Targets:
         return plan if times == 1 or plan.batch_size is None else replace(plan, batch_size=times * plan.batch_size)
 
     @cached_property
-    def planned(self) -> tuple[Target, ...]:
+    def planned(self) -> tuple[InferenceTarget, ...]:
         """The targets as they are known before the training; none where nobody takes part."""
         clients = self._present
         chosen = [clients[i] for i in self._rng.child("victims").numpy().permutation(len(clients)).tolist()]
@@ -75,7 +75,7 @@ class Targets:
         groups = [(client,) for client in chosen] if self._alone else [clients] if clients else []
         return tuple(self._target(group, number) for number, group in enumerate(groups))
 
-    def seen(self, target: Target, watched: Sequence[Watched]) -> Target | None:
+    def restrict_target(self, target: InferenceTarget, watched: Sequence[RoundObservation]) -> InferenceTarget | None:
         """The target as the server meets it in the watched round: those in one sum alone; None where it has nothing of it."""
         if self._attack.watches != "round":
             return target
@@ -89,7 +89,7 @@ class Targets:
             return replace(target, clients=tuple(there))  # the server has tampered for these candidates
         return self._target(tuple(there), 0)
 
-    def counts(self, target: Target, trusted: bool) -> list[int]:
+    def counts(self, target: InferenceTarget, trusted: bool) -> list[int]:
         """How many examples each client claims; where noise hides how many there are, what is public of it."""
         plan, sizes = self.plan, self._task.sizes
         final = self._attack.watches == "model"  # it holds what all clients learned in all rounds
@@ -103,7 +103,7 @@ class Targets:
                 return [usual] * len(target.clients)
             expected = min(plan.batch_size or usual, usual) if plan.steps == 1 else usual
             return [expected] * self._setup.participation.expected
-        return [used for client in target.clients if (used := len(self._used(client)))]
+        return [used for client in target.clients if (used := len(self._select_examples(client)))]
 
     @cached_property
     def _present(self) -> tuple[int, ...]:
@@ -113,26 +113,26 @@ class Targets:
         rounds = range(1, self._setup.training.rounds + 1)
         if self._attack.watches == "round":
             rounds = range(self._wants.round, self._wants.round + 1)
-        chosen = [self._setup.chosen(round) for round in rounds]
+        chosen = [self._setup.choose_clients(round) for round in rounds]
         return tuple(sorted({client for one in chosen for client in one}))
 
-    def _target(self, clients: tuple[int, ...], number: int) -> Target:
-        truth = joined([self._used(client) for client in clients])
+    def _target(self, clients: tuple[int, ...], number: int) -> InferenceTarget:
+        truth = join_examples([self._select_examples(client) for client in clients])
         if self._attack.goal != "membership":
-            return Target(clients, truth)
+            return InferenceTarget(clients, truth)
         rng = self._rng.child("candidates", number)
         inside, outside = alike(truth, self._task.dataset.test, self._wants.candidates, rng)
         order = torch.randperm(len(inside) + len(outside), generator=rng.child("order").torch())
-        return Target(clients, truth, joined([inside, outside])[order], order < len(inside))
+        return InferenceTarget(clients, truth, join_examples([inside, outside])[order], order < len(inside))
 
-    def _used(self, client: int) -> Examples:
+    def _select_examples(self, client: int) -> Examples:
         """What a client used in the watched round; all it has, where more than a round or the client itself is meant."""
         if self._attack.watches != "round" or self._attack.goal == "property":
             return self._task.examples(client)
         last, plan = self._trainings * self._wants.round, self._setup.honest_plan
         rounds = range(last - self._trainings + 1, last + 1)
         used = [self._task.examples_used(client, plan, self._setup.rng.child("round", one)) for one in rounds]
-        return used[0] if len(used) == 1 else joined(used)
+        return used[0] if len(used) == 1 else join_examples(used)
 
 
 def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Examples, Examples]:
@@ -148,15 +148,15 @@ def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Exa
     kept = {c: int(min(inside, times * outside)) for c, (inside, outside) in counts.items()}
     ratio = min((counts[c][1] / kept[c] for c in classes if kept[c]), default=0.0)
 
-    def drawn(examples: Examples, share: Mapping[int, int], name: str) -> Examples:
+    def draw_examples(examples: Examples, share: Mapping[int, int], name: str) -> Examples:
         order = torch.randperm(len(examples), generator=rng.child(name).torch())
         rows = [order[examples.y[order] == c][: share[c]] for c in classes]
         kept = torch.cat(rows) if rows else order[:0]
         return examples[kept[torch.randperm(len(kept), generator=rng.child(name, "cut").torch())[:most]]]
 
-    return drawn(members, kept, "in"), drawn(others, {c: int(ratio * kept[c]) for c in classes}, "out")
+    return draw_examples(members, kept, "in"), draw_examples(others, {c: int(ratio * kept[c]) for c in classes}, "out")
 
 
-def joined(parts: Collection[Examples]) -> Examples:
+def join_examples(parts: Collection[Examples]) -> Examples:
     """All examples of several parts, in order."""
     return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

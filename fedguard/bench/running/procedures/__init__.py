@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedguard.bench.running.limit import OutOfTime, at_most
-from fedguard.bench.running.procedures.app import OfApp
-from fedguard.bench.running.procedures.composed import OfComposed
+from fedguard.bench.running.limit import TrialTimeout, at_most
+from fedguard.bench.running.procedures.app import AppProcedure
+from fedguard.bench.running.procedures.composed import ComposedProcedure
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
-from fedguard.config.apps import App
-from fedguard.config.composed import Composed
+from fedguard.config.apps import AppTarget
+from fedguard.config.composed import ComposedTarget
 from fedguard.config.targets import Target
 
-PROCEDURES: dict[type[Target], Procedure] = {Composed: OfComposed(), App: OfApp()}
+PROCEDURES: dict[type[Target], Procedure] = {ComposedTarget: ComposedProcedure(), AppTarget: AppProcedure()}
 
 
 def procedure(cell: Cell) -> Procedure:
@@ -42,7 +42,7 @@ def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> 
         try:
             with at_most(timeout if how.here else None):
                 reason = how.why_not(cell, seed, bench)
-        except OutOfTime:
+        except TrialTimeout:
             late.add(str(cell.attack))
             continue
         if reason is not None:

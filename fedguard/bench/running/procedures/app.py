@@ -16,7 +16,7 @@ from fedguard.config import Cell
 from fedguard.errors import ConfigError
 
 
-class OfApp(Procedure):
+class AppProcedure(Procedure):
     """`run_app`, with the log of its processes."""
 
     here = False

@@ -17,18 +17,18 @@ from fedguard.bench.records.store import RunFolder, open_atomically
 from fedguard.bench.running.blame import in_words
 from fedguard.bench.running.card import threat_card, threat_in_words
 from fedguard.bench.running.code import data_digest
-from fedguard.bench.running.kept_state import held_by, kept
+from fedguard.bench.running.kept_state import diff_plugin_state, snapshot_plugin_state
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.rehearsal import why_not
-from fedguard.bench.running.shared_state import changed, shared_state
+from fedguard.bench.running.shared_state import diff_shared_state, snapshot_shared_state
 from fedguard.bench.running.trial import Progress, run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.contracts import Data, Examples, Reconstruction
-from fedguard.tasks.data import loaded
+from fedguard.tasks.data import load_dataset
 
 
-class OfComposed(Procedure):
+class ComposedProcedure(Procedure):
     """`run_trial`, with what it leaves behind for other trials and for who reads."""
 
     here = True
@@ -60,9 +60,9 @@ class OfComposed(Procedure):
         def album(name: str, claim: Reconstruction, truth: Examples) -> None:
             folder = RunFolder(Path(job["folder"]))
             assert isinstance(cell.data, Data)  # nothing is rebuilt of actors
-            pictures.save(folder, cell.id, job["seed"], name, claim, truth, loaded(cell.data).value_range)
+            pictures.save(folder, cell.id, job["seed"], name, claim, truth, load_dataset(cell.data).value_range)
 
-        held, before = held_by(cell), shared_state()
+        held, before = snapshot_plugin_state(cell), snapshot_shared_state()
         try:
             record, model = run_trial(
                 cell, job["seed"], job["corners"], bench, progress=progress, clean_model=clean_model, album=album
@@ -77,4 +77,10 @@ class OfComposed(Procedure):
                 "record": self.not_run(cell, job["seed"], "failed", in_words(error), bench.compute.name),
                 "log": traceback.format_exc(),
             }
-        return {**answer, "changed": [*changed(before, shared_state()), *kept(held, held_by(cell))]}
+        return {
+            **answer,
+            "changed": [
+                *diff_shared_state(before, snapshot_shared_state()),
+                *diff_plugin_state(held, snapshot_plugin_state(cell)),
+            ],
+        }

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from fedguard.bench.records.record import identified
+from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
@@ -57,7 +57,7 @@ class Procedure(ABC):
             "flags": [],
         }
         made = {**environment(device), "code": code_of(cell), "data": self.data(cell), "started": time.time()}
-        return identified(cell, seed, {**body, "environment": made})
+        return build_record(cell, seed, {**body, "environment": made})
 
     @abstractmethod
     def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:

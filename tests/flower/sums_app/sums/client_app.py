@@ -7,7 +7,7 @@ import numpy as np
 from fedguard.flower.secagg import secagg_client
 from fedguard.secagg.client import Client
 from fedguard.secagg.keys import Identity
-from fedguard.secagg.session import Policy, Roster
+from fedguard.secagg.session import Roster, SessionPolicy
 from fedguard.secagg.simulation import Settings
 
 #: A sum of four nodes, of which one may be lost.
@@ -32,7 +32,7 @@ def join(context, round):
         place,
         Identity(lambda size: (home / "identity").read_bytes()),
         roster(home),
-        Policy.like(CONFIG),
+        SessionPolicy.like(CONFIG),
         round=round,
         model_hash=MODEL,
         vector=lambda sid: update(place, round),

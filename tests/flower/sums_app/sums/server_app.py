@@ -8,7 +8,7 @@ from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid, ServerApp
 
 from fedguard.flower.secagg import BYTES, KIND, RECORD, REFUSED, secagg_sum
-from fedguard.secagg.server import Server
+from fedguard.secagg.server import ProtocolServer
 from sums.client_app import CONFIG, MODEL, roster
 
 app = ServerApp()
@@ -37,7 +37,7 @@ def main(grid: Grid, context: Context) -> None:
         with (place / "wire").open("wb") as file:
             wire = Wire(grid, file)
             for round in range(1, int(context.run_config["rounds"]) + 1):
-                server = Server(CONFIG, roster(place), round=round, model_hash=MODEL)
+                server = ProtocolServer(CONFIG, roster(place), round=round, model_hash=MODEL)
                 said = secagg_sum(wire, nodes, server)
                 found = {"total": server.total.tolist(), "included": sorted(server.included), "said": said}
                 told["rounds"].append(found)
@@ -53,8 +53,8 @@ def main(grid: Grid, context: Context) -> None:
 
 def twice(grid, node, everybody):
     """A server that cheats: it asks a node twice at once to begin a round, and once more for one that is over."""
-    asked = [Server(CONFIG, everybody, round=9, model_hash=MODEL).hello() for _ in range(2)]
-    asked.append(Server(CONFIG, everybody, round=1, model_hash=MODEL).hello())
+    asked = [ProtocolServer(CONFIG, everybody, round=9, model_hash=MODEL).hello() for _ in range(2)]
+    asked.append(ProtocolServer(CONFIG, everybody, round=1, model_hash=MODEL).hello())
     records = [RecordDict({RECORD: ConfigRecord({BYTES: data})}) for data in asked]
     replies = grid.send_and_receive([Message(record, node, KIND) for record in records])
     found = [one.content.config_records[RECORD] for one in replies]
