@@ -66,7 +66,7 @@ _ASKED = pytest.StashKey[GatePlan]()
 #: Where all processes of this pytest find the one verdict, once there is one.
 _SHARED = pytest.StashKey[Path]()
 #: The verdict, or why there is none.
-_FOUND = pytest.StashKey["Verdict | str"]()
+_FOUND = pytest.StashKey["GateVerdict | str"]()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -243,7 +243,8 @@ def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
         or not bool(((labels >= 0) & (labels < classes)).all())
     ):
         raise InputError(
-            f"labels: expected int64 of shape [{count}] in 0 to {classes - 1}; got {_describe_shape(labels)} of {labels.dtype}. "
+            f"labels: expected int64 of shape [{count}] in 0 to {classes - 1}; got {_describe_shape(labels)} of "
+            f"{labels.dtype}. "
             "Set batch_size to the number of examples."
         )
     return labels

@@ -174,8 +174,8 @@ class BadShares(ProtocolAttack):
         ).run(self._none_to_spare(arena))
         forgeries = {
             f"It makes up messages in the name of client {VICTIM}.": self._forge_messages(arena, cheat),
-            f"It reads the fresh keys of client {VICTIM} on their way, and is faster to advertise them.": self._copy_advertisement(
-                arena, cheat
+            f"It reads the fresh keys of client {VICTIM} on their way, and is faster to advertise them.": (
+                self._copy_advertisement(arena, cheat)
             ),
             f"It repeats what client {VICTIM} sends.": self._twice,
             f"It repeats what client {VICTIM} sent in earlier sessions.": self._replay_messages(arena),

@@ -81,7 +81,8 @@ class RecurrentNetwork(nn.Module):
         """
 
     def remember_actions(self, memory: Tensor, heard: Tensor) -> Tensor:
-        """The memory ``[..., M]`` once it has heard what was done (`Policy.encode_actions`); as it was, of one that does not listen."""
+        """The memory ``[..., M]`` once it has heard what was done (`Policy.encode_actions`); as it was, of one that does not
+        listen."""
         return memory
 
 

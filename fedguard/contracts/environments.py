@@ -54,7 +54,8 @@ class Step:
 class Environment(Source):
     """Where actors act. State in, state out: nothing is changed in place, so a step can be tried and left out.
 
-    Nothing starts anew by itself: who steps sees the state in which an episode ended, and starts those copies by `restart_episodes`.
+    Nothing starts anew by itself: who steps sees the state in which an episode ended, and starts those copies by
+    `restart_episodes`.
 
     Args:
         copies: environments that an actor steps side by side.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedguard.contracts.training import Training
 
 #: What a server carries from round to round.
-Carried = TypeVar("Carried", bound="ServerState")
+Carried = TypeVar("Carried", bound="NoiseState")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +172,9 @@ class Noise(Algorithm):
     unit: ClassVar[Literal["record", "client"] | None]
     #: Who adds it. Whoever trusts a server to do so lets it see the updates, and nobody else.
     added_by: ClassVar[Literal["client", "server"] | None] = "client"
-    #: Whether `account_privacy` counts each client's own releases in simulated time, where speeds decide who takes part in what, and its
-    #: server takes the weights of late updates. Of one that does not say so nothing is claimed there: it is refused.
+    #: Whether `account_privacy` counts each client's own releases in simulated time, where speeds decide who takes part in
+    #: what, and its server takes the weights of late updates. Of one that does not say so nothing is claimed there:
+    #: it is refused.
     in_time: ClassVar[bool] = False
     #: For threat cards: who adds it to what, and what that hides.
     words: ClassVar[str]

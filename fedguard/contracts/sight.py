@@ -172,7 +172,7 @@ class ThreatModel:
         )
 
 
-class SightField(Generic[T]):  # noqa: N801  reads as a declaration, like property
+class SightField(Generic[T]):
     """A field of a `View` that is there only where ``sight`` is granted; otherwise reading it raises `NotObservable`."""
 
     def __init__(self, sight: Sight, meaning: str) -> None:

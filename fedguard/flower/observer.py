@@ -256,7 +256,8 @@ def check_parameter_order(module: nn.Module, layout: Layout, vector: Tensor) -> 
     named = {name for name, _ in expected} == set(layout.names)
     if (expected if named else [shape for _, shape in expected]) != (got if named else [shape for _, shape in got]):
         raise ConfigError(
-            f"app.training.model: expected the parameters that the app sends, {_format_shapes(got)}; got {_format_shapes(expected)}."
+            f"app.training.model: expected the parameters that the app sends, {_format_shapes(got)}; got "
+            f"{_format_shapes(expected)}."
         )
     return vector
 

@@ -113,7 +113,8 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetMetric(Metric):
-    """What it took until the accuracy reached a target for good: `CensoredValue` what the whole training took, where it did not.
+    """What it took until the accuracy reached a target for good: `CensoredValue` what the whole training took, where it did
+    not.
 
     For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it. Where
     actors act it is the normalised return, $(return - guess) / (perfect - guess)$, that is to reach it.

@@ -70,8 +70,8 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
     Without bounds it is Student's: ``mean +- h`` with ``h = t_{n-1} s / sqrt(n)``. Between bounds it is Student's on the logit
     scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1].
     It is as long as Student's where the values lie close together, and longer towards the middle where they lie near a bound.
-    Fewer than `ENOUGH` seeds have none, nor have censored values. Where all values have bounds of their own (`BoundedValue`), these
-    hold: the widest of them.
+    Fewer than `ENOUGH` seeds have none, nor have censored values. Where all values have bounds of their own (`BoundedValue`),
+    these hold: the widest of them.
 
     Args:
         values: one value per seed, at least one.

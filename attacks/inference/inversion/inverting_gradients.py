@@ -41,8 +41,8 @@ class InvertingGradients(InferenceAttack):
 
     min over x of $1 - cos(grad L(x, y), g) + tv * TV(x)$, by Adam on the sign of the gradient, within the value range; the
     step size falls tenfold after $3/8$, $5/8$ and $7/8$ of the iterations. From where that ends L-BFGS goes on without the
-    variation, and what matches better is kept, see `polish_reconstruction`. The length of g plays no part, so clipping changes nothing.
-    Labels that the server is not told are counted from the last layer. An update of several local steps is read as one
+    variation, and what matches better is kept, see `polish_reconstruction`. The length of g plays no part, so clipping changes
+    nothing. Labels that the server is not told are counted from the last layer. An update of several local steps is read as one
     gradient; `local_simulation` does better there.
 
     Args:

@@ -98,7 +98,8 @@ class BaselineComparison:
             elif word == "improved" and pair.watch.figure == "epsilon":
                 found[pair.key] = pair.judgement(
                     "missing",
-                    f"{describe_drop(pair)}. It is computed from the same settings, so the accounting has changed: look why, then "
+                    f"{describe_drop(pair)}. It is computed from the same settings, so the accounting has changed: "
+                    "look why, then "
                     "`fedguard baseline update`.",
                 )
             elif word is None:

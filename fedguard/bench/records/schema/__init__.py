@@ -16,11 +16,11 @@ from fedguard.metrics.nodes import NodeMetrics
 __all__ = [
     "MANIFEST",
     "RECORD",
+    "CompletedRecord",
+    "IncompleteRecord",
     "Manifest",
     "NodeMetrics",
-    "IncompleteRecord",
     "Position",
-    "CompletedRecord",
     "Record",
     "Result",
     "ThreatCard",

@@ -69,7 +69,8 @@ class Ledger(TypedDict):
 
 @with_config(ConfigDict(extra="allow", **STRICT))
 class Privacy(TypedDict):
-    """What noise proves, with all that it rests on, and what its kind says besides; see `fedguard.contracts.noise.PrivacyGuarantee`.
+    """What noise proves, with all that it rests on, and what its kind says besides; see
+    `fedguard.contracts.noise.PrivacyGuarantee`.
 
     Attributes:
         kind: of noise.

@@ -119,8 +119,8 @@ class RemoteWorker:
             clean_model: what the file holds in which the job has the model of the cell without attack.
 
         Yields:
-            ``message``, ``ended`` and ``log`` as in `fedguard.bench.running.engines.WorkerMessage`; with the last of them the ``record``
-            under its seal, and ``files``: what the trial has left beside it, by name.
+            ``message``, ``ended`` and ``log`` as in `fedguard.bench.running.engines.WorkerMessage`; with the last of them the
+            ``record`` under its seal, and ``files``: what the trial has left beside it, by name.
         """
         run = self._here / RUN
         shutil.rmtree(run, ignore_errors=True)
