@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE, TESTS = ((ROOT / "docs" / name).read_text() for name in ("named.md", "named_tests.md"))
-ROWS = [(name, status) for name, status in re.findall(r"^\| (.+?) \| (.+?) \|", PAGE, re.MULTILINE) if status != "status"]
+ROWS = [
+    (name, status) for name, status in re.findall(r"^\| (.+?) \| (.+?) \|", PAGE, re.MULTILINE) if status != "status"
+]
 SHOWN = dict(re.findall(r"^- (.+?): (`tests/.+)$", TESTS, re.MULTILINE))
 
 
