@@ -36,7 +36,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Attacks on secure aggregation",
         ("protocol",),
         "Malicious servers and clients against the protocol itself, by `fedguard secagg attack NAME`. What stops each: "
-        "[secure aggregation](../secure_aggregation.md#attacks-on-the-protocol).",
+        "[secure aggregation](../secagg_attacks.md#the-attacks).",
     ),
     "defenses": (
         "Defenses",
@@ -61,7 +61,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Noise for privacy",
         ("noise",),
         "What is added to hide clients or their examples. In a suite they stand under `protocol.privacy`, as "
-        "`{kind: record, epsilon: 3}`. What each proves: [differential privacy](../differential_privacy.md).",
+        "`{kind: record, epsilon: 3}`. What each proves: [choose the noise](../privacy_noise.md).",
     ),
     "evasions": (
         "Attacks at test time",

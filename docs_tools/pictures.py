@@ -1,4 +1,4 @@
-"""The pictures of `docs/architectures.md` and `docs/gossip.md`: for each system its effect, from light runs.
+"""The pictures of the pages on architectures and gossip in `docs/`: for each system its effect, from light runs.
 
 python -m docs_tools.pictures               all of them, into docs/pictures/: a minute or two
 python -m docs_tools.pictures google        one of them

@@ -35,7 +35,7 @@ DUTIES = [
     ("algorithms on examples", EXAMPLES, "tests/test_cohort_equals_plain_loop.py", QUOTED),
     ("engines", ENGINES, "docs/conformance.md", r"{}"),
     ("noises", [name for name in NOISES if name != "none"], "tests/privacy/audit/test_whole_trainings.py", QUOTED),
-    ("attacks on secure aggregation", PROTOCOL, "docs/secure_aggregation.md", ROW),
+    ("attacks on secure aggregation", PROTOCOL, "docs/secagg_attacks.md", ROW),
     ("attacks on the training", [name for name in ATTACKS if name != "worst_case"], "tests/table.py", QUOTED),
     ("defenses", DEFENSES, "tests/table.py", QUOTED),
     ("plants", [plant.name for plant in PLANTS], "docs/plants.md", r"(?m)^\| {} \|"),
@@ -54,7 +54,7 @@ def test_contributing_names_files_that_are_there():
     table = (
         (ROOT / "CONTRIBUTING.md")
         .read_text(encoding="utf-8")
-        .partition("## Into FedGuard itself")[2]
+        .partition("## Add a part to FedGuard itself")[2]
         .partition("\n## ")[0]
     )
     named = [

@@ -1,4 +1,4 @@
-"""The pictures of the page on architectures: each is there, is shown, and shows the effect that stands beside it."""
+"""The pictures of the pages on architectures and gossip: each is there, is shown, and shows the effect that stands beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ pytest.importorskip("altair")
 
 from docs_tools import pictures
 
-PAGE = "".join((pictures.ROOT / "docs" / name).read_text() for name in ("architectures.md", "gossip.md"))
+PAGES = ("architectures", "servers", "deadlines", "asynchronous", "gossip_algorithms")
+PAGE = "".join((pictures.ROOT / "docs" / f"{name}.md").read_text() for name in PAGES)
 
 
 def test_each_picture_is_shown_and_made_by_the_command_of_the_page():

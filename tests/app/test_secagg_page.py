@@ -147,7 +147,7 @@ def test_the_sparse_graph_costs_less_and_hides_among_fewer():
         assert ring.up < whole.up
         assert ring.down < whole.down
         assert ring.anonymity < whole.anonymity
-    assert (found[1000, "sparse"].neighbours, found[1000, "sparse"].threshold) == (64, 41)  # docs/secure_aggregation.md
+    assert (found[1000, "sparse"].neighbours, found[1000, "sparse"].threshold) == (64, 41)  # docs/secagg_parameters.md
     drawn = [row for rows in cost(list(found.values())).to_dict()["datasets"].values() for row in rows]
     assert {(row["clients"], row["graph"], row["way"]): row["kB"] for row in drawn}[
         1000, "sparse", "a client sends"

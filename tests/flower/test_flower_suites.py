@@ -92,7 +92,7 @@ def test_an_app_runs_as_a_suite_and_goes_on(app, tmp_path):
 
 def commands_of_the_page():
     page = (ROOT / "docs" / "flower.md").read_text()
-    block = re.search(r"## Attacked, defended, gated.*?```sh\n(.*?)```", page, re.DOTALL)[1]
+    block = re.search(r"## Attack, defend and gate an app.*?```sh\n(.*?)```", page, re.DOTALL)[1]
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What docs/gossip.md concludes, in smaller: at equal traffic, of corrections that rules break, of order, of one direction."""
+"""What the pages on gossip in docs/ conclude, in smaller: at equal traffic, of corrections that rules break, of order, of one direction."""
 
 from __future__ import annotations
 

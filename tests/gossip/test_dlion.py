@@ -382,7 +382,7 @@ def test_what_is_none_is_no_part_of_a_cells_name():
     assert DLion(growth=0.1, rate="sqrt").spec().items() >= {"growth": 0.1, "most": 0.1, "rate": "sqrt"}.items()
 
 
-# What docs/gossip.md has in its table.
+# What docs/gossip_network.md has in its table.
 
 #: As in examples/dlion.yaml.
 UNLIKE_LINKS = {

@@ -128,7 +128,7 @@ def test_the_papers_orderings_on_digits_sorted_by_label():
 
 
 def test_the_page_has_the_exponents_of_the_picture():
-    page = (ROOT / "docs" / "gossip.md").read_text()
+    page = (ROOT / "docs" / "gossip_algorithms.md").read_text()
     _, _, table = page.partition("### How rounds grow as nodes mix slower")
     fitted = set(re.findall(r"\d\.\d\d ±\d\.\d\d", table.partition("\n## ")[0]))
     drawn = set(re.findall(r"-?\d\.\d\d ±\d\.\d\d", (FOLDER / "exponents.svg").read_text()))

@@ -1,27 +1,43 @@
-"""A copy of the source with one plant in it. The checkout itself is never touched."""
+"""A copy of the source with one plant in it, and how tables of plants are written. The checkout itself is never touched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
+
+from tests.mutants.tree import PatternError, edited
 
 ROOT = Path(__file__).parents[2]
+#: What stands between what an edit looks for and what it writes.
+ARROW = "-->"
+_EDIT = re.compile(r"(?P<module>[\w.]+):(?P<name>[\w.]*):(?P<text>.*)", re.DOTALL)
+_FACT = re.compile(r"(?P<key>\w+): (?P<text>.*)")
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One mutation of the source.
+    """One mutation of the source: an edit of its syntax tree (`tree.py`).
 
     Attributes:
-        file: from the root of the checkout, such as ``fedguard/secagg/keys.py``.
-        before: text that stands there exactly once.
-        after: what stands there instead.
+        module: dotted, from the root of the checkout, such as ``fedguard.secagg.keys``.
+        name: the class or function in it, such as ``Client.advertise``; empty for the module itself.
+        before: the pattern, which has exactly one place there.
+        after: what is there instead.
     """
 
-    file: str
+    module: str
+    name: str
     before: str
     after: str
+
+    @property
+    def file(self) -> str:
+        """From the root of the checkout."""
+        path = self.module.replace(".", "/")
+        return f"{path}/__init__.py" if (ROOT / path).is_dir() else f"{path}.py"
 
 
 @dataclass(frozen=True)
@@ -30,7 +46,7 @@ class Plant:
 
     Attributes:
         name: in a few words.
-        because: the sentence that no longer holds: of docs/secure_aggregation.md, or of a docstring.
+        because: the sentence that no longer holds: of the pages on secure aggregation in docs/, or of a docstring.
         edits: the mutations that make it, all at once.
         first: who is expected to notice: the name of an attack, or a test as pytest names it: from ``tests/secagg/`` on, or from ``tests/``.
     """
@@ -43,6 +59,45 @@ class Plant:
 
 class PlantError(Exception):
     """A plant that cannot be planted, or breaks more than it says."""
+
+
+def rows(text: str) -> Iterator[tuple[str, dict[str, str], tuple[Edit, ...]]]:
+    """The rows of a table of plants: their names, facts and edits.
+
+        # a remark
+        == tests/test_rules.py                      a fact of all rows below, as `near`
+        krum with one neighbor too many             a name
+            because: what no longer holds           a fact
+            defenses.aggregators.krum:krum_scores: n - f - 2 --> n - f - 1
+
+    Lines that are indented by eight go on with the one before.
+
+    Raises:
+        PlantError: a line that is none of these.
+    """
+    near, found = "", list[tuple[str, str, list[str]]]()
+    for line in filter(str.strip, text.splitlines()):
+        if line.startswith("=="):
+            near = line.removeprefix("==").strip()
+        elif line.startswith(" " * 8) and found and found[-1][2]:
+            found[-1][2][-1] += "\n" + line
+        elif line.startswith(" ") and found:
+            found[-1][2].append(line.strip())
+        elif not line.startswith("#"):
+            found.append((line.strip(), near, []))
+    for name, near, lines in found:
+        facts, edits = {"near": near}, list[Edit]()
+        for line in lines:
+            if edit := _EDIT.fullmatch(line):
+                before, arrow, after = edit["text"].partition(ARROW)
+                if not arrow:
+                    raise PlantError(f"{name}: expected a pattern, {ARROW} and what is there instead; found:\n{line}")
+                edits.append(Edit(edit["module"], edit["name"], _code(before), _code(after)))
+            elif fact := _FACT.fullmatch(line):
+                facts[fact["key"]] = fact["text"]
+            else:
+                raise PlantError(f"{name}: expected a fact or an edit; found:\n{line}")
+        yield name, facts, tuple(edits)
 
 
 def copied(folder: Path) -> Path:
@@ -65,16 +120,22 @@ def plant(edits: Sequence[Edit], folder: Path) -> None:
     """Write the mutated files into a copy.
 
     Raises:
-        PlantError: the text is not there, or not once, so that the plant would be none.
+        PlantError: the pattern is not there, or not once, so that the plant would be none.
     """
     for edit in edits:
         path = folder / edit.file
-        text = path.read_text()
-        if (found := text.count(edit.before)) != 1 or edit.before == edit.after:
-            raise PlantError(f"{edit.file}: expected this text exactly once; found it {found} times:\n{edit.before}")
+        try:
+            text = edited(path.read_text(), edit.name, edit.before, edit.after)
+        except PatternError as error:
+            raise PlantError(f"{edit.file}: {error}") from error
         _own(path.parent, folder)
         path.unlink()  # a link to the checkout's file, or a copy of it
-        path.write_text(text.replace(edit.before, edit.after))
+        path.write_text(text)
+
+
+def _code(text: str) -> str:
+    """Without the indentation that its lines share."""
+    return dedent(text.strip("\n")).strip()
 
 
 def _own(inner: Path, folder: Path) -> None:

@@ -492,7 +492,7 @@ def test_help_loads_neither_torch_nor_opacus():
 
 
 def test_the_documents_table_is_what_comes_out():
-    text = (Path(__file__).parents[2] / "docs" / "differential_privacy.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "privacy_noise.md").read_text()
     rows = re.findall(
         r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\S+) \| ([\d.]+) \| ([\d.]+|-) \| ([\d.]+|-) \|$", text, re.M
     )

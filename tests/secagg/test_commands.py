@@ -59,7 +59,7 @@ def test_attack_tells_the_story_and_who_stopped_it():
 
 
 def told_verdicts():
-    text = (ROOT / "docs" / "secure_aggregation.md").read_text()
+    text = (ROOT / "docs" / "secagg_attacks.md").read_text()
     return dict(re.findall(r"^\| \d+ \| `(\w+)` \| \w+ \| (\w+) \|", text, re.MULTILINE))
 
 
@@ -80,7 +80,7 @@ def test_the_document_tells_the_verdict_of_every_attack():
 def test_the_document_tells_the_parameters(n):
     from fedguard.secagg.parameters import choose
 
-    text, found = (ROOT / "docs" / "secure_aggregation.md").read_text(), choose(n, 0.1, 0.1)
+    text, found = (ROOT / "docs" / "secagg_parameters.md").read_text(), choose(n, 0.1, 0.1)
     row = f"| {n} | {found.degree} | {found.threshold} | {found.quorum} | {found.anonymity} |"
     assert row in text
 

@@ -1,4 +1,4 @@
-"""What docs/fragile.md concludes of servers, collectives and gossip side by side, on cells of its suite."""
+"""What docs/fragile_families.md concludes of servers, collectives and gossip side by side, on cells of its suite."""
 
 from __future__ import annotations
 
