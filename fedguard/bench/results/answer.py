@@ -190,7 +190,7 @@ def heading(figure: str) -> str:
 
 
 def _answer(found: Sequence[DefenseSummary], why_none: str) -> RunVerdict:
-    """The first case that applies, as docs/concepts.md lists them."""
+    """The first case that applies, as docs/read_result.md lists them."""
     whole = any(one.success for one in found)
     able = [one for one in found if one.worst and (one.success or not whole) and one.by_seed]
     if not able:
