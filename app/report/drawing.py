@@ -50,7 +50,7 @@ def drawn(chart: alt.TopLevelMixin, says: str) -> Element:
 
 
 def _fixed(spec: dict[str, Any]) -> dict[str, Any]:
-    """With the page's colours, and a width of its own where it would take its container's."""
+    """With the page's colors, and a width of its own where it would take its container's."""
     return {**_sized(spec), "config": _merged(spec.get("config", {}), _CONFIG)}
 
 

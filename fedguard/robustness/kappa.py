@@ -207,7 +207,7 @@ class _Search:
         return sorted((found for kind in best.values() for found in kind), key=_value, reverse=True)
 
     def _placed(self, honest: Rows, malicious: Rows, family: str) -> _Found:
-        """The rows in an order drawn at random, since a rule may favour a place."""
+        """The rows in an order drawn at random, since a rule may favor a place."""
         order = self._draw.permutation(self.n)
         rows = _rounded(np.concatenate([honest, malicious])[order])
         return self._judged(rows, order < self.n - self.f, family)

@@ -210,7 +210,7 @@ class Client:
         self._own = messages.Advertise(*public, self._model_hash, self._config.hash())
 
     def _share(self, header: Header, roster: messages.Roster) -> Message:
-        """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
+        """R1: check everybody's keys, and deal shares of the own secrets out to the neighbors."""
         self._check_keys(roster)
         entries = {client: entry for client, entry, _ in roster.entries}
         self._directory = Directory(self.proposal, self._config, self._round, entries)
@@ -223,7 +223,7 @@ class Client:
         return messages.Share(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _agree(self) -> tuple[int, ...]:
-        """Agree on secrets with all neighbours, and say who they are."""
+        """Agree on secrets with all neighbors, and say who they are."""
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
             advertised = self._directory.entries[v]
@@ -256,7 +256,7 @@ class Client:
             raise self._error(errors.RosterTampered, "one public key stands in two places")
 
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
-        """What neighbour v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
+        """What neighbor v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
         directory, (of_seed, of_key) = self._directory, (share.to_bytes(SHARE_BYTES, "little") for share in shares)
         key = keys.share_key(self.sid, self._agreed[v][0], directory.encryption(self.id), directory.encryption(v))
         return Packet(
@@ -266,7 +266,7 @@ class Client:
         )
 
     def _mask_input(self, header: Header, shares: messages.Shares) -> Message:
-        """R2: keep the neighbours' shares, and send the input under the masks of all neighbours that shared."""
+        """R2: keep the neighbors' shares, and send the input under the masks of all neighbors that shared."""
         self._check_set(shares.shared, self._directory.entries, "shared keys")
         self._shared = shares.shared
         partners = self._directory.among(self.id, shares.shared)
@@ -282,7 +282,7 @@ class Client:
         return messages.Masked(codec.set_hash(shares.shared), little.data.cast("B"))
 
     def _opened(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
-        """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
+        """The two shares of a neighbor: signed by it, decrypted, and those that it committed to."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         place = directory.neighbours[u].index(self.id)
         root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
@@ -331,7 +331,7 @@ class Client:
         return messages.Attest(codec.set_hash(self._shared), codec.set_hash(self._included))
 
     def _unmask(self, header: Header, quorum: messages.Quorum) -> Message:
-        """R4: reveal one share of each neighbour, once a quorum has signed the same survivors."""
+        """R4: reveal one share of each neighbor, once a quorum has signed the same survivors."""
         signers, needed = sorted(quorum.signers), self._config.quorum
         if len(signers) < needed or len(quorum.signatures) != len(signers) or not quorum.signers <= self._included:
             message = f"expected signatures of {needed} included clients; got {len(quorum.signatures)}"
@@ -349,7 +349,7 @@ class Client:
         return self._revealed()
 
     def _check_survivors(self, survivors: messages.Survivors) -> None:
-        """Whether each neighbour in U3 masked its input for the U2 that this client was told.
+        """Whether each neighbor in U3 masked its input for the U2 that this client was told.
 
         One that was told of fewer left masks out: once its seed is revealed, nothing may be left that hides its input.
         """
@@ -366,7 +366,7 @@ class Client:
         self._included = survivors.included
 
     def _revealed(self) -> messages.Unmask:
-        """For each neighbour that shared, the share of b if its input is included, else that of its mask key."""
+        """For each neighbor that shared, the share of b if its input is included, else that of its mask key."""
         held = sorted(self._held.items())
         return messages.Unmask(tuple(bytes(shares[v not in self._included]) for v, shares in held))
 
@@ -379,7 +379,7 @@ class Client:
         self._check_enough(clients, what, self._config.quorum)
 
     def _check_enough(self, clients: Collection[int], what: str, least: int) -> None:
-        """The session's promise: a quorum of all, and a threshold of each client's neighbours."""
+        """The session's promise: a quorum of all, and a threshold of each client's neighbors."""
         near, config = len(self._directory.among(self.id, clients)), self._config
         if len(clients) < least or near < config.threshold:
             raise self._error(

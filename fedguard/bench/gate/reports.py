@@ -69,7 +69,7 @@ def markdown(verdict: Verdict) -> str:
 
 
 def junit(verdict: Verdict) -> str:
-    """JUnit XML: a test case for each judgement, for each figure over the whole suite, and for each audit.
+    """JUnit XML: a test case for each judgment, for each figure over the whole suite, and for each audit.
 
     What regressed is a failure, what is missing an error, what is inconclusive skipped (an error if the gate is strict).
     """
@@ -138,7 +138,7 @@ def escaped(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Fields:
-    """The judgements as a table, or as several where the terminal is narrow."""
+    """The judgments as a table, or as several where the terminal is narrow."""
 
     rows: list[list[Text]]
 

@@ -227,7 +227,7 @@ def _scores(cell: Cell, setup: Setup, task: Classification | Playing, reports: S
 
 
 def share(task: Task, evaluation: Evaluation) -> float:
-    """An evaluation's accuracy, or where actors act its normalised return."""
+    """An evaluation's accuracy, or where actors act its normalized return."""
     if not isinstance(task, Playing):
         return evaluation.accuracy
     return normalised(mean_return(evaluation), task.guess, task.environment.best)
