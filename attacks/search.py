@@ -128,7 +128,7 @@ Hill = tuple[float, float, float]
 
 
 def _hills(scores: Mapping[float, float]) -> Iterator[Hill]:
-    """Each strength that scores more than its neighbour towards 0 and no less than the one beyond, between these two.
+    """Each strength that scores more than its neighbor towards 0 and no less than the one beyond, between these two.
 
     A hill at an end of the range has no room beyond, and stands between itself and itself.
     """

@@ -58,7 +58,7 @@ def axes(records: Sequence[Record]) -> list[Axis]:
 def curves(
     records: Sequence[Record], clean: Sequence[Record] = (), measure: Measured = "accuracy", over: Axis = "round"
 ) -> alt.LayerChart:
-    """A measure over the training, one line per seed; in grey the clean models that they are to be compared with.
+    """A measure over the training, one line per seed; in gray the clean models that they are to be compared with.
 
     Args:
         records: of one cell, one per seed.

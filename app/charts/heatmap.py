@@ -1,4 +1,4 @@
-"""Attacks by defenses, as colours."""
+"""Attacks by defenses, as colors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figur
 
 
 def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
-    """Attacks by defenses: the mean over seeds as colour and number, with its 95 % interval.
+    """Attacks by defenses: the mean over seeds as color and number, with its 95 % interval.
 
-    Below, set apart, the attack that is worst for each defense. What was refused, failed or is missing is grey, with its word.
+    Below, set apart, the attack that is worst for each defense. What was refused, failed or is missing is gray, with its word.
 
     Args:
         rows: of one combination of the other swept keys, as `Run.rows` gives them.
@@ -97,7 +97,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
 
 
 def least_width(rows: Sequence[Mapping[str, Any]]) -> int:
-    """In pixels; in less the numbers of neighbouring columns would touch, so the page lets a reader scroll sideways."""
+    """In pixels; in less the numbers of neighboring columns would touch, so the page lets a reader scroll sideways."""
     attacks, defenses = (dict.fromkeys(str(row[key]) for row in rows) for key in ("attack", "defense"))
     beside = _length([*attacks, WORST]) + _length(list(defenses)[-1:]) * math.cos(math.radians(_ANGLE))
     return math.ceil(beside + COLUMN * len(defenses))
@@ -179,5 +179,5 @@ def _domain(figure: Metric, places: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _is_dark(mean: float | None, low: float, high: float) -> bool:
-    """Whether a square has one of the dark colours of either end: white has a contrast of 4.5 to 1 from there on."""
+    """Whether a square has one of the dark colors of either end: white has a contrast of 4.5 to 1 from there on."""
     return mean is not None and not 0.1 < (mean - low) / (high - low) < 0.895

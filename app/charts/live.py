@@ -18,7 +18,7 @@ MOST = 200
 
 
 def live(points: Sequence[Mapping[str, Any]], rounds: int, measure: Measured = "accuracy") -> alt.Chart:
-    """One line per cell and seed; seeds of a cell share its colour. Of a long training at most `MOST` rounds are drawn.
+    """One line per cell and seed; seeds of a cell share its color. Of a long training at most `MOST` rounds are drawn.
 
     Args:
         points: cell (in words), seed, round, value.

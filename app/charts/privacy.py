@@ -1,4 +1,4 @@
-"""What an epsilon costs and what still leaks, who is recognised as a member, and audits beside claims."""
+"""What an epsilon costs and what still leaks, who is recognized as a member, and audits beside claims."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _MOST_ROUNDS = 60
 def timeline(found: Timeline) -> alt.LayerChart:
     """A row for each client, malicious ones on top; a bar from its pull of the model to the end of each of its trainings.
 
-    Where there is no bar the client was idle: it waited for others, was not chosen, or was away. Grey lines end the rounds.
+    Where there is no bar the client was idle: it waited for others, was not chosen, or was away. Gray lines end the rounds.
     """
     table = pd.DataFrame(bars(found), columns=["client", "began", "ended", "fate"])
     rows = list(dict.fromkeys(_name(found, client) for client in _order(found)))

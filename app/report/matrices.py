@@ -1,4 +1,4 @@
-"""Every attack against every defense, figure by figure: as colours, and as a table with intervals."""
+"""Every attack against every defense, figure by figure: as colors, and as a table with intervals."""
 
 from __future__ import annotations
 

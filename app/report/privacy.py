@@ -1,4 +1,4 @@
-"""Privacy: what is proven, what audits found, what it costs and leaks, and who is recognised as a member."""
+"""Privacy: what is proven, what audits found, what it costs and leaks, and who is recognized as a member."""
 
 from __future__ import annotations
 

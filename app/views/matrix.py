@@ -77,7 +77,7 @@ def _heatmap(here: PageContext, rows: Sequence[dict[str, Any]], figure: str, alt
 
 
 def _texts(table: Matrix, block: str) -> list[dict[str, str]]:
-    """The matrix in words, for those who cannot point at colours."""
+    """The matrix in words, for those who cannot point at colors."""
     rows = table.blocks.get(block, {})
     return [
         {"attack": attack, **{defense: entry.text() for defense, entry in entries.items()}}

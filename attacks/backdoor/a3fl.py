@@ -46,13 +46,13 @@ class LearnedPatch(Trigger):
 class A3FL(BackdoorAttack):
     """Fits its trigger in each round, also to a model that has been trained to forget it (adversarially adaptive).
 
-    The pattern p minimises $L(x + p, target; w) + lambda * L(x + p, target; w')$ over values in range, by signed gradient
+    The pattern p minimizes $L(x + p, target; w) + lambda * L(x + p, target; w')$ over values in range, by signed gradient
     steps. w' is trained from the global model w on triggered inputs with their *true* labels, anew after every
     ``refresh`` steps, and $lambda = balance * cos(w, w')$. The malicious clients share the pattern and go on from it in
     their next round; then each trains on partly triggered data, and sends what comes out.
 
     ``balance`` and ``share`` are those of the source's program. That makes 200 passes over the data of a colluder with steps
-    of 0.01 in normalised inputs, for which ``steps`` and ``step`` stand here; hardens in 5 epochs of SGD; has a trigger of
+    of 0.01 in normalized inputs, for which ``steps`` and ``step`` stand here; hardens in 5 epochs of SGD; has a trigger of
     5 x 5; and takes the cosine over the gradients of convolution layers, here over all parameters.
 
     Args:

@@ -1,4 +1,4 @@
-"""Alternating minimisation (Bhagoji et al., ICML 2019)."""
+"""Alternating minimization (Bhagoji et al., ICML 2019)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fedguard.contracts import DataView, LocalPlan, Share
 class ConstrainAndScale(ModelReplacement):
     """Model replacement by a model that is trained to look normal: far from the global one costs extra.
 
-    It minimises $alpha * L_class + (1 - alpha) * |w - w_0|^2$ on the partly triggered data, then $b = boost * (w - w_0)$.
+    It minimizes $alpha * L_class + (1 - alpha) * |w - w_0|^2$ on the partly triggered data, then $b = boost * (w - w_0)$.
     The source leaves the second loss to what the server looks at; the distance is its example for servers that look at
     lengths.
 

@@ -58,7 +58,7 @@ class GeneratedNoise(Trigger):
 class IBA(BackdoorAttack):
     """Makes a faint trigger for each input with a generator, fits that to the model, and moves quiet parameters only.
 
-    Before each round the generator g minimises $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon_t$ in
+    Before each round the generator g minimizes $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon_t$ in
     each value, going on from the round before. Until a share ``warmup`` of the malicious clients' inputs gets the target
     with it, they train as honest ones do. From then on each trains on examples of which a ``share`` carries the trigger, on
     average over its batches the source's $alpha L(x, y) + (1 - alpha) L(x + g(x), target)$ with $alpha = 1 - share$. Only the

@@ -12,7 +12,7 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 
 @dataclass(frozen=True, kw_only=True)
 class LabelNoise(PoisonAttack):
-    """Faulty clients were labelled carelessly: each of their labels is wrong with the same probability.
+    """Faulty clients were labeled carelessly: each of their labels is wrong with the same probability.
 
     Symmetric: a wrong label is any of the C - 1 others, all alike. This is van Rooyen's noise, which knows two classes,
     carried over to C; Rolnick et al. draw from all C labels, so a share p of such draws is ``share = p (C - 1) / C`` here.

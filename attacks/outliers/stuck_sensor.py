@@ -14,7 +14,7 @@ class StuckSensor(PoisonAttack):
     """The sensor of each faulty client has frozen: it repeats one of its own readings while the labels go on.
 
     $x_i = x_j$ for every example i recorded after the sensor froze, j one of the client's own examples, drawn once. A
-    frozen frame and not a constant colour: a sensor that is stuck usually holds a value that it can take, so no check of
+    frozen frame and not a constant color: a sensor that is stuck usually holds a value that it can take, so no check of
     the value range finds it. The labels are right for what should have been seen.
 
     Args:

@@ -1,4 +1,4 @@
-"""Wrong normalisation: a client that prepares its inputs with other constants."""
+"""Wrong normalization: a client that prepares its inputs with other constants."""
 
 from __future__ import annotations
 

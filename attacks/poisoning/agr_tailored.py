@@ -20,7 +20,7 @@ class AGRTailored(DirectionAttack, SearchingAttack):
 
     $b = mu + gamma * p$ with the largest $gamma$ such that the malicious clients' rows make up at least $f/n$ of the
     aggregate, the share of f equal votes: for Krum that one of them is selected, for Multi-Krum that nearly all are. Where
-    a rule has no weights, $gamma > 0$ maximises $|R - mu|$, which is the source's form for the median and the trimmed mean.
+    a rule has no weights, $gamma > 0$ maximizes $|R - mu|$, which is the source's form for the median and the trimmed mean.
     The source asks Multi-Krum to select all f and treats no smooth rule; a share of $f/n$ covers both. It halves its step
     around a first guess; here $gamma$ is $2^-3 ... 2^5$ or more, then halved between the last two.
 

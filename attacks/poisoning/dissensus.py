@@ -1,4 +1,4 @@
-"""Dissensus: malicious neighbours undo what honest ones pull a node towards (He, Karimireddy and Jaggi, 2022)."""
+"""Dissensus: malicious neighbors undo what honest ones pull a node towards (He, Karimireddy and Jaggi, 2022)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 
 @dataclass(frozen=True, kw_only=True)
 class Dissensus(PoisonAttack):
-    """Each node is pushed away from its honest neighbours, by as much as these pull it towards them.
+    """Each node is pushed away from its honest neighbors, by as much as these pull it towards them.
 
     $b = x_i - epsilon * sum_j W_ij (x_j - x_i) / sum_m W_im$ for the node i that hears it, j over its honest and m over its
-    malicious neighbours. With $epsilon = 1$ the mean of what it hears is its own value, so that nodes never come to agree;
+    malicious neighbors. With $epsilon = 1$ the mean of what it hears is its own value, so that nodes never come to agree;
     above, they drift apart.
 
     Args:

@@ -1,4 +1,4 @@
-"""False behaviour: malicious actors lie about how likely they were to act as they did."""
+"""False behavior: malicious actors lie about how likely they were to act as they did."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from fedguard.errors import require
 class FeatureCollision(PoisonAttack):
     """Makes inputs of one class look like another to the model, with labels that stay right: "Poison Frogs".
 
-    For an input b of the class ``base`` and an input t of the class ``victim`` it minimises
+    For an input b of the class ``base`` and an input t of the class ``victim`` it minimizes
     $|f(p) - f(t)|^2 + beta |p - b|^2$ over p in range, from $p = b$, by forward-backward splitting:
     $p' = p - lr * grad |f(p) - f(t)|^2$, then $p = (p' + lr * beta * b) / (1 + lr * beta)$. The poison p keeps the label
     ``base``, so the model learns to give it to inputs with the features of ``victim``. Malicious clients do so anew in each

@@ -31,7 +31,7 @@ class GramSearch(SearchingAttack):
     of $mu$ and its reversal $-mu$.
 
     Args:
-        objective: ``deviation`` maximises $|R - mu|$, ``progress`` minimises $<R, mu> / |mu|^2$.
+        objective: ``deviation`` maximizes $|R - mu|$, ``progress`` minimizes $<R, mu> / |mu|^2$.
         steps: random combinations tried.
     """
 

@@ -11,7 +11,7 @@ from fedguard.contracts import PoisonAttack, Sight
 class Hermit(PoisonAttack):
     """Trains and sends as honest nodes do, and takes in nothing of what it hears.
 
-    $x <- x + u(x)$ in place of what its algorithm makes of its neighbours' values. No message is a lie; but its neighbours mix
+    $x <- x + u(x)$ in place of what its algorithm makes of its neighbors' values. No message is a lie; but its neighbors mix
     with a model that fits its own examples alone, and that never comes towards them. It may be saving bandwidth.
     """
 

@@ -19,7 +19,7 @@ class HybridSparse(PoisonAttack):
 
     $b = mu - c * sigma$, coordinate by coordinate, with $c = strong$ for the parameters in the mask and $c = z$ elsewhere,
     as in `alie`; $mu$ and $sigma$ are mean and standard deviation of the benign sample. The mask is made once, in the first
-    round: all biases and parameters of normalisation, which are the tensors of one dimension, and of the weights of all
+    round: all biases and parameters of normalization, which are the tensors of one dimension, and of the weights of all
     layers together the ``share``, rounded up, with the largest saliency $|w_k mu_k|$ that is not 0. ``by_layer`` takes the
     share of each layer's weights instead.
 

@@ -15,7 +15,7 @@ class Mimic(PoisonAttack):
     """All malicious clients copy one honest client, so that its data count too much; no copy looks malicious.
 
     The client copied is the one that lies furthest out along z, the direction in which the honest clients differ most.
-    z is learned over the warm-up by Oja's rule: $z <- t/(t+1) z + 1/(t+1) sum_i <x_i - mu, z> (x_i - mu)$, normalised.
+    z is learned over the warm-up by Oja's rule: $z <- t/(t+1) z + 1/(t+1) sum_i <x_i - mu, z> (x_i - mu)$, normalized.
     Then the client with the largest $|sum_t <z_t, x_i>|$ is followed to the end; in a round without it, the best-scored
     one present.
 

@@ -16,7 +16,7 @@ from fedguard.kernels import length
 class OptIPM(SearchingAttack):
     """IPM whose strength of either sign is searched against the known rule, anew in each round.
 
-    $b = -tau * mu$ with the $tau$ that maximises $|R - mu|$; the source calls it "fall of empires". It takes the best $tau$
+    $b = -tau * mu$ with the $tau$ that maximizes $|R - mu|$; the source calls it "fall of empires". It takes the best $tau$
     of a line search. Here the step from $mu$ to b is tried at lengths 0 and $+-2^-2 ... 2^3$ times that of $sigma$, up to
     $2^13$ if the best is at the end, then golden sections follow; so the range fits updates of any ratio of noise to
     signal. A plain reversal, $tau = 1$, is the floor.

@@ -16,7 +16,7 @@ from fedguard.kernels import length
 
 @dataclass(frozen=True, kw_only=True)
 class ROP(PoisonAttack):
-    """A perturbation that stands on the aggregate of the round before, where centred clipping looks for honest updates.
+    """A perturbation that stands on the aggregate of the round before, where centered clipping looks for honest updates.
 
     $b = pi * m + (1 - pi) * mu + z * eta * q$, m the last aggregate, $mu$ the mean of the benign sample, $eta$ the local
     step size times the number of local steps (1 in FedSGD). q is a unit vector at ``angle`` to the reference

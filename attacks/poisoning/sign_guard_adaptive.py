@@ -15,11 +15,11 @@ from fedguard.kernels import distances_from, length
 class SignGuardAdaptive(PoisonAttack):
     """As much of the mean honest update reversed as an honest share of positive and negative values allows.
 
-    $|b_k|$ is $|mu_k|$ throughout, but for zeros. The coordinates are cut into ``parts`` runs of neighbours. In each, the N
+    $|b_k|$ is $|mu_k|$ throughout, but for zeros. The coordinates are cut into ``parts`` runs of neighbors. In each, the N
     with the largest $mu_k$ become negative, the P with the smallest become positive and the rest 0, P and N the medians over
     the honest updates of how many of their values there are positive and negative. No other choice of so many signs gives a
     smaller $<b, mu>$. Then b is scaled to the median honest norm. SignGuard's filters on norms and on the shares of signs in
-    a block of neighbouring coordinates (Xu et al.) see an honest client wherever the block lies, but for its two ends. Its
+    a block of neighboring coordinates (Xu et al.) see an honest client wherever the block lies, but for its two ends. Its
     variants that also compare directions are not aimed at.
 
     Args:

@@ -16,7 +16,7 @@ class SpectralDissensus(PoisonAttack):
     $b = x_i + epsilon * e_i sum_j e_j x_j$ for the node i that hears it, j over all honest nodes. e, of length 1, is the
     eigenvector of the second smallest eigenvalue of the Laplacian of the weights between honest nodes: it parts them where
     they hear each other least, and what they disagree about along it mixes last. Unlike `dissensus` it does not undo what
-    neighbours say; it needs honest nodes to be unlike, and makes them more so.
+    neighbors say; it needs honest nodes to be unlike, and makes them more so.
 
     Args:
         epsilon: strength.

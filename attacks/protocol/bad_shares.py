@@ -51,7 +51,7 @@ class OffPolynomialShare(Client):
 
 
 class TooFewPackets(Client):
-    """In R1 it leaves out one neighbour."""
+    """In R1 it leaves out one neighbor."""
 
     def _share(self, header: Header, roster: messages.KeyRoster) -> Message:
         share = super()._share(header, roster)

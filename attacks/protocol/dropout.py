@@ -28,7 +28,7 @@ class UnprunedMaskClient(Client):
 class DropoutPatterns(ProtocolAttack):
     """Clients fall silent at each step, as many as the protocol stands and one more, or send too late.
 
-    Masks of those who are gone must be taken off from what they left with their neighbours. A sum from which one mask too
+    Masks of those who are gone must be taken off from what they left with their neighbors. A sum from which one mask too
     few or too many was taken is noise, and nothing about it looks wrong. So every pattern must end in the right sum or in
     none.
 

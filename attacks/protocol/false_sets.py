@@ -90,7 +90,7 @@ def _few(server: MaliciousServer, victim: int, packets: messages.ShareDistributi
 
 
 def _one_below_the_quorum(server: MaliciousServer, victim: int, clients: frozenset[int]) -> frozenset[int]:
-    """The victim, its neighbours, and so many others that one is lacking."""
+    """The victim, its neighbors, and so many others that one is lacking."""
     near = server.server._directory.among(victim, clients)
     return frozenset([victim, *near, *sorted(clients - {victim, *near})][: server.config.quorum - 1])
 

@@ -78,7 +78,7 @@ class GraphGrinding(ProtocolAttack):
     """Server and colluders steer the graph until a threshold of colluders stands around a victim, and holds its secrets.
 
     Each fresh key has to move the graph, or else it would be known before. Then the server proposes that everybody be
-    everybody's neighbour, at a threshold that was made for a sparse graph. It comes with a nonce for which the graph would be
+    everybody's neighbor, at a threshold that was made for a sparse graph. It comes with a nonce for which the graph would be
     bad, if the nonce were all that it is drawn from. Last, one colluder waits with its keys until it has seen all others',
     and tries key after key:
 

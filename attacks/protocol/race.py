@@ -34,7 +34,7 @@ class ReentrantClient(Client):
 class Race(ProtocolAttack):
     """The server sends a client two sets of shares at the same time, while it prepares its input, and has two signed inputs.
 
-    By the one set, which is the first to arrive, only t of the victim's neighbours have shared, by the other everybody. The
+    By the one set, which is the first to arrive, only t of the victim's neighbors have shared, by the other everybody. The
     input that is masked for the few goes with the signature under the one for all, which all others are shown. They are
     told that the t dropped out: so they reveal the mask keys of the t, and those whom the victim did not mask for reveal its
     seed.

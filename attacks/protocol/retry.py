@@ -24,8 +24,8 @@ class Retry(ProtocolAttack):
     """The server lets a round fail, has it run again with the same nonce, and shows old signatures of the victim.
 
     In the first run the victim signs, honestly, a masked input for all who shared and the survivors without some t
-    neighbours; then the server says that it failed. In the second run all keys are fresh, but round, model, configuration
-    and nonce are the old ones. Now the victim is handed the packets of those t neighbours alone, and masks for nobody else.
+    neighbors; then the server says that it failed. In the second run all keys are fresh, but round, model, configuration
+    and nonce are the old ones. Now the victim is handed the packets of those t neighbors alone, and masks for nobody else.
     All others are shown its signature of the first run, as if it had masked for everybody, and are told that the t dropped
     out: so they reveal the mask keys of the t, and those whom the victim did not mask for reveal its seed. A third run is
     honest but for the victim's attestation, which is that of the first.

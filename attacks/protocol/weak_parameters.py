@@ -49,7 +49,7 @@ PREPARING: dict[str, dict[str, Any]] = {
 class WeakParameters(ProtocolAttack):
     """The server proposes a session whose parameters protect nothing, and who agrees is opened by the rules.
 
-    With $t = 1$ a colluder's shares are the secrets of all its neighbours. With a quorum of one, or none at all, the server
+    With $t = 1$ a colluder's shares are the secrets of all its neighbors. With a quorum of one, or none at all, the server
     shows different survivors to different clients. Other proposals are seen to be refused, and one is bent by hand: a
     modulus of $2^8$, which no honest server can write down.
     """

@@ -22,11 +22,11 @@ class UnverifiedSharesClient(Client):
 
 @dataclass(frozen=True, kw_only=True)
 class WithheldShares(ProtocolAttack):
-    """The server hands a victim fewer packets than there are, so that it masks its input for fewer neighbours.
+    """The server hands a victim fewer packets than there are, so that it masks its input for fewer neighbors.
 
-    The victim is handed the packets of t neighbours. All others are told that everybody shared, and that those t have
-    dropped out: so they reveal the mask keys of the t. The victim's other neighbours, whom it has not masked for, reveal its
-    seed. Then nothing hides its input. It takes 2 (t - a) honest neighbours, where a colluders stand around the victim: on
+    The victim is handed the packets of t neighbors. All others are told that everybody shared, and that those t have
+    dropped out: so they reveal the mask keys of the t. The victim's other neighbors, whom it has not masked for, reveal its
+    seed. Then nothing hides its input. It takes 2 (t - a) honest neighbors, where a colluders stand around the victim: on
     the complete graph there are not so many, on a ring there are. Other clients are handed t - 1 packets or none, or fewer
     than the server names owners.
     """

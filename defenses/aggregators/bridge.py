@@ -1,4 +1,4 @@
-"""BRIDGE-T: a node trims its neighbours' values and keeps its own (Fang, Yang and Bajwa, 2022)."""
+"""BRIDGE-T: a node trims its neighbors' values and keeps its own (Fang, Yang and Bajwa, 2022)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedguard.kernels import sort_rows, walk
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge(MatrixRule):
-    """In each coordinate the f largest and the f smallest values of the neighbours are dropped; the node's own stays.
+    """In each coordinate the f largest and the f smallest values of the neighbors are dropped; the node's own stays.
 
     $R_k = (x_ik + sum_{j kept in k} x_jk) / (n - 2f)$ for n rows, the node's own among them. `trimmed_mean` at a node may drop
     its own value; this one never does. On a ring, where a node hears two, f = 1 leaves it alone.

@@ -64,7 +64,7 @@ def mean_around_median(ordered: Tensor, count: int) -> Tensor:
     """``[b]``: of each column of ``ordered`` (``[m, b]``, ascending) the mean of the ``count`` values closest to its median.
 
     In a sorted column these stand side by side, so the best of the m - count + 1 windows is sought; where windows tie,
-    the mean of the lowest and the highest, which favours neither side.
+    the mean of the lowest and the highest, which favors neither side.
     """
     m = len(ordered)
     median = (ordered[(m - 1) // 2] + ordered[m // 2]) / 2

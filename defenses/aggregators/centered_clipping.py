@@ -1,4 +1,4 @@
-"""Centred clipping (Karimireddy et al., ICML 2021)."""
+"""Centered clipping (Karimireddy et al., ICML 2021)."""
 
 from __future__ import annotations
 

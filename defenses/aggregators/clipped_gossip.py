@@ -14,15 +14,15 @@ from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedGossip(WeightRule):
-    """Each node takes a step towards every neighbour, no longer than its radius allows.
+    """Each node takes a step towards every neighbor, no longer than its radius allows.
 
-    $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$, where $clip(z, tau) = z min(1, tau / |z|)$. What a malicious neighbour adds
+    $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$, where $clip(z, tau) = z min(1, tau / |z|)$. What a malicious neighbor adds
     is bounded by $W_ij tau_i$, whatever it sends. But with unlike data the radius is the honest spread, and a steady push of
     that length adds up: it bounds a step and no bias.
 
     Args:
         tau: the radius; None takes the source's, $tau_i^2 = (1 / b) sum_j W_ij |x_j - x_i|^2$ over the nearest rows that weigh
-            1 - b together, b being the weight that malicious neighbours can have: that of the f heaviest.
+            1 - b together, b being the weight that malicious neighbors can have: that of the f heaviest.
     """
 
     name = "clipped_gossip"

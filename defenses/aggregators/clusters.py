@@ -119,7 +119,7 @@ def kmeans(points: Tensor, k: int, draw: torch.Generator, restarts: int = 10, st
         points: float64 ``[b, n, p]``. Each set is put in order first, so that the draws do not hinge on the rows' order.
 
     Returns:
-        int64 ``[b, n]``, the clusters; float64 ``[b]``, the sum of squared distances to their centres.
+        int64 ``[b, n]``, the clusters; float64 ``[b]``, the sum of squared distances to their centers.
     """
     b, n, p = points.shape
     order = torch.stack([_lexicographic(one) for one in points])
@@ -175,7 +175,7 @@ def _lexicographic(points: Tensor) -> Tensor:
 
 
 def _start(rows: Tensor, k: int, draw: torch.Generator) -> Tensor:
-    """k-means++ (Arthur & Vassilvitskii, SODA 2007): each next centre is drawn by its squared distance to those so far."""
+    """k-means++ (Arthur & Vassilvitskii, SODA 2007): each next center is drawn by its squared distance to those so far."""
     sets, n, p = rows.shape
     chances = torch.ones(sets, n, dtype=rows.dtype)
     centres = torch.empty(sets, k, p, dtype=rows.dtype)

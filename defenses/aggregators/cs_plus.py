@@ -12,11 +12,11 @@ from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight
 
 @dataclass(frozen=True, kw_only=True)
 class CSPlus(WeightRule):
-    """Each node takes a step towards every neighbour, at least twice the malicious weight of them clipped.
+    """Each node takes a step towards every neighbor, at least twice the malicious weight of them clipped.
 
     $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$ with $tau_i$ the largest $|x_j - x_i|$ such that all rows as near or nearer
-    weigh 1 - 2b at most, the node's own among them; b is the weight that malicious neighbours can have: that of the f
-    heaviest. So for each of them an honest one is clipped as well. Where 2b is more than all neighbours weigh, the node keeps
+    weigh 1 - 2b at most, the node's own among them; b is the weight that malicious neighbors can have: that of the f
+    heaviest. So for each of them an honest one is clipped as well. Where 2b is more than all neighbors weigh, the node keeps
     to itself.
     """
 

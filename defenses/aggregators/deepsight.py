@@ -18,7 +18,7 @@ class DeepSight(WeightRule):
     """Clusters the updates by what their output layer learned, and drops the clusters of those trained on few labels.
 
     Energies: $e_ic = (|db_ic| + sum_h |dW_ich|)^2$ for output c with the update dW, db of its weights and bias, and
-    normalised $E_ic = e_ic / (sum_c e_ic)$. Update i is suspicious if the number of c with $E_ic >= max(0.01, 1/C) max_c
+    normalized $E_ic = e_ic / (sum_c e_ic)$. Update i is suspicious if the number of c with $E_ic >= max(0.01, 1/C) max_c
     E_ic$ is at most half of the median of these numbers. Division differences: $D_ic = mean_z p_c(w + x_i, z) / p_c(w, z)$
     over random inputs z with p the predicted probabilities, for several sets of inputs. HDBSCAN clusters by the cosine
     distances of the db_i, by the $E_i$ and by each set of $D_i$; two updates are as far apart as the part of these
@@ -85,7 +85,7 @@ class DeepSight(WeightRule):
 
 
 def output_layer(updates: Tensor, layers: tuple[int, ...], classes: int) -> tuple[Tensor, Tensor]:
-    """float64 ``[n, C]``, the normalised energies of the outputs; float64 ``[n, C]``, the update of the bias."""
+    """float64 ``[n, C]``, the normalized energies of the outputs; float64 ``[n, C]``, the update of the bias."""
     last = layers[-1]
     if len(layers) < 2 or last != classes or layers[-2] % last:
         bias = updates.double()

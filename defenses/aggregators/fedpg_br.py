@@ -14,12 +14,12 @@ from fedguard.defenses.aggregators.ties import TIE, smallest
 
 @dataclass(frozen=True, kw_only=True)
 class FedPGBR(WeightRule):
-    r"""The mean of what lies as close to a centre as honest policy gradients would.
+    r"""The mean of what lies as close to a center as honest policy gradients would.
 
-    $R(x) = mean_G$ with $G = {i : |x_i - x_c| <= T}$. The centre c is, of those with more than n/2 updates within T of them
+    $R(x) = mean_G$ with $G = {i : |x_i - x_c| <= T}$. The center c is, of those with more than n/2 updates within T of them
     ($S$), the one nearest to $mean_S$. First $T = 2 sigma sqrt(2 log(2n / delta) / B)$, within which honest means over B
     trajectories lie with probability $1 - delta$ if each of them is within $sigma$ of its expectation; if G then has fewer
-    than n - f members, all again with $T = 2 sigma$. Centres that tie are averaged.
+    than n - f members, all again with $T = 2 sigma$. Centers that tie are averaged.
 
     Where even that leaves S empty, and without ``sigma``, the result is the mean of the n - f updates in the smallest ball
     around one of them; this is ours. The source's server then takes steps of its own, on trajectories of its own and with less
@@ -60,9 +60,9 @@ class FedPGBR(WeightRule):
 
 
 def around_the_centre(gram: Gram, distances: Tensor, radius: float, count: int) -> Tensor | None:
-    """float64 ``[n]``: equal weights on what is within the radius of the centre; None where nobody has ``count`` so near.
+    """float64 ``[n]``: equal weights on what is within the radius of the center; None where nobody has ``count`` so near.
 
-    The centre is, of those who have, the one nearest to their mean.
+    The center is, of those who have, the one nearest to their mean.
     """
     near = distances <= radius * (1 + TIE)
     agree = near.sum(1) >= count

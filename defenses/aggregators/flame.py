@@ -18,9 +18,9 @@ class Flame(WeightRule):
     """Keeps the tight majority of local models, shortens their updates to the median length, averages and adds noise.
 
     HDBSCAN on the cosine distances of the local models $w + x_i$, w the global model, with a smallest cluster of
-    $floor(n/2) + 1$ and one neighbour, finds the one cluster A that more than half belong to. $R(x) = (1/|A|) sum_{i in A}
+    $floor(n/2) + 1$ and one neighbor, finds the one cluster A that more than half belong to. $R(x) = (1/|A|) sum_{i in A}
     x_i min(1, S / |x_i|) + N(0, (noise * S)^2 I)$ with S the median of all $|x_i|$. With these settings A is the smallest
-    group, linked by nearest neighbours, that holds a majority: in quiet rounds too, up to half of the honest updates are
+    group, linked by nearest neighbors, that holds a majority: in quiet rounds too, up to half of the honest updates are
     left out.
 
     Where w is much longer than the updates, two models are about $|x_i - x_j|^2 / (2 |w|^2)$ apart, less what of it lies

@@ -1,4 +1,4 @@
-"""Huber loss minimisation (Zhao et al., AAAI 2024)."""
+"""Huber loss minimization (Zhao et al., AAAI 2024)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fedguard.defenses.aggregators.ties import smallest
 def krum_scores(gram: Gram, f: int) -> Tensor:
     """float64 ``[n]``: for each update the sum of squared distances to its n - f - 2 nearest others.
 
-    Below the source's n >= 2f + 3 that number can reach 0, which would score every update alike; one neighbour is kept.
+    Below the source's n >= 2f + 3 that number can reach 0, which would score every update alike; one neighbor is kept.
     """
     neighbours = max(gram.n - f - 2, 1)
     ordered = gram.distances_squared().sort(dim=1).values  # column 0 is the distance to itself
@@ -23,7 +23,7 @@ def krum_scores(gram: Gram, f: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(WeightRule):
-    """The one update that lies closest to its neighbours.
+    """The one update that lies closest to its neighbors.
 
     $R(x) = x_i$ with the smallest score $s(i)$, the sum over the $n - f - 2$ nearest j of $|x_i - x_j|^2$. The source
     leaves ties open, and behind nnm they are common: they go to the update closest to all others, and if that is a tie too,
@@ -46,7 +46,7 @@ class Krum(WeightRule):
     def kappa(self, n: int, f: int) -> float | None:
         """6 (n - f) / (n - 2f - 1) for n >= 2f + 2.
 
-        Allouah et al. (AISTATS 2023) have 6 (n - f) / (n - 2f), for a Krum that looks at n - f - 1 neighbours. The source looks
+        Allouah et al. (AISTATS 2023) have 6 (n - f) / (n - 2f), for a Krum that looks at n - f - 1 neighbors. The source looks
         at n - f - 2, and so does this rule: of these and the chosen update itself, n - 2f - 1 at least are honest, over whom
         the same proof averages.
         """

@@ -14,7 +14,7 @@ def weights_of(context: RuleContext, n: int) -> Tensor:
 
 
 def hostile_weight(weights: Tensor, context: RuleContext) -> float:
-    """The most that f malicious neighbours can weigh together."""
+    """The most that f malicious neighbors can weigh together."""
     others = weights.clone()
     others[context.own] = 0
     return float(others.topk(context.f).values.sum())

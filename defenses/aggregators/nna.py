@@ -16,7 +16,7 @@ class NearestNeighborAveraging(WeightRule):
 
     $R = 1/(n - f)$ times the sum of $x_j$ over the n - f nearest to $x_i$; rows that tie for the last places share them. It
     is `monna` with each node as its own pivot. Weights of the graph do not count. Whoever sends something far away is left out,
-    so what a malicious neighbour can do is bounded by the spread of the honest ones.
+    so what a malicious neighbor can do is bounded by the spread of the honest ones.
     """
 
     name = "nna"

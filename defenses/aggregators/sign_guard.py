@@ -20,7 +20,7 @@ class SignGuard(WeightRule):
     """Keeps updates of a usual length and of a usual mixture of signs, shortens them to the median length, and averages.
 
     With M the median of the $|x_i|$, first those with $lower <= |x_i| / M <= upper$. Second, the shares $p_is$ of positive,
-    zero and negative signs s on a block of neighbouring coordinates, each as $p_is / max_j p_js$ so that few zeros weigh as
+    zero and negative signs s on a block of neighboring coordinates, each as $p_is / max_j p_js$ so that few zeros weigh as
     much as many positive values, are clustered by mean-shift, and the largest cluster counts. The result is the mean of
     $x_i min(1, M / |x_i|)$ over the updates in both; where there is none, the model stays as it is. Of clusters equally
     large, which the source leaves open, the one whose updates lie closest together counts, and all that tie in this too.

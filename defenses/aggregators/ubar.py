@@ -13,11 +13,11 @@ from fedguard.defenses.aggregators.ties import smallest_alike
 
 @dataclass(frozen=True, kw_only=True)
 class UBAR(WeightRule):
-    """First the neighbours nearest to the node's own, then those of them whose loss on its examples is no larger than its own.
+    """First the neighbors nearest to the node's own, then those of them whose loss on its examples is no larger than its own.
 
-    $R = alpha x_i + (1 - alpha) mean_{j in S} x_j$: of the n - 1 neighbours the n - 1 - f nearest are looked at, and S are
+    $R = alpha x_i + (1 - alpha) mean_{j in S} x_j$: of the n - 1 neighbors the n - 1 - f nearest are looked at, and S are
     those with $l(x_j) <= l(x_i)$; if there is none, the one with the smallest loss. The source looks at a share rho of the
-    neighbours, which is meant to be that of the honest ones, and takes the loss on one batch; here it is that on all of a
+    neighbors, which is meant to be that of the honest ones, and takes the loss on one batch; here it is that on all of a
     node's examples.
 
     Args:

@@ -34,7 +34,7 @@ def conform(
 ) -> None:
     """Train on real processes and in simulation, with the same batches, and say how far apart they end.
 
-    Without an attack and with one. With `--engine gloo` each node is a process that sends vectors to its neighbours over
+    Without an attack and with one. With `--engine gloo` each node is a process that sends vectors to its neighbors over
     sockets; with `--engine ray` the clients are in Ray actors; with `--engine flower` models travel as Flower's messages, and
     with `--engine deployment` they do so between a SuperLink and SuperNodes, processes of this machine. Where clients do
     not wait for each other, the simulation follows the order in which the real updates arrived.

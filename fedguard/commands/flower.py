@@ -60,7 +60,7 @@ def check(
     jobs: Jobs = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Run a Flower app under attacks, with its own strategy and with rules of the catalogue, and say what is left of it.
+    """Run a Flower app under attacks, with its own strategy and with rules of the catalog, and say what is left of it.
 
     The app stays as it is. Some of its nodes are malicious, and rules stand where replies come in. Nodes have `partition-id`
     and `num-partitions`, as in Flower's simulation. Accuracy is what the app measures itself.

@@ -49,7 +49,7 @@ def params(
     ] = 40,
     as_json: Json = False,
 ) -> None:
-    """Find neighbours, threshold and quorum for n clients, and what they promise."""
+    """Find neighbors, threshold and quorum for n clients, and what they promise."""
     from fedguard.secagg.parameters import choose
 
     found = choose(n, gamma, delta, attested=not semi_honest, complete_up_to=0 if sparse else 100, grinding=grinding)

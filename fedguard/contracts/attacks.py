@@ -96,7 +96,7 @@ class PoisonView(View):
     ``n`` updates will reach the server in this round, from ``n - len(malicious)`` honest clients and the ``malicious`` ones.
     Updates are directions in which the model moves: the server adds ``server_lr`` times their aggregate. ``state`` is
     what the attack returned from `PoisonAttack.remember` in its last round, empty at first. ``layers`` are the sizes of
-    the network's parameter tensors, ``ranks`` how many dimensions each has: 1 for biases and normalisation, 2 or more for
+    the network's parameter tensors, ``ranks`` how many dimensions each has: 1 for biases and normalization, 2 or more for
     weights, and where it is not known. ``local_lr`` is the step of the local training times the number of steps that it makes:
     how much longer an update is than the mean of its gradients, 1 in FedSGD.
     """
@@ -330,7 +330,7 @@ class PoisonAttack(Algorithm):
         return weight
 
     def mixes(self) -> bool:
-        """Whether a malicious node without a server makes of its neighbours' values what others do, and lies to them.
+        """Whether a malicious node without a server makes of its neighbors' values what others do, and lies to them.
 
         One that does not trains and sends as honest ones do, and keeps its own value.
         """

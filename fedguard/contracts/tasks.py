@@ -71,7 +71,7 @@ class Dataset:
 class Preparation:
     """From where a source of data knows scale, range, vocabulary and classes, by which it prepares every example.
 
-    Neighbouring data differ in one record of one client. If that record moves a mean, it changes the inputs of all clients,
+    Neighboring data differ in one record of one client. If that record moves a mean, it changes the inputs of all clients,
     which no noise on sums hides; so there is no epsilon beside what comes from the records.
 
     Attributes:

@@ -3,7 +3,7 @@
 from fedguard.flower import under_attack
 
 app = under_attack(app, attack="ipm(tau=5)", f=2)                      # the one line more in a team's own server_app.py
-app = under_attack(app, attack="ipm(tau=5)", defense="median", f=2)    # and whether a rule of the catalogue would help
+app = under_attack(app, attack="ipm(tau=5)", defense="median", f=2)    # and whether a rule of the catalog would help
 """
 
 from __future__ import annotations

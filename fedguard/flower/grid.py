@@ -233,7 +233,7 @@ def under_attack(
     Args:
         app: as Flower runs it.
         attack: ``"ipm(tau=5)"``; None for none.
-        defense: a rule of the catalogue that aggregates before the app's own strategy; None for that strategy alone.
+        defense: a rule of the catalog that aggregates before the app's own strategy; None for that strategy alone.
         f: malicious nodes, drawn by the seed among those that are connected at the first training.
         told: how many the rule expects; f by default.
         knowledge: what they see, as a suite's ``threat.knowledge``: by default each other's and the honest updates, the model,

@@ -228,7 +228,7 @@ def _scripts() -> list[str]:
 
 
 def _last(text: str) -> str:
-    """The last line that tells of an error, or else the last that says anything; without colours."""
+    """The last line that tells of an error, or else the last that says anything; without colors."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if re.search(r"\bERROR\b|Error: ", line)]
     if not errors:

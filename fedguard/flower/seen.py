@@ -78,7 +78,7 @@ class TrainingObservations:
         if not bool((starts == starts[0]).all()):
             raise NotAllowed(
                 "observer: expected one model for all nodes of a round, as FedAvg sends it; the app's strategy sends several, "
-                "and what each node's neighbours started from is not looked at. Leave out the attack on privacy."
+                "and what each node's neighbors started from is not looked at. Leave out the attack on privacy."
             )
         self.layout = self.layout or layout
         finite = updates.isfinite().all(1).tolist()

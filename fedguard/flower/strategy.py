@@ -1,4 +1,4 @@
-"""A rule of the catalogue before one of Flower's strategies that average, for those who want it for good."""
+"""A rule of the catalog before one of Flower's strategies that average, for those who want it for good."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FedGuardStrategy(Strategy):
 
     Args:
         strategy: what averages; `FedAvg` with ``settings`` by default.
-        defense: a rule of the catalogue.
+        defense: a rule of the catalog.
         f: how many malicious nodes a round may have.
         seed: of a rule that draws.
         settings: those of `FedAvg`, ``weighted_by_key`` among them: by that metric a rule weighs.

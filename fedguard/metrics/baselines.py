@@ -12,7 +12,7 @@ def trivial(x: Tensor, claimed: Tensor | None, reference: Examples | None) -> di
     """Sets of B inputs that owe nothing to the update, each float32 ``[B, *shape]``.
 
     constant_colour: each true input's own mean, of each channel where it has the shape ``[C, H, W]``. No attacker knows
-    it, and no constant comes nearer: an upper bound for whatever paints in one colour.
+    it, and no constant comes nearer: an upper bound for whatever paints in one color.
     data_mean: the mean of the reference. class_mean: its mean of each claimed class, and of all where the label is not
     claimed or the reference has none of that class.
 

@@ -117,10 +117,10 @@ class TargetMetric(Metric):
     not.
 
     For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it. Where
-    actors act it is the normalised return, $(return - guess) / (perfect - guess)$, that is to reach it.
+    actors act it is the normalized return, $(return - guess) / (perfect - guess)$, that is to reach it.
 
     Attributes:
-        target: an accuracy, or a normalised return, in (0, 1].
+        target: an accuracy, or a normalized return, in (0, 1].
         over: the axis of a record's curve.
     """
 

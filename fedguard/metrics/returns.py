@@ -81,7 +81,7 @@ def within(value: float, returns: Mapping[str, Any], *, change: bool = False, sh
 
     Args:
         change: it is a difference of two returns, and so from ``worst - best`` to ``best - worst`` of the environment.
-        share: it is normalised, and so are its bounds.
+        share: it is normalized, and so are its bounds.
     """
     told = returns.get("bounds")
     if told is None:
@@ -108,7 +108,7 @@ def corners(result: Mapping[str, Any]) -> Mapping[str, float | None]:
 
 
 def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A record's result with normalised returns where others have accuracies, so that what judges these judges both."""
+    """A record's result with normalized returns where others have accuracies, so that what judges these judges both."""
     returns = result.get("returns")
     if returns is None:
         return result

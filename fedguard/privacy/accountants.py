@@ -165,7 +165,7 @@ class _ReplacementLoss:
         H_a(P', Q') = H_a((1 - q) Q + q P, Q) for a >= 1,    1 - a + a H_(1/a)(P', Q') for a < 1
 
     With P and Q the releases that surely hold the unit, and the other one in its place, q H_b(P, Q) with b = 1 + (a - 1) / q
-    bounds the divergence of the samples (Balle, Barthe and Gaboardi 2018, Theorem 11), which is the first line; neighbours may
+    bounds the divergence of the samples (Balle, Barthe and Gaboardi 2018, Theorem 11), which is the first line; neighbors may
     change places, hence the second. It is convex, so a pair of releases has it, and that pair dominates under composition
     (Zhu, Dong and Wang 2022, Theorem 10 and Proposition 30). P[L <= t] = 1 + H' e^t - H at a = e^t: that of a removed unit
     for t >= 0, that of an added one for t < 0, and what is missing lies at 0.

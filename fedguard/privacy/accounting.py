@@ -52,7 +52,7 @@ class SubsampledGaussian:
     Args:
         noise_multiplier: s, standard deviation of the noise divided by what the unit can change.
         sample_rate: q; 1 where the unit always takes part.
-        replaced: whether another unit stands in its place where it is not in the data, so that neighbours change places.
+        replaced: whether another unit stands in its place where it is not in the data, so that neighbors change places.
     """
 
     noise_multiplier: float
@@ -70,7 +70,7 @@ class Event:
         gaussian: the pair of distributions that is the worst case of this release; None where it is none of this kind.
         count: how often it happened.
         unit: whose presence is hidden: "client" or "record".
-        relation: what neighbouring inputs are: "add/remove" or "replace".
+        relation: what neighboring inputs are: "add/remove" or "replace".
         sampling: how units were chosen: "none", or the scheme whose amplification ``rdp`` contains.
         view: what the adversary sees.
         assumptions: what must hold besides, each a sentence.

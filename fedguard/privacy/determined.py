@@ -63,7 +63,7 @@ def combinations(messages: Matrix, wanted: Matrix, known: Collection[int] = ()) 
 def trace_gossip(mixing: Sequence[Row], listeners: Collection[int], rounds: int, *, fresh: bool = False) -> list[Row]:
     """What nodes that mix their values hear in so many rounds: rows over the nodes' first values.
 
-    In round t (from 1) each node sends its value $x_i$ to its neighbours, and then $x <- W x$, with W known to all.
+    In round t (from 1) each node sends its value $x_i$ to its neighbors, and then $x <- W x$, with W known to all.
 
     Args:
         mixing: W, ``[n, n]``; j sends to i where $W_{ij}$ is not 0.

@@ -48,7 +48,7 @@ class NoisyRound:
         scale: S, ring units per unit of the input.
         rounding: for vectors of norm S C.
         noise: one client's, in ring units.
-        relation: what neighbouring inputs are.
+        relation: what neighboring inputs are.
     """
 
     clip: float

@@ -2,7 +2,7 @@
 
     release = sum over the drawn units of clip(x_u, C) + N(0, (s C)^2)        s: the noise multiplier
 
-What an epsilon is worth depends on how the units were drawn, and on what neighbouring inputs are:
+What an epsilon is worth depends on how the units were drawn, and on what neighboring inputs are:
 
     poisson   each unit on its own with probability q     add/remove    the Rényi divergence is exact (Mironov et al. 2019)
     fixed     a fixed number without replacement          replace       bounds: of losses (Zhu et al. 2022), of divergences

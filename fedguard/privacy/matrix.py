@@ -1,7 +1,7 @@
 """Correlated noise: what is added in one round is partly taken back in the next ones.
 
 The models that a training shows are prefix sums of its aggregates. With the lower triangular matrix A of ones and a
-factorisation A = B C, adding C^-1 Z to the aggregates of all rounds, Z of independent rows, is B (C X + Z) for the models:
+factorization A = B C, adding C^-1 Z to the aggregates of all rounds, Z of independent rows, is B (C X + Z) for the models:
 a Gaussian release of C X, and B is post-processing. The banded square root takes the Toeplitz matrix C with
 
     c_j = binom(2j, j) / 4^j  for j < b, and 0 beyond,

@@ -82,7 +82,7 @@ def _extreme_row(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
 
 
 def _simplex(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """Most honest rows far from each other but all around a centre; a few of them and the malicious clients at one point."""
+    """Most honest rows far from each other but all around a center; a few of them and the malicious clients at one point."""
     few = draw.integers(0, max(1, h // 2 + 1))
     honest = np.eye(h, d) if d >= h else np.stack([_unit(d, draw) for _ in range(h)])
     point = draw.uniform(0.3, 5) * _unit(d, draw)
@@ -94,7 +94,7 @@ def _both_sides(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
     """Honest rows in a wide circle, the others of them in one place on one side of it, the malicious clients on the other.
 
     All are about as far from their nearest rows, so that a rule which counts distances to these, as Krum does, may select
-    the malicious clients; they have the circle for neighbours, while the place on the other side takes the mean away from
+    the malicious clients; they have the circle for neighbors, while the place on the other side takes the mean away from
     them.
     """
     few = min(h - 1, f + int(draw.choice([1, 1, 1, 0, 2]))) if draw.random() < 0.8 else int(draw.integers(0, h))

@@ -11,7 +11,7 @@ Its parts
     keys.py          identities, key agreement, derived keys with their labels
     masks.py         keystreams added to ring vectors
     shamir.py        secret sharing
-    graph.py  parameters.py   who is whose neighbour, how many shares and signatures it takes, and what that promises
+    graph.py  parameters.py   who is whose neighbor, how many shares and signatures it takes, and what that promises
     entropy.py       where secrets come from
 Real vectors
     encoding.py  rotation.py  clip, rotate, scale, round at random, wrap

@@ -223,7 +223,7 @@ class Client:
         return messages.ShareSubmission(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _agree(self) -> tuple[int, ...]:
-        """Agree on secrets with all neighbours, and say who they are."""
+        """Agree on secrets with all neighbors, and say who they are."""
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
             advertised = self._directory.entries[v]
@@ -256,7 +256,7 @@ class Client:
             raise self._error(errors.RosterTampered, "one public key stands in two places")
 
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
-        """What neighbour v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
+        """What neighbor v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
         directory, (of_seed, of_key) = self._directory, (share.to_bytes(SHARE_BYTES, "little") for share in shares)
         key = keys.share_key(self.sid, self._agreed[v][0], directory.encryption(self.id), directory.encryption(v))
         return Packet(
@@ -331,7 +331,7 @@ class Client:
         return messages.Attestation(codec.set_hash(self._shared), codec.set_hash(self._included))
 
     def _unmask(self, header: Header, quorum: messages.Quorum) -> Message:
-        """R4: reveal one share of each neighbour, once a quorum has signed the same survivors."""
+        """R4: reveal one share of each neighbor, once a quorum has signed the same survivors."""
         signers, needed = sorted(quorum.signers), self._config.quorum
         if len(signers) < needed or len(quorum.signatures) != len(signers) or not quorum.signers <= self._included:
             message = f"expected signatures of {needed} included clients; got {len(quorum.signatures)}"
@@ -349,7 +349,7 @@ class Client:
         return self._reveal_shares()
 
     def _check_survivors(self, survivors: messages.Survivors) -> None:
-        """Whether each neighbour in U3 masked its input for the U2 that this client was told.
+        """Whether each neighbor in U3 masked its input for the U2 that this client was told.
 
         One that was told of fewer left masks out: once its seed is revealed, nothing may be left that hides its input.
         """
@@ -379,7 +379,7 @@ class Client:
         self._check_enough(clients, what, self._config.quorum)
 
     def _check_enough(self, clients: Collection[int], what: str, least: int) -> None:
-        """The session's promise: a quorum of all, and a threshold of each client's neighbours."""
+        """The session's promise: a quorum of all, and a threshold of each client's neighbors."""
         near, config = len(self._directory.among(self.id, clients)), self._config
         if len(clients) < least or near < config.threshold:
             raise self._error(

@@ -44,7 +44,7 @@ class Directory:
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        """The neighbours of each client, in ascending order.
+        """The neighbors of each client, in ascending order.
 
         The graph is drawn from the session id, and so from all fresh keys: nobody knows it before they are.
         """
@@ -65,5 +65,5 @@ class Directory:
         return header.pack() + struct.pack("<I", receiver)
 
     def among(self, client: int, others: Collection[int]) -> list[int]:
-        """The neighbours of a client that are in a set, in ascending order."""
+        """The neighbors of a client that are in a set, in ascending order."""
         return [neighbour for neighbour in self.neighbours[client] if neighbour in others]

@@ -18,7 +18,7 @@ _LABEL = b"FedGuard/secagg/v1/ring"
 
 
 def neighbours(seed: bytes, members: Sequence[int], degree: int) -> Mapping[int, tuple[int, ...]]:
-    """The neighbours of every member, in ascending order; the same for everybody who knows the seed.
+    """The neighbors of every member, in ascending order; the same for everybody who knows the seed.
 
     The members are put on a ring in an order drawn from ``seed``, each order being equally likely. Each is joined to the
     degree / 2 before it and the degree / 2 after it, or to all others where ``degree`` is at least their number.

@@ -37,7 +37,7 @@ class ClientCheckpoint:
         secrets: encryption key, mask key and self-mask seed, 32 bytes each; none once the input is masked.
         entries: everybody's fresh keys; empty before the roster.
         shared, included: U2 and U3, as far as they were told.
-        held: by neighbour, its shares of the seed and of the mask key, 33 bytes each.
+        held: by neighbor, its shares of the seed and of the mask key, 33 bytes each.
     """
 
     state: ClientState

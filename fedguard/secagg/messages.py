@@ -122,7 +122,7 @@ class KeyRoster(Message):
 
 @dataclass(frozen=True)
 class Packet:
-    """Encrypted shares of one client for one neighbour, with commitments to the share of b and that of the mask key."""
+    """Encrypted shares of one client for one neighbor, with commitments to the share of b and that of the mask key."""
 
     BYTES: ClassVar = 2 * SHARE_BYTES + 16 + 2 * 32
     cipher: bytes
@@ -161,7 +161,7 @@ class ShareSubmission(Message):
         return [packet.leaf(self.seed) for packet in self.packets]
 
     def digest(self) -> bytes:
-        """The root of a tree over the packets, so that each neighbour can check its own packet alone."""
+        """The root of a tree over the packets, so that each neighbor can check its own packet alone."""
         return merkle.root(self.leaves())
 
 
@@ -232,7 +232,7 @@ class MaskedInput(Message):
 class Survivors(Message):
     """R2, server: U3, those whose masked input it has.
 
-    For each neighbour of the receiver in U3, in the order of ids, it shows that this one masked its input for the same U2:
+    For each neighbor of the receiver in U3, in the order of ids, it shows that this one masked its input for the same U2:
     the hash of its masked vector, and its signature under the masked input.
     """
 
@@ -284,7 +284,7 @@ class Quorum(Message):
 class UnmaskingShares(Message):
     """R4, client: for each neighbour in U2, in the order of ids, one share.
 
-    It is the share of b for a neighbour in U3, else the share of the mask key: a form that cannot hold both.
+    It is the share of b for a neighbor in U3, else the share of the mask key: a form that cannot hold both.
     """
 
     phase: ClassVar = Phase.UNMASK

@@ -1,4 +1,4 @@
-"""How many neighbours, shares and signatures a session needs, from how many clients may collude and drop out.
+"""How many neighbors, shares and signatures a session needs, from how many clients may collude and drop out.
 
 The conditions on the ring are those of Bell et al. 2020 (CCS): colluders and dropouts do not cut it, few colluders and
 enough survivors are around each client. Each probability is a ratio of whole numbers, so no tail is lost to rounding.
@@ -38,13 +38,13 @@ class Parameters:
         clients: n.
         corrupted: A, clients that may collude with the server.
         dropped: clients that may vanish without stopping the round.
-        degree: k, neighbours of each client; n - 1 is the complete graph.
-        corrupted_neighbours: t1, colluders that a client may have among its neighbours.
+        degree: k, neighbors of each client; n - 1 is the complete graph.
+        corrupted_neighbours: t1, colluders that a client may have among its neighbors.
         threshold: t, shares that rebuild a secret.
         quorum: T_sig, signatures over one set of survivors before a share leaves; 0 without attestation.
         exposure: log2 P[some client has more than t1 colluders around it]; -inf where it cannot happen.
         disconnection: log2 P[colluders and dropouts cut the ring], so that the sum falls into several.
-        failure: log2 P[some client keeps fewer than t living neighbours], so that the round aborts.
+        failure: log2 P[some client keeps fewer than t living neighbors], so that the round aborts.
     """
 
     clients: int
@@ -65,7 +65,7 @@ class Parameters:
 
     @property
     def complete(self) -> bool:
-        """Whether everyone is everyone's neighbour."""
+        """Whether everyone is everyone's neighbor."""
         return self.degree == self.clients - 1
 
     @property
@@ -85,7 +85,7 @@ class Parameters:
     def anonymity(self) -> int:
         """The fewest honest inputs in any sum that the server can open, whichever clients it declares dropped.
 
-        t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbours. With the
+        t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbors. With the
         same survivors before their eyes, they are in the sum themselves, under masks shared with that client.
         """
         return self.threshold - self.corrupted_neighbours + 1
@@ -150,7 +150,7 @@ def choose(
 
 
 def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Parameters:
-    """Everyone is everyone's neighbour: k = n - 1, t1 = A, and nothing is left to chance.
+    """Everyone is everyone's neighbor: k = n - 1, t1 = A, and nothing is left to chance.
 
     T_sig = floor((n + A) / 2) + 1: two quorums share more than A clients, hence an honest one, who signs but once.
 
@@ -271,7 +271,7 @@ def tails(n: int, marked: int, draws: int) -> tuple[list[int], int]:
 def _split_proof(degree: int, colluders: int) -> int:
     """The smallest t with 2t > k + colluders: floor((k + colluders) / 2) + 1.
 
-    Of k neighbours, an honest one gives one share of a client, of its self mask or of its mask key, and a colluder both:
+    Of k neighbors, an honest one gives one share of a client, of its self mask or of its mask key, and a colluder both:
     k + colluders shares at most. So a server that shows different survivors to different clients cannot open both secrets
     of one client. That is all that holds without attestation; that everybody works on the same sum is trusted.
 

@@ -1,4 +1,4 @@
-"""A randomised Hadamard rotation: it spreads a spike evenly, so that one range fits all coordinates.
+"""A randomized Hadamard rotation: it spreads a spike evenly, so that one range fits all coordinates.
 
     x -> H_m D x / sqrt(m),     H_1 = (1),  H_2m = ((H_m, H_m), (H_m, -H_m)),  D = random signs
 
@@ -42,7 +42,7 @@ def rotate_back(rotated: NDArray[np.float64], seed: bytes) -> NDArray[np.float64
 
 
 def hadamard(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64 ``[m]``: ``H_m v`` for a power of two m, not normalised, in m log2(m) additions.
+    """float64 ``[m]``: ``H_m v`` for a power of two m, not normalized, in m log2(m) additions.
 
     H_m is the log2(m)-fold Kronecker product of H_2. Each step applies H_2 to the last digit of the index and moves it to
     the front; after log2(m) steps all digits are done and in order again. All steps are two sequential sweeps, and only

@@ -200,7 +200,7 @@ class ProtocolServer:
         self._shares[client] = received.message, received.signature
 
     def _deliveries(self) -> Mapping[int, Message]:
-        """R1 -> to each client the packets that its neighbours made for it."""
+        """R1 -> to each client the packets that its neighbors made for it."""
         self._expected = self.shared = self._enough(self._shares, "shared keys")
         mail: dict[int, list[messages.Delivery]] = {client: [] for client in self.shared}
         for u in sorted(self.shared):
@@ -224,7 +224,7 @@ class ProtocolServer:
         self._added[client] = masked.vector_hash + received.signature
 
     def _survivors(self) -> Mapping[int, Message]:
-        """R2 -> who is included, to all of them, and what their neighbours signed."""
+        """R2 -> who is included, to all of them, and what their neighbors signed."""
         self._expected = self.included = self._enough(self._added, "masked inputs")
         proofs = {
             client: tuple(self._added[v] for v in self._directory.among(client, self.included))
@@ -281,7 +281,7 @@ class ProtocolServer:
         return found
 
     def _masks_of(self, owner: int, shares: Mapping[int, int]) -> Iterator[tuple[bytes, int]]:
-        """The masks to add to the sum on behalf of one client: minus its own, or what it left with its neighbours."""
+        """The masks to add to the sum on behalf of one client: minus its own, or what it left with its neighbors."""
         if len(shares) < self.config.threshold:
             message = f"a secret of client {owner} needs {self.config.threshold} shares; got {len(shares)}"
             raise self._error(errors.TooFewSurvivors, message)

@@ -26,7 +26,7 @@ class SessionConfig:
     Args:
         length: ring elements of one input.
         members: the fewest clients whose keys must be there.
-        degree: k, the number of neighbours that a client shares masks and shares with.
+        degree: k, the number of neighbors that a client shares masks and shares with.
         threshold: t, the number of shares that rebuild a secret.
         quorum: signatures on the survivors that a client wants to see before it reveals a share.
         suite: 1 for AES-128 masks, 2 for AES-256 masks.
@@ -158,7 +158,7 @@ class SessionPolicy:
 
     Args:
         members, threshold, quorum: the least that it accepts.
-        degree: the number of neighbours that it wants, no other. More of them may bring a threshold of colluders around
+        degree: the number of neighbors that it wants, no other. More of them may bring a threshold of colluders around
             it, with fewer the graph is cut more easily.
         length: of its input.
         context: the encoding that it will use.

@@ -22,7 +22,7 @@ class DistributedTrigger(Trigger):
     Args:
         parts: number of bars.
         size: length of a bar, in pixels.
-        gap: pixels between neighbouring bars, in both directions.
+        gap: pixels between neighboring bars, in both directions.
         shift: pixels between the bars and the upper and left edges.
         only: the one bar that is shown, counted from 0; None shows all.
     """

@@ -46,7 +46,7 @@ class InvertingGradients(InferenceAttack):
     gradient; `local_simulation` does better there.
 
     Args:
-        tv: weights of the total variation (mean absolute difference of neighbouring pixels), tried side by side. The
+        tv: weights of the total variation (mean absolute difference of neighboring pixels), tried side by side. The
             attacker takes the result whose cosine is nearest, without its variation: the only measure it has.
         lr: step size of Adam, in units of the inputs.
         iterations: steps of Adam.

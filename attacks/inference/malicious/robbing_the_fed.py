@@ -24,7 +24,7 @@ class RobbingTheFed(InferenceAttack):
     """Makes the first layer a ruler, so that an input that is alone between two of its marks can be read off.
 
     All k neurons measure the same, $h(x) = <v, x>$ along a random direction v, and neuron i passes what exceeds the i-th of
-    k quantiles of it: $W_i = v$, $b_i = -c_i$. (Mean brightness, $v = 1/n$, comes in steps on images of few grey levels,
+    k quantiles of it: $W_i = v$, $b_i = -c_i$. (Mean brightness, $v = 1/n$, comes in steps on images of few gray levels,
     and ties are never alone.) The next layer treats all neurons alike. Then the gradients of neurons i and $i + 1$ differ
     by the examples with $c_i < h(x) <= c_{i+1}$, and of a single one $x = (dL/dW_i - dL/dW_{i+1}) / (dL/db_i -
     dL/db_{i+1})$. An example is alone with probability $(1 - 1/k)^(B - 1)$. Secure aggregation does not help: the bins tell

@@ -19,7 +19,7 @@ OWN_VARIANCE_FROM = 64
 class LiRA(InferenceAttack):
     """Compares the model's confidence in a candidate with that of shadow models with and without it.
 
-    With $phi = log p_y - log(1 - p_y)$, and the centre and deviation of $phi$ over the shadow models that were trained on x
+    With $phi = log p_y - log(1 - p_y)$, and the center and deviation of $phi$ over the shadow models that were trained on x
     (in) and that were not (out):
 
         online    $score(x) = log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out)$
@@ -62,7 +62,7 @@ class LiRA(InferenceAttack):
 
 
 def _normal(values: Tensor, chosen: Tensor, pooled: bool, centre: str) -> tuple[Tensor, Tensor]:
-    """Centre and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, equally many in each column) of each column."""
+    """Center and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, equally many in each column) of each column."""
     rows = values.T[chosen.T].view(values.shape[1], -1)
     variance = rows.var(1)
     if pooled:

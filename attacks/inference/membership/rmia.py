@@ -15,7 +15,7 @@ from fedguard.contracts import Fraction, InferenceAttack, InferenceView, Members
 
 @dataclass(frozen=True, kw_only=True)
 class RMIA(InferenceAttack):
-    """Counts the examples beside which this model, rather than another, favours a candidate.
+    """Counts the examples beside which this model, rather than another, favors a candidate.
 
     $score(x) = Pr_z[(p(x) / pbar(x)) / (p(z) / pbar(z)) >= 1]$
 

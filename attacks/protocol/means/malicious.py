@@ -137,7 +137,7 @@ class MaliciousServer:
                     self.keep(owner, kind, client, share)
 
     def survivors(self, client: int, included: frozenset[int]) -> messages.Survivors:
-        """These survivors as a client may be shown them, with what its neighbours among them signed."""
+        """These survivors as a client may be shown them, with what its neighbors among them signed."""
         near = self.server._directory.among(client, included)
         return messages.Survivors(included, tuple(self.proofs.get(v, bytes(messages.PROOF_BYTES)) for v in near))
 

@@ -1,4 +1,4 @@
-"""D^2: a step of decentralised SGD from which the nodes' unlike data cancel (Tang et al., ICML 2018)."""
+"""D^2: a step of decentralized SGD from which the nodes' unlike data cancel (Tang et al., ICML 2018)."""
 
 from __future__ import annotations
 

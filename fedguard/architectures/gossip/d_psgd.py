@@ -1,4 +1,4 @@
-"""D-PSGD: a local step and an exchange with the neighbours, in turn (Lian et al., NeurIPS 2017)."""
+"""D-PSGD: a local step and an exchange with the neighbors, in turn (Lian et al., NeurIPS 2017)."""
 
 from __future__ import annotations
 

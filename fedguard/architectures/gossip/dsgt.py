@@ -21,7 +21,7 @@ class GradientTracking(Gossip):
 
     $x_{t+1} = W(x_t + y_t)$, $y_{t+1} = W(y_t + u_{t+1} - u_t)$ with $y_0 = u_0$, adapt first; combine first it is
     $W x_t + y_t$ and $W y_t + u_{t+1} - u_t$. The mean of all trackers is that of all updates at any time. Two vectors
-    to each neighbour in a round, one after the other; the tracker is measured from 0, as updates are. ``at_once`` both go in
+    to each neighbor in a round, one after the other; the tracker is measured from 0, as updates are. ``at_once`` both go in
     one message, by one W, $x_{t+1} = W(x_t + y_t)$ and $y_{t+1} = W y_t + u_{t+1} - u_t$, as the source has it.
 
     A ``leak`` b lets trackers forget: $y_{t+1} = W((1 - b) y_t + u_{t+1} - (1 - b) u_t)$. Their mean is still that of the

@@ -42,12 +42,12 @@ LISTENED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Gossip(Architecture):
-    """Each node has a model of its own, hears its neighbours in a graph, and aggregates for itself.
+    """Each node has a model of its own, hears its neighbors in a graph, and aggregates for itself.
 
     The rule of the cell runs at each node, on its own value and those that it hears, measured from the node's model; the mean
     weighs them by the graph's matrix W. A node's clean data are its own examples, and its root update is its own. A node
-    waits for its neighbours and for nobody else. Malicious nodes tell each honest neighbour something else, made for that
-    neighbour. Figures are means over honest nodes.
+    waits for its neighbors and for nobody else. Malicious nodes tell each honest neighbor something else, made for that
+    neighbor. Figures are means over honest nodes.
 
     Args:
         graph: who hears whom. In both directions, with the weights of Metropolis and Hastings: ``ring``, ``torus``, ``star``,
@@ -64,7 +64,7 @@ class Gossip(Architecture):
             places of ``highest_degree``, or at a ``cut`` that parts the others.
         at: the places of the malicious nodes one by one, instead: as many as there are, by their numbers in the graph from
             0, such as the middle of a star, 0. Honest nodes stand at drawn places.
-        broadcast: whether all neighbours of a node hear the same, as by radio.
+        broadcast: whether all neighbors of a node hear the same, as by radio.
         masks: bits of a coordinate, with its sign, where those whom a node hears add masks in pairs that cancel in their sum by
             its weights, modulo $2^32$; None for no masks.
         clip: under masks, the largest absolute value of a coordinate that an honest node sends, from the first model on.
@@ -225,7 +225,7 @@ class Gossip(Architecture):
             )
 
     def _of_masks(self, graph: Topology, pipeline: Pipeline) -> Iterator[str]:
-        """Why masks within neighbourhoods cannot be had, or would not hide what they should."""
+        """Why masks within neighborhoods cannot be had, or would not hide what they should."""
         name = self.name
         if self.clip is not None and not self.masks:
             yield f"clip of {name} is what the masks' encoding cuts, and there are none. Set masks, or leave out clip."

@@ -135,7 +135,7 @@ class Eavesdropper:
             self._heard += [one.clone() for one in messages(values, matrix, self._observer.seat, False)]
 
     def hear_sum(self, node: int, summed: Tensor) -> None:
-        """A node has the sum of its neighbours' values by its weights; nodes are told in order."""
+        """A node has the sum of its neighbors' values by its weights; nodes are told in order."""
         if self._observer.watches(self._round) and node in self._observer.seat:
             self._heard.append(summed.clone())
 
@@ -165,7 +165,7 @@ class GossipListeners(Listeners):
 
     Args:
         symbols: of a training of all the rounds in which they listen.
-        summed: whether they hear sums of their neighbours' values alone.
+        summed: whether they hear sums of their neighbors' values alone.
     """
 
     def __init__(self, nodes: tuple[int, ...], symbols: Symbols, summed: bool) -> None:
@@ -181,7 +181,7 @@ class GossipListeners(Listeners):
         return {node: 1.0 for at, node in self._read if at == round}
 
     def sum_of(self, round: int) -> tuple[int, ...]:
-        """The neighbours of one of them that are none themselves: what comes of them is a sum by the graph's weights."""
+        """The neighbors of one of them that are none themselves: what comes of them is a sum by the graph's weights."""
         for node in self.nodes:
             behind = self._beside(node)
             if len(behind) > 1 and self._solvable(round, behind).all():

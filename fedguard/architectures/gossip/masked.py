@@ -1,4 +1,4 @@
-"""Masks within neighbourhoods: what a node hears is the sum of its neighbours' values by its weights, and no single one."""
+"""Masks within neighborhoods: what a node hears is the sum of its neighbors' values by its weights, and no single one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ELEMENT = 4
 class MaskedSums:
     """The sums of one training, each among those whom one node hears.
 
-    To node i its neighbour j sends $z_j = round(S W_ij (v_j - a)) + sum_{k > j} PRG(k_{jk}) - sum_{k < j} PRG(k_{jk})$ modulo
-    $2^32$, k over its other neighbours, with a public a and keys that are new for each node and exchange. So what it can make
+    To node i its neighbor j sends $z_j = round(S W_ij (v_j - a)) + sum_{k > j} PRG(k_{jk}) - sum_{k < j} PRG(k_{jk})$ modulo
+    $2^32$, k over its other neighbors, with a public a and keys that are new for each node and exchange. So what it can make
     of all of them is $sum_j W_ij v_j$, but for rounding. Keys come from the operating system, rounding from the trial's seed.
     """
 

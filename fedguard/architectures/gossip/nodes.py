@@ -34,7 +34,7 @@ class Nodes:
     """All nodes of one training.
 
     A malicious node does not train while it acts. What it sends to an honest node is made for that node's model, out of what
-    the honest ones among its neighbours send; for nodes that hear the same (`broadcast`), for the mean of all honest ones.
+    the honest ones among its neighbors send; for nodes that hear the same (`broadcast`), for the mean of all honest ones.
 
     Attributes:
         start: float32 ``[n, d]``: the models before the first round, all alike.
@@ -139,7 +139,7 @@ class Nodes:
         is lost on its way is the node's own value's; a node goes on when it would have come.
 
         Args:
-            values: float32 ``[n, d]``: what each node sends to its neighbours.
+            values: float32 ``[n, d]``: what each node sends to its neighbors.
             about: float32 ``[n, d]``: a, what each node measures from, which it has already.
             matrix: float64 ``[n, n]``, instead of that of the graph.
             trackers_at: float32 ``[n, d]``: the nodes' models, where trackers of the mean update are sent and no models. Lies
@@ -347,7 +347,7 @@ class Nodes:
     def _craft_broadcast(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
-        """What each malicious node says where all of its neighbours hear the same; nothing of one that is silent."""
+        """What each malicious node says where all of its neighbors hear the same; nothing of one that is silent."""
         honest = list(self.honest)
         place = Destination(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
         heard = self._colluders(place).choose_senders(tuple(sorted(self._acting)), self._round, place.model)

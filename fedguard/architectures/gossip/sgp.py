@@ -26,7 +26,7 @@ class StochasticGradientPush(Gossip):
 
     What is lost on its way takes its weight along, so that nodes still divide like by like.
 
-    A node's weight is its word: one that tells more than it has fills its neighbours' means, and makes the sum of all weights
+    A node's weight is its word: one that tells more than it has fills its neighbors' means, and makes the sum of all weights
     grow, so that their own updates, which are divided by their weights, come to nothing: other rules than the mean do not
     help against that. ``cap`` does: of the weight that a node is sent nothing counts beyond so many times what it keeps
     itself, $P_ij w_j <= cap * P_ii w_i$; what is cut is lost.

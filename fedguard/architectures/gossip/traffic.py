@@ -74,7 +74,7 @@ class Traffic:
         return own
 
     def send(self, matrix: Matrix, sent: Parcel | Links | None, vectors: int = 1) -> None:
-        """Each node waits for its neighbours, and no other.
+        """Each node waits for its neighbors, and no other.
 
         Args:
             sent: what a message holds, by its link if that counts; whole vectors if None.

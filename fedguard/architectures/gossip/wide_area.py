@@ -1,4 +1,4 @@
-"""Wide-area decentralised training: far links are used less often, and for less (as overviews of the field have it)."""
+"""Wide-area decentralized training: far links are used less often, and for less (as overviews of the field have it)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Double DQN from a prioritised replay: Ape-X's learner and actors (van Hasselt et al., 2016; Horgan et al., ICLR 2018)."""
+"""Double DQN from a prioritized replay: Ape-X's learner and actors (van Hasselt et al., 2016; Horgan et al., ICLR 2018)."""
 
 from __future__ import annotations
 

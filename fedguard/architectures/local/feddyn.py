@@ -1,4 +1,4 @@
-"""FedDyn: a regulariser that grows until the clients' optima are the global one (Acar et al., ICLR 2021)."""
+"""FedDyn: a regularizer that grows until the clients' optima are the global one (Acar et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.rng import Streams
 
 @dataclass(frozen=True, kw_only=True)
 class FedDyn(FederatedAlgorithm):
-    """A regulariser grows until the clients' optima are the global one.
+    """A regularizer grows until the clients' optima are the global one.
 
     Client i descends its loss $L_i(w) - <g_i, w> + alpha/2 |w - start|^2$; $g_i$ and the server's h are 0 at first.
 
@@ -25,7 +25,7 @@ class FedDyn(FederatedAlgorithm):
     a robust rule, masks and what attackers see cover h as they do updates.
 
     Args:
-        alpha: the weight of the regulariser.
+        alpha: the weight of the regularizer.
     """
 
     name = "feddyn"

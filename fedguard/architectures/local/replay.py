@@ -1,4 +1,4 @@
-"""Prioritised experience replay: what surprised most is learned again most often (Schaul et al., ICLR 2016)."""
+"""Prioritized experience replay: what surprised most is learned again most often (Schaul et al., ICLR 2016)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fedguard.simulated.barriers import Barrier, asp
 
 @dataclass(frozen=True, kw_only=True)
 class ApeX(CentralLearner):
-    """Distributed prioritised replay: actors that nobody waits for send transitions with priorities of their own reckoning.
+    """Distributed prioritized replay: actors that nobody waits for send transitions with priorities of their own reckoning.
 
     $w <- w + eta S(-g)$ whenever transitions of an actor have come, where g is the gradient of a batch that the learner draws
     from its replay (`training.algorithm: double_dqn`).

@@ -41,7 +41,7 @@ class Side:
     """One side of a comparison.
 
     Attributes:
-        accuracy: on the test set, the mean over all nodes; where actors act the normalised return.
+        accuracy: on the test set, the mean over all nodes; where actors act the normalized return.
         sha256: of all models, the first 16 digits.
         seconds: of the training.
     """

@@ -1,4 +1,4 @@
-"""Points in the plane as characters: for `explain`, in any terminal, with or without colour."""
+"""Points in the plane as characters: for `explain`, in any terminal, with or without color."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ SEES = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA | Sight.GRAPH
 
 
 def _context(n: int, sees: Sight = SEES) -> RuleContext:
-    """A first round from the zero model; the server's own update and its least loss are at the honest centre."""
+    """A first round from the zero model; the server's own update and its least loss are at the honest center."""
     root = _honest().mean(0)
     return RuleContext(
         "explain",

@@ -143,7 +143,7 @@ def escape_markdown(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Fields:
-    """The judgements as a table, or as several where the terminal is narrow."""
+    """The judgments as a table, or as several where the terminal is narrow."""
 
     rows: list[list[Text]]
 

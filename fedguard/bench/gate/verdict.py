@@ -1,4 +1,4 @@
-"""What a gate says: one judgement for each figure of each cell, one for each figure over the whole suite, and an exit code."""
+"""What a gate says: one judgment for each figure of each cell, one for each figure over the whole suite, and an exit code."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class GateVerdict:
 
     @property
     def counts(self) -> dict[Word, int]:
-        """How many judgements of each kind."""
+        """How many judgments of each kind."""
         counted = Counter(one.verdict for one in self.judgements)
         return {word: counted[word] for word in WORDS}
 
@@ -185,7 +185,7 @@ class GateVerdict:
         if not all(isinstance(one.get("verdict"), str) for one in found.audits):
             raise ValueError("not a verdict: expected a verdict of each audit")
         if not all({"attack", "defense"} <= one.swept.keys() for one in found.judgements):
-            raise ValueError("not a verdict: expected an attack and a defense of each judgement")
+            raise ValueError("not a verdict: expected an attack and a defense of each judgment")
         return found
 
 

@@ -71,7 +71,7 @@ def grid(truth: Tensor, found: Tensor, value_range: Range) -> Pixels | None:
         truth, found: float ``[B, C, H, W]`` with C = 1 or 3.
 
     Returns:
-        uint8 ``[height, width]``, or ``[height, width, 3]`` for colours; None for anything but such images.
+        uint8 ``[height, width]``, or ``[height, width, 3]`` for colors; None for anything but such images.
     """
     if truth.dim() != 4 or truth.shape[1] not in (1, 3):
         return None

@@ -174,7 +174,7 @@ def standings(run: Run) -> list[DefenseSummary]:
 
 
 def _chances(run: Run) -> dict[str, float]:
-    """What guessing comes to, by cell; 0 of normalised returns."""
+    """What guessing comes to, by cell; 0 of normalized returns."""
     found = {}
     for (cell, _), record in run.ran.items():
         chance = in_shares(record["result"])["chance"]

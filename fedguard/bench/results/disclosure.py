@@ -1,4 +1,4 @@
-"""What records say of the clients' privacy: what is proven, who was recognised, what was rebuilt, among whom they hid."""
+"""What records say of the clients' privacy: what is proven, who was recognized, what was rebuilt, among whom they hid."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ class Run:
         ]
 
     def _reference(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
-        """The clean accuracy of the row's defense, and chance; of returns, normalised, and 0."""
+        """The clean accuracy of the row's defense, and chance; of returns, normalized, and 0."""
         record = self.ran.get((row["cell"], row["seed"]))
         if record is None:
             return None

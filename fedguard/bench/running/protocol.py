@@ -56,7 +56,7 @@ def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | No
 
     Returns:
         in_words: who sees what;
-        session: clients of one (of the smallest group), neighbours, threshold, quorum, and survivors that it needs;
+        session: clients of one (of the smallest group), neighbors, threshold, quorum, and survivors that it needs;
         anonymity: the fewest clients in any sum that the server can form if nobody drops out, less those that may collude;
         kept_by_protocol: to how few honest ones a server can bring that down that lies about who dropped out; None where
         sums overlap, so that the promise of one session is not that of all.

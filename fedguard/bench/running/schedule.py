@@ -38,7 +38,7 @@ class TrialSchedule:
         refused: cell id -> why it may not run.
         races: cell id of an ensemble -> how its attack is chosen.
         final: what each trial that is done came to, an accuracy or a return; None for one that failed.
-        shares: the same, with normalised returns: by these attacks race.
+        shares: the same, with normalized returns: by these attacks race.
         stale: stored trials that other code or data made, as far as they were looked at.
         told: stored trials whose noise their seed tells, and that are run again for that.
     """

@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 class Printed:
-    """Base of what rich can render: ``str()`` is the same without colours."""
+    """Base of what rich can render: ``str()`` is the same without colors."""
 
     #: Columns of the text.
     columns: ClassVar[int] = 160

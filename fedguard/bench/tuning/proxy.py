@@ -1,4 +1,4 @@
-"""Tuning on proxy data, and what that costs on the real ones (Bonawitz et al., MLSys 2019, section 7: modelling on proxy data).
+"""Tuning on proxy data, and what that costs on the real ones (Bonawitz et al., MLSys 2019, section 7: modeling on proxy data).
 
 The clients' own data may not be there to be tuned on, so settings are found on other data, with the hope that what is good
 there is good here. Where the real data are there after all, as in a benchmark, the hope can be measured.

@@ -184,7 +184,7 @@ class Proposal:
 
 
 def _chance(run: Run) -> float | None:
-    """What guessing comes to; 0 of normalised returns, and None where settings that are swept differ in it."""
+    """What guessing comes to; 0 of normalized returns, and None where settings that are swept differ in it."""
     found = {in_shares(record["result"]).get("chance") for record in run.ran.values()}
     return found.pop() if len(found) == 1 else None
 

@@ -6,7 +6,7 @@ For K of the distribution function F, and V uniform on (0, 1) and independent,
 
 and the normal quantile of that is N(0, 1). So all tests of Gaussian noise hold for integers as well.
 
-Source: the randomised probability integral transform, Ferguson 1967.
+Source: the randomized probability integral transform, Ferguson 1967.
 """
 
 from __future__ import annotations

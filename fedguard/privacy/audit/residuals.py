@@ -5,7 +5,7 @@
 - noise: sum of squares is chi-square, over all rounds and in each; halved or dropped noise, too wide a clip.
 - places: so it is in each stretch of coordinates, in each layer and for each client, see `places`.
 - law: the residuals have the law that they should have, see `places`; coin flips, other tails.
-- normaliser: the part of r_t along truth_t is N(0, 1); a divisor that depends on who took part.
+- normalizer: the part of r_t along truth_t is N(0, 1); a divisor that depends on who took part.
 - rounds: r_s and r_t are independent: their cosine, their products at each lag, and by places the difference of pairs; noise
   that is used again, in whole or in part.
 - data: with the same seed other data get the same noise; what depends on data hides none. Exact: right code cannot fail it.

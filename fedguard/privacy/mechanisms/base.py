@@ -41,7 +41,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def rdp(self, orders: Reals, *, sensitivity_l1: float, sensitivity_l2: float, contributors: int, dim: int) -> Reals:
-        """Bound on the Rényi divergence of each order between the noisy sums of two neighbouring inputs.
+        """Bound on the Rényi divergence of each order between the noisy sums of two neighboring inputs.
 
         Args:
             orders: float64 ``[k]``, each above 1.

@@ -30,7 +30,7 @@ class RawExamples:
 
 @dataclass(frozen=True)
 class Scale:
-    """By what inputs are standardised: mean and deviation of each column, float64, and the range that comes of it."""
+    """By what inputs are standardized: mean and deviation of each column, float64, and the range that comes of it."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -73,9 +73,9 @@ def assemble_dataset(
         where: for messages: the file, or the name of the data.
         test: if there is none, ``share`` of the examples (or so many, if it is a whole number) are drawn once: of each class
             alike, or, where the classes are known whatever the examples, each by its own content (see `by_content`).
-        value_range: of the inputs; without one, each column is standardised with mean and deviation of the train part, and
+        value_range: of the inputs; without one, each column is standardized with mean and deviation of the train part, and
             the range is what the train part then spans.
-        scale: by which columns are standardised instead; inputs beyond its range are cut to it.
+        scale: by which columns are standardized instead; inputs beyond its range are cut to it.
         classes: that there are, whether or not there are examples of each.
         public: examples from which ``scale`` and ``classes`` are taken; they are neither trained on nor tested on.
         characters: for text, how many characters there are: so many classes, of which some may have no example.
@@ -154,7 +154,7 @@ def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[An
 def describe_preparation(
     value_range: tuple[float, float] | None, classes: Classes | None, public: str | None = None, mend: str = ""
 ) -> Preparation:
-    """Of inputs that are standardised, and classes that are counted, unless range and classes are given or public."""
+    """Of inputs that are standardized, and classes that are counted, unless range and classes are given or public."""
     if public is not None:
         return Preparation("public", f"scale, range and classes of {Path(public).name}")
     if value_range is None or classes is None:

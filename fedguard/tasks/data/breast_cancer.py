@@ -22,7 +22,7 @@ DEVIATION = (
 
 @dataclass(frozen=True, kw_only=True)
 class BreastCancer(Data):
-    """569 tumours with 30 measurements each, standardised by constants, 2 classes; 114 of them for testing."""
+    """569 tumors with 30 measurements each, standardized by constants, 2 classes; 114 of them for testing."""
 
     name = "breast_cancer"
     source = "Street et al., Breast Cancer Wisconsin (Diagnostic), UCI 1993; in scikit-learn"

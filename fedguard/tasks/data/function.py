@@ -25,7 +25,7 @@ class Function(Data):
         target: ``module:function``.
         shape: of an input, such as ``[1, 28, 28]``: flat arrays are folded into it, and it says that an image of few pixels has
             its channels first.
-        value_range: smallest and largest value of an input, if arrays are returned; without one, columns are standardised.
+        value_range: smallest and largest value of an input, if arrays are returned; without one, columns are standardized.
         classes: their number, or their names, if arrays are returned; without them, as many as there are labels.
         test: the share of the examples kept for testing, if arrays are returned.
         public: that neither range, scale, vocabulary nor classes come from the examples returned. Nobody can check that.

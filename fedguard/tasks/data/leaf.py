@@ -36,7 +36,7 @@ class LEAF(Data):
     Args:
         folder: that holds ``train`` and ``test``.
         shape: of an input of numbers, such as ``[1, 28, 28]``.
-        value_range: smallest and largest value of an input of numbers; without one, columns are standardised.
+        value_range: smallest and largest value of an input of numbers; without one, columns are standardized.
         classes: of numbers: how many, or their names; without them, as many as there are labels.
         characters: those that texts may hold; a text with another one is left out. Without them, those of the train part.
     """

@@ -31,7 +31,7 @@ class NPZ(Data):
         file: the file.
         shape: of an input, such as ``[1, 28, 28]``: flat inputs are folded into it, and it says that an image of few pixels has
             its channels first.
-        value_range: smallest and largest value of an input, such as ``[0, 1]``; without one, columns are standardised.
+        value_range: smallest and largest value of an input, such as ``[0, 1]``; without one, columns are standardized.
         classes: their number, or their names; without them, as many as there are labels.
         public: another such file, of examples that need no protection: mean, deviation, range and classes are taken from it.
         test: the share of the examples kept for testing, if the file has no test part.

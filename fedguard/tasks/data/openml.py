@@ -30,7 +30,7 @@ class OpenML(Data):
     Args:
         dataset: its name there.
         version: which of its versions.
-        shape: of an input, for images: then values are pixels. Without one, columns are standardised.
+        shape: of an input, for images: then values are pixels. Without one, columns are standardized.
         largest: what a pixel may be, by which all are divided.
         classes: their number, or their names; without them, as many as there are labels.
         test: the share of the examples kept for testing.

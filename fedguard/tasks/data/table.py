@@ -31,7 +31,7 @@ _LEFT_OUT = "left out"
 class Table(Data):
     """A row for each example, a column for each feature, one for the label. ``file`` ends in ``.csv`` or ``.parquet``.
 
-    A column of texts becomes one column of 0 and 1 for each of its values; all are then standardised. Space around a text is
+    A column of texts becomes one column of 0 and 1 for each of its values; all are then standardized. Space around a text is
     taken off. A column that is no category is refused: names, dates and times, numbers with a text among them or in another
     writing (``3,14``, ``12 kg``, ``40 %``). Labels are texts, or the whole numbers 0 ... C-1. A named index of a Parquet file
     is a column.

@@ -18,7 +18,7 @@ from fedguard.tasks.data.files import require_path, why_not
 
 @dataclass(frozen=True, kw_only=True)
 class Text(Data):
-    """Windows of a text file, each labelled with the character that follows; paragraphs are natural clients.
+    """Windows of a text file, each labeled with the character that follows; paragraphs are natural clients.
 
     An input is float32 ``[window]`` of characters by number, for models that read text (`transformer`). The end of each
     paragraph is kept for testing, so that no test window overlaps with a train one.

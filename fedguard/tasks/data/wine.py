@@ -16,7 +16,7 @@ DEVIATION = (0.81, 1.11, 0.274, 3.33, 14.2, 0.624, 0.996, 0.124, 0.571, 2.31, 0.
 
 @dataclass(frozen=True, kw_only=True)
 class Wine(Data):
-    """178 wines with 13 measurements each, standardised by constants, 3 classes; 36 of them for testing."""
+    """178 wines with 13 measurements each, standardized by constants, 3 classes; 36 of them for testing."""
 
     name = "wine"
     source = "Aeberhard & Forina, Wine, UCI 1991; in scikit-learn"

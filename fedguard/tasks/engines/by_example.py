@@ -1,4 +1,4 @@
-"""Is each example's gradient its own? A network is held to what DP-SGD takes for granted, by behaviour, before any training.
+"""Is each example's gradient its own? A network is held to what DP-SGD takes for granted, by behavior, before any training.
 
 Clipping bounds what one example adds to a sum $g_1 + ... + g_B$ only where $g_j$ depends on the example j and the weights
 alone, and where all of it is clipped. So, with weights and inputs made up here:
@@ -169,7 +169,7 @@ class _Trial:
         logits: ``[POOL, classes]``, of each input alone.
         slopes: ``[POOL, *shape]``: the gradient by the input; None where there is none, as of texts.
         gradients: ``[POOL, ...]`` for each parameter.
-        finite: bool ``[POOL]``: which of them alone give finite answers; the others are their neighbours all the same.
+        finite: bool ``[POOL]``: which of them alone give finite answers; the others are their neighbors all the same.
     """
 
     plain: nn.Module

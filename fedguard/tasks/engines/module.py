@@ -1,4 +1,4 @@
-"""Any network: client by client, with the parameters as views of one flat buffer and no optimiser object."""
+"""Any network: client by client, with the parameters as views of one flat buffer and no optimizer object."""
 
 from __future__ import annotations
 

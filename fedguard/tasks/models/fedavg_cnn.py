@@ -14,7 +14,7 @@ from fedguard.errors import ConfigError
 class FedAvgCNN(Model):
     """Two padded 5 x 5 convolutions (32 and 64 channels), each with ReLU and 2 x 2 max pooling, and a dense layer of 512.
 
-    1,663,370 parameters on 28 x 28 grey images.
+    1,663,370 parameters on 28 x 28 gray images.
     """
 
     name = "fedavg_cnn"

@@ -14,7 +14,7 @@ from fedguard.errors import ConfigError
 class LeNet5(Model):
     """Two 5 x 5 convolutions (6 and 16 channels) with max pooling, then dense layers of 120 and 84; ReLU throughout.
 
-    61,706 parameters on 28 x 28 grey images. On images too small for an unpadded second convolution (under 12 pixels
+    61,706 parameters on 28 x 28 gray images. On images too small for an unpadded second convolution (under 12 pixels
     a side) that one is padded too.
     """
 

@@ -1,4 +1,4 @@
-"""ResNet-20 for small images (He et al., CVPR 2016), with group normalisation (Hsieh et al., ICML 2020)."""
+"""ResNet-20 for small images (He et al., CVPR 2016), with group normalization (Hsieh et al., ICML 2020)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ResNet20(Model):
     """A 3 x 3 convolution, three stages of three residual blocks, average pooling, a dense layer.
 
     Shortcuts have no parameters: where a stage halves the image and doubles the channels, they take every second pixel and
-    fill up with zeros. The source normalises over batches; batch statistics are no parameters and tell of other clients'
-    data, so here each normalisation is over groups of channels.
+    fill up with zeros. The source normalizes over batches; batch statistics are no parameters and tell of other clients'
+    data, so here each normalization is over groups of channels.
 
     Args:
-        width: channels of the first stage; with the source's 16, 269,722 parameters on 32 x 32 colour images and 10 classes.
-        groups: of channels in a normalisation.
+        width: channels of the first stage; with the source's 16, 269,722 parameters on 32 x 32 color images and 10 classes.
+        groups: of channels in a normalization.
     """
 
     name = "resnet20"

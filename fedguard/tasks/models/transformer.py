@@ -15,7 +15,7 @@ from fedguard.errors import ConfigError, require
 class Transformer(Model):
     """Embeddings of characters and places, blocks of attention and a dense part, and logits of the next character.
 
-    Each place attends to itself and to those before it. Layer normalisation stands before each part (Xiong et al., ICML
+    Each place attends to itself and to those before it. Layer normalization stands before each part (Xiong et al., ICML
     2020). The logits are read off the last place. Inputs are characters by number, float32 ``[length]``, below the number of
     classes.
 

@@ -19,7 +19,7 @@ class LabelShards(Partition):
 
     Args:
         shards: shards per client. With 1 a client knows one or two classes; the source uses 2.
-        in_order: whether they are dealt in the order of the clients' numbers, so that neighbours on a graph whose ``places``
+        in_order: whether they are dealt in the order of the clients' numbers, so that neighbors on a graph whose ``places``
             are ``in_order``, too, hold classes side by side; else they are drawn, whatever the places.
     """
 

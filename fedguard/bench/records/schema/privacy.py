@@ -76,7 +76,7 @@ class Privacy(TypedDict):
         kind: of noise.
         epsilon, delta: the guarantee; null without one.
         why: there is no guarantee.
-        unit, relation: what is hidden, and which two data sets are neighbours.
+        unit, relation: what is hidden, and which two data sets are neighbors.
         sampling, view: who takes part, and what the adversary sees.
         accountant, bound: who worked it out, and whether it is a bound rather than exact.
         assumptions: in words.

@@ -100,7 +100,7 @@ class AlgorithmSpec(TypedDict):
     """An algorithm with its parameters.
 
     Attributes:
-        name: in the catalogue.
+        name: in the catalog.
     """
 
     name: str

@@ -88,7 +88,7 @@ class Score(TypedDict):
     Attributes:
         attack: with its parameters.
         seeds: of the selection.
-        accuracy: that it left, or the normalised return, which is below 0 where a policy is worse than chance.
+        accuracy: that it left, or the normalized return, which is below 0 where a policy is worse than chance.
         failed: it did not run through.
     """
 
@@ -121,7 +121,7 @@ class WorstCaseRecord(TypedDict):
         ensemble: with its parameters.
         chosen: the attack that won.
         selection_seeds: on which it was chosen.
-        selection_accuracy: the accuracy, or normalised return, that it left there.
+        selection_accuracy: the accuracy, or normalized return, that it left there.
         scores: of every attack.
         given_up: how many were stopped early.
         closest_given_up: how far the best of those was from the chosen one when it was stopped.
