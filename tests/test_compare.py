@@ -309,9 +309,9 @@ def test_the_command_prints_json_and_exits_with_4_where_nothing_can_be_compared(
 
 PAGE = """
 from pathlib import Path
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.views.compare import show
-show(Here(Path({store!r}), {name!r}, {{}}))
+show(PageContext(Path({store!r}), {name!r}, {{}}))
 """
 
 

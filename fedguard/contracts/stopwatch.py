@@ -35,7 +35,7 @@ class Stopwatch:
     >>> with stopwatch.stage("attack"):
     ...     with stopwatch.stage("training"):
     ...         pass
-    >>> stopwatch.spent()["training"]["calls"]
+    >>> stopwatch.stage_totals()["training"]["calls"]
     1
     """
 

@@ -31,10 +31,10 @@ SUITE = {
 }
 SCRIPT = """
     from pathlib import Path
-    from fedguard.app.here import Here
+    from fedguard.app.here import PageContext
     from fedguard.app.views import gate
 
-    gate.show(Here(Path({store!r}), {name!r}, {{}}))
+    gate.show(PageContext(Path({store!r}), {name!r}, {{}}))
 """
 
 

@@ -32,10 +32,10 @@ from fedguard.registry import load_registry
 SCRIPT = """
     from pathlib import Path
     import streamlit as st
-    from fedguard.app.here import Here
+    from fedguard.app.here import PageContext
     from fedguard.app.views import {page}
 
-    class Alone(Here):
+    class Alone(PageContext):
         def link(self, page, label, **query):
             st.caption(f"{{page}} {{sorted(query.items())}}")
 

@@ -582,7 +582,7 @@ def test_the_bound_of_iba_falls_to_that_at_which_it_is_measured():
     for round in range(1, 10):
         _, state = optimised(attack, model, pool, state, round)
         bound = max(0.05, 0.3 * 0.75**round)
-        assert attack.planted(state).epsilon == pytest.approx(bound)
+        assert attack.current_trigger(state).epsilon == pytest.approx(bound)
         assert attack.backdoor(state)[0].epsilon == 0.05
     assert bound == 0.05
     _, state = optimised(build("iba", target=4, steps=2, epsilon=0.3, decay=0.25), model, pool, {}, 9)

@@ -229,15 +229,15 @@ def test_what_is_named_in_categories_is_one(tmp_path, kind):
 
 
 def test_a_column_that_parquet_calls_categorical_is_one(tmp_path):
-    codes = pd.CategoricalPolicy([f"{row % 3}" for row in range(ROWS)])  # of whole numbers it makes numbers itself
+    codes = pd.Categorical([f"{row % 3}" for row in range(ROWS)])  # of whole numbers it makes numbers itself
     assert load("table", file=table(tmp_path, codes, "parquet"), label="y").shape == (3,)
 
 
 def test_numbers_in_another_writing_are_none_for_being_called_categorical(tmp_path):
-    column = pd.CategoricalPolicy([f"{value:.1f}".replace(".", ",") for value in NUMBERS])
+    column = pd.Categorical([f"{value:.1f}".replace(".", ",") for value in NUMBERS])
     with pytest.raises(ConfigError, match="got numbers written as texts"):
         load("table", file=table(tmp_path, column, "parquet"), label="y")
-    spaces = pd.CategoricalPolicy([("a", " a", "b")[row % 3] for row in range(ROWS)])
+    spaces = pd.Categorical([("a", " a", "b")[row % 3] for row in range(ROWS)])
     assert load("table", file=table(tmp_path, spaces, "parquet"), label="y").shape == (2,)
 
 

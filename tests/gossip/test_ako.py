@@ -263,15 +263,15 @@ class Late(Exact):
     def clocks(self):
         return self.taken * STEPS
 
-    def queued(self, parcel):
+    def queue_parcels(self, parcel):
         arrivals = self.taken * STEPS[None, :] + MESSAGES
         np.fill_diagonal(arrivals, -np.inf)
         return arrivals
 
-    def posted(self, updates, parcel, *, models):
+    def post_parcels(self, updates, parcel, *, models):
         return updates
 
-    def opened(self, posted, came, *, models):
+    def aggregate_parcels(self, posted, came, *, models):
         rows = torch.zeros_like(posted)
         for i, j in np.argwhere(came):
             rows[i] += posted[j] / NODES

@@ -69,7 +69,7 @@ class Unlike(Exact):
     def own_losses(self, models):
         return np.array([loss(self, i, models[i].numpy()) for i in range(NODES)])
 
-    def merged(self, values, about, matrix):
+    def mix_by_claims(self, values, about, matrix):
         return about + torch.from_numpy(matrix) @ values - torch.from_numpy(matrix.sum(1)[:, None]) * about
 
 

@@ -55,10 +55,10 @@ class Quadratics:
     def weights(self, own: np.ndarray) -> np.ndarray:
         return own
 
-    def arrived(self, pushed: np.ndarray) -> np.ndarray:
+    def drop_messages(self, pushed: np.ndarray) -> np.ndarray:
         return pushed
 
-    def mixed(self, values, about, *, matrix=None, trackers_at=None, vectors=1):
+    def mix_values(self, values, about, *, matrix=None, trackers_at=None, vectors=1):
         matrix = self.matrix if matrix is None else matrix
         self.exchanges += 1
         return torch.from_numpy(matrix) @ values
@@ -259,11 +259,11 @@ def test_what_is_added_to_the_trackers_once_stays_unless_they_leak(leak, left):
 
         pushed = False
 
-        def mixed(self, values, about, *, matrix=None, trackers_at=None, vectors=1):
+        def mix_values(self, values, about, *, matrix=None, trackers_at=None, vectors=1):
             if trackers_at is not None:
                 self.trackers = values + (torch.eye(NODES)[:, :1].double() if not self.pushed else 0)
                 self.pushed, values = True, self.trackers
-            return super().mixed(values, about, matrix=matrix, trackers_at=trackers_at)
+            return super().mix_values(values, about, matrix=matrix, trackers_at=trackers_at)
 
         def updates(self, models):
             self.last = super().updates(models)

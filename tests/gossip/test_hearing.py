@@ -219,7 +219,7 @@ def test_a_rule_is_told_the_share_of_a_neighbourhood_rounded_up_and_says_when_it
     found, setup = lied_to(Loud(), {"name": "d_psgd", "graph": "ring"}, {1, 3}, defense="median")
     values = draws(6, setup.task.dim)
     report = found.report(1, found.mix_values(values, torch.zeros_like(values)))
-    assert setup.told_among(3) == 1
+    assert setup.assume_f_among(3) == 1
     assert report.nodes.outvoted == 1  # node 2
 
 

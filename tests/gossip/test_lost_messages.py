@@ -121,14 +121,14 @@ class Lossy(Quadratics):
     def updates(self, models):
         return -STEP * (models - self.goals + torch.from_numpy(self.draws.normal(size=models.shape)) / 2)
 
-    def mixed(self, values, about, *, matrix=None, trackers_at=None):
+    def mix_values(self, values, about, *, matrix=None, trackers_at=None):
         w = self.matrix if matrix is None else matrix
         lost = (self.draws.random(w.shape) < self.loss) & ~np.eye(8, dtype=bool)
         kept = np.where(lost, 0, w) + np.diag(np.where(lost, w, 0).sum(1))
         return torch.from_numpy(kept) @ values
 
     def of_parcels(self, updates, parcel, *, models, matrix=None):
-        return self.mixed(updates, updates, matrix=matrix)
+        return self.mix_values(updates, updates, matrix=matrix)
 
 
 def off(system: dict[str, Any], loss: float, rounds: int, last: int = 50) -> float:

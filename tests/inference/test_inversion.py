@@ -74,7 +74,7 @@ def plain_match(scene: Scene, x: Tensor, y: Tensor, distance: str) -> Tensor:
     observed = gradient(scene.module, scene.parts[0])
     parts = torch.autograd.grad(cross_entropy(scene.module(x), y), list(scene.module.parameters()), create_graph=True)
     dummy = torch.cat([part.reshape(-1) for part in parts])
-    if distance == "squared":
+    if distance == "square_distance":
         return sum((a - b) ** 2 for a, b in zip(dummy, observed, strict=True))
     return 1 - (dummy @ observed) / (dummy.norm() * observed.norm())
 

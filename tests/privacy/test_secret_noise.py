@@ -78,7 +78,7 @@ def test_who_measures_an_attack_knows_which_examples_were_used(monkeypatch: pyte
         "server", **private(NOISY["DP-SGD"][1]["protocol"]["privacy"], training={"rounds": 1, "local_steps": 2})
     )
     setup, _, drawn = trained(monkeypatch, made, True)
-    clients = setup.chosen(1)
+    clients = setup.choose_clients(1)
     for client, batches in zip(clients, drawn["batches"], strict=True):
         rows = list(dict.fromkeys(row for batch in batches for row in batch if row >= 0))
         used = setup.task.examples_used(client, setup.honest_plan, setup.rng.child("round", 1))

@@ -41,8 +41,8 @@ def test_what_it_met_with_follows_from_the_opposite_of_what_it_says(world, oppos
         state, rollout = states[number].world, told[number]
         for t in range(5):  # nobody falls in so few steps
             done = turned(rollout.actions[t].numpy())
-            step = world.stepped(state, done)
-            assert np.array_equal(world.observed(step.state), rollout.after[t].numpy())
+            step = world.take_step(state, done)
+            assert np.array_equal(world.observe_state(step.state), rollout.after[t].numpy())
             assert np.array_equal(step.rewards.astype(np.float32), rollout.rewards[t].numpy())
             state = step.state
     outputs, _ = task.outputs(models[1], told[1].seen[3])  # and the probabilities are those of what it says

@@ -167,7 +167,7 @@ class Actors:
     def __init__(self, setup: Any) -> None:
         self.setup, self.algorithm = setup, setup.training.algorithm
         self.states = {
-            one: setup.task.started(setup.rng.child("actor", one).numpy()) for one in range(len(setup.task.sizes))
+            one: setup.task.start_actor(setup.rng.child("actor", one).numpy()) for one in range(len(setup.task.sizes))
         }
 
     def gradient(self, actor: int, turn: int, model: Tensor) -> Tensor:

@@ -201,7 +201,7 @@ def test_apex_is_the_papers_loop_over_who_came_when() -> None:
     """A replay as a list, whose oldest is overwritten; priorities claimed by actors, and then the learner's own errors."""
     made, setup = scene("apex", network=SLOW, training=training())
     task, one = setup.task, setup.training.algorithm
-    states = {actor: task.started(setup.rng.child("actor", actor).numpy()) for actor in range(4)}
+    states = {actor: task.start_actor(setup.rng.child("actor", actor).numpy()) for actor in range(4)}
     models = [task.initial_model(setup.rng.child("model")).double()]
     begun: dict[tuple[int, int], Tensor] = {}
     releases, replay, next_place, batches, target = course(made, setup), [], 0, 0, models[0]

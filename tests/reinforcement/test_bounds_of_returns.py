@@ -102,16 +102,16 @@ def test_episodes_of_anybody_return_what_the_environment_says(world):
     rng = np.random.default_rng(3)
     low, high = world.bounds
     for act in range(3):
-        state, returns, playing = world.started(40, rng), np.zeros(40), np.ones(40, bool)
+        state, returns, playing = world.start_episodes(40, rng), np.zeros(40), np.ones(40, bool)
         if world.name == "pendulum":
             state.x[:5] = [math.pi - 1e-9, 8.0]  # hanging, at full speed
         while playing.any():
             if world.name == "pendulum":
-                omega = world.observed(state)[:, 2:]
+                omega = world.observe_state(state)[:, 2:]
                 actions = [rng.uniform(-2, 2, (40, 1)), 2 * np.sign(omega), np.full((40, 1), 2.0)][act]
             else:
                 actions = [rng.integers(0, 2, 40), np.zeros(40, int), np.ones(40, int)][act]
-            step = world.stepped(state, actions)
+            step = world.take_step(state, actions)
             assert world.name == "cartpole" or (step.rewards >= low / 200).all()
             returns += np.where(playing, step.rewards, 0.0)
             playing &= ~(step.terminated | step.truncated)

@@ -111,7 +111,7 @@ def test_a_training_is_the_papers_loop() -> None:
     actors, n, own = Actors(setup), setup.participation.total, setup.task.with_copies(2)
     model = start = setup.task.initial_model(setup.rng.child("model")).double()
     stream, took = setup.rng.child("server acts"), []
-    state = own.started(stream.child("start").numpy())
+    state = own.start_actor(stream.child("start").numpy())
     for round in range(1, setup.training.rounds + 1):
         aggregate = -sum(actors.gradient(actor, round, model) for actor in range(n)) / n
         rng = stream.child("aggregate", round).numpy()

@@ -20,7 +20,7 @@ def missed(attack: str, steps: int, trials: int) -> Tensor:
     task, model = setup.task, setup.task.initial_model(setup.rng.child("model"))
     found = []
     for trial in range(trials):
-        started = [task.started(Rng(trial).numpy())]
+        started = [task.start_actor(Rng(trial).numpy())]
         (met,), _ = task.rollouts(model[None], [0], started, steps, [Rng(100 + trial).numpy()])
         view = inference_view(
             "the server",

@@ -46,7 +46,7 @@ def learned_from(
     made, setup = scene(architecture, training={"algorithm": ALGORITHMS[architecture], "rounds": 5}, **changes)
     met, found, play = list[Rollout](), dict[int, list[tuple[Rollout, Rollout]]](), EnvironmentTask.rollouts
     running = type(made.training.algorithm.start(setup))
-    learn = running.made
+    learn = running.fill_rows
 
     def played(self: EnvironmentTask, *given: Any) -> Any:
         rollouts, after = play(self, *given)
@@ -62,7 +62,7 @@ def learned_from(
         learn(self, task, keys, models, rollouts, rows)
 
     monkeypatch.setattr(EnvironmentTask, "rollouts", played)
-    monkeypatch.setattr(running, "made", told)
+    monkeypatch.setattr(running, "fill_rows", told)
     list(made.architecture.run(setup))
     return found
 

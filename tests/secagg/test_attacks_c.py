@@ -162,16 +162,16 @@ def test_one_client_shifts_the_sum_at_will_and_nobody_notices(exponent):
 CAUGHT = {
     "GarbledShare": ("ShareDecryptError", 7),
     "OtherShare": ("ShareDecryptError", 7),
-    "ShareOutOfField": ("ShareDecryptError", 7),
-    "OffThePolynomial": ("BadSecret", None),
+    "OutOfFieldShare": ("ShareDecryptError", 7),
+    "OffPolynomialShare": ("BadSecret", None),
     "TooFewPackets": ("MalformedMessage", 7),
     "OtherSeed": ("BadSecret", None),
-    "SeedTooLarge": ("BadSecret", None),
+    "OversizedSeed": ("BadSecret", None),
     "OtherMaskKey": ("BadSecret", None),
     "ShortInput": ("BadMaskedInput", 7),
     "OtherSurvivors": ("InconsistentSurvivors", 8),
-    "LiesInTheEnd": ("BadShare", 8),
-    "RevealsTooFew": ("BadShare", 8),
+    "WrongRevealedShares": ("BadShare", 8),
+    "TooFewRevealedShares": ("BadShare", 8),
 }
 
 
@@ -402,7 +402,7 @@ def test_no_secret_of_a_whole_federation_stands_in_any_text(monkeypatch):
 
         monkeypatch.setattr(owner, name, spied)
 
-    spy("_derived", keys)
+    spy("_derive_key", keys)
     spy("agree", keys.KeyPair)
     inputs = np.random.default_rng(3).integers(0, 2**32, (6, 9), dtype=np.uint32)
     with LogCollector() as listener:

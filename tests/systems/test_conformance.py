@@ -286,7 +286,7 @@ class Wrong:
         found = [simulate_models(cell.architecture, set_up_of(cell, seed)) for cell in cells]
         return [TrainingOutcome(one + 0.01, 0.1) for one in found]
 
-    def simulated(self, cell, setup, order):
+    def simulate_cell(self, cell, setup, order):
         return simulate_models(cell.architecture, setup)
 
 

@@ -149,7 +149,7 @@ def malicious_share(over: float, malicious: int, pace: float, rounds: int = 200)
     )
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
-    chosen = partial(made.architecture.chosen, setup)
+    chosen = partial(made.architecture.choose_clients, setup)
     course = ServerSimulation(
         world, made.architecture.barrier(setup.participation), 100, chosen, setup.rng.child("course")
     )

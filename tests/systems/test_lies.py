@@ -32,7 +32,7 @@ def releases(system: str, attack: str, malicious: int, rounds: int = 12, seed: i
     """The course of a training, which is told without one."""
     clients = {**CROWD, "malicious": malicious}
     made, setup = scene(system, seed, clients=clients, attack=attack, network=NETWORK, **changes)
-    chosen = lambda round: made.architecture.chosen(setup, round)  # noqa: E731
+    chosen = lambda round: made.architecture.choose_clients(setup, round)  # noqa: E731
     simulated = world(setup, setup.task.initial_model(setup.rng.child("model")))
     barrier = made.architecture.barrier(setup.participation)
     course = ServerSimulation(simulated, barrier, 60, chosen, setup.rng.child("course"), lies=lies_of(setup))

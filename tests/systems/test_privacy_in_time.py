@@ -46,7 +46,7 @@ def course(made, setup):
     sizes = setup.task.sizes
     work = [setup.local_plan.work(round(sum(sizes) / len(sizes)))] * len(sizes)
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
-    chosen = lambda round: made.architecture.chosen(setup, round)  # noqa: E731
+    chosen = lambda round: made.architecture.choose_clients(setup, round)  # noqa: E731
     barrier = made.architecture.barrier(setup.participation)
     return ServerSimulation(world, barrier, setup.participation.total, chosen, setup.rng.child("course")).releases()
 
@@ -224,7 +224,7 @@ def test_shared_noise_in_buffers_counts_the_sums_that_hold_a_client():
     assert most < sum(one.moment.releases for one in reports) or min(sums.values()) < most
     share = made.noise._share(made.architecture.sessions(setup.federation), setup.task.dim)
     assert found["contributors"] == 4 == found["expected_contributors"]
-    assert found["epsilon"] == share.spent([4] * most).value > exact(math.sqrt(most) / Z) - 1e-9
+    assert found["epsilon"] == share.account_rounds([4] * most).value > exact(math.sqrt(most) / Z) - 1e-9
     assert found["ledger"]["releases"]["most"] == most
     assert any(text.startswith("who sends when") for text in found["assumptions"])
 

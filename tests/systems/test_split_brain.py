@@ -17,13 +17,13 @@ def run_of(system, seed=0, **settings):
     made, setup = scene(system, seed, **settings)
     run = made.architecture.start(setup)
     wires = []
-    received = run.received
+    received = run.receive_updates
 
     def kept(sent):
         wires.append((sent.wire, sent.wire.updates.clone()))
         return received(sent)
 
-    run.received = kept
+    run.receive_updates = kept
     return run, wires, list(run.reports()), setup
 
 
