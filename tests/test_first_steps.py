@@ -178,3 +178,33 @@ def test_a_limit_runs_the_first_trials_and_says_how_many_are_left(tmp_path):
 def test_shells_complete_commands(tmp_path):
     asked = {"_FEDGUARD_COMPLETE": "complete_bash", "COMP_WORDS": "fedguard ru", "COMP_CWORD": "1"}
     assert fedguard(cwd=tmp_path, **asked).split() == ["run"]
+
+
+def test_a_training_begins_with_the_weights_that_the_page_puts_there(tmp_path):
+    """Both ways of the page, as they stand there: the state of a module, and the model that a run kept."""
+    import numpy as np
+    import torch
+    from torch import nn
+
+    page = (ROOT / "docs" / "add_task.md").read_text().partition("## Your own initial model")[2]
+    state, kept = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    module = block("add_task.md", "moons.py")
+    (tmp_path / "moons.py").write_text(module)
+    suite = block("add_task.md", "moons.yaml").replace("rounds: 10", "rounds: 1")
+    (tmp_path / "moons.yaml").write_text(suite)
+    fedguard("run", "moons.yaml", cwd=tmp_path)
+    (tmp_path / "first.npy").write_bytes(min((tmp_path / "runs/moons/artifacts").glob("*-seed-000.npy")).read_bytes())
+    first = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+    torch.save(first.state_dict(), tmp_path / "first.pt")
+    lines = state.splitlines(keepends=True)
+    for name, body in {"state": state, "kept": "".join([lines[0], kept, lines[-1]])}.items():
+        *_, plain = module.splitlines(keepends=True)
+        text = module.replace(plain, body).replace("import numpy", "from pathlib import Path\n\nimport numpy", 1)
+        file = tmp_path / f"{name}.py"
+        file.write_text(text)
+        spec = importlib.util.spec_from_file_location(f"first_{name}", file)
+        own = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(own)
+        found = nn.utils.parameters_to_vector(own.Wave(width=8).build((2,), 2).parameters()).detach().numpy()
+        expected = nn.utils.parameters_to_vector(first.parameters()).detach().numpy()
+        assert np.array_equal(found, expected if name == "state" else np.load(tmp_path / "first.npy"))

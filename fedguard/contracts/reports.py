@@ -201,6 +201,7 @@ class RoundReport:
         nodes: the nodes of a training without a server; then ``model`` is the mean of the honest nodes' models, and
             ``evaluation`` and ``backdoor`` are means over these nodes.
         banned: the clients that have no part in later rounds.
+        moments: at how many of the moments that a training is judged at ``model`` stands; 1 where rounds are counted.
     """
 
     round: int
@@ -229,6 +230,7 @@ class RoundReport:
     moment: RoundTiming | None = None
     nodes: NodesReport | None = None
     banned: tuple[int, ...] = ()
+    moments: int = 1
 
     @property
     def received(self) -> int:

@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Any
 
 from fedguard.metrics.returns import in_shares, read_score_curve
-from fedguard.metrics.trend import rising
+from fedguard.metrics.trend import Rise, rising, take_moments
 
 Part = Mapping[str, Any]
 
@@ -162,8 +162,7 @@ def lost_nodes(result: Part, card: Part) -> str | None:
         for one in lost
     ]
     return (
-        f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are "
-        "of the others. "
+        f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are of the others. "
         "See the trial's log, and run it again with --no-cache."
     )
 
@@ -242,7 +241,7 @@ def root_overlaps(result: Part, card: Part) -> str | None:
 
 def past_its_best(result: Part, card: Part) -> str | None:
     best, final = require_value(result, "best_accuracy"), require_value(result, "final_accuracy")
-    end = rising(read_score_curve(result)) if "curve" in result else None
+    end = _find_rise(result) if "curve" in result else None
     if best - (end.level if end else final) <= FALLEN:  # of a curve that still rises, the best is its end
         return None
     curve = "look at the curve" if "curve" in result else "its curve would tell whether it fell, or rose to the end"
@@ -251,9 +250,14 @@ def past_its_best(result: Part, card: Part) -> str | None:
     )
 
 
+def _find_rise(result: Part) -> Rise | None:
+    """At the last moments that count, or else over the last rounds: of slow ones a single one ends within the moments."""
+    return rising(take_moments(result)) or rising(read_score_curve(result))
+
+
 def not_finished(result: Part, card: Part) -> str | None:
     require_value(result, "curve")
-    end = rising(read_score_curve(result))
+    end = rising(take_moments(result))
     if end is None or end.rise <= RISEN:
         return None
     return (

@@ -69,13 +69,13 @@ class NodeMetrics(TypedDict):
     curve: NodesCurve
 
 
-def by_node(reports: Sequence[RoundReport], last: int) -> NodeMetrics | None:
-    """What a record says of the nodes of a training, from the ``last`` evaluations; None of one with a server."""
+def by_node(reports: Sequence[RoundReport], last: Sequence[RoundReport]) -> NodeMetrics | None:
+    """What a record says of the nodes of a training, which is judged by the ``last`` reports; None of one with a server."""
     told = [report.nodes for report in reports if report.nodes is not None]
     evaluated = [one for one in told if one.honest]
     if not evaluated:
         return None
-    end = evaluated[-last:]
+    end = [report.nodes for report in last if report.nodes is not None and report.nodes.honest]
     accuracy = [fmean(values) for values in zip(*(one.accuracy for one in end), strict=True)]
     found: NodeMetrics = {
         "honest": list(end[-1].honest),

@@ -32,6 +32,7 @@ class Curve(Axes):
         accuracy, backdoor: of the test examples, and of those with the trigger.
         returns: in place of accuracies, the mean over the test episodes, where actors act.
         loss: in nats.
+        moments: at how many moments of a grid in simulated time each of them counts, where any does not count once.
     """
 
     round: list[Count]
@@ -39,6 +40,7 @@ class Curve(Axes):
     returns: NotRequired[list[Number]]
     backdoor: list[Share | None]
     loss: list[float | None]
+    moments: NotRequired[list[Count]]
 
 
 class Ban(TypedDict):
@@ -112,7 +114,8 @@ class Trajectory(TypedDict):
     """What a record says of a training from the reports of its rounds.
 
     Attributes:
-        final_accuracy: mean of the last `FINAL_EVALUATIONS` evaluations; absent where actors act, who have returns.
+        final_accuracy: mean at the last `FINAL_EVALUATIONS` evaluations, or moments (`judge_last`); absent where actors
+            act, who have returns.
         best_accuracy: the best one, a diagnostic.
         worst_class_accuracy: the smallest of the classes' means over the last evaluations; null where nobody told of classes.
         class_accuracy: by class; null for one without test examples.
@@ -149,7 +152,8 @@ def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
         steps: of environments behind each update; 0 where nobody acts.
     """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
-    last = [evaluation for _, evaluation in evaluated[-FINAL_EVALUATIONS:]]
+    end = judge_last(reports)
+    last = [report.evaluation for report in end if report.evaluation is not None]
     by_class = [_mean(values) for values in zip(*(evaluation.class_accuracy for evaluation in last), strict=True)]
     abandoned = [report.abandoned for report in reports if report.abandoned is not None]
     bans: list[Ban] = [
@@ -192,9 +196,22 @@ def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
         found["rounds"]["bans"] = bans
     if (time := in_time(reports)) is not None:
         found["time"] = time
-    if (nodes := by_node(reports, FINAL_EVALUATIONS)) is not None:
+    if (nodes := by_node(reports, end)) is not None:
         found["nodes"] = nodes
     return found
+
+
+def judge_last(reports: Sequence[RoundReport]) -> list[RoundReport]:
+    """What a training is judged by: the last `FINAL_EVALUATIONS` evaluated reports.
+
+    Where it is judged at moments of simulated time, it is the report whose model stands then, for each of the last moments: one
+    report several times, if its round was followed by a long one.
+    """
+    found: list[RoundReport] = []
+    for report in reversed(reports):
+        if report.evaluation is not None:
+            found += [report] * min(report.moments, FINAL_EVALUATIONS - len(found))
+    return found[::-1]
 
 
 def _curve(reports: Sequence[RoundReport], evaluated: Sequence[tuple[int, Evaluation]], steps: int) -> Curve:
@@ -204,6 +221,9 @@ def _curve(reports: Sequence[RoundReport], evaluated: Sequence[tuple[int, Evalua
         "loss": [one.loss if math.isfinite(one.loss) and not one.returns else None for _, one in evaluated],
         **axes(reports, steps),  # type: ignore[typeddict-item]  # of accuracies and returns there is one
     }
+    moments = [report.moments for report in reports if report.evaluation is not None]
+    if set(moments) != {1}:
+        found["moments"] = moments
     if evaluated[-1][1].returns:
         found["returns"] = [mean_return(evaluation) for _, evaluation in evaluated]
     else:

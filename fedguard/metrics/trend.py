@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from fedguard.metrics.returns import read_score_curve
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS
 
 
@@ -24,8 +26,15 @@ class Rise:
     level: float
 
 
+def take_moments(result: Mapping[str, Any]) -> list[float]:
+    """The evaluations of a record that its final figure may be of, each as often as it counts, but no oftener than all."""
+    found = read_score_curve(result)
+    moments = result["curve"].get("moments") or [1] * len(found)
+    return [value for value, times in zip(found, moments, strict=True) for _ in range(min(times, FINAL_EVALUATIONS))]
+
+
 def rising(curve: Sequence[float]) -> Rise | None:
-    """The rise of the evaluations that make the final figure; None where they show none.
+    """The rise of the evaluations that make the final figure, the last of `take_moments`; None where they show none.
 
     Of three or more it is shown by the slope b of the line of least squares, at 5 % by Student's t with k - 2 degrees of
     freedom, ``b / (s / sqrt(sum (t - mean t)^2))``; two show it by their difference.

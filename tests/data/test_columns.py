@@ -91,10 +91,56 @@ def test_numbers_in_another_writing_are_no_categories(tmp_path, writing, kind):
         load("table", file=table(tmp_path, column, kind), label="y")
 
 
+@pytest.mark.parametrize("count", [2, 3, 9])
+@pytest.mark.parametrize("writing", WRITINGS)
+def test_nor_are_they_where_few_of_them_differ(tmp_path, writing, count):
+    column = [WRITINGS[writing](37.1 + row % count) for row in range(ROWS)]
+    if writing not in ("unit before", "name before") and (writing != "bounds" or count > 2):  # names: version 1.5, >5
+        with pytest.raises(ConfigError, match=r"in column 'c'; got numbers written as texts, such as"):
+            load("table", file=table(tmp_path, column), label="y")
+        with pytest.raises(
+            ConfigError, match=rf"expected classes in column 'y'; got {len({*column})} different numbers, such"
+        ):
+            load("table", file=table(tmp_path, NUMBERS, y=column), label="y")
+    file = table(tmp_path, NUMBERS, y=column)
+    assert load("table", file=file, label="y", categories=["y"]).classes == len({*column})
+    assert load("table", file=file, label="y", categories=["y"], public=file).classes == len({*column})
+
+
+MIXED = {
+    "low": ["low" if row % 2 else f"{20 + row % 30}" for row in range(ROWS)],
+    "0x1F": ["0x1F" if row % 2 else f"{row % 3}e5" for row in range(ROWS)],
+    "1_000": [("500", "1_000", "2_000")[row % 3] for row in range(ROWS)],
+    "\u00bd": [("\u00bd", "1\u00bd", "2")[row % 3] if row % 2 else "7" for row in range(ROWS)],
+}
+
+
+@pytest.mark.parametrize("odd", MIXED)
+def test_the_text_that_is_named_is_the_one_that_is_no_number(tmp_path, odd):
+    with pytest.raises(ConfigError, match=rf"column 'c'.* got (numbers (written as|and) texts, such as )?'1?{odd}'"):
+        load("table", file=table(tmp_path, MIXED[odd]), label="y")
+
+
+def test_numbers_that_parquet_stores_as_texts_are_told_how_to_become_numbers(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"got numbers stored as texts, such as '1.5'. Store them as numbers: .*categories"
+    ):
+        load("table", file=table(tmp_path, ["1.5", "2.5", "3.5"] * 40, "parquet"), label="y")
+
+
+def test_bounds_are_categories_where_they_are_the_ends_of_bands_alone(tmp_path):
+    for bands in (["<5", ">=5"], ["<=50K", ">50K"], ["<18", "18-65", ">65"]):
+        column = [bands[row % len(bands)] for row in range(ROWS)]
+        assert load("table", file=table(tmp_path, column), label="y").shape == (len(bands),)
+        assert load("table", file=table(tmp_path, NUMBERS, y=column), label="y").classes == len(bands)
+    with pytest.raises(ConfigError, match="got numbers written as texts, such as '<5'"):
+        load("table", file=table(tmp_path, ["<5", "<10", ">50"] * 40), label="y")
+
+
 @pytest.mark.parametrize("share", [0.55, 0.95])
 def test_numbers_among_more_rows_of_one_word_are_no_categories(tmp_path, share):
     column = ["unknown" if row < share * ROWS else f"{value:.1f}" for row, value in enumerate(NUMBERS)]
-    with pytest.raises(ConfigError, match="got numbers written as texts"):
+    with pytest.raises(ConfigError, match="got numbers and texts, such as 'unknown'"):
         load("table", file=table(tmp_path, column), label="y")
 
 
@@ -126,7 +172,7 @@ def test_measurements_are_no_classes(tmp_path, writing):
 
 
 @pytest.mark.parametrize(
-    "values", [["0.5", "1.5", "2.5"], ["10 %", "20 %"], ["red", "7"], [f"grade {n}" for n in range(12)]]
+    "values", [["0.5", "1.5", "2.5"], ["1", "2", "x"], ["red", "7"], [f"grade {n}" for n in range(12)]]
 )
 def test_few_numbers_and_many_names_are_classes(tmp_path, values):
     column = [values[row % len(values)] for row in range(ROWS)]
@@ -152,12 +198,17 @@ DATES = {
     "packed": "202405{:02d}",
     "days of a year": "{:02d}-05",
     "a point behind": "2024.05.{:02d}. 12:30",
+    "days without a year": "{:02d}.05.",
+    "quarters": "Q1/{:02d}",
+    "quarters with a year in front": "20{:02d}-Q3",
+    "halves": "H1 20{:02d}",
 }
 
 
+@pytest.mark.parametrize("count", [2, 12])
 @pytest.mark.parametrize("kind", DATES)
-def test_dates_and_times_are_no_categories(tmp_path, kind):
-    column = [DATES[kind].format(1 + row % 12) for row in range(ROWS)]
+def test_dates_and_times_are_no_categories(tmp_path, kind, count):
+    column = [DATES[kind].format(1 + row % count) for row in range(ROWS)]
     with pytest.raises(ConfigError, match="in column 'c'; got dates or times, such as .*days since the first"):
         load("table", file=table(tmp_path, column), label="y")
 
@@ -247,7 +298,7 @@ def test_space_around_numbers_of_csv_is_none_of_them(tmp_path, space):
     there = load("table", file=table(tmp_path, column), label="y")
     plain = load("table", file=table(tmp_path, [round(value, 1) for value in NUMBERS]), label="y")
     assert torch.equal(there.train.x, plain.train.x)
-    with pytest.raises(ConfigError, match="got numbers written as texts"):  # who writes texts into Parquet means them
+    with pytest.raises(ConfigError, match="got numbers stored as texts"):  # who writes texts into Parquet means them
         load("table", file=table(tmp_path, column, "parquet"), label="y")
 
 
@@ -260,10 +311,11 @@ def test_whole_numbers_that_floats_do_not_tell_apart_name_rows_or_clients(tmp_pa
     assert len(load("table", file=file, label="y", client="c").train.client.unique()) == 9
 
 
+@pytest.mark.parametrize("count", [2, 12])
 @pytest.mark.parametrize("kind", DATES)
-def test_dates_are_no_classes(tmp_path, kind):
-    column = [DATES[kind].format(1 + row % 12) for row in range(ROWS)]
-    with pytest.raises(ConfigError, match=r"expected classes in column 'y'; got 12 different (dates or times|numbers)"):
+def test_dates_are_no_classes(tmp_path, kind, count):
+    column = [DATES[kind].format(1 + row % count) for row in range(ROWS)]
+    with pytest.raises(ConfigError, match=rf"expected classes in column 'y'; got {count} different dates or times"):
         load("table", file=table(tmp_path, NUMBERS, y=column), label="y")
 
 
@@ -415,6 +467,41 @@ def test_csv_of_another_kind_is_refused_in_our_words(tmp_path, content, said):
     with pytest.raises(ConfigError, match=said) as told:
         load("table", file=str(tmp_path / "t.csv"), label="y")
     assert "\n" not in str(told.value) and "tokenizing" not in str(told.value)
+
+
+def test_a_quotation_mark_that_nothing_closes_is_told_by_its_row(tmp_path):
+    (tmp_path / "t.csv").write_text(CSV + '1,"2,no\n' + CSV[6:])
+    with pytest.raises(ConfigError, match="quotation marks in pairs; got one in row 31 below the header that nothing"):
+        load("table", file=str(tmp_path / "t.csv"), label="y")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (CSV.encode(), r"expected Apache Parquet; its first bytes are b'a,b,'. If it is CSV, let its name end in .csv"),
+        (CSV.encode("utf-8-sig"), "expected Apache Parquet; its first bytes are .* If it is CSV"),
+        (b"", "expected Apache Parquet; it is empty"),
+        (b"PAR1 and no more", "expected PAR1 at its end; got b'more'. It is cut"),
+    ],
+)
+def test_what_is_called_parquet_and_is_none_is_told_in_our_words(tmp_path, content, said):
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        load("table", file=str(tmp_path / "t.parquet"), label="y")
+
+
+def test_two_columns_of_parquet_with_one_name_are_refused_as_those_of_csv_are(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    columns = [arrow.array(NUMBERS), arrow.array(NUMBERS), arrow.array(["no", "yes"] * (ROWS // 2))]
+    pytest.importorskip("pyarrow.parquet").write_table(arrow.table(columns, ["a", "a ", "y"]), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match="columns of different names; 'a' stands there twice"):
+        load("table", file=str(tmp_path / "t.parquet"), label="y")
+
+
+def test_numbers_that_are_close_are_told_with_the_digits_that_tell_them_apart(tmp_path):
+    file = table(tmp_path, [1717000000 + row for row in range(ROWS)], one=[7] * ROWS)
+    (_, close, one) = load_registry().build("data", {"name": "table", "file": file, "label": "y"}).describe()
+    assert close == "c: numbers from 1717000000 to 1717000119" and one == "one: numbers from 7 to 7"
 
 
 def test_check_tells_each_column_and_what_is_refused(tmp_path):

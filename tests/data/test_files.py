@@ -168,7 +168,19 @@ X, Y = draw(20, 3) / 256, np.arange(20) % 2
         ({"x": X.astype(str), "y": Y}, "expected inputs that are numbers"),
         ({"x": X * 1j, "y": Y}, "expected inputs that are numbers; got complex128"),
         ({"x": np.where(X > 0.9, np.nan, X), "y": Y}, "expected finite inputs; some are NaN or infinite. Fill or drop them"),
-        ({"x": X + 1e300, "y": Y}, "expected finite inputs"),
+        ({"x": X + 1e300, "y": Y}, r"expected inputs from -3.4e.38 to 3.4e.38, which float32 holds; got 1e.300. Write them"),
+        ({"x": np.where(X > 0.9, -1e39, X), "y": Y}, r"which float32 holds; got -1e.39"),
+        ({"x": np.where(X > 0.9, -np.inf, X), "y": Y}, "expected finite inputs; some are NaN or infinite"),
+        ({"x": 2**60 + np.arange(20)[:, None], "y": Y}, "got whole numbers beyond 2.53, which look alike as floats"),
+        ({"x": np.uint64(2**64 - 1) - np.arange(20, dtype=np.uint64)[:, None], "y": Y}, "got whole numbers beyond 2.53"),
+        ({"x": -(2**53) - np.arange(20)[:, None], "y": Y}, "got whole numbers beyond 2.53"),
+        ({"x": X, "y": np.array(["", "b"])[Y]}, "expected labels that are not empty; got '' for 10 examples, first for example 1. F"),
+        ({"x": X, "y": np.array(["a", " "])[Y]}, "expected labels that are not empty; got ' ' for 10 examples, first for example 2"),
+        ({"x": X, "y": Y, "client": np.array(["", "b"])[Y]}, "expected clients that are not empty"),
+        ({"x": X, "y": Y, "clients": Y}, "expected arrays x, y, and client where .* got clients as well, which nobody reads"),
+        ({"x": X, "y": Y, "mask": Y, "ids": Y}, "got mask, ids as well"),
+        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y, "client": Y}, "and client_train where .* got client as well"),
+        ({"x_train": X, "y_train": Y, "x_test": X, "y_test": Y, "x": X, "y": Y}, "got x, y as well"),
         ({"x": X, "y": np.where(Y, np.nan, 0)}, "expected finite labels"),
         ({"x": X, "y": 2 * Y}, "got 2 different ones from 0 to 2, with 2 in the place of 1. Number the classes without gaps"),
         ({"x": X, "y": Y + 1}, "with 1 in the place of 0"),
@@ -225,7 +237,10 @@ def test_a_header_that_claims_more_than_there_is_memory_for_is_refused(tmp_path)
 
 def test_arrays_that_are_not_needed_are_not_read(tmp_path):
     file = npz(tmp_path / "a.npz", x=X, y=Y, names=np.array([Bomb()], dtype=object))
-    assert len(load("npz", file=file).train) == 16
+    with pytest.raises(ConfigError, match="got names as well"):
+        load("npz", file=file)
+    large = 2**60 + 2**40 * np.arange(20)[:, None]  # these floats tell apart
+    assert len(load("npz", file=npz(tmp_path / "b.npz", x=large, y=Y)).train) == 16
 
 
 def test_columns_of_very_small_or_very_unequal_numbers(tmp_path):
@@ -492,21 +507,33 @@ def test_leafs_texts_become_characters_by_number(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"users": ["a"], "user_data": {}}', "expected LEAF's users and user_data: KeyError: 'a'"),
-        ('{"users": ["a"]}', "KeyError: 'user_data'"),
-        ('["a"]', "expected LEAF's users and user_data: TypeError"),
-        ('{"users": [', "expected LEAF's users and user_data: JSONDecodeError"),
-        ("[" * 200_000, "expected LEAF's users and user_data: RecursionError"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}}', "user a has 1 inputs and 2 labels"),
+        ('{"users": ["a"], "user_data": {}}', "expected LEAF's users and user_data: user 'a' has no data. Add it"),
+        ('{"users": ["a"]}', "expected an object for user_data; got none"),
+        ('["a"]', "expected an object for the file; got a list"),
+        ('{"users": [', "expected LEAF's users and user_data: it is no JSON: .* may be cut"),
+        ("[" * 200_000, "expected LEAF's users and user_data: it is nested too deeply"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}}', "user 'a' has 1 inputs and 2 labels"),
         ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1, 2]], "y": [0, 1]}}}', "expected inputs of one length"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [[NaN], [1]], "y": [0, 1]}}}', "expected finite inputs"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[NaN], [1]], "y": [0, 1]}}}', "a.json: .*inputs that are finite numbers or texts of user 'a'; got nan"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[0.5, "0.5"]], "y": [0]}}}', "a.json: .* of user 'a'; got '0.5'"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[0.5, true]], "y": [0]}}}', "inputs that are finite .* of user 'a'; got True"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[0.5], [1]], "y": [0, true]}}}', "labels that are finite .* of user 'a'; got True"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[0.5], [1]], "y": [false, true]}}}', "labels that are .*; got False"),
+        ('{"users": "a", "user_data": {"a": {"x": [[0.5]], "y": [0]}}}', "expected a list for users; got a text"),
+        ('{"users": [true], "user_data": {"True": {"x": [[0.5]], "y": [0]}}}', "texts or whole numbers for users; got True"),
+        ('{"users": ["a"], "user_data": {"a": []}}', "expected an object for the data of user 'a'; got a list"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]]}}}', "user 'a' has no y: expected x, the inputs, and y, the labels"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": 0}}}', "expected a list for the labels of user 'a'; got a number"),
+        ('{"users": ["a"], "num_samples": ["1"], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "whole numbers in num_samples; got '1'"),
+        ('{"users": ["a"], "num_samples": 1, "user_data": {"a": {"x": [[1]], "y": [0]}}}', "expected a list for num_samples; got a number"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [1' + "0" * 30 + "]}}}", "labels that are finite numbers or texts of user 'a', below"),
         ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1], [1]], "y": [0, 1, 3]}}}', "with 3 in the place of 2"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1]], "y": [null, 2]}}}', "expected labels that are numbers or texts"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1]], "y": [null, 2]}}}', "labels that are finite numbers or texts of user 'a'; got None"),
         ('{"users": ["a"], "user_data": {"a": {"x": ["ab", "abc"], "y": ["a", "b"]}}}', "expected texts, each with the one character"),
         ('{"users": [], "user_data": {}}', "expected examples; got none"),
         ('{"users": ["a", "a"], "user_data": {"a": {"x": [[1], [1]], "y": [0, 1]}}}', "a user is named twice"),
-        ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1]], "y": [0, "1"]}}}', "user a has texts among numbers"),
-        ('{"users": ["a"], "user_data": {"a": {"x": "ab", "y": "bc"}}}', "user a has a str where a list was expected"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1], [1]], "y": [0, "1"]}}}', "user 'a' has texts among numbers, such as '1'"),
+        ('{"users": ["a"], "user_data": {"a": {"x": "ab", "y": "bc"}}}', "expected a list for the inputs of user 'a'; got a text"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_leafs_files_is_said(tmp_path, content, said):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from fedguard.bench.running import estimate
+from fedguard.bench.running.in_time import as_of
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
 from fedguard.config.schema import CellConfig
+from fedguard.config.sections import EvaluationSection
+from fedguard.contracts import RoundReport, RoundTiming
 from fedguard.errors import ConfigError
+from fedguard.metrics.flags import FLAGS
 from fedguard.registry import load_registry
 
 #: By architecture, how long a training is cut; devices are unequal, so that rounds are.
@@ -70,10 +75,73 @@ def test_each_moment_of_the_grid_is_judged_by_the_model_that_stands_then(whole):
         expected = {stands_at(every, k * step) for k in range(1, math.ceil(end / step))} - {0} | {ROUNDS}
         assert rows(found["curve"]) == {number: every[number] for number in sorted(expected)}
         assert bool((same == model).all()) and found["rounds"]["total"] == ROUNDS
-        last = [every[number][1] for number in sorted(expected)][-5:]
+        last = judge_plainly(every, step, end)[-5:]
         assert found["final_accuracy"] == pytest.approx(sum(last) / len(last))
         if "nodes" in found:
             assert len(found["nodes"]["curve"]["worst"]) == len(expected)
+
+
+def judge_plainly(every: dict[int, tuple[float, float]], step: float, until: float) -> list[float]:
+    """The accuracy at each moment of the grid, and at the end if that is none of them; a loop over moments."""
+    found, k = [], 1
+    while k * step < until:
+        if number := stands_at(every, k * step):
+            found.append(every[number][1])
+        k += 1
+    return [*found, every[stands_at(every, until)][1]]
+
+
+@pytest.mark.parametrize(("step", "horizon"), [(0.02, 0.6), (0.09, 3.0), (0.21, 1.0)])
+def test_the_final_accuracy_is_of_the_last_five_moments_and_not_of_five_rounds(whole, step, horizon):
+    """Also where the rounds are over before the horizon: their last model stands until then."""
+    architecture, result, _ = whole
+    every = rows(result["curve"])
+    end = every[ROUNDS][0]
+    found, _ = trained(architecture, {"seconds": step * end, "until": horizon * end})
+    last = judge_plainly(every, step * end, horizon * end)[-5:]
+    assert found["final_accuracy"] == pytest.approx(sum(last) / len(last), abs=1e-12)
+    if "nodes" in found:
+        assert sum(found["nodes"]["accuracy"]) / len(found["nodes"]["accuracy"]) == pytest.approx(
+            found["final_accuracy"]
+        )
+
+
+def test_a_curve_tells_at_how_many_moments_each_of_its_models_stood(whole):
+    architecture, result, _ = whole
+    assert "moments" not in result["curve"]
+    every = rows(result["curve"])
+    step = every[ROUNDS][0] / 23.5
+    curve = trained(architecture, {"seconds": step})[0]["curve"]
+    at = [stands_at(every, k * step) for k in range(1, 24)] + [ROUNDS]
+    assert curve.get("moments", [1] * len(curve["round"])) == [at.count(number) for number in curve["round"]]
+
+
+@pytest.mark.parametrize(("step", "until"), [(0.1, 0.7), (0.07, 7.0), (0.3, 0.9), (10, 120), (0.7, 4.9)])
+def test_a_horizon_on_the_grid_is_one_moment(step, until):
+    wanted = EvaluationSection(seconds=step, until=until)
+    report = RoundReport(
+        round=1,
+        model=torch.empty(0),
+        clients=(),
+        moment=RoundTiming(seconds=step / 2, computed=0.0, joules=0.0, bytes_up=0, bytes_down=0),
+    )
+    (judged,) = as_of([report], wanted)
+    assert judged.moments == round(until / step)
+
+
+def test_a_slow_training_is_not_past_its_best_for_its_first_models():
+    """Five rounds until the horizon, of which the last two stand at the last five moments."""
+    judge = {flag.name: flag.judge for flag in FLAGS}
+    accuracy = [0.286, 0.5, 0.586, 0.692, 0.694]
+    result = {"best_accuracy": 0.694, "final_accuracy": 0.6924}
+    once, standing = {"accuracy": accuracy}, {"accuracy": accuracy, "moments": [1, 3, 2, 4, 1]}
+    assert judge["not_finished"](result | {"curve": standing}, {}) is None
+    assert judge["past_its_best"](result | {"curve": standing}, {}) is None
+    slower = {"accuracy": [0.103, 0.214, 0.297, 0.347, 0.467], "moments": [1, 3, 2, 4, 1]}  # its best is its end
+    assert judge["past_its_best"]({"best_accuracy": 0.467, "final_accuracy": 0.371, "curve": slower}, {}) is None
+    fallen = {"accuracy": [0.3, 0.5, 0.7, 0.61, 0.6], "moments": [1, 3, 2, 4, 1]}
+    assert judge["past_its_best"]({"best_accuracy": 0.7, "final_accuracy": 0.608, "curve": fallen}, {}) is not None
+    assert "not come to its end" in judge["not_finished"](result | {"curve": once}, {})
 
 
 def test_a_training_ends_with_the_last_round_that_ended_in_time(whole):

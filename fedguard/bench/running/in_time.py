@@ -14,8 +14,8 @@ from fedguard.errors import ConfigError
 def as_of(reports: Iterable[RoundReport], wanted: EvaluationSection) -> Iterator[RoundReport]:
     """The reports of the rounds that ended by ``wanted.until``, with the evaluations that count.
 
-    A round's model stands from its end to the end of the next one. It counts where a multiple of ``wanted.seconds`` lies in
-    between, or the horizon; without ``seconds``, in every ``wanted.every``-th round.
+    A round's model stands from its end to the end of the next one, the last round's to the horizon. It counts at each multiple
+    of ``wanted.seconds`` in between, and at the horizon; without ``seconds``, once in every ``wanted.every``-th round.
 
     Args:
         reports: of all rounds, each evaluated.
@@ -35,10 +35,10 @@ def as_of(reports: Iterable[RoundReport], wanted: EvaluationSection) -> Iterator
                 )
             break
         if held is not None:
-            yield held if _counts(held, end, wanted) else _drop_evaluation(held)
+            yield _count_moments(held, _moments(held, end, wanted))
         held = report
     if held is not None:
-        yield held
+        yield _count_moments(held, _moments_to_the_end(held, wanted))
 
 
 def _end(report: RoundReport) -> float:
@@ -47,11 +47,33 @@ def _end(report: RoundReport) -> float:
     return report.moment.seconds
 
 
-def _counts(report: RoundReport, end: float, wanted: EvaluationSection) -> bool:
-    """Whether the model of a round counts that another one ended at ``end``."""
+def _moments(report: RoundReport, end: float, wanted: EvaluationSection) -> int:
+    """At how many moments a round's model counts, if another round ended at ``end``."""
     if wanted.seconds is None:
-        return report.round % wanted.every == 0
-    return math.ceil(_end(report) / wanted.seconds) * wanted.seconds < end
+        return int(report.round % wanted.every == 0)
+    return _reach(end, wanted.seconds) - _reach(_end(report), wanted.seconds)
+
+
+def _moments_to_the_end(report: RoundReport, wanted: EvaluationSection) -> int:
+    """The same for the last round; without a horizon, the training is over when it ends, and that is one moment."""
+    if wanted.seconds is None or wanted.until is None:
+        return 1
+    last = _reach(wanted.until, wanted.seconds)
+    if math.isclose((last - 1) * wanted.seconds, wanted.until):  # one moment, not two, for being rounded
+        last -= 1
+    return max(1, last + 1 - _reach(_end(report), wanted.seconds))
+
+
+def _reach(moment: float, step: float) -> int:
+    """The first k from 1 for which ``k * step`` is not before the moment."""
+    k = max(1, math.ceil(moment / step))
+    if k > 1 and (k - 1) * step >= moment:  # the quotient is rounded
+        return k - 1
+    return k + (k * step < moment)
+
+
+def _count_moments(report: RoundReport, moments: int) -> RoundReport:
+    return replace(report, moments=moments) if moments else _drop_evaluation(report)
 
 
 def _drop_evaluation(report: RoundReport) -> RoundReport:

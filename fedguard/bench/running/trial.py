@@ -28,7 +28,7 @@ from fedguard.metrics.flags import find_red_flags
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
 from fedguard.metrics.returns import mean_return, means, normalize_return, score
-from fedguard.metrics.trajectory import FINAL_EVALUATIONS, summarise
+from fedguard.metrics.trajectory import judge_last, summarise
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.playing import EPISODES, EnvironmentTask
@@ -214,7 +214,7 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
 
 def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
     reports = _train(cell, seed, bench)[0]
-    returns = means([report.evaluation for report in reports if report.evaluation])[-FINAL_EVALUATIONS:]
+    returns = means([report.evaluation for report in judge_last(reports) if report.evaluation])
     return sum(returns) / len(returns) if returns else float(summarise(reports)["final_accuracy"])
 
 
@@ -242,7 +242,7 @@ def share(task: Task, evaluation: Evaluation) -> float:
 def _returns(task: EnvironmentTask, reports: Sequence[RoundReport]) -> dict[str, Any]:
     """What the episodes returned, beside guessing and the best there is."""
     evaluated = means([report.evaluation for report in reports if report.evaluation])
-    last = evaluated[-FINAL_EVALUATIONS:]
+    last = means([report.evaluation for report in judge_last(reports) if report.evaluation])
     final, guess, perfect = sum(last) / len(last), task.guess, task.environment.best
     return {
         "final": final,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedguard.contracts import Dataset, Examples, Preparation
 from fedguard.errors import ConfigError, brief, require
+from fedguard.tasks.data.values import check_inputs, check_names
 
 
 @dataclass(frozen=True)
@@ -205,17 +206,10 @@ def _check(where: str, part: RawExamples) -> None:
         raise ConfigError(f"{where}: expected {len(part.x)} labels [N]; got shape {list(part.y.shape)}.")
     if part.client is not None and part.client.shape != part.y.shape:
         raise ConfigError(f"{where}: expected {len(part.x)} clients [N]; got shape {list(part.client.shape)}.")
-    if part.x.dtype.kind not in "biuf":
-        raise ConfigError(f"{where}: expected inputs that are numbers; got {part.x.dtype}.")
-    columns = [("inputs", part.x), ("labels", part.y), *([] if part.client is None else [("clients", part.client)])]
-    for what, values in columns[1:]:
-        if values.dtype.kind not in "biufU":
-            mend = " Texts are of dtype str." if values.dtype.kind in "OS" else ""
-            raise ConfigError(f"{where}: expected {what} that are numbers or texts; got {values.dtype}.{mend}")
-    most = np.finfo(np.float32).max
-    for what, values in columns:
-        if values.dtype.kind == "f" and not (-most <= values.min() and values.max() <= most):  # NaN too
-            raise ConfigError(f"{where}: expected finite {what}; some are NaN or infinite. Fill or drop them.")
+    check_inputs(where, part.x)
+    check_names(where, "labels", part.y)
+    if part.client is not None:
+        check_names(where, "clients", part.client)
 
 
 def _names(

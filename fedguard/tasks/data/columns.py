@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.tasks.data.cells import numbers, texts
-from fedguard.tasks.data.writings import FEW_TEXTS, all_days, detect_text_kind
+from fedguard.tasks.data.values import BEYOND
+from fedguard.tasks.data.writings import AMONG, FEW_TEXTS, STORED, TIMES, all_days, detect_text_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +54,14 @@ def few(names: Iterable[Any]) -> str:
     """The first of them, and whether there are more."""
     shown = [one if len(one) <= LONGEST_SHOWN else f"{one[:LONGEST_SHOWN]}..." for one in map(str, names)]
     return ", ".join(shown[:6]) + ", ..." * (len(shown) > 6)
+
+
+def tell_apart(low: float, high: float) -> str:
+    """Smallest and largest value, with as many digits as tell them apart, six at least."""
+    digits = next((one for one in range(6, 17) if low == high or f"{low:.{one}g}" != f"{high:.{one}g}"), 17)
+    if digits > 6:  # then without powers of ten
+        digits = max(digits, min(17, len(f"{max(abs(low), abs(high)):.0f}")))
+    return f"{low:.{digits}g} to {high:.{digits}g}"
 
 
 def columns_of(path: Path, frame: pd.DataFrame, categories: Sequence[str] = ()) -> list[Column]:
@@ -107,8 +116,7 @@ def _check_numbers(path: Path, name: str, cells: pd.Series[Any]) -> None:
 
 def beyond_floats(path: Path, name: str) -> ConfigError:
     return ConfigError(
-        f"{path}: expected numbers or texts in column {name!r}; got whole numbers beyond 2^53, which look alike as floats. "
-        "If they name rows, leave them out."
+        f"{path}: expected numbers or texts in column {name!r}; got {BEYOND}. If they name rows, leave them out."
     )
 
 
@@ -124,13 +132,14 @@ def _check_texts(path: Path, name: str, found: pd.Series[Any], counts: Mapping[s
             "Mend it; if all are categories, such as codes, name the column in categories."
         )
     what, one = detect_text_kind(counts) or ("", "")
-    if what == "dates or times":
+    if what == TIMES:
         raise _of_time(path, name, one)
     if what:
+        mend = {AMONG: "Write numbers alone, or leave the column out", STORED: "Store them as numbers: astype(float)"}
         raise ConfigError(
-            f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got {what}, such as {brief(one)}. Write "
-            "them with a point and without unit, separators or sign of percent; if they are categories, name the column in "
-            "categories."
+            f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got {what}, such as {brief(one)}. "
+            f"{mend.get(what, 'Write them with a point and without unit, separators or sign of percent')}; if they are "
+            "categories, name the column in categories."
         )
 
 

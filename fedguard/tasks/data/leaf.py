@@ -88,8 +88,8 @@ def _read(folder: Path) -> RawExamples:
     for file in files:
         try:
             of_users = list(_users(json.loads(regular(file).read_text(encoding="utf-8-sig"), object_pairs_hook=_once)))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            told = sniff_format(file) or f"{type(error).__name__}: {oneline(error)}"
+        except (OSError, ValueError, RecursionError) as error:
+            told = sniff_format(file) or _tell(error)
             raise ConfigError(f"{file}: expected LEAF's users and user_data: {told}.") from None
         for user, part in of_users:
             if user in seen:
@@ -108,25 +108,60 @@ def _read(folder: Path) -> RawExamples:
     return join_parts(parts)
 
 
-def _users(content: dict[str, Any]) -> Iterator[tuple[str, RawExamples]]:
+def _tell(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is no JSON: {oneline(error)}. It may be cut: write or copy it again"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return oneline(error)
+
+
+def _users(content: Any) -> Iterator[tuple[str, RawExamples]]:
     """The users of a file with their examples; what is no array yet takes much memory, so it is not kept."""
-    users = content["users"]
+    _check_kind(content, dict, "the file")
+    for key, kind in (("users", list), ("user_data", dict)):
+        _check_kind(content.get(key), kind, key)
+    users, counts = content["users"], content.get("num_samples")
+    if odd := [user for user in users if not isinstance(user, str) and type(user) is not int]:
+        raise ValueError(f"expected texts or whole numbers for users; got {brief(odd[0])}")
     if len({plain_text(str(user)) for user in users}) != len(users):
         raise ValueError("a user is named twice")
     if nobody := sorted(set(content["user_data"]) - set(map(str, users))):
         raise ValueError(f"{brief(nobody[0])} has data and is not among the users")
-    counts = content.get("num_samples", [None] * len(users))
-    if len(counts) != len(users):
-        raise ValueError(f"num_samples has {len(counts)} numbers for {len(users)} users")
-    for user, count in zip(users, counts, strict=True):
-        data = content["user_data"][user]
-        x, y = _array(data["x"], "inputs", user), _array(data["y"], "labels", user)
-        if len(x) != len(y):
-            raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels")
+    if counts is not None:
+        _check_kind(counts, list, "num_samples")
+        if odd := [count for count in counts if type(count) is not int]:
+            raise ValueError(f"expected whole numbers in num_samples; got {brief(odd[0])}")
+        if len(counts) != len(users):
+            raise ValueError(f"num_samples has {len(counts)} numbers for {len(users)} users")
+    for user, count in zip(users, counts or [None] * len(users), strict=True):
+        x, y = _examples(content["user_data"], user)
         if count not in (None, len(y)):
             raise ValueError(f"num_samples tells of {count} examples of user {brief(user)}, who has {len(y)}")
         name = plain_text(str(user))
         yield name, RawExamples(x, y, np.full(len(y), name))
+
+
+def _examples(data: dict[str, Any], user: str | int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Inputs and labels of one user."""
+    if str(user) not in data:
+        raise ValueError(f"user {brief(user)} has no data. Add it to user_data, or take the name out of users")
+    own = data[str(user)]
+    _check_kind(own, dict, f"the data of user {brief(user)}")
+    if missing := [key for key in ("x", "y") if key not in own]:
+        raise ValueError(f"user {brief(user)} has no {missing[0]}: expected x, the inputs, and y, the labels")
+    x, y = _array(own["x"], "inputs", user), _array(own["y"], "labels", user)
+    if len(x) != len(y):
+        raise ValueError(f"user {brief(user)} has {len(x)} inputs and {len(y)} labels")
+    return x, y
+
+
+_KINDS = {list: "a list", dict: "an object", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+
+
+def _check_kind(value: Any, kind: type, what: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"expected {_KINDS[kind]} for {what}; got {_KINDS.get(type(value), 'none')}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -138,15 +173,38 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _array(values: Any, what: str, user: Any) -> NDArray[Any]:
-    if not isinstance(values, list):
-        raise TypeError(f"user {user} has a {type(values).__name__} where a list was expected")
-    if len({isinstance(value, str) for value in values}) > 1:
-        raise ValueError(f"user {user} has texts among numbers")
+def _array(values: Any, what: str, user: str | int) -> NDArray[Any]:
+    """The inputs or labels of one user, all of one length and kind.
+
+    Raises:
+        ValueError: they are not; it names the first that is no finite number and no text.
+    """
+    _check_kind(values, list, f"the {what} of user {brief(user)}")
     try:
         found = np.array(values)
     except ValueError:
-        raise ValueError(f"expected inputs of one length; user {user} has different ones") from None
-    if found.dtype.kind not in "biufU":
-        raise ValueError(f"expected {what} that are numbers or texts; user {user} has others")
+        raise ValueError(f"expected {what} of one length; user {brief(user)} has different ones") from None
+    texts = [isinstance(one, str) for one in values]
+    if any(texts):
+        if not all(texts):
+            raise ValueError(f"user {brief(user)} has texts among numbers, such as {brief(values[texts.index(True)])}")
+        return found
+    plain = found.dtype.kind in "iuf" and bool(np.isfinite(found).all())
+    if not plain or _holds_truth(values):
+        odd = [one for one in _flat(values) if type(one) not in (int, float) or not abs(one) < np.inf]
+        got = f"; got {brief(odd[0])}" if odd else ", below 2^64"
+        raise ValueError(f"expected {what} that are finite numbers or texts of user {brief(user)}{got}")
     return found
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    if isinstance(values, list):
+        for one in values:
+            yield from _flat(one)
+    else:
+        yield values
+
+
+def _holds_truth(values: list[Any]) -> bool:
+    """Whether true or false stands among numbers, of which NumPy would make 1 and 0."""
+    return any(_holds_truth(one) if isinstance(one, list) else isinstance(one, bool) for one in values)

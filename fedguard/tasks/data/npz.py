@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.data.assembly import Classes, RawExamples, assemble_dataset, check_classes, describe_preparation
+from fedguard.tasks.data.columns import few
 from fedguard.tasks.data.files import require_path, sniff_format
 
 WITH_TEST, WITHOUT = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
@@ -24,8 +25,8 @@ class NPZ(Data):
     """Arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test`` and ``y_test``, in an ``.npz`` file.
 
     ``client`` or ``client_train`` may name the natural client of each (train) example, for the partition ``natural``. Plain
-    arrays only: an array of Python objects is refused, since to read one is to run what it says. Other arrays in the file are
-    left alone.
+    arrays only: an array of Python objects is refused, since to read one is to run what it says. So is a file with other
+    arrays, which nobody would read.
 
     Args:
         file: the file.
@@ -100,8 +101,13 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
                         f"{path}: expected arrays x and y, or x_train, y_train, x_test and y_test; got "
                         f"{', '.join(content.files) or 'none'}."
                     )
-                client = "client_train" if needed is WITH_TEST else "client"
-                arrays = {key: content[key] for key in (*needed, client) if key in content.files}
+                known = (*needed, "client_train" if needed is WITH_TEST else "client")
+                if others := [key for key in content.files if key not in known]:
+                    raise ConfigError(
+                        f"{path}: expected arrays {', '.join(needed)}, and {known[-1]} where examples have natural clients; "
+                        f"got {few(others)} as well, which nobody reads. Leave that out, or give it one of these names."
+                    )
+                arrays = {key: content[key] for key in known if key in content.files}
     except (
         ValueError,
         OSError,

@@ -16,9 +16,9 @@ from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, describe_preparation
 from fedguard.tasks.data.cells import is_whole, labels_like, plain_text, texts
-from fedguard.tasks.data.columns import Column, beyond_floats, columns_of, few, indicators
+from fedguard.tasks.data.columns import Column, beyond_floats, columns_of, few, indicators, tell_apart
 from fedguard.tasks.data.files import require_path, why_not
-from fedguard.tasks.data.writings import FEW_TEXTS, all_days, detect_text_kind
+from fedguard.tasks.data.writings import AMONG, FEW_TEXTS, STORED, all_days, detect_text_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,14 +33,15 @@ class Table(Data):
 
     A column of texts becomes one column of 0 and 1 for each of its values; all are then standardized. Space around a text is
     taken off. A column that is no category is refused: names, dates and times, numbers with a text among them or in another
-    writing (``3,14``, ``12 kg``, ``40 %``). Labels are texts, or the whole numbers 0 ... C-1. A named index of a Parquet file
-    is a column.
+    writing (``3,14``, ``12 kg``, ``40 %``). Labels are texts, but no such numbers or dates, or the whole numbers 0 ... C-1. A
+    named index of a Parquet file is a column.
 
     Args:
         file: the file.
         label: the column that holds the label.
         client: the column that names the natural client of each row, for the partition ``natural``; it is no feature.
-        categories: columns whose cells are categories though they look like numbers or dates, such as ``10 mg`` or a code.
+        categories: columns whose cells are categories though they look like numbers or dates, such as ``10 mg`` or a code;
+            the label's are classes then.
         public: another such file, of rows that need no protection: mean, deviation, range, categories, classes, and which
             columns hold numbers are taken from it.
         test: the share of the rows kept for testing.
@@ -69,19 +70,29 @@ class Table(Data):
         """The columns that are no features."""
         return [self.label, *([self.client] if self.client else [])]
 
+    @property
+    def _features(self) -> list[str]:
+        """The columns of features whose cells are categories."""
+        return [name for name in self.categories if name != self.label]
+
+    def _read_labels(self, path: Path, frame: pd.DataFrame) -> NDArray[Any]:
+        column = frame[self.label]
+        return texts(column).to_numpy(str) if self.label in self.categories else _labels(path, column)
+
     def load(self) -> Dataset:
         path = require_path(self.file, "file")
         if self.public is None:
             frame = _complete(path, self._beside, self.categories)
             client = texts(frame[self.client]).to_numpy(str) if self.client else None
-            labels, features = _labels(path, frame[self.label]), frame.drop(columns=self._beside)
-            x = indicators(path, features, columns_of(path, features, self.categories))
+            labels, features = self._read_labels(path, frame), frame.drop(columns=self._beside)
+            x = indicators(path, features, columns_of(path, features, self._features))
             return assemble_dataset(str(path), RawExamples(x, labels, client), share=self.test)
         frame, other = _complete(path, self._beside, None), require_path(self.public, "file")
         shown = _complete(other, [self.label], self.categories)
-        known, names = shown.drop(columns=self._beside, errors="ignore"), _labels(other, shown[self.label])
-        columns = columns_of(other, known, self.categories)
-        labels = labels_like(path, frame[self.label], names, shown[self.label])
+        known, names = shown.drop(columns=self._beside, errors="ignore"), self._read_labels(other, shown)
+        columns = columns_of(other, known, self._features)
+        named = texts(shown[self.label]) if self.label in self.categories else shown[self.label]
+        labels = labels_like(path, frame[self.label], names, named)
         client = texts(frame[self.client]).to_numpy(str) if self.client else None
         return assemble_dataset(
             str(path),
@@ -93,13 +104,13 @@ class Table(Data):
     def describe(self) -> Iterator[str]:
         path = require_path(self.file if self.public is None else self.public, "file")
         frame = _complete(path, [self.label], self.categories)
-        yield f"{self.label}: the label: {few(sorted(set(_labels(path, frame[self.label]).tolist())))}"
+        yield f"{self.label}: the label: {few(sorted(set(self._read_labels(path, frame).tolist())))}"
         if self.client:
             yield f"{self.client}: the client"
         features = frame.drop(columns=self._beside, errors="ignore")
-        for column in columns_of(path, features, self.categories):
+        for column in columns_of(path, features, self._features):
             cells = features[column.name]
-            yield f"{column}" + (f" from {cells.min():g} to {cells.max():g}" if column.categories is None else "")
+            yield f"{column}" + (f" from {tell_apart(cells.min(), cells.max())}" if column.categories is None else "")
         if frame.attrs.get(_LEFT_OUT):
             yield "index without a name: whole numbers that differ, left out as numbers of rows"
 
@@ -182,11 +193,9 @@ def _plain(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:
 
 def _frame(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
     try:
-        import pandas as pd
-
         if path.suffix not in (".csv", ".parquet"):
             raise ConfigError(f"{path}: expected a file that ends in .csv or .parquet.")
-        frame = _csv(path, as_text) if path.suffix == ".csv" else _flatten_index(path, pd.read_parquet(path))
+        frame = _csv(path, as_text) if path.suffix == ".csv" else _flatten_index(path, _parquet(path))
     except ImportError as error:
         raise MissingExtra("table", error.name or "pyarrow", "data") from None
     except (ValueError, OSError, NotImplementedError, KeyError) as error:
@@ -196,9 +205,40 @@ def _frame(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
                 f"{path}: expected {expected} cells in each row, as in the header; line {line} has {got}. Numbers have decimal "
                 "points, and a text with a comma stands in quotation marks."
             ) from None
+        if unclosed := re.search(r"EOF inside string starting at row (\d+)", str(error)):
+            raise ConfigError(
+                f"{path}: expected quotation marks in pairs; got one in row {unclosed[1]} below the header that nothing "
+                "closes. Close it, or leave it out; one that belongs to a quoted text is written twice."
+            ) from None
         raise ConfigError(f"{path}: cannot be read: {why_not(path, error)}.") from None
     _check_header(path, list(frame.columns))
     return frame
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    """The table, if it is one: pyarrow's own words tell of its insides.
+
+    Raises:
+        ConfigError: it is of another kind, or cut, or has two columns of one name.
+    """
+    import pandas as pd
+    from pyarrow.parquet import read_schema
+
+    with path.open("rb") as file:
+        head = file.read(4)
+        file.seek(max(0, path.stat().st_size - 4))
+        end = file.read()
+    if head != b"PAR1":
+        told = "it is empty" if not head else f"its first bytes are {head!r}"
+        raise ConfigError(
+            f"{path}: cannot be read: expected Apache Parquet; {told}. If it is CSV, let its name end in .csv."
+        )
+    if end != b"PAR1":
+        raise ConfigError(
+            f"{path}: cannot be read: expected PAR1 at its end; got {end!r}. It is cut: write or copy it again."
+        )
+    _check_header(path, [name.strip() for name in read_schema(path).names])
+    return pd.read_parquet(path)
 
 
 def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
@@ -307,8 +347,8 @@ def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:
     """int64, or texts.
 
     Raises:
-        ConfigError: they are measurements rather than classes: many different numbers with fractions, in whatever writing, or
-            many days.
+        ConfigError: they are measurements rather than classes: numbers in another writing, days, or many different numbers with
+            fractions.
     """
     from pandas.api.types import is_numeric_dtype
 
@@ -318,11 +358,12 @@ def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:
         if not all_days(np.unique(whole).tolist()):
             return whole
     named = values.astype(str)
-    different = dict(zip(*np.unique(named, return_counts=True), strict=True))
-    if len(different) > FEW_TEXTS and (told := detect_text_kind(different)):
-        what = told[0].partition(" written")[0]
+    different = dict(zip(*(found.tolist() for found in np.unique(named, return_counts=True)), strict=True))
+    what, one = detect_text_kind(different) or ("", "")
+    if what and (len(different) > FEW_TEXTS or what not in (AMONG, STORED)):
+        kind = what.removesuffix(" written as texts").removesuffix(" stored as texts")
         raise ConfigError(
-            f"{path}: expected classes in column {str(column.name)!r}; got {len(different)} different {what}, such as "
-            f"{brief(told[1])}. Make classes of them, such as low and high."
+            f"{path}: expected classes in column {str(column.name)!r}; got {len(different)} different {kind}, such as "
+            f"{brief(one)}. Make classes of them, such as low and high; if they are classes, name the column in categories."
         )
     return named
