@@ -42,7 +42,7 @@ _SHOWN = {
     "fedguard/bench/records/schema": "reference/records.md",
     "fedguard/config/schema.py": "reference/suite.md",
     "fedguard/metrics/figures.py": "reference/figures.md",
-    "fedguard/architectures/local": "reference/algorithms.md",
+    "fedguard/algorithms": "reference/algorithms.md",
     "fedguard/tasks": "reference/tasks.md",
     "fedguard/architectures/masking": "reference/modes.md",
 }

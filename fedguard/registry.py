@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
     "data": ((Data, Environment), "fedguard.tasks:DATA", "fedguard.data"),
     "partition": ((Partition,), "fedguard.tasks:PARTITIONS", "fedguard.partitions"),
     "model": ((Model,), "fedguard.tasks:MODELS", "fedguard.models"),
-    "algorithm": ((FederatedAlgorithm,), "fedguard.architectures.local:ALGORITHMS", "fedguard.algorithms"),
+    "algorithm": ((FederatedAlgorithm,), "fedguard.algorithms:ALGORITHMS", "fedguard.algorithms"),
     "masking": ((Masking,), "fedguard.architectures.masking:MASKINGS", "fedguard.maskings"),
     "noise": ((Noise,), "fedguard.privacy.kinds:NOISES", "fedguard.noises"),
     "architecture": ((Architecture,), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),

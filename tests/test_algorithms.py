@@ -14,11 +14,11 @@ import yaml
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedguard.architectures.local.feddyn import FedDyn
-from fedguard.architectures.local.fednova import FedNova
-from fedguard.architectures.local.fedper import FedPer, last_layer
-from fedguard.architectures.local.fedprox import FedProx
-from fedguard.architectures.local.scaffold import Scaffold
+from fedguard.algorithms.feddyn import FedDyn
+from fedguard.algorithms.fednova import FedNova
+from fedguard.algorithms.fedper import FedPer, last_layer
+from fedguard.algorithms.fedprox import FedProx
+from fedguard.algorithms.scaffold import Scaffold
 from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import run_trial

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import fedguard as fg
 import tests.reference as reference
 from fedguard.aggregation import KnownPipeline
+from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.gossip.d_psgd import DecentralizedSGD
-from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.attacks.poisoning.alie import supportive_z
 from fedguard.contracts import (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy, softplus
 
+from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, ThreatModel, Training
 from fedguard.defenses.clients import ats

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedguard.architectures.local import ALGORITHMS
+from fedguard.algorithms import ALGORITHMS
 from fedguard.architectures.server import Server
 from fedguard.contracts import Dataset, Examples, LocalPlan, Participation, Training
 from fedguard.errors import ConfigError

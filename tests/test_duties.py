@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedguard.algorithms import ALGORITHMS
 from fedguard.architectures.collectives import TOPOLOGIES
-from fedguard.architectures.local import ALGORITHMS
 from fedguard.architectures.masking import MASKINGS
 from fedguard.architectures.systems import SYSTEMS
 from fedguard.attacks import CATALOGUE as ATTACKS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedguard.architectures.local.actor_critic import ActorCritic
+from fedguard.algorithms.rl.actor_critic import ActorCritic
 from fedguard.contracts import Evaluation, RoundReport
 from fedguard.metrics.filtering import filtering
 from fedguard.metrics.trajectory import summarise

@@ -54,10 +54,11 @@ MAY_IMPORT = {
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
     "fedguard.simulated": {"errors", "rng", "contracts"},
-    "fedguard.architectures": {"simulated", "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},
+    "fedguard.algorithms": {"errors", "rng", "contracts"},
+    "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
         "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
-        "metrics.figures", "metrics.stats", "architectures", "bench", "secagg", "privacy", "inference",
+        "metrics.figures", "metrics.stats", "algorithms", "architectures", "bench", "secagg", "privacy", "inference",
     },
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.terminal": set(),
@@ -69,7 +70,7 @@ MAY_IMPORT = {
     },
     "fedguard.bench.running": {
         "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
-        "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
+        "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
         "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "flower.inline",

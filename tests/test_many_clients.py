@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 import fedguard as fg
-from fedguard.architectures.local import kept
+from fedguard.algorithms import client_state
 from fedguard.bench.records.record import to_text
 from fedguard.contracts import Examples, Participation, Partition, Stay
 from fedguard.errors import ConfigError
@@ -244,13 +244,13 @@ def test_ten_thousand_clients_train_and_their_records_are_small(suite):
 
 def test_what_does_not_fit_into_memory_is_refused_in_one_line(suite, monkeypatch):
     """15 floats of each of the about 394 clients that take part in 4 rounds: 23 kB."""
-    monkeypatch.setattr(kept, "physical_memory", lambda: 20_000.0)
+    monkeypatch.setattr(client_state, "physical_memory", lambda: 20_000.0)
     settings = ["training.algorithm=feddyn", "training.alpha=0.1"]
     with pytest.raises(
         fg.errors.NotAllowed, match="each client that takes part keeps 15 floats, about 394 clients in 4"
     ):
         fg.run(suite, store=suite.parent / "runs", jobs=1, settings=settings)
-    monkeypatch.setattr(kept, "physical_memory", lambda: 30_000.0)
+    monkeypatch.setattr(client_state, "physical_memory", lambda: 30_000.0)
     assert fg.run(suite, store=suite.parent / "runs", jobs=1, settings=[*settings, "matrix.attack=[none]"]).records
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedguard.architectures.local.fedsgd import FedSGD
+from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
 from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire

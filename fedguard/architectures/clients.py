@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local import start_algorithm
-from fedguard.architectures.local.kept import check_kept
+from fedguard.algorithms import start_algorithm
+from fedguard.algorithms.client_state import check_kept
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire

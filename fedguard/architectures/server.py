@@ -34,7 +34,7 @@ class Server(Architecture):
     """A server that sends the model to some clients, collects their updates, aggregates them and moves the model.
 
     $w <- w + server_lr * v$ with $v <- server_momentum * v + R(x_1, ..., x_n)$, unless the algorithm
-    (`fedguard.architectures.local`) or a server optimizer (`fedguard.contracts.training`) says otherwise. Without masks the
+    (`fedguard.algorithms`) or a server optimizer (`fedguard.contracts.training`) says otherwise. Without masks the
     server sees each update, and malicious clients who tap the wire see the honest ones; what it has of them under masks is
     told in `fedguard.architectures.masking`. A server that is trusted to add noise for the clients' privacy clips and sums
     the updates itself, see `fedguard.privacy.central`.

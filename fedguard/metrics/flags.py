@@ -162,8 +162,8 @@ def lost_nodes(result: Part, card: Part) -> str | None:
         for one in lost
     ]
     return (
-        f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. The figures are of the others. "
-        "See the trial's log, and run it again with --no-cache."
+        f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. "
+        "The figures are of the others. See the trial's log, and run it again with --no-cache."
     )
 
 

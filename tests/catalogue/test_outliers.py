@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import fedguard as fg
+from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.api import lay_out
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.bench.running.card import acts_on
 from fedguard.bench.running.check import explain_refusals

@@ -9,8 +9,8 @@ import torch
 
 import fedguard as fg
 from fedguard.aggregation import aggregate
+from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures import wire
-from fedguard.architectures.local.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.contracts import Gram, Model, Training
 from fedguard.errors import ConfigError, ContractError, InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedguard.architectures.local.fedsgd import FedSGD
+from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.contracts import Participation, Training
 from fedguard.privacy.accounting import parallel
 from fedguard.privacy.kinds.record import PrivacyLevel, RecordNoise, dp_sgd, epsilon_by_level, steps_in_a_round

@@ -12,8 +12,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fedguard.architectures.local.actor_critic import ActorCritic
-from fedguard.architectures.local.rollouts import n_step_returns
+from fedguard.algorithms.rl.actor_critic import ActorCritic
+from fedguard.algorithms.rl.rollouts import n_step_returns
 from fedguard.contracts import Box, Choices, Rollout
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole

@@ -12,9 +12,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fedguard.architectures.local.double_dqn import DoubleDQN
-from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
-from fedguard.architectures.local.replay import (
+from fedguard.algorithms.rl.double_dqn import DoubleDQN
+from fedguard.algorithms.rl.epsilon_greedy import EpsilonGreedy
+from fedguard.algorithms.rl.replay import (
     ReplayBuffer,
     Transitions,
     importance,

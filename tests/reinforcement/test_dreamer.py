@@ -13,8 +13,8 @@ from scipy import integrate
 from scipy import stats as laws
 from torch import Tensor
 
-from fedguard.architectures.local.dreaming import Dreaming
-from fedguard.architectures.local.imagination import (
+from fedguard.algorithms.rl.dreaming import Dreaming
+from fedguard.algorithms.rl.imagination import (
     Weights,
     divergence,
     imagine_rollout,
@@ -22,8 +22,8 @@ from fedguard.architectures.local.imagination import (
     lambda_returns,
     world_loss,
 )
-from fedguard.architectures.local.replay import ReplayBuffer
-from fedguard.architectures.local.sequences import Sequences
+from fedguard.algorithms.rl.replay import ReplayBuffer
+from fedguard.algorithms.rl.sequences import Sequences
 from fedguard.bench.running.trial import run_trial
 from fedguard.rng import Rng
 from fedguard.tasks.environments.pendulum import Pendulum

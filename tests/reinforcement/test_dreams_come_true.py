@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fedguard.architectures.local.imagination import imagine_rollout
+from fedguard.algorithms.rl.imagination import imagine_rollout
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import plan, read_document, read_suite

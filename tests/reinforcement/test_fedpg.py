@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fedguard.architectures.local.fedpg import SERVER, FedPG
+from fedguard.algorithms.rl.fedpg import SERVER, FedPG
 from fedguard.contracts import Rollout
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng

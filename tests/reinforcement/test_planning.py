@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedguard.architectures.local.dreaming import Dreaming
-from fedguard.architectures.local.planning import plan_first_actions, predict_returns
+from fedguard.algorithms.rl.dreaming import Dreaming
+from fedguard.algorithms.rl.planning import plan_first_actions, predict_returns
 from fedguard.contracts import WorldModel
 from fedguard.errors import ConfigError
 from fedguard.tasks.playing import EPISODES

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.recurrent_dqn import RecurrentDQN
-from fedguard.architectures.local.replay import ReplayBuffer
-from fedguard.architectures.local.rescaling import invert_rescaling, rescale_values
-from fedguard.architectures.local.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
+from fedguard.algorithms.rl.recurrent_dqn import RecurrentDQN
+from fedguard.algorithms.rl.replay import ReplayBuffer
+from fedguard.algorithms.rl.rescaling import invert_rescaling, rescale_values
+from fedguard.algorithms.rl.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import Rollout
 from fedguard.rng import Rng

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.rollouts import n_step_returns
-from fedguard.architectures.local.vtrace import v_trace
+from fedguard.algorithms.rl.rollouts import n_step_returns
+from fedguard.algorithms.rl.vtrace import v_trace
 from fedguard.bench.running.trial import run_trial
 from tests.reinforcement.acting import cell, reports, scene
 from tests.reinforcement.test_actor_critic import forward

@@ -18,8 +18,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from fedguard.algorithms import start_algorithm
 from fedguard.architectures.clients import client_context
-from fedguard.architectures.local import start_algorithm
 from fedguard.architectures.malicious import extract_backdoor
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.imagination import sample_belief
+from fedguard.algorithms.rl.imagination import sample_belief
 from fedguard.contracts import Policy, WorldModel
 
 

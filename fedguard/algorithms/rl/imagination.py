@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedguard.architectures.local.sequences import Sequences
+from fedguard.algorithms.rl.sequences import Sequences
 from fedguard.contracts import Policy, WorldModel
 
 Belief = tuple[Tensor, Tensor]

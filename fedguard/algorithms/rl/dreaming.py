@@ -13,11 +13,11 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from fedguard.architectures.local.actors import Actors, RunningActors
-from fedguard.architectures.local.imagination import Dream, Weights, imagine_rollout, lambda_returns, world_loss
-from fedguard.architectures.local.planning import plan_first_actions
-from fedguard.architectures.local.replay import ReplayBuffer
-from fedguard.architectures.local.sequences import Sequences, sequences
+from fedguard.algorithms.rl.actors import Actors, RunningActors
+from fedguard.algorithms.rl.imagination import Dream, Weights, imagine_rollout, lambda_returns, world_loss
+from fedguard.algorithms.rl.planning import plan_first_actions
+from fedguard.algorithms.rl.replay import ReplayBuffer
+from fedguard.algorithms.rl.sequences import Sequences, sequences
 from fedguard.contracts import (
     ActingTask,
     Choices,
@@ -42,7 +42,7 @@ class Dreaming(Actors):
     r"""Actors send sequences, and the learner learns what follows from actions, and what is best in what it imagines.
 
     A gradient has three parts, each of which moves its own parameters alone: of the world, of the actor, and of the critic.
-    The world's loss is that of a batch of the replay (`fedguard.architectures.local.imagination`). From states that the world
+    The world's loss is that of a batch of the replay (`fedguard.algorithms.rl.imagination`). From states that the world
     believes in there, the actor acts for H steps in what the prior foresees, and lowers
     $-mean_k w_k V_k - beta H(pi)$; the critic lowers $mean_k w_k (v(s_k) - V_k)^2 / 2$. $V_k$ are the lambda-returns
     of rewards and values foreseen, with $c_k = gamma p_k$ for the probability $p_k$ that the episode goes on, and
@@ -50,7 +50,7 @@ class Dreaming(Actors):
     flows through the world, so actions have to be a range.
 
     Actors draw their actions by the policy, and send what they met with: a sequence for each copy and rollout. Evaluations ask
-    the actor for its likeliest action; with ``planning``, what is best in the world (`fedguard.architectures.local.planning`).
+    the actor for its likeliest action; with ``planning``, what is best in the world (`fedguard.algorithms.rl.planning`).
 
     Args:
         t_max: steps of a rollout, and of a sequence.

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.actors import Actors, RunningActors
-from fedguard.architectures.local.epsilon_greedy import EpsilonGreedy
-from fedguard.architectures.local.replay import Items, Reals, ReplayBuffer, importance, transitions
+from fedguard.algorithms.rl.actors import Actors, RunningActors
+from fedguard.algorithms.rl.epsilon_greedy import EpsilonGreedy
+from fedguard.algorithms.rl.replay import Items, Reals, ReplayBuffer, importance, transitions
 from fedguard.contracts import (
     ActingTask,
     Choices,

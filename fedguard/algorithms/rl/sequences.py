@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.replay import Items
+from fedguard.algorithms.rl.replay import Items
 from fedguard.contracts import Rollout
 
 

@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.double_dqn import DoubleDQN, ReplayLearner
-from fedguard.architectures.local.replay import Items, look_ahead
-from fedguard.architectures.local.rescaling import invert_rescaling, rescale_values
-from fedguard.architectures.local.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
+from fedguard.algorithms.rl.double_dqn import DoubleDQN, ReplayLearner
+from fedguard.algorithms.rl.replay import Items, look_ahead
+from fedguard.algorithms.rl.rescaling import invert_rescaling, rescale_values
+from fedguard.algorithms.rl.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
 from fedguard.contracts import (
     ActingTask,
     Fraction,
@@ -62,7 +62,7 @@ class RecurrentDQN(DoubleDQN):
         quota: sequences that the replay keeps of one actor; null for any number.
         burn_in: steps that the network unrolls before those that it learns from.
         initial_state: ``stored`` for what the actor remembered before a sequence, ``zero`` for nothing.
-        rescale: whether Q is learned on the scale of h (`fedguard.architectures.local.rescaling`); else h is the identity.
+        rescale: whether Q is learned on the scale of h (`fedguard.algorithms.rl.rescaling`); else h is the identity.
         largest_share: eta, what the largest error counts in a priority.
     """
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedguard.architectures.local.actor_critic import ActorCritic
-from fedguard.architectures.local.actors import RunningActors
-from fedguard.architectures.local.rollouts import stack_rollouts
+from fedguard.algorithms.rl.actor_critic import ActorCritic
+from fedguard.algorithms.rl.actors import RunningActors
+from fedguard.algorithms.rl.rollouts import stack_rollouts
 from fedguard.contracts import ActingTask, PositiveFloat, Rollout, RunningAlgorithm, Setup, Task
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.actor_critic import ActorCritic, RunningCritics
+from fedguard.algorithms.rl.actor_critic import ActorCritic, RunningCritics
 from fedguard.contracts import ActingTask, PositiveInt, Rollout, RunningAlgorithm, Setup, Task, Training
 from fedguard.errors import require
 

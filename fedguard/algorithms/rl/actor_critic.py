@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedguard.architectures.local.actors import Actors, RunningActors
-from fedguard.architectures.local.rollouts import n_step_returns, stack_rollouts
+from fedguard.algorithms.rl.actors import Actors, RunningActors
+from fedguard.algorithms.rl.rollouts import n_step_returns, stack_rollouts
 from fedguard.contracts import ActingTask, NonNegativeFloat, Rollout, RunningAlgorithm, Setup
 
 
@@ -20,7 +20,7 @@ class ActorCritic(Actors):
 
     $L = mean_t [-log pi(a_t | s_t) (R_t - V(s_t)) - beta H(pi(. | s_t)) + c (R_t - V(s_t))^2]$ over the steps of all copies of
     its environment, with the returns $R_t = r_t + gamma R_{t+1}$ that the value of the last state ends
-    (`fedguard.architectures.local.rollouts.n_step_returns`). No gradient flows through $R_t$, nor through the advantage in the
+    (`fedguard.algorithms.rl.rollouts.n_step_returns`). No gradient flows through $R_t$, nor through the advantage in the
     first term. The server adds ``lr * server_lr`` times the aggregate, or what its optimizer makes of it: the source's RMSProp
     with shared statistics is ``server_optimizer: {name: adam, beta1: 0}``.
 

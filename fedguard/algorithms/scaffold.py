@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedguard.architectures.local.kept import check_single
+from fedguard.algorithms.client_state import check_single
 from fedguard.contracts import FederatedAlgorithm, LocalPlan, RunningAlgorithm, Setup, Task, Training
 from fedguard.errors import require
 from fedguard.rng import Streams

@@ -1,0 +1,33 @@
+"""Federated algorithms, one file each; what they have in common is told in `fedguard.contracts.federated`."""
+
+from __future__ import annotations
+
+from fedguard.algorithms.client_state import check_kept
+from fedguard.contracts import RunningAlgorithm, Setup
+
+ALGORITHMS = {
+    "fedavg": "fedguard.contracts.federated:FedAvg",
+    "fedsgd": "fedguard.algorithms.fedsgd:FedSGD",
+    "fedprox": "fedguard.algorithms.fedprox:FedProx",
+    "scaffold": "fedguard.algorithms.scaffold:Scaffold",
+    "fednova": "fedguard.algorithms.fednova:FedNova",
+    "feddyn": "fedguard.algorithms.feddyn:FedDyn",
+    "fedper": "fedguard.algorithms.fedper:FedPer",
+    "actor_critic": "fedguard.algorithms.rl.actor_critic:ActorCritic",
+    "fedpg": "fedguard.algorithms.rl.fedpg:FedPG",
+    "double_dqn": "fedguard.algorithms.rl.double_dqn:DoubleDQN",
+    "recurrent_dqn": "fedguard.algorithms.rl.recurrent_dqn:RecurrentDQN",
+    "dreaming": "fedguard.algorithms.rl.dreaming:Dreaming",
+    "vtrace": "fedguard.algorithms.rl.vtrace:VTrace",
+}
+
+
+def start_algorithm(setup: Setup) -> RunningAlgorithm:
+    """The algorithm of a training, before its first round.
+
+    Raises:
+        ConfigError: it cannot be run on this task, or there is no memory for what its clients keep.
+    """
+    algorithm = setup.training.algorithm
+    check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))
+    return algorithm.start(setup)
