@@ -24,7 +24,7 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
 
     Args:
         parts: from the top to the foot.
-        stages: those with a colour of their own, from the left to the right; see `select_stages`.
+        stages: those with a color of their own, from the left to the right; see `select_stages`.
     """
     rows = pieces(parts, stages)
     places = list(dict.fromkeys(row["place"] for row in rows))
@@ -68,7 +68,7 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
 
 
 def select_stages(whole: ProfileEntry) -> list[str]:
-    """The stages that take most of the time, as many as there are colours beside grey, which all else has."""
+    """The stages that take most of the time, as many as there are colors beside gray, which all else has."""
     return [stage.name for stage in whole.stages if stage.name != "other"][: len(COLOURS) - 1]
 
 

@@ -13,7 +13,7 @@ from fedguard.secagg.simulation import Settings
 
 
 class UnverifiedSharesClient(Client):
-    """Planted: it takes the server's word that its neighbours were told of the same shares."""
+    """Planted: it takes the server's word that its neighbors were told of the same shares."""
 
     def _check_survivors(self, survivors: messages.Survivors) -> None:
         self._check_set(survivors.included, self._shared, "masked inputs")

@@ -138,7 +138,7 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_score_curve(result: Mapping[str, Any]) -> list[float]:
-    """The accuracy at each evaluation, or where actors act the normalised return."""
+    """The accuracy at each evaluation, or where actors act the normalized return."""
     curve, returns = result["curve"], result.get("returns")
     if returns is None or "returns" not in curve:
         return list(curve["accuracy"])

@@ -143,7 +143,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class ShareSubmission(Message):
-    """R1, client: a commitment to b, and a packet for each neighbour by id."""
+    """R1, client: a commitment to b, and a packet for each neighbor by id."""
 
     phase: ClassVar = Phase.SHARE
     seed: bytes
@@ -282,7 +282,7 @@ class Quorum(Message):
 
 @dataclass(frozen=True)
 class UnmaskingShares(Message):
-    """R4, client: for each neighbour in U2, in the order of ids, one share.
+    """R4, client: for each neighbor in U2, in the order of ids, one share.
 
     It is the share of b for a neighbor in U3, else the share of the mask key: a form that cannot hold both.
     """

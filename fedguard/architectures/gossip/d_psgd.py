@@ -14,7 +14,7 @@ from fedguard.architectures.gossip.nodes import Nodes
 
 @dataclass(frozen=True, kw_only=True)
 class DecentralizedSGD(Gossip):
-    """Each node trains, and takes the mean of its own and its neighbours' models.
+    """Each node trains, and takes the mean of its own and its neighbors' models.
 
     $x <- W(x + u(x))$, adapt first; the paper's form, combine first, is $x <- W x + u(x)$, in which each node moves by its own
     update last: then even a complete graph is not the synchronous server. u is what local training moves a model by, $-eta g$

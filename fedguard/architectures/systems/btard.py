@@ -253,7 +253,7 @@ def _radius(pipeline: Pipeline) -> float | None:
 
 
 def clip_deviations(rows: Tensor, centre: Tensor, tau: float | None) -> Tensor:
-    """float64 ``[n, b]``: what each node's part pulls its aggregate by, from the centre: none longer than tau.
+    """float64 ``[n, b]``: what each node's part pulls its aggregate by, from the center: none longer than tau.
 
     Args:
         tau: the median of the distances if None.

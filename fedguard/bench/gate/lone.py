@@ -15,7 +15,7 @@ MARGINS_OF_ONE = 5.0
 
 
 def annotate_worst_seed(one: Judgment, drops: Mapping[int, float], forbidden: bool) -> Judgment:
-    """The judgement with its worst seed; with a sentence, and regressed if that is forbidden, where that seed is ruined.
+    """The judgment with its worst seed; with a sentence, and regressed if that is forbidden, where that seed is ruined.
 
     Args:
         drops: by seed, the suite's own and fresh ones.

@@ -74,7 +74,7 @@ def markdown(verdict: GateVerdict) -> str:
 
 
 def junit(verdict: GateVerdict) -> str:
-    """JUnit XML: a test case for each judgement, for each figure over the whole suite, and for each audit.
+    """JUnit XML: a test case for each judgment, for each figure over the whole suite, and for each audit.
 
     What regressed is a failure, what is missing an error, what is inconclusive skipped (an error if the gate is strict).
     """

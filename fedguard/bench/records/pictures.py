@@ -85,7 +85,7 @@ def grid(truth: Tensor, found: Tensor, value_range: Range) -> Pixels | None:
 
 
 def png(pixels: Pixels) -> bytes:
-    """A PNG file (RFC 2083) of uint8 ``[H, W]``, greyscale, or ``[H, W, 3]``, RGB: 8 bits, rows unfiltered, one IDAT."""
+    """A PNG file (RFC 2083) of uint8 ``[H, W]``, grayscale, or ``[H, W, 3]``, RGB: 8 bits, rows unfiltered, one IDAT."""
     height, width = pixels.shape[:2]
     header = struct.pack(">IIBBBBB", width, height, 8, 0 if pixels.ndim == 2 else 2, 0, 0, 0)
     rows = pixels.reshape(height, -1)

@@ -233,7 +233,7 @@ def _scores(
 
 
 def share(task: Task, evaluation: Evaluation) -> float:
-    """An evaluation's accuracy, or where actors act its normalised return."""
+    """An evaluation's accuracy, or where actors act its normalized return."""
     if not isinstance(task, EnvironmentTask):
         return evaluation.accuracy
     return normalize_return(mean_return(evaluation), task.guess, task.environment.best)

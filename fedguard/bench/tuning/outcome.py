@@ -21,7 +21,7 @@ from fedguard.metrics.stats import Estimate, bracket
 
 @dataclass(frozen=True)
 class TuningTrial:
-    """One setting of a defense; ``score`` is an accuracy in [0, 1] or a normalised return, or None with the reason in ``why``.
+    """One setting of a defense; ``score`` is an accuracy in [0, 1] or a normalized return, or None with the reason in ``why``.
 
     ``by_seed`` are the accuracies that the score is the mean of, in the order of the tuning seeds.
     """
