@@ -37,11 +37,11 @@ page = '''
 import os
 from pathlib import Path
 import streamlit as st
-from fedguard.app.here import Here
+from fedguard.app.here import PageContext
 from fedguard.app.views import pages
 known = {name: st.Page(lambda: None, url_path=name, title=name, default=name == "overview") for name in pages()}
 st.navigation(list(known.values()))
-pages()[os.environ["PAGE"]].show(Here(Path(os.environ["FEDGUARD_STORE"]), "large", known))
+pages()[os.environ["PAGE"]].show(PageContext(Path(os.environ["FEDGUARD_STORE"]), "large", known))
 '''
 test, seconds = AppTest.from_string(page, default_timeout=300), []
 for _ in range(int(os.environ["TIMES"])):
