@@ -73,12 +73,14 @@ def hold(network: FlatNetwork, largest: int = 0) -> None:
     largest = max(POOL, min(largest, MOST_VALUES // max(1, math.prod(network.shape))))
     if tried >= largest:
         return
+    # A network may compute across its batch from some size on (`if len(x) >= 60`): small batches prove nothing for large ones
     sizes = [
         size
         for size in (*itertools.takewhile(largest.__gt__, (POOL * 2**k for k in range(1, 40))), largest)
         if size > POOL
     ]
     try:
+        # A network that draws at random is refused, but its draws must not move the caller's generator before that
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             if not tried:
@@ -110,6 +112,7 @@ def _loss(loss: Loss, classes: int) -> None:
             except FAILURES as error:
                 raise _wrap_failure("its loss fails", error) from error
         for rows, found in together:
+            # 1e-4 leaves room for losses with constants in float32; in the comparison below NaN counts as a difference
             off = (found - alone[list(rows)]).norm(dim=-1) - 1e-4 * alone[list(rows)].norm(dim=-1)
             if not bool((off <= 1e-6).all()):
                 raise _BrokenRequirement(
@@ -131,6 +134,7 @@ def _slopes(loss: Loss, logits: Tensor, y: Tensor) -> tuple[Tensor, list[tuple[S
 
 def _module(network: FlatNetwork, batches: Sequence[Sequence[int]], sizes: Sequence[int]) -> None:
     exact = _exact(network)
+    # A gate that is 0 at the start hides what is behind it: large batches, which cost most, are tried with moved weights alone
     for setting in range(3) if batches else (1,):
         for attempt in itertools.count():
             trial = _Trial.build_trial(network, exact, setting, attempt)
@@ -210,6 +214,7 @@ class _Trial:
             try:
                 answers.append(self._answer([row]))
             except FAILURES as error:
+                # The largest input alone may be outside the value range, where a network may fail
                 if row != LARGEST:
                     raise _wrap_failure("it fails on a batch of one example", error, self.plain) from error
                 self.x[row] = self.x[0]
@@ -242,6 +247,8 @@ class _Trial:
             raise _mixing(rows, "logits")
         if slopes is not None and self.slopes is not None and self._differ(slopes, self.slopes[taken], taken):
             raise _mixing(rows, "gradients by the inputs")
+        # A custom backward pass may mix examples in the gradients by the parameters alone, and text has no gradients by inputs.
+        # The bound is relative to the sum of lengths, since opposite gradients may cancel in the sum
         if bool(self.finite[taken].all()):
             for found, each in zip(total, self.gradients, strict=True):
                 own = each[taken]
@@ -258,6 +265,7 @@ class _Trial:
     def _samples(self, rows: Sequence[int]) -> Iterator[Tensor]:
         """Opacus's gradients ``[B, ...]`` by each parameter, as its optimizer reads them."""
         for parameter in self.hooked.parameters():
+            # Opacus appends to a `grad_sample` that is left in place, and the earlier batch would be compared too
             parameter.grad = parameter.grad_sample = None
         try:
             (self.weights[list(rows)] * self.hooked(self.x[list(rows)])).sum().backward()
@@ -354,6 +362,7 @@ def _move(module: nn.Module, setting: int, draw: torch.Generator) -> None:
             if setting == 1:
                 parameter.add_(noise / fan**0.5)
             elif setting == 2:
+                # The sign keeps every weight away from 0 (no gate stays closed), and 0.5 gives the weights a mean other than 0
                 parameter.copy_((2 * noise + noise.sign() + 0.5) / fan**0.5)
 
 

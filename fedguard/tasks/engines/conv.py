@@ -68,6 +68,7 @@ class ConvEngine:
         works.sort(key=lambda work: work.batches.shape, reverse=True)  # those at work in a step are a prefix
         chunks = -(-len(works) // self._together(works, plan, model.shape[-1]))
         bounds = [number * len(works) // chunks for number in range(chunks + 1)]
+        # Views of one model serve all chunks: `ClientWeights` copies them before they change
         shared = self._parameters(model) if model.dim() == 1 else None
         spread(
             lambda chunk: self._train_chunk(shared or self._parameters(self._own(model, chunk)), chunk, plan, out),
@@ -96,6 +97,7 @@ class ConvEngine:
         layers = _Layers(self._shapes, self._forms, starts, len(works), plan, corrections)
         where = starts[0][0].device
         examples = [self._parts[work.client][torch.from_numpy(work.used).to(where)] for work in works]
+        # Once for all steps: blocks of an image do not depend on weights
         x = layers.prepare_images(torch.cat([part.x for part in examples]))
         order = join_schedules([work.batches for work in works])
         batches = torch.from_numpy(order).to(where)
@@ -175,6 +177,7 @@ class _Layers:
         """Take a step; the signal ``[c, batch, classes]`` is spent."""
         for number, (layer, given) in reversed(list(enumerate(zip(self._dense, self._inputs, strict=True)))):
             below = layer.back(signal)
+            # The first dense layer reads the last convolution, which takes back its ReLU itself
             if number:
                 torch.ops.aten.threshold_backward.grad_input(below, given, 0, grad_input=below)
             layer.descend(given, signal)
@@ -200,6 +203,7 @@ class _Layers:
         """Back from `_flat`."""
         if not self._narrow:
             return signal.view(self._seen)
+        # Channels that only fill up blocks get no gradient
         back = signal.new_zeros(self._seen)
         back[..., : self._image[0]] = signal.view(*signal.shape[:2], *self._image).permute(1, 3, 4, 0, 2)
         return back

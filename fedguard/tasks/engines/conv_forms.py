@@ -87,14 +87,17 @@ class Blocks:
         right, below = (2 * (made - 1 + self._side) - side - shape.padding for made, side in sides)
         self._margins = shape.padding, right, shape.padding, below
         places = self._places().to(where)
+        # A place without a weight reads the first one, and the mask takes it away
         self._spread, self._held = (places - 1).clamp(min=0), places > 0
         # the four places of each weight
+        # Each weight is in exactly four places, so the sorted places end in groups of four
         self._collect = places.argsort(stable=True)[-4 * shape.numel :].view(-1, 4).T.flatten()
 
     def _places(self) -> Tensor:
         """Which weight (from 1) stands in each place of the kernel; 0 for none."""
         shape, side = self._shape, self._side
         numbers = torch.arange(1, shape.numel + 1).view(shape.outputs, shape.inputs, shape.kernel, shape.kernel)
+        # Columns come first, so that the maximum over columns reads two contiguous halves
         kernel = torch.zeros(2, 2, self.channels, 2 * side, 2 * side, self._channels_in, dtype=torch.int64)
         for column in (0, 1):
             for row in (0, 1):
@@ -123,6 +126,7 @@ class Blocks:
 
     def weights(self, kernel: Tensor, clients: int) -> Tensor:
         """Back from `kernel`, for gradients, their channels last."""
+        # A weight that is used in four places has the sum of their gradients
         flat = kernel.reshape(clients, -1)
         return flat.index_select(1, self._collect).view(clients, 4, self._shape.outputs, -1).sum(1)
 

@@ -44,6 +44,7 @@ class ConvLayer:
         z = conv2d(self._x, self._kernel, padding=self._form.padding, groups=clients).permute(0, 2, 3, 1).contiguous()
         self._z = z.view(*z.shape[:3], clients, -1)
         pixels, bias = self._form.windows(self._z), self._form.pad_bias(bias)
+        # Without the maximum z is overwritten: the backward pass needs only what comes after the ReLU
         if self._shape.pool == "max":
             self._columns = torch.maximum(pixels[..., 0, :], pixels[..., 1, :])
             self._made = torch.maximum(self._columns[..., 0, :], self._columns[..., 1, :]).add_(bias).relu_()
@@ -58,11 +59,13 @@ class ConvLayer:
         clients = signal.shape[3]
         if self._shape.pool != "average":
             signal = torch.ops.aten.threshold_backward(signal, self._made, 0)
+        # The bias was added beside the ReLU: after the maximum, but before the average
         below = self._before_pooling(signal)
         bias = below if self._shape.pool == "average" else signal
         sums = bias.sum((0, 1, 2)).view(clients, -1, self._form.channels).sum(1)[:, : self._shape.outputs]
         below = _channels_first(below)
         known = below, self._x, self._kernel, self._form.padding, clients
+        # Before the step: the gradient belongs to the kernel of the forward pass, which may be a view of the weights
         given = None if self._first else self._form.restore_signals(_gradient(*known, 0))
         self._weights.descend_by(self._form.weights(_gradient(*known, 1), clients), sums)
         return given
@@ -141,6 +144,7 @@ def _share(signal: Tensor, given: Tensor, into: Tensor) -> None:
     """Hand the signal to the larger of ``given[..., 0, :]`` and ``given[..., 1, :]``, to the first if they are equal."""
     first = into[..., 0, :]
     torch.ge(given[..., 0, :], given[..., 1, :], out=first).mul_(signal)
+    # Exact, since `first` is the signal or 0
     torch.sub(signal, first, out=into[..., 1, :])
 
 

@@ -66,6 +66,7 @@ def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
     layers = plain_layers(module)
     if not layers or len(shape) != 3:
         return None
+    # 0 without Flatten, too; a network that begins with it is an MLP, for the dense engine
     flatten = next((place for place, layer in enumerate(layers) if type(layer) is nn.Flatten), 0)
     if flatten == 0 or layers[flatten].extra_repr() != nn.Flatten().extra_repr():
         return None
@@ -74,6 +75,7 @@ def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
     while place < flatten:
         layer, *after = layers[place:flatten]
         kinds = [_kind(follower) for follower in after[:2]]
+        # ReLU and the maximum commute, ReLU and the average do not: only the maximum may come before the ReLU
         if not _plain(layer) or "relu" not in kinds[: 2 if "max" in kinds[:1] else 1]:
             return None
         pools: list[Pool] = [kind for kind in kinds if kind in ("max", "average")]

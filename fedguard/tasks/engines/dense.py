@@ -72,6 +72,7 @@ class DenseEngine:
 
     def _work(self, row: int, client: int, batches: NDArray[np.int64]) -> _DenseWork:
         size = len(self._y[client])
+        # The Gram matrix of all examples can be kept over the rounds; where few are used, reading fewer is worth more
         if 2 * batches.size > size:
             return _DenseWork(row, client, batches, None, size)
         used = np.unique(batches[batches >= 0])  # few: the others need not be read
@@ -79,6 +80,7 @@ class DenseEngine:
 
     def _chunks(self, works: Sequence[_DenseWork], plan: LocalPlan) -> list[list[_DenseWork]]:
         """Runs of ``works`` of about equal cost; those in all threads together stay within half of the memory."""
+        # The other half of the memory is for the Gram matrices that are kept
         threads = torch.get_num_threads()
         inputs = sum(work.count for work in works) * self._widths[0]
         share = inputs / max(1, min(threads, inputs * self._widths[1] // THREAD_WORK))
@@ -103,6 +105,7 @@ class DenseEngine:
         signals = 2 * batch * sum(self._widths[1:]) + 4 * work.batches.size
         if examples > self._delta_up_to:
             return later + signals + copies * (inputs + 1) * width + (examples + batch) * inputs
+        # Twice m^2: the Gram matrix, and its rows in the order of use (`RowOrder`)
         own = 0 if work.used is None else inputs
         return later + signals + examples * (own + 2 * examples + (copies + 2) * width)
 
@@ -110,20 +113,25 @@ class DenseEngine:
         """Write what each moved by. Signals are gradients times ``-lr``, so that a step only adds."""
         order = join_schedules([work.batches for work in works])
         batches = torch.from_numpy(order).to(model.device)
+        # Padding reads example 0 with a share of 0: batches keep one shape, and it adds nothing
         rows, used = batches.clamp(min=0), (batches >= 0).to(model.dtype)
         examples = [self._examples(work) for work in works]
         labels = torch.stack([y[own] for (_, y), own in zip(examples, rows, strict=True)])
+        # The mean over the examples that a batch has; the clamp is for steps that a client no longer takes
         share = used / used.sum(2, keepdim=True).clamp(min=1) * -plan.lr
+        # Batches are filled from the left, so an empty first place means that the client has stopped
         active = (order[:, :, 0] >= 0).sum(0).tolist()
         first, hidden = self._layers(model, works, [x for x, _ in examples], rows, plan)
         for step, now in enumerate(active):
             inputs: list[Tensor] = []
             signal = first.forward(step, now)
             for layer in hidden:
+                # The output of the ReLU is positive where its input was, so the input need not be kept
                 inputs.append(signal.relu_())
                 signal = layer.forward(signal)
             signal = loss_signal(signal, labels[:now, step], share[:now, step])
             for layer, given in zip(reversed(hidden), reversed(inputs), strict=True):
+                # Before the layer moves: the gradient belongs to the weights of the forward pass
                 below = layer.back(signal)
                 torch.ops.aten.threshold_backward.grad_input(below, given, 0, grad_input=below)
                 layer.descend(given, signal)

@@ -55,6 +55,7 @@ class DeltaLayer:
         self._grams = RowOrder(grams, rows, largest) if grams else None
         width = len(starts[0][1])
         self._a = xs[0].new_zeros(len(xs), largest, width)
+        # For few outputs the memory is laid out by output, as `NARROW` says; the shape stays the same
         if width <= NARROW:
             self._a = self._a.transpose(1, 2).contiguous().transpose(1, 2)
         self._velocity = torch.zeros_like(self._a) if plan.momentum else None
@@ -67,6 +68,7 @@ class DeltaLayer:
 
     def forward(self, step: int, now: int) -> Tensor:
         outputs = self._outputs.at(step, now)
+        # A is 0 before the first step. The rows are copies for this step alone, so they are changed in place
         if self._grams is not None and step > 0:
             outputs.baddbmm_(self._grams.at(step, now), self._a[:now])
         if self._corrected is not None:
@@ -77,8 +79,10 @@ class DeltaLayer:
         now, width = len(signal), signal.shape[2]
         a = self._a[:now]
         moving = a if self._velocity is None else self._velocity[:now].mul_(self._plan.momentum)
+        # A is the distance from the start; for the part -g R of that distance `_correction_factors` has the pull
         _pull(moving, a, self._plan)
         rows = self._rows[:now, step]
+        # Padding repeats row 0, and rows have to be added up: an assignment by index would keep one of them
         if moving.is_contiguous():  # the faster way
             first = torch.arange(0, now * moving.shape[1], moving.shape[1], device=rows.device)
             moving.view(-1, width).index_add_(0, (rows + first[:, None]).flatten(), signal.view(-1, width))
@@ -91,11 +95,13 @@ class DeltaLayer:
         """Write what the layer moved by to these rows of ``out``, and return how many columns it took."""
         width, inputs = self._a.shape[2], self._xs[0].shape[1]
         size = width * inputs
+        # The bias is the weight of an input that is always 1, as in K = X X^T + 1
         out[to_index_tensor(rows, out), size : size + width] = self._a.sum(1)
         for number, (row, x) in enumerate(zip(rows, self._xs, strict=True)):
             weight = out[row, :size].view(width, inputs)
             torch.mm(self._a[number, : len(x)].T, x, out=weight)
             if self._corrections:
+                # A client that stopped before the others has the factor of its own last step
                 factor = self._g[self._steps[number]]
                 for moved, own in zip((weight, out[row, size : size + width]), self._corrections[number], strict=True):
                     moved.sub_(own, alpha=factor)
@@ -171,8 +177,10 @@ class ClientWeights:
         if self._velocity is not None:
             moving = [part[:now].mul_(self._plan.momentum) for part in self._velocity]
         for number, part in enumerate(moving):
+            # Before the loss moves the weights: the pull is taken at the weights at which the gradient was
             _pull(part, held[number], self._plan, self._start[number][:now])
             if self._corrections is not None:
+                # Minus lr, as signals bring this factor for the loss
                 part.sub_(self._corrections[number][:now], alpha=self._plan.lr)
         return moving
 
@@ -211,6 +219,7 @@ class RowOrder:
     def __init__(self, tables: Sequence[Tensor], rows: Tensor, room: int) -> None:
         count, steps, self._batch = rows.shape
         self._tables, self._rows, self._filled = tables, rows, -1
+        # A run takes about the memory of one table for each client, whatever the number of steps
         self._run = min(steps, -(-room // self._batch))
         widths = [table.shape[1] for table in tables]
         self._held = tables[0].new_empty(count, self._run * self._batch, max(widths))
@@ -220,6 +229,7 @@ class RowOrder:
     def at(self, step: int, now: int) -> Tensor:
         """``[now, batch, w]`` for the first ``now`` clients, which the caller may change. Steps are asked for in order."""
         run, place = divmod(step, self._run)
+        # Fewer and fewer clients are at work, so what the first step of a run needs is enough for all its steps
         if run != self._filled:
             self._fill(run * self._run, now)
             self._filled = run
@@ -228,6 +238,7 @@ class RowOrder:
     def _fill(self, step: int, now: int) -> None:
         orders = self._rows[:now, step : step + self._run].flatten(1)
         rooms = self._held[:now, : orders.shape[1]].unbind()
+        # Not strict: the tables of clients that have stopped come last, and are not copied
         for room, table, order in zip(rooms, self._tables, orders, strict=False):
             torch.index_select(
                 table, 0, order, out=room if table.shape[1] == room.shape[1] else room[:, : table.shape[1]]
@@ -259,6 +270,7 @@ def _pull(moving: Tensor, value: Tensor, plan: LocalPlan, start: Tensor | None =
 
 def _correction_factors(plan: LocalPlan, steps: int) -> list[float]:
     """g before each step and after the last: ``v <- m v + 1 - mu g``, ``g <- g + lr v``."""
+    # R is added to each gradient, and FedProx pulls at what it has moved so far, -g R: gradients of R (1 - mu g)
     factors, velocity = [0.0], 0.0
     for _ in range(steps):
         velocity = plan.momentum * velocity + 1 - plan.prox * factors[-1]

@@ -88,9 +88,11 @@ class _ModuleWorker:
                 torch._foreach_add_(moving, change, alpha=1)
                 self.flat.sub_(velocity, alpha=plan.lr)
             else:
+                # Before the weights move by the loss: the pull is taken at the weights at which the gradient was
                 self._pull(self.flat, -plan.lr, plan, start, correction)
                 torch._foreach_add_(self._weights, change, alpha=-plan.lr)
             if plan.project is not None:
+                # A copy, so that code of the user's own neither changes nor keeps the live weights
                 self.flat.copy_(plan.project(self.flat.clone(), start))
 
     def _gradient(

@@ -23,6 +23,7 @@ def spread(work: Callable[[Job], None], jobs: Sequence[Job]) -> None:
         for job in jobs:
             work(job)
         return
+    # `map` raises what a job raised only when its result is asked for
     for _ in _pool(threads).map(work, jobs):
         pass
     torch.set_num_threads(threads)  # the pool's threads set it for those born later as well

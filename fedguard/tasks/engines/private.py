@@ -28,6 +28,7 @@ class PrivateEngine:
     """
 
     def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
+        # Refused at once: if examples see each other, C does not bound what one of them changes, and epsilon means nothing
         hold(network)
         # the hooks of per-sample gradients are for nobody else
         module, self._flat = duplicate(network.module, parts[0].x.device)
@@ -53,6 +54,7 @@ class PrivateEngine:
                 "private training: expected steps on the clients' own loss; got a proximal term or corrections, whose privacy "
                 "nobody has accounted for. Train by plain FedAvg or FedSGD."
             )
+        # With the likely size the verdict is the same in all rounds; a larger batch is drawn about once in a billion steps
         drawn = max(((schedule >= 0).sum(1).max(initial=0) for schedule in schedules), default=0)
         likely = largest_batch(map(len, self._parts), plan.private.sample_rate)
         hold(self._network, max(int(drawn), likely))
@@ -61,6 +63,7 @@ class PrivateEngine:
         for row, start, client, schedule, stream in zip(out, starts, clients, schedules, streams, strict=True):
             clip, noise_multiplier = plan.private.level(client)
             sgd.state.clear()  # momentum starts from 0
+            # B and not the number that was drawn, which is private; the noise has a stream of its own, apart from the batches'
             optimizer = _Optimizer(
                 sgd,
                 noise_multiplier=noise_multiplier,
@@ -71,6 +74,7 @@ class PrivateEngine:
             self._flat.copy_(start)
             self._descend(self._parts[client], schedule, optimizer)
             if plan.one_step:  # its noisy gradient; momentum starts from 0
+                # Not a difference of two models: it would round the step to the precision of the weights
                 gradients = [parameter.grad.reshape(-1) for parameter in optimizer.params]
                 torch.mul(torch.cat(gradients), -plan.lr, out=row)
             else:
@@ -80,8 +84,10 @@ class PrivateEngine:
         with warnings.catch_warnings():  # that the inputs need no gradient
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             for batch in schedule:
+                # An empty batch takes its step too: skipping it would reveal that no example was drawn
                 rows = torch.from_numpy(batch[batch >= 0]).to(examples.x.device)
                 optimizer.zero_grad(set_to_none=True)
+                # The sum: a mean would scale each example's gradient by the number drawn, and the bound C would no longer hold
                 torch.autograd.backward(self._loss(self._module(examples.x[rows]), examples.y[rows], "sum"))
                 optimizer.step()
 
@@ -96,6 +102,8 @@ class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
     def clip_and_accumulate(self) -> None:
         samples = self.grad_samples
         if len(samples[0]):
+            # Over all parameters: zeroing one of them alone would leave the rest of the example's gradient in the sum.
+            # Before clipping, as its factor, 0 or NaN, times infinity is NaN
             odd = ~torch.stack([one.flatten(1).isfinite().all(1) for one in samples]).all(0)
             for one in samples:
                 one[odd] = 0
