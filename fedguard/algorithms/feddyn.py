@@ -74,10 +74,13 @@ class _RunningFedDyn(RunningAlgorithm):
             self._new[client] = self._own.get(client, 0) - self._alpha * update
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
+        # Algorithm 1 updates h first, and the model moves by the new h. A client keeps its new g_i only if its update arrived:
+        # with honest clients and an unweighted mean, h stays the mean of all g_i
         share = len(arrived) / len(self.setup.task.sizes)
         self._server = self._server - self._alpha * share * aggregate
         self._own |= {client: self._new[client] for client in arrived if client in self._new}
         return aggregate - self._server / self._alpha
 
     def gain(self, n: int) -> float:
+        # -h / alpha contains n / N times the new aggregate
         return 1 + n / len(self.setup.task.sizes)

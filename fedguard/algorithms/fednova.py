@@ -39,6 +39,7 @@ class _RunningFedNova(RunningAlgorithm):
     def begin(self, chosen: Sequence[int]) -> None:
         sizes = self.setup.task.sizes
         shares = [float(sizes[client]) if self.setup.pipeline.rule.by_samples else 1.0 for client in chosen]
+        # Over the clients that were chosen: each scales its own update before anybody knows which updates are lost
         counted = sum(share * self._effective_steps(client) for share, client in zip(shares, chosen, strict=True))
         self._tau = counted / sum(shares) if chosen else 0.0
 
@@ -55,4 +56,5 @@ class _RunningFedNova(RunningAlgorithm):
         batch = min(training.batch_size or size, size)
         steps = training.local_steps or training.local_epochs * -(-size // batch)
         b = training.momentum
+        # sum_{j=1..k} (1 - b^j) / (1 - b): a gradient is in the velocity of its own step and, decayed, of all later ones
         return (steps - b * (1 - b**steps) / (1 - b)) / (1 - b)

@@ -99,6 +99,7 @@ class _RunningFedPer(RunningAlgorithm):
         rows[:, -self._size :] = 0
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
+        # Not in `settle`: the last layer never travels, so the client keeps it even if its update is lost
         self._heads |= {client: self._new[client] for client in clients}
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:

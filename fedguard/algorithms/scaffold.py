@@ -58,6 +58,7 @@ class _RunningScaffold(RunningAlgorithm):
         super().__init__(setup)
         steps = setup.training.local_steps
         assert steps is not None  # `Scaffold.check`
+        # c_i and c are mean gradients, and an update is -K lr times one
         self._scale = -1 / (steps * setup.training.lr)
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}
@@ -74,9 +75,11 @@ class _RunningScaffold(RunningAlgorithm):
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         for client, update in zip(clients, rows, strict=True):
+            # Option II, with the c of this round's start: `note` comes before `settle`
             self._new[client] = self._own.get(client, 0) - self._server + self._scale * update
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
+        # A client whose update was lost keeps its c_i: otherwise c would not be the mean of all c_i
         share = len(arrived) / len(self.setup.task.sizes)
         self._server = self._server + share * (self._scale * aggregate - self._server)
         self._own |= {client: self._new[client] for client in arrived if client in self._new}

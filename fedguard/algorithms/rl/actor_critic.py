@@ -53,6 +53,7 @@ class ActorCritic(Actors):
     def evaluate_rollout(self, task: ActingTask, model: Tensor, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """The policy's outputs ``[T, B, outputs]``, the values ``[T, B]``, and those after each step, without gradient."""
         steps, copies = rollout.rewards.shape
+        # One pass for both; the states after are no copy of the next states seen, as an episode may have ended between
         inputs = torch.cat([rollout.seen, rollout.after]).flatten(0, 1)
         policy, value = task.outputs(model, inputs)
         policy, value = policy.view(2 * steps, copies, -1)[:steps], value.view(2 * steps, copies)

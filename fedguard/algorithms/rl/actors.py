@@ -84,6 +84,7 @@ class Actors(FederatedAlgorithm):
         """Gradients float32 ``[n, d]``, none longer than ``clip``."""
         if self.clip is None:
             return gradients
+        # The clamp leaves shorter gradients as they are, and avoids 0 / 0 for a gradient of 0
         shorter: Tensor = gradients * (self.clip / gradients.norm(dim=1, keepdim=True).clamp(min=self.clip))
         return shorter
 
@@ -130,6 +131,7 @@ class RunningActors(RunningAlgorithm):
             self.fill_rows(task, keys, models[places], rollouts, sent)
             rows[places] = plan.lr * sent
             self._moved.update(zip(some, after, strict=True))
+            # The caller notes only at the end, but the next turn of the same actor goes on from this one's state
             if len(places) < len(rows):
                 self.note(some, rows)
 

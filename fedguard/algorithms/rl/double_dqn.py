@@ -104,6 +104,7 @@ class DoubleDQN(Actors):
     def errors(self, task: ActingTask, model: Tensor, target: Tensor, some: Any) -> Tensor:
         """float32 ``[B]``: what was wrong by each; gradients flow through Q(s, a) alone."""
         with torch.no_grad():
+            # The semi-gradient of Q-learning: the target is a constant, though the online network chooses in it
             worth = self.q(task, target, some.after)
             chooser = self.q(task, model, some.after) if self.double and model is not target else worth
             worth = worth.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
@@ -179,6 +180,7 @@ class ReplayLearner(RunningActors):
             for earlier in [one for one in sent if one < turn]:  # was acted for nothing
                 del sent[earlier]
             if self.algorithm.recompute:
+                # Before the first batch there is no Q' yet
                 target = model if self._target is None else self._target
                 priorities = self._surprise(model, target, some).double().numpy()
             self._replay.add(client, some, priorities)

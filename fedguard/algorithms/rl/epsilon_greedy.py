@@ -34,6 +34,7 @@ class EpsilonGreedy(Policy):
         return rng.random(shape)
 
     def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
+        # One draw decides both: given draw < epsilon, draw / epsilon is uniform again; the upper clamp is for rounding to 1
         tried = (draws / self.epsilon.clamp(min=1e-12) * self.outputs).long().clamp(max=self.outputs - 1)
         return torch.where(draws < self.epsilon, tried, self.best(outputs))
 

@@ -62,8 +62,10 @@ class FedPG(ActorCritic):
             start, now: $theta_0$ and $theta_k$.
             rollout: of b copies, acted by ``now``.
         """
+        # Each trajectory by itself, since each has an importance weight of its own
         ones = [Rollout(*(part[:, j : j + 1] for part in rollout.parts)) for j in range(rollout.rewards.shape[1])]
         here, there = (-self.slopes(task, model.expand(len(ones), -1), ones) for model in (now, start))
+        # The product of all ratios as a sum of logarithms, so that no partial product underflows
         likely = task.policy.log_prob(self.evaluate_rollout(task, start, rollout)[0], rollout.actions)
         omega = (likely - rollout.behaviour).sum(0).exp()
         return aggregate + (here - omega[:, None] * there).mean(0)
@@ -91,6 +93,7 @@ class _RunningFedPG(RunningCritics):
 
     def steps(self, rng: np.random.Generator) -> int:
         """N."""
+        # numpy counts the successful trial too, so 1 is taken off
         return int(rng.geometric(1 / (1 + self.algorithm.mean_steps(self.setup.task)))) - 1
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:

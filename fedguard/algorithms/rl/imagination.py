@@ -76,6 +76,7 @@ def infer_posterior(net: WorldModel, given: Sequences, heard: Tensor, noise: Ten
     )
     states, beliefs = [], []
     for t in range(len(starts)):
+        # After an end the next step belongs to another episode, which must not remember this one
         before = fresh[0] if t == 0 else torch.where(starts[t], fresh[t], state)
         h = net.advance_state(before, heard[t])
         belief = net.posterior(h, read[t])
@@ -141,6 +142,7 @@ def imagine_rollout(net: WorldModel, policy: Policy, state: Tensor, noise: Tenso
     """
     states, outputs = [state], []
     for of_state, of_action in zip(noise, draws, strict=True):
+        # The actor's gradient flows through what its actions lead to, but not through the states in which later ones are chosen
         told = net.actor(state.detach())
         h = net.advance_state(state, policy.encode_actions(policy.draw_actions(told, of_action)))
         state = torch.cat([h, sample_belief(net.prior(h), of_state)], -1)

@@ -47,6 +47,7 @@ def plan_first_actions(
         worth = predict_returns(net, state, policy.encode_actions(actions), normal(*shape, net.chance))
         chosen = actions.take_along_dim(worth.topk(best, -1).indices[None, ..., None], 2)
         mean = chosen.mean(2, keepdim=True)
+        # A mean absolute deviation and no standard deviation, as in algorithm 2
         spread = (chosen - mean).abs().sum(2, keepdim=True) / (best - 1)
     return mean[0, :, 0]
 

@@ -107,6 +107,7 @@ class RecurrentDQN(DoubleDQN):
         starts, learned = given.starts(), slice(self.burn_in, None)
         memory = self.burn_in_memory(task, vector, given)
         outputs, values, memories = task.unroll_steps(vector, given.seen[learned], starts[learned], memory)
+        # What is observed after a step belongs to the episode of that step, so the memory is not cleared before it
         after = given.after[learned].flatten(0, 1)
         following = task.outputs_from_memory(vector.detach(), after, memories.detach().flatten(0, 1))
         now = self.worth(outputs, values)

@@ -85,6 +85,7 @@ def look_ahead(
     steps, copies = rewards.shape
     returns, last = rewards.clone(), torch.arange(steps)[:, None].repeat(1, copies)
     for k in range(1, min(n, steps)):
+        # A window grows by its step k only if it has the step before, and that one ended no episode
         goes_on = (last[:-k] == torch.arange(k - 1, steps - 1)[:, None]) & ~over[k - 1 : -1]
         returns[:-k] += torch.where(goes_on, gamma**k * rewards[k:], 0.0)
         last[:-k] += goes_on
@@ -114,6 +115,7 @@ class ReplayBuffer(Generic[Kept]):
     def add(self, actor: int, new: Kept, priorities: Reals) -> None:
         """Keep these, in this order."""
         most = min(self.capacity, self.quota or self.capacity)
+        # Of more than fit, the newest are kept, as if they had been added one by one
         some = slice(max(len(new) - most, 0), None)
         new, priorities = new[torch.arange(len(new))[some]], priorities[some]
         places = self._room(actor, len(new))
@@ -134,6 +136,7 @@ class ReplayBuffer(Generic[Kept]):
         own = np.flatnonzero(self.owners == actor)
         over = max(len(own) + n - self.quota, 0)
         first = own[np.argsort(self._ages[own])][:over]
+        # Empty places count as older than everything, and the actor's own that are taken already as the newest
         ages = np.where(self.owners < 0, np.arange(self.capacity) - self.capacity, self._ages)
         ages[first] = self._clock
         rest = np.argpartition(ages, n - over - 1)[: n - over] if n > over else first[:0]
@@ -175,6 +178,8 @@ def stratify_draws(chances: Reals, draws: Reals) -> Places:
 
     Source: Schaul et al., ICLR 2016, appendix B.2.1.
     """
+    # The sum is not exactly 1 after rounding, so draws are scaled by it; "right" skips places without a chance, and the
+    # minimum catches a draw that rounding moved beyond the last place with one
     ends = np.cumsum(chances)
     found = np.searchsorted(ends, (np.arange(len(draws)) + draws) / len(draws) * ends[-1], side="right")
     return np.asarray(np.minimum(found, np.flatnonzero(chances)[-1]))

@@ -29,6 +29,7 @@ def n_step_returns(rewards: Tensor, after: Tensor, terminated: Tensor, truncated
     """
     follows, found = after[-1], []
     for t in range(len(rewards) - 1, -1, -1):
+        # Nothing is carried over an end of either kind: the next step in the rollout belongs to another episode
         follows = torch.where(truncated[t], after[t], follows)
         follows = rewards[t] + gamma * torch.where(terminated[t], torch.zeros_like(follows), follows)
         found.append(follows)

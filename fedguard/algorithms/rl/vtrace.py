@@ -42,6 +42,7 @@ class VTrace(ActorCritic):
     def loss(self, task: ActingTask, model: Tensor, rollout: Rollout) -> Tensor:
         policy, value, after = self.evaluate_rollout(task, model, rollout)
         chosen = task.policy.log_prob(policy, rollout.actions)
+        # By logarithms, as both probabilities may be tiny; the weight is a constant of the loss
         ratio = (chosen.detach() - rollout.behaviour).exp()
         rewards, ends = self.reward_scale * rollout.rewards, (rollout.terminated, rollout.truncated)
         targets, advantages = v_trace(ratio, rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace)
@@ -88,6 +89,7 @@ def v_trace(
     traces = ratio if trace is None else ratio.clamp(max=trace)
     follows = torch.where(terminated, torch.zeros_like(after), after)
     deltas = rhos * (rewards + gamma * follows - values)
+    # `more` is v_{t+1} - V(s_{t+1}); it is 0 after each end, where v_{t+1} is the critic's value of a state cut off, or 0
     more, targets, nexts = torch.zeros_like(after[-1]), [], []
     for t in range(len(rewards) - 1, -1, -1):
         more = torch.where(terminated[t] | truncated[t], torch.zeros_like(more), more)
