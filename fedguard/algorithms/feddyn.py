@@ -20,9 +20,9 @@ class FedDyn(FederatedAlgorithm):
 
     Client i descends its loss $L_i(w) - <g_i, w> + alpha/2 |w - start|^2$; $g_i$ and the server's h are 0 at first.
 
-    A client that moved by $u_i$ sets $g_i <- g_i - alpha u_i$. Of n of N clients with aggregate R, the server sets
-    $h <- h - alpha (n / N) R$ and moves by $R - h / alpha$. It reads h off the aggregate, so no second vector travels, and
-    a robust rule, masks and what attackers see cover h as they do updates.
+    A client with update $u_i$ sets $g_i <- g_i - alpha u_i$. With the aggregate R of n of N clients, the server sets
+    $h <- h - alpha (n / N) R$ and moves by $R - h / alpha$. The server computes h from the aggregate, so no second vector is
+    sent: robust rules, masks and the attackers' view apply to h as they do to updates.
 
     Args:
         alpha: the weight of the regularizer.

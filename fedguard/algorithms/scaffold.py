@@ -20,13 +20,14 @@ class Scaffold(FederatedAlgorithm):
 
     Client i adds $c - c_i$ to each of its gradients; $c_i$ is its own variate, c the server's, both 0 at first.
 
-    A client that moved by $u_i$ in K steps of size lr sets $c_i <- c_i - c - u_i / (K lr)$ (option II), and the server
+    A client with update $u_i$ after K steps of size lr sets $c_i <- c_i - c - u_i / (K lr)$ (option II), and the server
     adds n / N times the mean change of the $c_i$ to c, for n of N clients. All take the same K steps, as in the paper, so the
-    mean change is $-c - R / (K lr)$ with R the mean of the updates: the server reads it off the aggregate, and no second
-    vector travels up. So a robust rule, masks and what attackers see cover the variates as they cover the updates, and a
-    malicious client cannot lie in one apart from the other. Down travels c beside the model: 2 d floats.
+    mean change is $-c - R / (K lr)$ with R the mean of the updates. The server computes it from the aggregate, so no second
+    vector is uploaded: robust rules, masks and the attackers' view apply to variates as they do to updates, and a malicious
+    client cannot lie about one without the other. The server sends c beside the model: 2 d floats.
 
-    With the mean c stays the mean of all $c_i$. With another rule it is that rule's estimate of it, and may drift off.
+    With the mean as rule, c stays the mean of all $c_i$. With another rule, c is that rule's estimate of the mean, and may
+    drift away from it.
     """
 
     name = "scaffold"

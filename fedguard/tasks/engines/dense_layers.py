@@ -1,14 +1,14 @@
 """The layers of a chunk of multi-layer perceptrons, one set of weights for each client.
 
-The first layer's *delta form*: a client starts from W, and every gradient of the first layer is a combination of its own
-inputs, so W_t = W + A_t^T X with one row of A per example. Then the layer's output on examples I is
-``Z[I] + K[I, :] A_t`` with ``Z = X W^T + b`` and ``K = X X^T + 1``, which stays the same over the rounds, the 1 carrying the
-bias. No client's weights are ever held; ``A^T X`` is formed once, at the end. Momentum and the pull of FedProx are linear
-and act on A just as well. A correction R moves the weights by ``-g R``, with the same g for all clients at a step, and the
+The first layer's *delta form*: a client starts from W, and every gradient of the first layer is a combination of the client's
+inputs. Therefore W_t = W + A_t^T X with one row of A per example, and the layer's output on examples I is
+``Z[I] + K[I, :] A_t`` with ``Z = X W^T + b`` and ``K = X X^T + 1``. K stays the same over the rounds; its 1 carries the
+bias. No client's weights are ever held; ``A^T X`` is formed once, at the end. Momentum and FedProx's proximal term are linear
+and act on A in the same way. A correction R moves the weights by ``-g R``, with the same g for all clients at a step, and the
 output by ``-g (X R_W^T + R_b)``.
 
-Signals come with a factor ``-lr``, so a step adds ``S^T X``, where ``S [c, batch, o]`` is the signal and c the clients.
-Those at work in a step are the first of the chunk.
+Signals have a factor ``-lr``, so a step adds ``S^T X``, where ``S [c, batch, o]`` is the signal and c the number of clients.
+Clients that still take steps are the first of the chunk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedguard.contracts import LocalPlan
 
-#: Weights ``[o, i]`` and biases ``[o]`` of a layer; with a dimension of clients before where each has its own.
+#: Weights ``[o, i]`` and biases ``[o]`` of a layer; with a leading dimension of clients if each has its own.
 Parameters = tuple[Tensor, Tensor]
 
 #: Outputs up to which a product is faster with the outputs as the rows.
@@ -33,10 +33,10 @@ class DeltaLayer:
     Args:
         starts: each client's W and b.
         xs: each client's inputs, ``[m, i]``.
-        grams: each client's ``X X^T + 1``; none if all take a single step.
+        grams: each client's ``X X^T + 1``; empty if all take a single step.
         rows: int64 ``[c, steps, batch]``: the examples of each step.
         steps: how many each client takes.
-        corrections: each client's R; none if nobody has one.
+        corrections: each client's R; empty if no client has one.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DeltaLayer:
             a.add_(moving)
 
     def write(self, out: Tensor, rows: Sequence[int]) -> int:
-        """Write what the layer moved by to these rows of ``out``, and return how many columns it took."""
+        """Write the layer's update to these rows of ``out``, and return the number of columns written."""
         width, inputs = self._a.shape[2], self._xs[0].shape[1]
         size = width * inputs
         # The bias is the weight of an input that is always 1, as in K = X X^T + 1
@@ -109,7 +109,7 @@ class DeltaLayer:
 
 
 class InputLayer:
-    """A first layer held by each client like any other, for clients with many more examples than inputs."""
+    """A first layer of which each client holds its own weights, for clients with more examples than inputs."""
 
     def __init__(self, weights: ClientWeights, xs: Sequence[Tensor], rows: Tensor) -> None:
         self._weights = weights
@@ -130,9 +130,9 @@ class InputLayer:
 class ClientWeights:
     """A layer of which each client holds its own copy: weights ``[c, o, i]`` and biases ``[c, 1, o]``.
 
-    They start from one set of weights, or each from its own.
+    All clients start from one set of weights, or each from its own.
 
-    A single step stays what the weights would move by, and is never added to them (`LocalPlan.one_step`).
+    A single step is sent as it is and never added to the weights (`LocalPlan.one_step`).
     """
 
     def __init__(self, start: Parameters, count: int, plan: LocalPlan, corrections: Sequence[Parameters]) -> None:
@@ -171,7 +171,7 @@ class ClientWeights:
         return weight, bias[:, 0]
 
     def _moving(self, now: int) -> list[Tensor]:
-        """What a step is added to: the weights, or what they will move by; all but the loss has been added."""
+        """What a step is added to: the weights, or their velocity; the proximal term and corrections are added here."""
         held = [part[:now] for part in self._held]
         moving = held
         if self._velocity is not None:
@@ -190,7 +190,7 @@ class ClientWeights:
                 part[: len(velocity)].add_(velocity)
 
     def write(self, out: Tensor, rows: Sequence[int], offset: int) -> int:
-        """Write what the layer moved by to these rows of ``out`` from a column on, and return the next layer's column."""
+        """Write the layer's update to these rows of ``out`` from a column on, and return the next layer's column."""
         places = to_index_tensor(rows, out)
         for number, start in enumerate(self._start):
             moved = self._held[number] - start if self._step is None else self._step[number]
@@ -201,14 +201,14 @@ class ClientWeights:
 
     @property
     def _step(self) -> tuple[Tensor, ...] | None:
-        """What the weights and the biases would move by in the only step; None where there are more."""
+        """The only step of weights and biases; None if there are more steps."""
         return self._velocity if self._plan.one_step else None
 
 
 class RowOrder:
-    """The rows of each client's own table in the order in which its steps use them.
+    """The rows of each client's table in the order in which its steps use them.
 
-    They are copied for a run of steps at once, one call for each client, which costs less than a call in each step.
+    Rows are copied for several steps at once, with one call for each client, which costs less than a call in each step.
 
     Args:
         tables: ``[m, w]`` for each client.
@@ -246,12 +246,12 @@ class RowOrder:
 
 
 def holds_velocity(plan: LocalPlan) -> bool:
-    """Whether what the weights move by is held beside them: momentum, or a single step."""
+    """Whether a velocity is held beside the weights: for momentum, or for a single step."""
     return plan.momentum > 0 or plan.one_step
 
 
 def to_index_tensor(numbers: Sequence[int], beside: Tensor) -> Tensor:
-    """int64: the numbers where another tensor is."""
+    """int64: the numbers, on the device of another tensor."""
     return torch.tensor(numbers).to(beside.device)
 
 

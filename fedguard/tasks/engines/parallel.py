@@ -1,7 +1,7 @@
 """Python threads for the engines.
 
-Torch lets go of the interpreter while it computes, so threads need no pickling. Each gets one torch thread of its own, and
-there are as many as the caller has torch threads.
+Torch releases the interpreter lock while it computes, so threads run in parallel without pickling. Each Python thread has one
+torch thread, and there are as many as the caller has torch threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Job = TypeVar("Job")
 
 
 def spread(work: Callable[[Job], None], jobs: Sequence[Job]) -> None:
-    """Do ``work`` on each job, in as many threads as torch has here. What one raises is raised here."""
+    """Do ``work`` on each job, in as many threads as torch has here. An exception in a thread is raised here."""
     threads = torch.get_num_threads()
     if threads == 1:
         for job in jobs:
@@ -35,6 +35,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _alone() -> None:
-    """One torch thread. A thread takes torch's number as it first asks for it, and the caller may have set another by then."""
+    """Set one torch thread; the second call fixes it, since a thread adopts torch's number when it first asks for it."""
     torch.set_num_threads(1)
     torch.get_num_threads()

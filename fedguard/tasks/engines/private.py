@@ -22,15 +22,15 @@ from fedguard.tasks.network import FlatNetwork, duplicate
 class PrivateEngine:
     """DP-SGD: ``g = (sum_j min(1, C / |g_j|) g_j + N(0, (z C)^2 I)) / B`` over the examples of a batch, then plain SGD on g.
 
-    The sum is divided by the plan's ``batch_size`` B, which is public, and never by a number of examples. So neither noise
-    nor step size tells how much data a client has, and a step on an empty batch is one of noise alone. Momentum works on
-    what is private already. Opacus clips to a millionth less than C.
+    The sum is divided by the plan's ``batch_size`` B, which is public, and never by a number of examples. Neither the noise
+    nor the step size therefore reveals how much data a client has, and a step on an empty batch is noise alone. Momentum is
+    post-processing of private gradients. Opacus clips by ``C / (|g_j| + 1e-6)``, so no clipped gradient exceeds C.
     """
 
     def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
         # Refused at once: if examples see each other, C does not bound what one of them changes, and epsilon means nothing
         hold(network)
-        # the hooks of per-sample gradients are for nobody else
+        # The hooks for per-sample gradients must not slow down or change anybody else's use of the network
         module, self._flat = duplicate(network.module, parts[0].x.device)
         self._network, self._parts, self._loss = network, parts, network.loss
         self._module = GradSampleModule(module, loss_reduction="sum")
@@ -44,7 +44,7 @@ class PrivateEngine:
         out: Tensor,
         streams: Sequence[Rng],
     ) -> None:
-        """Write what each client moved by into the rows of ``out``; noise comes from `LocalPlan.noise_stream`."""
+        """Write each client's update into its row of ``out``; noise comes from `LocalPlan.noise_stream`."""
         if plan.private is None or plan.batch_size is None or plan.adjust is not None or plan.project is not None:
             raise ConfigError(
                 "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
@@ -93,10 +93,12 @@ class PrivateEngine:
 
 
 class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
-    """That of Opacus, which wants generator and gradients on one device: elsewhere the noise is drawn here and moved there.
+    """Opacus's optimizer, with noise drawn in main memory for any device, and without gradients that are not finite.
 
-    An example whose gradient is not finite adds nothing. No factor clips it, and an update of NaN would tell that it is there;
-    a malicious server can choose a model at which it alone overflows.
+    Opacus requires generator and gradients on one device; elsewhere the noise is drawn here and moved there.
+
+    An example with a gradient that is not finite adds nothing. No factor clips such a gradient, and an update of NaN would
+    reveal the example: a malicious server can choose a model at which it alone overflows.
     """
 
     def clip_and_accumulate(self) -> None:
@@ -119,5 +121,5 @@ class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
 
 
 def gaussian(shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
-    """Noise in main memory, the same that Opacus draws there."""
+    """Noise in main memory, equal to what Opacus draws there."""
     return torch.normal(0.0, std, shape, generator=generator)
