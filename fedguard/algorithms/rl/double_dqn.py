@@ -177,7 +177,7 @@ class ReplayLearner(RunningActors):
         for (client, turn), row in zip(keys, rows, strict=True):
             sent = self._sent[client]
             some, priorities = sent.pop(turn)
-            for earlier in [one for one in sent if one < turn]:  # its message was lost
+            for earlier in [one for one in sent if one < turn]:  # it never reached the learner
                 del sent[earlier]
             if self.algorithm.recompute:
                 # Before the first batch there is no Q' yet

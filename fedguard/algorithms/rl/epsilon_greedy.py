@@ -18,8 +18,8 @@ class EpsilonGreedy(Policy):
     """By chance epsilon any of n choices, and else the best: $pi(a) = epsilon / n + (1 - epsilon) [a = best]$.
 
     Attributes:
-        outputs: n: a number for each choice, the largest of which is the best one's.
-        epsilon: float32, of a shape that broadcasts to that of the actions.
+        outputs: n: a number for each choice; the largest marks the best choice.
+        epsilon: float32, of a shape that broadcasts to the shape of the actions.
     """
 
     outputs: int
