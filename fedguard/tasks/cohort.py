@@ -157,6 +157,7 @@ def schedule(plan: LocalPlan, size: int, draw: np.random.Generator, share: float
 def _truncate_batches(batches: Schedule, share: float) -> Schedule:
     """The first batches, up to a share of all examples, rounded down, and at least one; the last may be smaller."""
     used = batches >= 0
+    # 1e-9, since a share such as 0.29 of 100 is just below 29 as a float
     kept = used & (used.cumsum().reshape(used.shape) <= max(1, int(share * used.sum() + 1e-9)))
     return np.where(kept, batches, -1)[kept.any(axis=1)]
 

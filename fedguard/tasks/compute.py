@@ -1,7 +1,7 @@
 """The device of training and evaluation, and the memory that the engines may take.
 
-Only `cohort.py`, `network.py` and the evaluation move tensors between devices: their inputs and outputs, such as updates, are in
-main memory. Random numbers are drawn in main memory too, so a seed gives the same draws on every device.
+Only `cohort.py`, `network.py` and the evaluation move tensors between devices: inputs and outputs, such as updates, are in main
+memory. Random numbers are drawn in main memory too, so a seed gives the same draws on every device.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ class CategoricalPolicy(Policy):
         return rng.random(shape)
 
     def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
+        # The last sum is left out, as rounding may leave it below a draw near 1
         below = log_softmax(outputs, -1).exp().cumsum(-1)[..., :-1] < draws[..., None]
         return below.sum(-1)
 
