@@ -1,4 +1,4 @@
-"""Federated algorithms, one file each; what they have in common is told in `fedguard.contracts.federated`."""
+"""Federated algorithms, one file each; `fedguard.contracts.federated` has what they have in common."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start_algorithm(setup: Setup) -> RunningAlgorithm:
     """The algorithm of a training, before its first round.
 
     Raises:
-        ConfigError: it cannot be run on this task, or there is no memory for what its clients keep.
+        ConfigError: the algorithm cannot run on this task, or the state of its clients does not fit into memory.
     """
     algorithm = setup.training.algorithm
     check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))

@@ -1,4 +1,4 @@
-"""What clients keep from one round to the next, and whether there is memory for it."""
+"""The state that clients keep between rounds, and whether it fits into memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedguard.errors import ConfigError, require
 
 
 def check_kept(setup: Setup, what: str, floats: int) -> None:
-    """Raise `ConfigError` where so many floats of each client that has taken part exceed this machine's memory.
+    """Raise `ConfigError` if ``floats`` numbers of each client that has taken part exceed this machine's memory.
 
-    ``N (1 - (1 - n/N)^T)`` clients of N take part in T rounds of n drawn at random.
+    About ``N (1 - (1 - n/N)^T)`` of N clients take part in T rounds of n clients drawn at random.
     """
     clients, rounds = setup.participation, setup.training.rounds
     kept = clients.total * (1 - (1 - clients.expected / clients.total) ** rounds)
@@ -24,7 +24,7 @@ def check_kept(setup: Setup, what: str, floats: int) -> None:
 
 
 def check_single(algorithm: FederatedAlgorithm, training: Training) -> None:
-    """Raise `ConfigError` where clients send anything but the round's own update, of which the algorithm keeps account."""
+    """Raise `ConfigError` if clients send anything but the update of the round, on which the algorithm's state depends."""
     require(
         not training.worker_momentum,
         f"{algorithm.name} keeps account of single updates, and worker_momentum sends a mean over rounds; leave it out.",
@@ -32,7 +32,7 @@ def check_single(algorithm: FederatedAlgorithm, training: Training) -> None:
 
 
 def physical_memory() -> float:
-    """Bytes of this machine; infinity where the system does not tell."""
+    """Physical memory in bytes; infinity if the system does not report it."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):  # Windows

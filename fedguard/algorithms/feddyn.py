@@ -20,9 +20,9 @@ class FedDyn(FederatedAlgorithm):
 
     Client i descends its loss $L_i(w) - <g_i, w> + alpha/2 |w - start|^2$; $g_i$ and the server's h are 0 at first.
 
-    A client that moved by $u_i$ sets $g_i <- g_i - alpha u_i$. Of n of N clients with aggregate R, the server sets
-    $h <- h - alpha (n / N) R$ and moves by $R - h / alpha$. It reads h off the aggregate, so no second vector travels, and
-    a robust rule, masks and what attackers see cover h as they do updates.
+    A client with update $u_i$ sets $g_i <- g_i - alpha u_i$. With the aggregate R of n of N clients, the server sets
+    $h <- h - alpha (n / N) R$ and moves by $R - h / alpha$. The server computes h from the aggregate, so no second vector is
+    sent: robust rules, masks and the attackers' view apply to h as they do to updates.
 
     Args:
         alpha: the weight of the regularizer.
@@ -74,10 +74,13 @@ class _RunningFedDyn(RunningAlgorithm):
             self._new[client] = self._own.get(client, 0) - self._alpha * update
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
+        # Algorithm 1 updates h first, and the model moves by the new h. A client keeps its new g_i only if its update arrived:
+        # with honest clients and an unweighted mean, h stays the mean of all g_i
         share = len(arrived) / len(self.setup.task.sizes)
         self._server = self._server - self._alpha * share * aggregate
         self._own |= {client: self._new[client] for client in arrived if client in self._new}
         return aggregate - self._server / self._alpha
 
     def gain(self, n: int) -> float:
+        # -h / alpha contains n / N times the new aggregate
         return 1 + n / len(self.setup.task.sizes)

@@ -15,14 +15,15 @@ from fedguard.rng import Streams
 class FedNova(FederatedAlgorithm):
     """Updates are made alike in length before they are averaged, however many steps each client took.
 
-    A client that moved by $u_i$ sends $tau u_i / a_i$, with $tau = sum_i p_i a_i$ over the round's clients.
+    A client with local update $u_i$ sends $tau u_i / a_i$, with $tau = sum_i p_i a_i$ over the round's clients.
 
-    $a_i$ is how often its gradients count: its number of steps k; with momentum b, $(k - b (1 - b^k) / (1 - b)) / (1 - b)$.
-    $p_i$ is 1/n, or its share of the round's examples where the rule weighs by these. The source lets the server multiply
-    by tau; here each client does, which is the same, and rules and attacks see updates on the scale at which they count.
+    $a_i$ is the total weight of its gradients: the number of steps k; with momentum b,
+    $(k - b (1 - b^k) / (1 - b)) / (1 - b)$. $p_i$ is 1/n, or the client's share of the round's examples if the rule weighs by
+    examples. In the source the server multiplies by tau. Here each client does, which is equivalent, so rules and attacks see
+    updates on the scale at which they are averaged.
 
-    The server tells tau, so it is told everybody's number of steps before the round, under masks too. A malicious client
-    tells that of honest training, whatever it does, so what it trains for longer is not taken back.
+    The server announces tau, so every client reports its number of steps before the round, under masks too. A malicious client
+    reports the steps of honest training, whatever it does: longer training is not scaled down.
     """
 
     name = "fednova"
@@ -39,6 +40,7 @@ class _RunningFedNova(RunningAlgorithm):
     def begin(self, chosen: Sequence[int]) -> None:
         sizes = self.setup.task.sizes
         shares = [float(sizes[client]) if self.setup.pipeline.rule.by_samples else 1.0 for client in chosen]
+        # Over the clients that were chosen: each scales its own update before anybody knows which updates are lost
         counted = sum(share * self._effective_steps(client) for share, client in zip(shares, chosen, strict=True))
         self._tau = counted / sum(shares) if chosen else 0.0
 
@@ -50,9 +52,10 @@ class _RunningFedNova(RunningAlgorithm):
             update.mul_(self._tau / self._effective_steps(client))
 
     def _effective_steps(self, client: int) -> float:
-        """a_i: the sum of the weights of all its gradients in what it moves by, over lr."""
+        """a_i: the sum of the weights of all of the client's gradients in its update, over lr."""
         training, size = self.setup.training, self.setup.task.sizes[client]
         batch = min(training.batch_size or size, size)
         steps = training.local_steps or training.local_epochs * -(-size // batch)
         b = training.momentum
+        # sum_{j=1..k} (1 - b^j) / (1 - b): a gradient is in the velocity of its own step and, decayed, of all later ones
         return (steps - b * (1 - b**steps) / (1 - b)) / (1 - b)

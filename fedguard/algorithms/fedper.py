@@ -28,13 +28,13 @@ from fedguard.rng import Rng, Streams
 class FedPer(FederatedAlgorithm):
     """Each client trains the shared layers and a last layer of its own, and sends what the shared ones moved by.
 
-    Updates keep their length d; the last layer's part is 0, whoever sends them. The global model keeps the last layer that it
-    started with, with which each client starts too. The clients train one by one, since each starts from another model.
+    Updates keep their length d; the part of the last layer is 0 in everybody's update. The global model keeps its initial last
+    layer, from which each client starts too. The clients train one by one, since each starts from another model.
 
-    A model is evaluated at each honest client, whether it has trained yet or not: the test examples count there by the
-    client's shares of the labels, as if it had test examples of its own. So it is seen how a client does on the labels that it
-    has; where clients differ in how their inputs look, that is not seen. Figures are means over these clients; the
-    loss is over all test examples alike.
+    A model is evaluated at each honest client, whether the client has trained yet or not. There the test examples are weighed
+    by the client's shares of the labels, as if it had test examples of its own. This measures how a client does on its own
+    labels, but not differences in how the clients' inputs look. Metrics are means over these clients; the loss weighs all test
+    examples alike.
     """
 
     name = "fedper"
@@ -42,7 +42,7 @@ class FedPer(FederatedAlgorithm):
     keeps = "its last layer"
 
     def reasons(self, cell: Combination) -> Iterator[str]:
-        """Whoever needs the whole model has none: the last layer is at the clients."""
+        """Nobody but a client has a whole model, since the last layers stay at the clients."""
         yield from super().reasons(cell)
         looking = cell.pipeline.looking_at_data
         looking += [one.name for one in cell.pipeline.stages if any(Sight.MODEL in way for way in one.needs)]
@@ -99,6 +99,7 @@ class _RunningFedPer(RunningAlgorithm):
         rows[:, -self._size :] = 0
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
+        # Not in `settle`: the last layer never travels, so the client keeps it even if its update is lost
         self._heads |= {client: self._new[client] for client in clients}
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ class _RunningFedPer(RunningAlgorithm):
         )
 
     def _of(self, client: int, model: Tensor) -> Tensor:
-        """float32 ``[d]``: the model with a client's own last layer."""
+        """float32 ``[d]``: the model with the last layer of a client."""
         whole = model.clone()
         if client in self._heads:
             whole[-self._size :] = self._heads[client]
@@ -135,17 +136,17 @@ class _RunningFedPer(RunningAlgorithm):
 
     @cached_property
     def _shares(self) -> Tensor:
-        """float64 ``[honest clients, C]``: their shares of the labels."""
+        """float64 ``[honest clients, C]``: the share of each label at each client."""
         labels = [self.setup.task.examples(client).y for client in self._honest]
         counts = torch.stack([torch.bincount(y, minlength=self.setup.task.classes) for y in labels]).double()
         return counts / counts.sum(1, keepdim=True)
 
 
 def last_layer(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """Number of parameters of the layer that is run last; they are the end of the flat vector.
+    """Number of parameters of the layer that runs last; they are at the end of the flat vector.
 
     Raises:
-        ConfigError: they are not, since another layer was made after it or shares them.
+        ConfigError: they are not at the end, since another layer was made after it or shares them.
     """
     ran: list[nn.Module] = []
     layers = [part for part in module.modules() if list(part.parameters(recurse=False))]

@@ -11,10 +11,10 @@ from fedguard.contracts import FederatedAlgorithm, LocalPlan, NonNegativeFloat, 
 class FedProx(FederatedAlgorithm):
     """FedAvg whose clients are pulled back to the model of the round.
 
-    $mu (w - start)$ is added to each gradient, start being that model.
+    $mu (w - start)$ is added to each gradient, where start is the model of the round.
 
     Args:
-        mu: how strongly they are pulled back.
+        mu: weight of the proximal term.
     """
 
     name = "fedprox"

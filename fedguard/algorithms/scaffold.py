@@ -20,13 +20,14 @@ class Scaffold(FederatedAlgorithm):
 
     Client i adds $c - c_i$ to each of its gradients; $c_i$ is its own variate, c the server's, both 0 at first.
 
-    A client that moved by $u_i$ in K steps of size lr sets $c_i <- c_i - c - u_i / (K lr)$ (option II), and the server
+    A client with update $u_i$ after K steps of size lr sets $c_i <- c_i - c - u_i / (K lr)$ (option II), and the server
     adds n / N times the mean change of the $c_i$ to c, for n of N clients. All take the same K steps, as in the paper, so the
-    mean change is $-c - R / (K lr)$ with R the mean of the updates: the server reads it off the aggregate, and no second
-    vector travels up. So a robust rule, masks and what attackers see cover the variates as they cover the updates, and a
-    malicious client cannot lie in one apart from the other. Down travels c beside the model: 2 d floats.
+    mean change is $-c - R / (K lr)$ with R the mean of the updates. The server computes it from the aggregate, so no second
+    vector is uploaded: robust rules, masks and the attackers' view apply to variates as they do to updates, and a malicious
+    client cannot lie about one without the other. The server sends c beside the model: 2 d floats.
 
-    With the mean c stays the mean of all $c_i$. With another rule it is that rule's estimate of it, and may drift off.
+    With the mean as rule, c stays the mean of all $c_i$. With another rule, c is that rule's estimate of the mean, and may
+    drift away from it.
     """
 
     name = "scaffold"
@@ -58,6 +59,7 @@ class _RunningScaffold(RunningAlgorithm):
         super().__init__(setup)
         steps = setup.training.local_steps
         assert steps is not None  # `Scaffold.check`
+        # c_i and c are mean gradients, and an update is -K lr times one
         self._scale = -1 / (steps * setup.training.lr)
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}
@@ -74,9 +76,11 @@ class _RunningScaffold(RunningAlgorithm):
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         for client, update in zip(clients, rows, strict=True):
+            # Option II, with the c of this round's start: `note` comes before `settle`
             self._new[client] = self._own.get(client, 0) - self._server + self._scale * update
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
+        # A client whose update was lost keeps its c_i: otherwise c would not be the mean of all c_i
         share = len(arrived) / len(self.setup.task.sizes)
         self._server = self._server + share * (self._scale * aggregate - self._server)
         self._own |= {client: self._new[client] for client in arrived if client in self._new}

@@ -26,9 +26,9 @@ from fedguard.tasks.network import FlatNetwork, Predictor
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """The clients' examples, the server's root examples if it has any, and the network they train.
+    """The clients' examples, the server's root examples if it has any, and the network that they train.
 
-    `deal` is the usual way to make one.
+    `deal` is the usual constructor.
     """
 
     dataset: Dataset
@@ -55,13 +55,13 @@ class Classification(Task):
         Args:
             rng: the partition's own stream.
             root_examples: number of training examples that only the server gets.
-            copying: clients that are dealt nothing. Each holds a copy of what one of the others holds, drawn at random and
-                no other twice before all are drawn.
-            compute: where it trains and is evaluated; by default on the processor, with the usual memory.
-            shared: the share of the training examples that is dealt to nobody, and of which each client holds a copy.
+            copying: clients that get no examples of their own. Each holds a copy of another client's examples; the other client
+                is drawn at random, and none twice before all have been drawn.
+            compute: device and memory of training and evaluation; by default the processor, with the usual memory.
+            shared: the share of the training examples of which each client holds a copy, and which are not dealt out.
 
         Raises:
-            ConfigError: the partition cannot serve so many clients, or the model does not fit the data.
+            ConfigError: the partition cannot serve this number of clients, or the model does not fit the data.
         """
         dataset = load_dataset(data)
         order = torch.randperm(len(dataset.train), generator=rng.child("root").torch())
@@ -113,7 +113,7 @@ class Classification(Task):
 
     @cached_property
     def _test_inputs(self) -> Tensor:
-        """Where the network computes."""
+        """The test inputs, on the device where the network computes."""
         return self.dataset.test.x.to(self.network.compute.device)
 
     def initial_model(self, rng: Rng) -> Tensor:
@@ -145,7 +145,7 @@ class Classification(Task):
         return Predictor(self.network)
 
     def open_to_backdoor(self, trigger: Trigger, target: int) -> Examples:
-        """The test examples on which a backdoor's success is measured: those that carry the trigger, of other classes.
+        """The test examples on which a backdoor's success is measured: of other classes, and able to carry the trigger.
 
         Raises:
             ConfigError: there is no such target, or no such example.
@@ -171,10 +171,10 @@ class Classification(Task):
         return self.parts[client]
 
     def hold_private(self, rate: float) -> None:
-        """Hold the network to what DP-SGD takes for granted, in batches as Poisson sampling draws them at this rate.
+        """Check that the network meets the requirements of DP-SGD, in batches that Poisson sampling draws at this rate.
 
         Raises:
-            ConfigError: examples of a batch see each other, or nobody gets at their gradients.
+            ConfigError: examples of a batch see each other, or Opacus does not find their gradients.
         """
         from fedguard.tasks.engines.by_example import hold, largest_batch  # opacus takes more than a second to load
 
@@ -191,7 +191,7 @@ class Classification(Task):
 
 
 def _public(examples: int, root: int, shared: float) -> int:
-    """How many of the examples are everybody's: of those beside the root examples that nobody else gets."""
+    """The number of examples that every client gets a copy of; they are neither root examples nor dealt out."""
     public = round(shared * examples)
     if shared and not 0 < public < examples - root:
         raise ConfigError(
@@ -207,7 +207,7 @@ def _append_examples(own: Examples, more: Examples) -> Examples:
 
 
 def _split_examples(partition: Partition, examples: Examples, clients: int, rng: Rng) -> Sequence[NDArray[np.int64]]:
-    """What a partition deals, if that is what its contract says."""
+    """A partition's split, checked against its contract."""
     dealt = check_return(partition, "split", partition.split(examples, clients, rng), (list, tuple))
     if len(dealt) != clients:
         raise contract_error(partition, f"split: expected an array for each of {clients} clients; got {len(dealt)}")
@@ -225,7 +225,7 @@ def _split_examples(partition: Partition, examples: Examples, clients: int, rng:
 def _with_copies(
     dealt: Sequence[NDArray[np.int64]], clients: int, copying: Collection[int], rng: Rng
 ) -> list[NDArray[np.int64]]:
-    """What was dealt, in the order of those who do not copy, and copies of it for those who do."""
+    """The example numbers of each client: its own part, in order, or for a copying client a copy of another part."""
     drawn = rng.numpy().permutation(len(dealt)).tolist()
     shares, copies = iter(dealt), itertools.cycle(drawn)
     return [dealt[next(copies)] if client in copying else next(shares) for client in range(clients)]
@@ -235,7 +235,7 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
     """Each client's examples, in memory of their own.
 
     Raises:
-        ConfigError: a client has none.
+        ConfigError: a client has no examples.
     """
     empty = [client for client, part in enumerate(dealt) if not len(part)]
     if empty:
@@ -247,7 +247,7 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
 
 
 def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetwork:
-    """The network, tried on the smallest and the largest input, forward and back.
+    """The network, tried forward and backward on the smallest and the largest input.
 
     Raises:
         ConfigError: it does not fit the data, draws at random, or has parameters that are not trained.

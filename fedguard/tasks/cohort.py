@@ -5,8 +5,8 @@ One interface, several engines: `engines.dense` batches MLPs over clients, `engi
 loop (``examples/plain_loop.py``).
 `engines.private` trains with differential privacy.
 
-An engine computes where its examples lie. With a CUDA device (`fedguard.tasks.compute`) that is there, and here is the
-boundary: the examples are brought over once, the model and the plan for each round, and the updates come back.
+An engine computes on the device of its examples. With a CUDA device (`fedguard.tasks.compute`) this module is the boundary: it
+moves the examples to the device once, the model and the plan in each round, and the updates back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Engine(Protocol):
     def train(
         self, model: Tensor, clients: Sequence[int], schedules: Sequence[Schedule], plan: LocalPlan, out: Tensor
     ) -> None:
-        """Write what each client moved by into the rows of ``out``, float32 ``[n, d]``.
+        """Write each client's update into its row of ``out``, float32 ``[n, d]``.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
@@ -50,7 +50,7 @@ class Engine(Protocol):
 
 
 class Cohort:
-    """The clients' data beside each other, and the engine that fits the network."""
+    """The data of all clients, and the engine that fits the network."""
 
     def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
         self.sizes = [len(part) for part in parts]
@@ -71,11 +71,11 @@ class Cohort:
         return PrivateEngine(self._network, self._parts)
 
     def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor) -> None:
-        """Train ``clients`` and write what each moved by into ``out``; client i draws from ``rng.child("client", i)`` alone.
+        """Train ``clients`` and write their updates into ``out``; client i draws only from ``rng.child("client", i)``.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
-            rng: of all, or one for each.
+            rng: one stream for all clients, or one for each.
         """
         streams = [
             one.child("client", client)
@@ -99,7 +99,7 @@ class Cohort:
         streams: Sequence[Rng],
         out: Tensor,
     ) -> None:
-        """Train on the device, as many clients at a time as the engines may hold updates."""
+        """Train on the device, with as many clients at a time as updates fit into the engines' memory."""
         together = max(1, self._network.compute.floats // model.shape[-1])
         for first in range(0, len(clients), together):
             some = slice(first, first + together)
@@ -116,7 +116,7 @@ class Cohort:
             out[some].copy_(moved)
 
     def _move_plan(self, plan: LocalPlan, clients: Sequence[int]) -> LocalPlan:
-        """The plan with these clients' corrections on the device; what a client does to its steps is done in main memory."""
+        """The plan with these clients' corrections on the device; ``adjust`` and ``project`` still run in main memory."""
         given = plan.corrections
         return replace(
             plan,
@@ -147,16 +147,17 @@ class Cohort:
 def schedule(plan: LocalPlan, size: int, draw: np.random.Generator, share: float = 1.0) -> Schedule:
     """The batches of one client with ``size`` examples: fresh permutations for epochs, fresh draws for steps.
 
-    In private training each example is in each batch with probability q, by a toss of its own. A client that does a
-    ``share`` of them begins as one that does all, and stops.
+    In private training each example is in each batch with probability q, independently. A client that does only a ``share`` of
+    its work takes the same first batches, and then stops.
     """
     batches = _whole(plan, size, draw)
     return batches if share >= 1 else _truncate_batches(batches, share)
 
 
 def _truncate_batches(batches: Schedule, share: float) -> Schedule:
-    """The batches up to a share of their examples, rounded down, but one; the last may be smaller."""
+    """The first batches, up to a share of all examples, rounded down, and at least one; the last may be smaller."""
     used = batches >= 0
+    # 1e-9, since a share such as 0.29 of 100 is just below 29 as a float
     kept = used & (used.cumsum().reshape(used.shape) <= max(1, int(share * used.sum() + 1e-9)))
     return np.where(kept, batches, -1)[kept.any(axis=1)]
 
@@ -175,7 +176,7 @@ def _whole(plan: LocalPlan, size: int, draw: np.random.Generator) -> Schedule:
 
 
 def _poisson(taken: NDArray[np.bool_]) -> Schedule:
-    """The batches behind bool ``[steps, size]``; they may be empty."""
+    """The schedule of bool ``[steps, size]``, the examples drawn in each step; batches may be empty."""
     batches = np.full((len(taken), int(taken.sum(axis=1).max())), -1)
     for batch, of_step in zip(batches, taken, strict=True):
         batch[: of_step.sum()] = np.flatnonzero(of_step)

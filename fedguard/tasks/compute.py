@@ -1,7 +1,7 @@
-"""Where the clients' training and the evaluation compute, and the memory that the engines may take.
+"""The device of training and evaluation, and the memory that the engines may take.
 
-`cohort.py`, `network.py` and the evaluation alone move anything: what goes in and what comes out lies in main memory, and so
-does all else, the updates among it. Whatever is random is drawn there too: a seed means the same on every device.
+Only `cohort.py`, `network.py` and the evaluation move tensors between devices: inputs and outputs, such as updates, are in main
+memory. Random numbers are drawn in main memory too, so a seed gives the same draws on every device.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 
 from fedguard.errors import ConfigError, require
 
-#: Bytes that the engines may take beside data, models and updates where nobody says.
+#: Default of the bytes that the engines may take beside data, models and updates.
 USUAL_MEMORY = 256 << 20
 
 
@@ -18,8 +18,8 @@ class Compute:
     """The processor, or a CUDA device in full float32, with an allowance of memory.
 
     Attributes:
-        device: where it computes.
-        memory: bytes that the engines may take for what they work on and for what they keep between rounds.
+        device: the device that computes.
+        memory: bytes that the engines may take for work and for what they keep between rounds.
     """
 
     def __init__(self, device: str = "cpu", memory: int = USUAL_MEMORY) -> None:
@@ -40,15 +40,15 @@ class Compute:
 
     @property
     def name(self) -> str:
-        """What a record calls it: ``cpu``, or the name of the GPU."""
+        """The name in records: ``cpu``, or the name of the GPU."""
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
 
 
 def usable(name: str, here: bool = True) -> str:
-    """``cpu`` or ``cuda``, if it can be had; where it is not used ``here``, those that do use it will see.
+    """``cpu`` or ``cuda``, if this machine has it; without ``here`` another machine uses it, and only the name is checked.
 
     Raises:
-        ConfigError: it is neither of them, or there is no CUDA device.
+        ConfigError: ``name`` is neither of them, or there is no CUDA device.
     """
     if name not in ("cpu", "cuda"):
         raise ConfigError(f"--device: expected cpu or cuda; got {name!r}.")

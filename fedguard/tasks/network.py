@@ -1,4 +1,4 @@
-"""A network whose parameters lie in one flat vector."""
+"""A network with its parameters in one flat vector."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FlatNetwork:
     """Holds a module whose parameters are views of one flat float32 vector, so that loading is one copy.
 
     Attributes:
-        compute: where it computes; by default the processor, with the usual memory.
+        compute: device and memory; by default the processor, with the usual memory.
         flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
         widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
-        value_range, characters: what inputs are, as `Dataset` says it.
+        value_range, characters: properties of the inputs, as in `Dataset`.
     """
 
     value_range: tuple[float, float] = (-3.0, 3.0)
@@ -49,7 +49,7 @@ class FlatNetwork:
                 f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}.{one}"
             )
         self.shape, self.classes = shape, classes
-        #: (logits, labels, "mean" or "sum") -> what training makes small.
+        #: (logits, labels, "mean" or "sum") -> the loss that training minimizes.
         self.loss = model.loss
         self.flat = flatten(self.module)
         self._copies: dict[torch.device, tuple[nn.Module, Tensor]] = {}
@@ -64,7 +64,7 @@ class FlatNetwork:
         return len(self.flat)
 
     def on(self, where: torch.device) -> tuple[nn.Module, Tensor]:
-        """The module and its flat vector on a device: its own in main memory, and elsewhere a copy that is kept."""
+        """The module and its flat vector on a device: the module itself in main memory, a cached copy on other devices."""
         if where.type == "cpu":
             return self.module, self.flat
         if where not in self._copies:
@@ -85,28 +85,28 @@ class FlatNetwork:
 
 
 def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
-    """``[B, classes]``: what ``module`` gives for ``x`` with the parameters ``model`` (``[d]``) in place of its own."""
+    """``[B, classes]``: the output of ``module`` for ``x`` with the parameters ``model`` (``[d]``) in place of its own."""
     logits: Tensor = apply_module(module, model, x)
     return logits
 
 
-#: Where in a module a parameter stands: the dictionaries that hold it, and its name in each.
+#: The places of a parameter in a module: the dictionaries that hold it, and its name in each.
 Places = list[tuple[dict[str, Any], str]]
-#: The shape and the places of each module's parameters; to walk through them takes longer than a small network itself.
+#: Shape and places of each module's parameters, cached because finding them takes longer than running a small network.
 _PARAMETERS: WeakKeyDictionary[nn.Module, list[tuple[torch.Size, Places]]] = WeakKeyDictionary()
 
 
 def apply_module(module: nn.Module, model: Tensor, *inputs: Any) -> Any:
-    """What ``module`` gives for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
+    """The output of ``module`` for some inputs with the parameters ``model`` (``[d]``) in place of its own."""
     with holding(module, model):
         return module(*inputs)
 
 
 @contextmanager
 def holding(module: nn.Module, model: Tensor) -> Iterator[None]:
-    """In the meantime ``module`` has the parameters ``model`` (``[d]``) in place of its own; gradients flow to them.
+    """Within the context ``module`` has the parameters ``model`` (``[d]``) in place of its own; gradients flow to them.
 
-    As `torch.func.functional_call` does it, which looks for the parameters each time.
+    `torch.func.functional_call` does the same, but searches for the parameters each time.
     """
     if module not in _PARAMETERS:
         _PARAMETERS[module] = _find_parameters(module)
@@ -128,7 +128,7 @@ def _put(parameter: Tensor, places: Places) -> None:
 
 
 def _find_parameters(module: nn.Module) -> list[tuple[torch.Size, Places]]:
-    """Shape and places of each parameter, in the order of ``module.parameters()``; one that is shared has several places."""
+    """Shape and places of each parameter, in the order of ``module.parameters()``; a shared one has several places."""
     places: dict[nn.Parameter, Places] = {}
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
@@ -137,7 +137,7 @@ def _find_parameters(module: nn.Module) -> list[tuple[torch.Size, Places]]:
 
 
 def bare(module: nn.Module) -> nn.Module:
-    """A copy of a module with zeros for parameters and without gradients: its shape, and nothing of any training."""
+    """A copy of a module with parameters of 0 and no gradients, which reveals nothing of a training but the shapes."""
     copied = copy.deepcopy(module)
     with torch.no_grad():
         for parameter in copied.parameters():
@@ -147,9 +147,9 @@ def bare(module: nn.Module) -> nn.Module:
 
 
 class Predictor:
-    """``(model [d], inputs [B, *shape]) -> logits [B, classes]`` in the hands of those who must not see more than that.
+    """``(model [d], inputs [B, *shape]) -> logits [B, classes]``, for callers who may not see more than that.
 
-    Gradients flow to both. No way leads from it to data, nor to parameters that were loaded for a training.
+    Gradients flow to both. The object has no reference to data, nor to parameters that were loaded for a training.
     """
 
     def __init__(self, network: FlatNetwork) -> None:
@@ -161,7 +161,7 @@ class Predictor:
 
 
 def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor]:
-    """A copy of a module whose parameters are views of one vector ``[d]`` on a device, and that vector."""
+    """A copy of a module with parameters that are views of one vector ``[d]`` on a device, and this vector."""
     parameters = list(module.parameters())
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).to(where)
     parts = torch.split(flat, [parameter.numel() for parameter in parameters])

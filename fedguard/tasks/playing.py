@@ -1,4 +1,4 @@
-"""Actors in an environment: a task without examples, whose model acts and is judged by what its episodes return."""
+"""Actors in an environment: a task without examples, in which a model acts and is evaluated by its returns."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from fedguard.tasks.policies import cut, policy_of
 #: Episodes of an evaluation.
 EPISODES = 100
 
-#: Part of a bound by which a sum of rewards may pass it: rounding.
+#: Relative tolerance of a bound on returns, for rounding.
 SLACK = 1e-6
-#: Steps of each that are shown the trigger of a backdoor.
+#: Steps of each episode into which the trigger of a backdoor is put.
 SHOWN = 100
 
 Lie = Callable[..., Any]
@@ -47,7 +47,7 @@ Lie = Callable[..., Any]
 
 @dataclass(frozen=True)
 class ActorState:
-    """Where an actor stands between two steps: the state of its environments, and what its network remembers, ``[B, M]``."""
+    """An actor's state between two steps: the state of its environments, and the memory of its network, ``[B, M]``."""
 
     world: Any
     memory: Tensor
@@ -55,14 +55,14 @@ class ActorState:
 
 @dataclass(frozen=True)
 class EnvironmentTask(ActingTask):
-    """Actors that each step copies of an environment of their own; the network gives a policy and a value.
+    """Actors that step their own copies of an environment; the network gives a policy and a value.
 
-    A model is evaluated in `EPISODES` episodes that start alike at each evaluation, by its likeliest actions.
+    A model is evaluated by its likeliest actions in `EPISODES` episodes, which start alike at each evaluation.
 
     Attributes:
-        actors: how many.
-        rng: of the test episodes.
-        lies: what becomes of what actors say, see `Task.with_lies`.
+        actors: number of actors.
+        rng: random stream of the test episodes.
+        lies: by kind and client, the functions that alter an actor's reports, see `Task.with_lies`.
     """
 
     environment: Environment
@@ -78,7 +78,7 @@ class EnvironmentTask(ActingTask):
     def build_task(
         cls, environment: Environment, model: Model, actors: int, rng: Rng, compute: Compute | None = None
     ) -> EnvironmentTask:
-        """The task of so many actors.
+        """The task with a number of actors.
 
         Raises:
             ConfigError: the environment cannot be made, or the model does not fit it.
@@ -93,7 +93,7 @@ class EnvironmentTask(ActingTask):
 
     @property
     def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Environments of each actor: what one step of a plan passes over."""
+        """Environments of each actor, all of which one step of a plan advances."""
         return (self.environment.copies,) * self.actors
 
     @property
@@ -212,7 +212,7 @@ class EnvironmentTask(ActingTask):
         )
 
     def _alter_actions(self, client: int, actions: Tensor) -> Tensor:
-        """What an actor does where its policy chose, and it says, these actions."""
+        """The actions that an actor takes, if its policy chose, and it reports, these actions."""
         lie = self.lie("acts", client)
         return actions if lie is None else lie(actions, self.environment.actions)
 
@@ -232,10 +232,10 @@ class EnvironmentTask(ActingTask):
 
     @cached_property
     def guess(self) -> float:
-        """The mean return of one who acts at random, in the test episodes.
+        """The mean return of random actions in the test episodes.
 
         Raises:
-            ConfigError: it is no less than what counts as the best, so that nothing could be judged by the two.
+            ConfigError: it is not below the environment's best return, so returns cannot be judged between the two.
         """
         draws = self.rng.child("guess").numpy()
         with global_generators(self.rng.child("guess")):  # since it is made once, wherever they stand then
@@ -251,10 +251,10 @@ class EnvironmentTask(ActingTask):
         return guess
 
     def rehearse(self) -> None:
-        """Try the environment before anything is trained, and where episodes are short, whether there is anything to learn.
+        """Try the environment before training, and, if episodes are short, check that random actions return less than the best.
 
         Raises:
-            ConfigError: it does not answer as it should, or acting at random returns as much as the best.
+            ConfigError: the environment answers wrongly, or random actions return as much as the best.
             ContractError: a plug-in breaks its contract.
         """
         if not self._tried:
@@ -273,8 +273,8 @@ class EnvironmentTask(ActingTask):
         """float64 ``[EPISODES]``: the sum of rewards of each episode.
 
         Args:
-            most: steps of each that are played at most; None for all.
-            met: is told what is observed before each step, and which episodes are not over (bool ``[EPISODES]``), if not None.
+            most: most steps of an episode that are played; None for all.
+            met: called before each step with the observations and the episodes that are not over (bool ``[EPISODES]``).
         """
         world = self.environment
         state = world.start_episodes(EPISODES, rng)
@@ -312,9 +312,9 @@ class EnvironmentTask(ActingTask):
         return replace(self, lies=lies)
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
-        """The share of what the model meets with in the test episodes in which the trigger makes it take the target action.
+        """The share of observations in the test episodes at which the trigger makes the model take the target action.
 
-        Of observations at which it does so anyway none is counted, and of each episode the first `SHOWN` steps at most.
+        Observations at which it does so without the trigger are left out, and steps of an episode after the first `SHOWN`.
         """
         actions = self.environment.actions
         if not isinstance(actions, Choices):
@@ -337,7 +337,7 @@ class EnvironmentTask(ActingTask):
         return float(called.mean()) if len(called) else 0.0
 
     def examples(self, client: int) -> Examples:
-        """None: what an actor learns from is not there before it acts."""
+        """No examples: an actor has none before it acts."""
         return Examples(torch.empty(0, *self.shape), torch.empty(0, dtype=torch.int64))
 
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
@@ -348,11 +348,11 @@ class EnvironmentTask(ActingTask):
 
 
 class _GreedyEvaluation:
-    """Acts by a model's likeliest actions, and remembers what its network does of the `EPISODES` that it plays.
+    """Acts by a model's likeliest actions, and keeps the network's memory of each of the `EPISODES` episodes.
 
     Args:
-        chosen: the actions for what it remembers, if these are not the likeliest.
-        shown: what the network is shown in place of what is observed.
+        chosen: the actions for a memory, if not the likeliest actions.
+        shown: replaces the observations that the network receives.
 
     Attributes:
         memory: ``[EPISODES, M]``: before the next step.
@@ -374,7 +374,7 @@ class _GreedyEvaluation:
 
     @torch.no_grad()
     def after(self, seen: NDArray[np.float32], memory: Tensor) -> tuple[NDArray[Any], Tensor]:
-        """Its actions for observations ``[B, *shape]`` that come after a memory ``[B, M]``, and the memory after them."""
+        """Actions for observations ``[B, *shape]`` after a memory ``[B, M]``, and the memory after the actions."""
         task, observed = self._task, torch.from_numpy(seen)
         if self._shown is not None:
             with torch.enable_grad():

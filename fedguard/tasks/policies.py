@@ -1,4 +1,4 @@
-"""What an actor does, given the outputs of its network."""
+"""Policies: the distribution of an actor's actions, given the outputs of its network."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class CategoricalPolicy(Policy):
         return rng.random(shape)
 
     def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
+        # The last sum is left out, as rounding may leave it below a draw near 1
         below = log_softmax(outputs, -1).exp().cumsum(-1)[..., :-1] < draws[..., None]
         return below.sum(-1)
 
@@ -36,7 +37,7 @@ class CategoricalPolicy(Policy):
         return outputs.argmax(-1)
 
     def encode_actions(self, actions: Tensor) -> Tensor:
-        """Which one: 1 for it, and 0 for the others."""
+        """One-hot: 1 for the action, 0 for the others."""
         return one_hot(actions, self.outputs).float()
 
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
@@ -52,9 +53,9 @@ class CategoricalPolicy(Policy):
 
 @dataclass(frozen=True)
 class GaussianPolicy(Policy):
-    """A vector, each entry by itself: $a = m + h (o_1 + s e)$ with e normal and $s = log(1 + exp(o_2))$.
+    """A vector of independent entries: $a = m + h (o_1 + s e)$ with e normal and $s = log(1 + exp(o_2)) + 10^{-3}$.
 
-    m and h are the middle and the half width of the bounds, beyond which the environment cuts actions off.
+    m and h are the middle and the half width of the bounds, to which the environment clips actions.
     """
 
     n: int
@@ -85,7 +86,7 @@ class GaussianPolicy(Policy):
         return self._law(outputs)[0]
 
     def encode_actions(self, actions: Tensor) -> Tensor:
-        """b and $b^2$ with $b = (a - m) / h$, cut off at the bounds."""
+        """b and $b^2$ with $b = (a - m) / h$, clipped to the bounds."""
         inside = ((actions - (self.low + self.high) / 2) / ((self.high - self.low) / 2)).clamp(-1, 1)
         return torch.cat([inside, inside.square()], -1)
 
@@ -101,7 +102,7 @@ class GaussianPolicy(Policy):
 
 
 def policy_of(actions: Choices | Box) -> Policy:
-    """The law of actions by which actors act in a space."""
+    """The policy of actors in an action space."""
     return (
         CategoricalPolicy(actions.n)
         if isinstance(actions, Choices)
@@ -110,5 +111,5 @@ def policy_of(actions: Choices | Box) -> Policy:
 
 
 def cut(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """What an actor-critic's network says, ``[..., outputs + 1]``: the policy's outputs, and the value ``[...]``."""
+    """Split an actor-critic's outputs ``[..., outputs + 1]`` into the policy's outputs and the value ``[...]``."""
     return outputs[..., :-1], outputs[..., -1]

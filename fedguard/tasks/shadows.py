@@ -1,4 +1,4 @@
-"""Shadow models: what a federation would have learned from other examples, by what is public of it."""
+"""Shadow models: what a federation would have learned from other examples, trained with its public settings."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from fedguard.tasks.network import FlatNetwork
 class Shadows:
     """Trains models on any sets of examples, all at once, from the federation's own initial model.
 
-    One set of examples is one client here. It takes as many steps as a client of the federation does over all rounds, and
-    each batch is the share of its examples that a round's batches are of the clients' together. Noise is added as strong as
-    on the federation's mean: that of DP-SGD in each step, that of a round over its steps, though no client's update is
-    clipped, since there are none. It holds nothing of the federation's examples, for it is handed to attackers.
+    One set of examples is one client here. It takes as many steps as a client of the federation takes over all rounds. A batch
+    is the same share of its examples as the batches of a round are of all clients' examples. Noise is as strong as on the
+    federation's mean: noise of DP-SGD in each step, noise of a round spread over the round's steps. No client's update is
+    clipped, since there are no clients. The object holds none of the federation's examples, since attackers receive it.
 
     Attributes:
-        network: of the federation's kind.
+        network: a network of the federation's architecture.
         initial: float32 ``[d]``.
         training: the federation's.
         plan: how a client trains in a round.
         usual: mean number of examples of a client.
-        clients: how many there are.
-        together: how many take part in a round.
-        noise: standard deviation in each coordinate of what a round's mean is hidden by.
+        clients: number of clients.
+        together: number of clients in a round.
+        noise: standard deviation, in each coordinate, of the noise on a round's mean.
     """
 
     network: FlatNetwork = field(repr=False)
@@ -63,7 +63,7 @@ class Shadows:
         return self.initial + moved
 
     def _plan(self, size: int, rng: Rng) -> LocalPlan:
-        """The whole training on so many examples."""
+        """The plan of the whole training on ``size`` examples."""
         training, plan = self.training, self.plan
         batch = min(plan.batch_size or self.usual, self.usual)
         local = plan.steps or (plan.epochs or 1) * math.ceil(self.usual / batch)

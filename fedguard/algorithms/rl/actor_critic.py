@@ -19,12 +19,12 @@ class ActorCritic(Actors):
     """Each actor takes ``t_max`` steps by the model that it pulled, and sends the negative gradient of its loss.
 
     $L = mean_t [-log pi(a_t | s_t) (R_t - V(s_t)) - beta H(pi(. | s_t)) + c (R_t - V(s_t))^2]$ over the steps of all copies of
-    its environment, with the returns $R_t = r_t + gamma R_{t+1}$ that the value of the last state ends
+    the actor's environment, with the returns $R_t = r_t + gamma R_{t+1}$ bootstrapped by the value of the last state
     (`fedguard.algorithms.rl.rollouts.n_step_returns`). No gradient flows through $R_t$, nor through the advantage in the
-    first term. The server adds ``lr * server_lr`` times the aggregate, or what its optimizer makes of it: the source's RMSProp
+    first term. The server adds ``lr * server_lr`` times the aggregate, or takes a step of its optimizer: the source's RMSProp
     with shared statistics is ``server_optimizer: {name: adam, beta1: 0}``.
 
-    An actor's episodes go on from one rollout to the next. One network gives policy and value.
+    An actor's episodes continue from one rollout to the next. One network gives policy and value.
 
     Args:
         t_max: steps of a rollout.
@@ -53,17 +53,18 @@ class ActorCritic(Actors):
     def evaluate_rollout(self, task: ActingTask, model: Tensor, rollout: Rollout) -> tuple[Tensor, Tensor, Tensor]:
         """The policy's outputs ``[T, B, outputs]``, the values ``[T, B]``, and those after each step, without gradient."""
         steps, copies = rollout.rewards.shape
+        # One pass for both; the states after are no copy of the next states seen, as an episode may have ended between
         inputs = torch.cat([rollout.seen, rollout.after]).flatten(0, 1)
         policy, value = task.outputs(model, inputs)
         policy, value = policy.view(2 * steps, copies, -1)[:steps], value.view(2 * steps, copies)
         return policy, value[:steps], value[steps:].detach()
 
     def gradients(self, task: ActingTask, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
-        """float32 ``[n, d]``: of the loss of each actor's rollout under its own model, float32 ``[n, d]``."""
+        """float32 ``[n, d]``: clipped gradients of the loss of each actor's rollout under its own model, float32 ``[n, d]``."""
         return self.clip_gradients(self.slopes(task, models, rollouts))
 
     def slopes(self, task: ActingTask, models: Tensor, rollouts: Sequence[Rollout]) -> Tensor:
-        """The same, of any length."""
+        """As `gradients`, but not clipped."""
         of_one = grad(lambda model, *parts: self.loss(task, model, Rollout(*parts)))
         found: Tensor = vmap(of_one)(models, *stack_rollouts(list(rollouts)).parts)
         return found
@@ -73,7 +74,7 @@ class ActorCritic(Actors):
 
 
 class RunningCritics(RunningActors):
-    """Actors that work out their gradients themselves."""
+    """Actors that compute their gradients themselves."""
 
     def __init__(self, setup: Setup, algorithm: ActorCritic) -> None:
         super().__init__(setup)

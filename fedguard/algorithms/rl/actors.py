@@ -1,4 +1,4 @@
-"""What algorithms have in common whose clients act: how actors go on from one rollout to the next."""
+"""The common part of algorithms with acting clients: how actors continue from one rollout to the next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Actors(FederatedAlgorithm):
         gamma: the discount of what comes later.
         clip: the largest length of an honest gradient; null for none.
         reward_scale: what rewards are multiplied by before anybody learns from them, so that returns are of a size that the
-            critic reaches. It moves no optimum, and no figure: what is reported are the environment's rewards.
+            critic reaches. It changes neither the optimum nor a metric: the environment's own rewards are reported.
     """
 
     only_updates = True
@@ -84,12 +84,13 @@ class Actors(FederatedAlgorithm):
         """Gradients float32 ``[n, d]``, none longer than ``clip``."""
         if self.clip is None:
             return gradients
+        # The clamp leaves shorter gradients as they are, and avoids 0 / 0 for a gradient of 0
         shorter: Tensor = gradients * (self.clip / gradients.norm(dim=1, keepdim=True).clamp(min=self.clip))
         return shorter
 
 
 class RunningActors(RunningAlgorithm):
-    """Keeps where each actor stands: after the last rollout of which it sent something."""
+    """Keeps the state of each actor after its last rollout that led to a message."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -98,7 +99,7 @@ class RunningActors(RunningAlgorithm):
         self._recalled: dict[int, deque[Rollout]] = {}
 
     def law(self, clients: Sequence[int]) -> Policy | None:
-        """By which these actors act; None for that of the task."""
+        """The policy by which these actors act; None for the task's policy."""
         return None
 
     @abstractmethod
@@ -108,8 +109,8 @@ class RunningActors(RunningAlgorithm):
         """Fill ``rows`` (float32 ``[n, d]``) with what actors send, before a server has learned from it.
 
         Args:
-            keys: the actor behind each rollout, and which of its trainings it is.
-            models: float32 ``[n, d]``: by which they acted.
+            keys: the actor of each rollout, and the number of its local training.
+            models: float32 ``[n, d]``: the models by which they acted.
         """
 
     def train(
@@ -130,11 +131,12 @@ class RunningActors(RunningAlgorithm):
             self.fill_rows(task, keys, models[places], rollouts, sent)
             rows[places] = plan.lr * sent
             self._moved.update(zip(some, after, strict=True))
+            # The caller notes only at the end, but the next turn of the same actor goes on from this one's state
             if len(places) < len(rows):
                 self.note(some, rows)
 
     def _retell_rollout(self, task: ActingTask, client: int, rollout: Rollout, rng: Rng) -> Rollout:
-        """What an actor says that it met with."""
+        """The rollout that an actor reports, which a malicious actor may alter."""
         lie, attack = task.lie("retell", client), self.setup.attack
         if lie is None or attack is None:
             return rollout
@@ -144,7 +146,7 @@ class RunningActors(RunningAlgorithm):
         return told
 
     def _standing(self, task: ActingTask, client: int) -> Any:
-        """Where an actor stands; at first, at starts that its own stream draws."""
+        """The state of an actor; initially, episode starts drawn from the actor's own stream."""
         if client not in self._stands:
             self._stands[client] = task.start_actor(self.setup.rng.child("actor", client).numpy())
         return self._stands[client]
@@ -156,7 +158,7 @@ class RunningActors(RunningAlgorithm):
 
 
 def _turns(clients: Sequence[int]) -> list[list[int]]:
-    """Places in a list of clients, in turns in which each client stands once: its earlier rollouts go before its later ones."""
+    """Indices into ``clients``, split into turns with each client at most once, earlier rollouts before later ones."""
     turns: list[list[int]] = []
     times: dict[int, int] = {}
     for place, client in enumerate(clients):

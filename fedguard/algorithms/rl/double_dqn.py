@@ -34,12 +34,12 @@ class DoubleDQN(Actors):
     """Actors send transitions with priorities, and the learner learns what is best from those that surprise it most.
 
     $L = mean_j w_j (R_j + gamma^m Q'(s_j', argmax_a Q(s_j', a)) - Q(s_j, a_j))^2 / 2$ over a batch of the replay: the online
-    network Q chooses, and the target network Q' says what the choice is worth, which is Q of up to ``target_every`` batches
-    ago. $R_j$ are the discounted rewards of m steps, n at most. Q is dueling: $Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)$.
+    network Q chooses the action, and the target network Q' evaluates it; Q' is Q of up to ``target_every`` batches ago.
+    $R_j$ are the discounted rewards of m steps, n at most. Q is dueling: $Q(s, a) = V(s) + A(s, a) - mean_b A(s, b)$.
 
-    j is drawn with $P(j) = p_j^alpha / sum_k p_k^alpha$ and weighed with $w_j = (N P(j))^{-beta}$ over the largest of the
-    batch. Its priority $p_j$ is at first what its actor says, and from then on the learner's own error, each time it is drawn.
-    Actor i of n acts at random with chance $epsilon^{1 + spread i / (n - 1)}$, and else by its likeliest action.
+    j is drawn with $P(j) = p_j^alpha / sum_k p_k^alpha$ and weighed with $w_j = (N P(j))^{-beta}$ over the largest weight of
+    the batch. The actor reports the first priority $p_j$; each time j is drawn, the learner's own error replaces it.
+    Actor i of n acts at random with probability $epsilon^{1 + spread i / (n - 1)}$, and greedily otherwise.
 
     Args:
         t_max: steps of a rollout, whose transitions are one message.
@@ -102,8 +102,9 @@ class DoubleDQN(Actors):
         return value[..., None] + advantages - advantages.mean(-1, keepdim=True)
 
     def errors(self, task: ActingTask, model: Tensor, target: Tensor, some: Any) -> Tensor:
-        """float32 ``[B]``: what was wrong by each; gradients flow through Q(s, a) alone."""
+        """float32 ``[B]``: the temporal-difference error of each item; gradients flow through Q(s, a) alone."""
         with torch.no_grad():
+            # The semi-gradient of Q-learning: the target is a constant, though the online network chooses in it
             worth = self.q(task, target, some.after)
             chooser = self.q(task, model, some.after) if self.double and model is not target else worth
             worth = worth.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
@@ -112,7 +113,7 @@ class DoubleDQN(Actors):
         return wrong
 
     def squares(self, errors: Tensor) -> Tensor:
-        """float32 ``[B]``: what the loss weighs of each item."""
+        """float32 ``[B]``: the squared error of each item in the loss."""
         return errors.square()
 
     def surprise(self, errors: Tensor) -> Tensor:
@@ -122,14 +123,14 @@ class DoubleDQN(Actors):
     def gradient(
         self, task: ActingTask, model: Tensor, target: Tensor, some: Items, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Of L, float32 ``[d]``; and the errors ``[B]``."""
+        """The gradient of L, float32 ``[d]``; and the errors ``[B]``."""
         vector = model.detach().requires_grad_()
         errors = self.errors(task, vector, target, some)
         (found,) = torch.autograd.grad((weights * self.squares(errors)).mean() / 2, vector)
         return self.clip_gradients(found[None])[0], errors.detach()
 
     def bytes_sent(self, task: Task) -> int:
-        """Of each step of each copy: two observations, action, return, discount and priority."""
+        """For each step of each copy: two observations, action, return, discount and priority."""
         return self.t_max * task.sizes[0] * (2 * 4 * math.prod(task.shape) + 4 * 4)
 
     def start(self, setup: Setup) -> RunningAlgorithm:
@@ -137,7 +138,7 @@ class DoubleDQN(Actors):
 
 
 class ReplayLearner(RunningActors):
-    """The actors, what they sent and is on its way, and the learner's replay and target."""
+    """The actors, their messages in transit, and the learner's replay and target network."""
 
     def __init__(self, setup: Setup, algorithm: DoubleDQN) -> None:
         super().__init__(setup)
@@ -153,7 +154,7 @@ class ReplayLearner(RunningActors):
         return EpsilonGreedy(self.setup.task.classes - 1, chances[:, None])
 
     def items(self, task: ActingTask, client: int, rollout: Rollout) -> Items:
-        """What an actor makes of a rollout, for the replay."""
+        """The replay items that an actor makes of a rollout."""
         return transitions(rollout, self.algorithm.n, self.algorithm.gamma, self.algorithm.reward_scale)
 
     def fill_rows(
@@ -176,9 +177,10 @@ class ReplayLearner(RunningActors):
         for (client, turn), row in zip(keys, rows, strict=True):
             sent = self._sent[client]
             some, priorities = sent.pop(turn)
-            for earlier in [one for one in sent if one < turn]:  # was acted for nothing
+            for earlier in [one for one in sent if one < turn]:  # it never reached the learner
                 del sent[earlier]
             if self.algorithm.recompute:
+                # Before the first batch there is no Q' yet
                 target = model if self._target is None else self._target
                 priorities = self._surprise(model, target, some).double().numpy()
             self._replay.add(client, some, priorities)

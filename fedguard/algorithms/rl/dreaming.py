@@ -41,16 +41,16 @@ from fedguard.errors import require
 class Dreaming(Actors):
     r"""Actors send sequences, and the learner learns what follows from actions, and what is best in what it imagines.
 
-    A gradient has three parts, each of which moves its own parameters alone: of the world, of the actor, and of the critic.
-    The world's loss is that of a batch of the replay (`fedguard.algorithms.rl.imagination`). From states that the world
-    believes in there, the actor acts for H steps in what the prior foresees, and lowers
-    $-mean_k w_k V_k - beta H(pi)$; the critic lowers $mean_k w_k (v(s_k) - V_k)^2 / 2$. $V_k$ are the lambda-returns
-    of rewards and values foreseen, with $c_k = gamma p_k$ for the probability $p_k$ that the episode goes on, and
-    $w_k = c_0 ... c_{k-1}$; values in them are those of the critic of up to ``target_every`` batches ago. The actor's gradient
-    flows through the world, so actions have to be a range.
+    A gradient has three parts, each of which moves only its own parameters: world model, actor and critic. The world model's
+    loss is computed on a batch of the replay (`fedguard.algorithms.rl.imagination`). From posterior states of that batch, the
+    actor acts for H steps in what the prior predicts, and minimizes
+    $-mean_k w_k V_k - beta H(pi)$; the critic minimizes $mean_k w_k (v(s_k) - V_k)^2 / 2$. $V_k$ are the lambda-returns
+    of predicted rewards and values, with $c_k = gamma p_k$ for the probability $p_k$ that the episode continues, and
+    $w_k = c_0 ... c_{k-1}$; their values come from the critic of up to ``target_every`` batches ago. The actor's gradient
+    flows through the world model, so actions must be a range.
 
-    Actors draw their actions by the policy, and send what they met with: a sequence for each copy and rollout. Evaluations ask
-    the actor for its likeliest action; with ``planning``, what is best in the world (`fedguard.algorithms.rl.planning`).
+    Actors draw their actions by the policy, and send a sequence for each copy and rollout. Evaluations take the actor's
+    likeliest action; with ``planning``, the best action in the world model (`fedguard.algorithms.rl.planning`).
 
     Args:
         t_max: steps of a rollout, and of a sequence.
@@ -126,10 +126,10 @@ class Dreaming(Actors):
     def gradient(
         self, task: ActingTask, model: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
     ) -> Tensor:
-        """Of the three losses together, float32 ``[d]``.
+        """The gradient of the three losses together, float32 ``[d]``.
 
         Args:
-            target: whose critic says what states are worth.
+            target: the model with the critic that values states.
         """
         vector = model.detach().requires_grad_()
         loss = sum(self.losses(task, vector, target, some, rng))
@@ -140,7 +140,7 @@ class Dreaming(Actors):
     def losses(
         self, task: ActingTask, vector: Tensor, target: Tensor, some: Sequences, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of world, actor and critic; the gradient of each flows to its part of the vector alone."""
+        """The losses of world model, actor and critic; the gradient of each flows to its part of the vector alone."""
         given, net, normal = some.in_time(), _net(task), _NormalStream(rng, vector.dtype)
         heard = task.policy.encode_actions(given.actions)
         noise = normal(2, *given.rewards.shape, net.chance)
@@ -158,14 +158,14 @@ class Dreaming(Actors):
         return world, actor, critic
 
     def returns(self, task: ActingTask, target: Tensor, dream: Dream) -> tuple[Tensor, Tensor]:
-        """The lambda-returns of dreams, and what each step of them counts, ``[H, N]``; no gradient flows to the latter."""
+        """The lambda-returns of dreams, and the weight of each step, ``[H, N]``; no gradient flows to the weights."""
         values = task.within(target.detach(), _evaluate_states, dream.states)
         discounts = self.gamma * dream.lasts
         counts = torch.cat([torch.ones_like(discounts[:1]), discounts[:-1]]).detach().cumprod(0)
         return lambda_returns(dream.rewards, discounts, values, self.share), counts
 
     def bytes_sent(self, task: Task) -> int:
-        """Of each copy: of each step observation, action, reward, and a byte for how it ended; and the last observation."""
+        """For each copy: observation, action, reward and a byte for the kind of end of each step; and the last observation."""
         assert isinstance(task, ActingTask)
         observation = 4 * math.prod(task.shape)
         return task.sizes[0] * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 1) + observation)
@@ -207,7 +207,7 @@ class _NormalStream:
 
 
 class _DreamerLearner(RunningActors):
-    """The actors, what they sent and is on its way, and the learner's replay and the critic of before."""
+    """The actors, their messages in transit, and the learner's replay and earlier critic."""
 
     def __init__(self, setup: Setup, algorithm: Dreaming) -> None:
         super().__init__(setup)
@@ -250,7 +250,7 @@ class _DreamerLearner(RunningActors):
         for (client, turn), row in zip(keys, rows, strict=True):
             sent = self._sent[client]
             some = sent.pop(turn)
-            for earlier in [one for one in sent if one < turn]:  # was acted for nothing
+            for earlier in [one for one in sent if one < turn]:  # it never reached the learner
                 del sent[earlier]
             self._replay.add(client, some, np.zeros(len(some)))
             row.copy_(self._step(model))

@@ -18,8 +18,8 @@ class EpsilonGreedy(Policy):
     """By chance epsilon any of n choices, and else the best: $pi(a) = epsilon / n + (1 - epsilon) [a = best]$.
 
     Attributes:
-        outputs: n: a number for each choice, the largest of which is the best one's.
-        epsilon: float32, of a shape that broadcasts to that of the actions.
+        outputs: n: a number for each choice; the largest marks the best choice.
+        epsilon: float32, of a shape that broadcasts to the shape of the actions.
     """
 
     outputs: int
@@ -34,6 +34,7 @@ class EpsilonGreedy(Policy):
         return rng.random(shape)
 
     def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
+        # One draw decides both: given draw < epsilon, draw / epsilon is uniform again; the upper clamp is for rounding to 1
         tried = (draws / self.epsilon.clamp(min=1e-12) * self.outputs).long().clamp(max=self.outputs - 1)
         return torch.where(draws < self.epsilon, tried, self.best(outputs))
 

@@ -14,7 +14,7 @@ from fedguard.algorithms.rl.actor_critic import ActorCritic, RunningCritics
 from fedguard.contracts import ActingTask, PositiveInt, Rollout, RunningAlgorithm, Setup, Task, Training
 from fedguard.errors import require
 
-#: Who acts where the server does: no client.
+#: The number under which the server acts; no client has it.
 SERVER = -1
 
 
@@ -24,13 +24,13 @@ class FedPG(ActorCritic):
 
     $w <- theta_N$ with $theta_0 = w$, $theta_{k+1} = theta_k + eta v_k$ and
     $v_k = mu + mean_j [g_j(theta_k) - omega_j g_j(theta_0)]$, where $mu$ is the aggregate, and j counts ``batch`` trajectories
-    of ``t_max`` steps that the server acts by $theta_k$. $g_j(theta)$ is the negative gradient of the loss L of one, and
-    $omega_j = prod_t pi(a_t | s_t; theta_0) / pi(a_t | s_t; theta_k)$ makes $omega_j g_j(theta_0)$ have the mean of g at
-    $theta_0$, which $mu$ has, too; so what is random in $mu$ is paid once for N steps. $v_0 = mu$ takes no trajectory.
+    of ``t_max`` steps in which the server acts by $theta_k$. $g_j(theta)$ is the negative gradient of the loss L of trajectory
+    j. With $omega_j = prod_t pi(a_t | s_t; theta_0) / pi(a_t | s_t; theta_k)$, $omega_j g_j(theta_0)$ has the mean of g at
+    $theta_0$, as $mu$ has; the noise of $mu$ therefore enters once for N steps. $v_0 = mu$ takes no trajectory.
 
     N is drawn: $P(N = k) = p^k (1 - p)$ with $p = B / (B + b)$, B trajectories of an actor and b = ``batch``; B / b on average,
-    and 0 with chance 1 - p. Whoever aggregates by the rule `fedpg_br` has the source's FedPG-BR. Its trajectories are
-    whole episodes: ``t_max`` of an episode's length. What the server acts is not counted among the actors' steps.
+    and 0 with probability 1 - p. With the rule `fedpg_br` this is the source's FedPG-BR. Its trajectories are whole episodes:
+    set ``t_max`` to an episode's length. The server's own steps are not counted among the actors' steps.
 
     Args:
         t_max: steps of a rollout.
@@ -62,8 +62,10 @@ class FedPG(ActorCritic):
             start, now: $theta_0$ and $theta_k$.
             rollout: of b copies, acted by ``now``.
         """
+        # Each trajectory by itself, since each has an importance weight of its own
         ones = [Rollout(*(part[:, j : j + 1] for part in rollout.parts)) for j in range(rollout.rewards.shape[1])]
         here, there = (-self.slopes(task, model.expand(len(ones), -1), ones) for model in (now, start))
+        # The product of all ratios as a sum of logarithms, so that no partial product underflows
         likely = task.policy.log_prob(self.evaluate_rollout(task, start, rollout)[0], rollout.actions)
         omega = (likely - rollout.behaviour).sum(0).exp()
         return aggregate + (here - omega[:, None] * there).mean(0)
@@ -77,7 +79,7 @@ class FedPG(ActorCritic):
 
 
 class _RunningFedPG(RunningCritics):
-    """The actors, and where the server's own environments stand."""
+    """The actors, and the state of the server's own environments."""
 
     algorithm: FedPG
 
@@ -91,6 +93,7 @@ class _RunningFedPG(RunningCritics):
 
     def steps(self, rng: np.random.Generator) -> int:
         """N."""
+        # numpy counts the successful trial too, so 1 is taken off
         return int(rng.geometric(1 / (1 + self.algorithm.mean_steps(self.setup.task)))) - 1
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:

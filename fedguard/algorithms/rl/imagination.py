@@ -1,4 +1,4 @@
-"""What a world model learns from, and what it imagines (Hafner et al., ICML 2019, ICLR 2020)."""
+"""The loss of a world model, and imagined rollouts in it (Hafner et al., ICML 2019, ICLR 2020)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Belief = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Weights:
-    """What parts of a world's loss count.
+    """Weights of the parts of a world model's loss.
 
     Attributes:
         free: nats of each divergence that cost nothing.
@@ -59,13 +59,13 @@ def lambda_returns(rewards: Tensor, discounts: Tensor, values: Tensor, share: fl
 
 
 def infer_posterior(net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor) -> tuple[Tensor, Belief]:
-    """States after each step, ``[L, B, S]``, as the posterior draws them, and the posterior's beliefs.
+    """States after each step, ``[L, B, S]``, drawn from the posterior, and the posterior's means and spreads.
 
-    A sequence starts as an episode does, and so does each step after an end.
+    A sequence starts like an episode, and so does each step after an end.
 
     Args:
-        given: with the steps in front.
-        heard: ``[L, B, outputs]``: what was heard of the actions.
+        given: with the dimension of steps first.
+        heard: ``[L, B, outputs]``: the encoded actions.
         noise: normal, ``[2, L, B, Z]``: of states in which episodes start, and of those after each step.
     """
     starts, read = given.starts()[..., None], net.reads(given.after.flatten(2))
@@ -76,6 +76,7 @@ def infer_posterior(net: WorldModel, given: Sequences, heard: Tensor, noise: Ten
     )
     states, beliefs = [], []
     for t in range(len(starts)):
+        # After an end the next step belongs to another episode, which must not remember this one
         before = fresh[0] if t == 0 else torch.where(starts[t], fresh[t], state)
         h = net.advance_state(before, heard[t])
         belief = net.posterior(h, read[t])
@@ -93,11 +94,11 @@ def sample_belief(belief: Belief, noise: Tensor) -> Tensor:
 def world_loss(
     net: WorldModel, given: Sequences, heard: Tensor, noise: Tensor, weights: Weights
 ) -> tuple[Tensor, Tensor]:
-    r"""How badly a model foresees what was met with, and the states that it believes in, ``[L, B, S]``.
+    r"""The prediction loss of a model on sequences, and the posterior states, ``[L, B, S]``.
 
     $L = mean_t |x_t - X(s_t)|^2 / 2 + (r_t - r(s_t))^2 / 2 - log p(e_t | s_t) + a max(f, KL(sg(q) | p))
-    + b max(f, KL(q | sg(p)))$ of what is read, rewards, whether the episode goes on, and posterior q and prior p of each
-    state; sg stops gradients.
+    + b max(f, KL(q | sg(p)))$ with the observation as it is read, the reward, whether the episode continues, and posterior q
+    and prior p of each state; sg stops gradients.
 
     Source: Hafner et al., ICLR 2020, equation 10; the two halves of the divergence by Hafner et al., ICLR 2021, section 2.2.
     """
@@ -133,7 +134,7 @@ class Dream:
 
 
 def imagine_rollout(net: WorldModel, policy: Policy, state: Tensor, noise: Tensor, draws: Tensor) -> Dream:
-    """What the actor does in the world that the model foresees, from states ``[N, S]`` on.
+    """Rollouts of the actor in the world that the model predicts, from states ``[N, S]`` on.
 
     Args:
         noise: normal, ``[H, N, Z]``: of the states.
@@ -141,6 +142,7 @@ def imagine_rollout(net: WorldModel, policy: Policy, state: Tensor, noise: Tenso
     """
     states, outputs = [state], []
     for of_state, of_action in zip(noise, draws, strict=True):
+        # The actor's gradient flows through what its actions lead to, but not through the states in which later ones are chosen
         told = net.actor(state.detach())
         h = net.advance_state(state, policy.encode_actions(policy.draw_actions(told, of_action)))
         state = torch.cat([h, sample_belief(net.prior(h), of_state)], -1)

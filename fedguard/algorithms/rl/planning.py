@@ -24,13 +24,13 @@ def plan_first_actions(
 ) -> Tensor:
     r"""The first action of a plan for each state, float ``[N, n]``.
 
-    A plan is the mean of normal actions $a_1 ... a_H$, at first the middle of the bounds, with half their width for the spread.
-    I times J plans are drawn and cut off at the bounds, and of the K that promise most, the mean is
-    $m_t = 1/K sum_k a_t^{(k)}$ and the spread $1/(K-1) sum_k |a_t^{(k)} - m_t|$.
+    A plan is the mean of normal actions $a_1 ... a_H$, at first the middle of the bounds, with half their width as spread.
+    I times, J plans are drawn and clipped to the bounds. The K plans with the highest predicted return give the new mean
+    $m_t = 1/K sum_k a_t^{(k)}$ and the new spread $1/(K-1) sum_k |a_t^{(k)} - m_t|$.
 
     Args:
-        state: in which a plan starts, ``[N, S]``.
-        normal: normal numbers of a shape.
+        state: the state in which a plan starts, ``[N, S]``.
+        normal: draws normal numbers of a shape.
         horizon: H, steps of a plan.
         candidates: J.
         best: K, of J and at least 2.
@@ -47,16 +47,17 @@ def plan_first_actions(
         worth = predict_returns(net, state, policy.encode_actions(actions), normal(*shape, net.chance))
         chosen = actions.take_along_dim(worth.topk(best, -1).indices[None, ..., None], 2)
         mean = chosen.mean(2, keepdim=True)
+        # A mean absolute deviation and no standard deviation, as in algorithm 2
         spread = (chosen - mean).abs().sum(2, keepdim=True) / (best - 1)
     return mean[0, :, 0]
 
 
 def predict_returns(net: WorldModel, state: Tensor, heard: Tensor, noise: Tensor) -> Tensor:
-    """What plans are foreseen to return, ``[N, J]``: rewards of all their steps, as far as the episode goes on.
+    """Predicted returns of plans, ``[N, J]``: the sum of rewards, each times the probability that the episode lasts so long.
 
     Args:
-        state: in which they start, ``[N, S]``.
-        heard: of their actions, ``[H, N, J, outputs]``.
+        state: the states in which plans start, ``[N, S]``.
+        heard: their encoded actions, ``[H, N, J, outputs]``.
         noise: normal, ``[H, N, J, Z]``: of the states.
     """
     state = state[:, None].expand(-1, heard.shape[2], -1)

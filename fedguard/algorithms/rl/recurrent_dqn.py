@@ -36,12 +36,13 @@ class RecurrentDQN(DoubleDQN):
     episode or the sequence is over before. $h_t$ is what each network remembers: Q and Q' each unroll the sequence from what
     the actor remembered before its first step, or from 0. No gradient flows into the burn-in.
 
-    The priority of a sequence is $p = eta max_t |delta_t| + (1 - eta) mean_t |delta_t|$, of the errors
-    $delta_t = y_t - Q(s_t, a_t)$; at first as its actor says, by the model that it acted by.
+    The priority of a sequence is $p = eta max_t |delta_t| + (1 - eta) mean_t |delta_t|$ with the errors
+    $delta_t = y_t - Q(s_t, a_t)$. The actor reports the first priority, by the model with which it acted.
 
     An actor sends one sequence for each copy and rollout: its ``t_max`` steps, and the ``burn_in`` steps before them, so that
-    each step is learned from in one sequence. The source's sequences end with an episode; here they go on into the next, before
-    which the network forgets all. Sequences overlap by ``burn_in`` steps: with 40 and 40 that is the source's.
+    each step is learned from in exactly one sequence. The source's sequences end with an episode. Here they continue into the
+    next episode, and the network's memory is cleared between. Sequences overlap by ``burn_in`` steps; 40 and 40 is the
+    source's setting.
 
     Args:
         t_max: steps of a rollout, and of what is learned from a sequence.
@@ -84,7 +85,7 @@ class RecurrentDQN(DoubleDQN):
     largest_share: Fraction = 0.9
 
     def errors(self, task: ActingTask, model: Tensor, target: Tensor, some: Sequences) -> Tensor:
-        """float32 ``[B, t_max]``: what was wrong by each step that is learned from; gradients flow through Q(s, a) alone."""
+        """float32 ``[B, t_max]``: the error of each step that is learned from; gradients flow through Q(s, a) alone."""
         given = some.in_time()
         learned = slice(self.burn_in, None)
         ends = (given.terminated[learned], given.truncated[learned])
@@ -107,6 +108,7 @@ class RecurrentDQN(DoubleDQN):
         starts, learned = given.starts(), slice(self.burn_in, None)
         memory = self.burn_in_memory(task, vector, given)
         outputs, values, memories = task.unroll_steps(vector, given.seen[learned], starts[learned], memory)
+        # What is observed after a step belongs to the episode of that step, so the memory is not cleared before it
         after = given.after[learned].flatten(0, 1)
         following = task.outputs_from_memory(vector.detach(), after, memories.detach().flatten(0, 1))
         now = self.worth(outputs, values)
@@ -128,8 +130,8 @@ class RecurrentDQN(DoubleDQN):
         return self.largest_share * sizes.amax(1) + (1 - self.largest_share) * sizes.mean(1)
 
     def bytes_sent(self, task: Task) -> int:
-        """Of each copy: of each step observation, action, reward, and a byte for how it ended; the last observation, what was
-        remembered, and the priority."""
+        """For each copy: observation, action, reward and a byte for the kind of end of each step; the last observation, the
+        memory, and the priority."""
         assert isinstance(task, ActingTask)
         observation, steps = 4 * math.prod(task.shape), self.burn_in + self.t_max
         return task.sizes[0] * (steps * (observation + 4 + 4 + 1) + observation + 4 * task.memory + 4)
@@ -139,7 +141,7 @@ class RecurrentDQN(DoubleDQN):
 
 
 class _SequenceLearner(ReplayLearner):
-    """As of transitions, with the last steps of each actor: after the last rollout of which it sent something."""
+    """As for transitions, with the last steps of each actor's last rollout that led to a message."""
 
     algorithm: RecurrentDQN
 

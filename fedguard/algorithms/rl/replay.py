@@ -18,7 +18,7 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Items:
-    """N of a kind: of each field, tensors ``[N, ...]``, it has the n-th of the n-th item."""
+    """N items of a kind: each field is a tensor ``[N, ...]`` with a row for each item."""
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
@@ -32,13 +32,13 @@ Kept = TypeVar("Kept", bound=Items)
 
 @dataclass(frozen=True)
 class Transitions(Items):
-    """What N times followed from an action.
+    """N transitions: what followed from an action.
 
     Attributes:
         seen: float32 ``[N, *shape]``.
         actions: int64 ``[N]``.
         returns: float32 ``[N]``: discounted rewards of up to n steps.
-        discounts: float32 ``[N]``: what the value of ``after`` counts; 0 where the episode ended by itself.
+        discounts: float32 ``[N]``: the factor of the value of ``after``; 0 if the episode terminated.
         after: float32 ``[N, *shape]``: what was observed after these steps.
     """
 
@@ -50,7 +50,7 @@ class Transitions(Items):
 
 
 def transitions(rollout: Rollout, n: int, gamma: float, scale: float = 1.0) -> Transitions:
-    """Those of a rollout of T steps of B copies, ``T B`` of them, each over n steps, or as far as episode and rollout go.
+    """The ``T B`` transitions of a rollout of T steps of B copies, each over n steps, or as far as episode and rollout go.
 
     Args:
         scale: what rewards are multiplied by.
@@ -66,10 +66,10 @@ def transitions(rollout: Rollout, n: int, gamma: float, scale: float = 1.0) -> T
 def look_ahead(
     rewards: Tensor, terminated: Tensor, truncated: Tensor, n: int, gamma: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""What each step leads to in n steps, or as far as its episode and the T steps that there are go; each ``[T, B]``.
+    r"""The n-step return of each step, or as far as its episode and the T steps go; each ``[T, B]``.
 
     $R_t = sum_{k<m} gamma^k r_{t+k}$ and the discount $gamma^m$, where m is n at most; 0 if the last of these steps ended the
-    episode. Where it was cut off there, the state after it still has a value.
+    episode. If the episode was truncated there, the state after it still has a value.
 
     Args:
         rewards: float32 ``[T, B]``.
@@ -79,12 +79,13 @@ def look_ahead(
     Returns:
         R, the discounts, and the number of the last step that is counted.
 
-    Source: Pardo et al., Time Limits in Reinforcement Learning, ICML 2018, for what is cut off.
+    Source: Pardo et al., Time Limits in Reinforcement Learning, ICML 2018, for truncation.
     """
     over = terminated | truncated
     steps, copies = rewards.shape
     returns, last = rewards.clone(), torch.arange(steps)[:, None].repeat(1, copies)
     for k in range(1, min(n, steps)):
+        # A window grows by its step k only if it has the step before, and that one ended no episode
         goes_on = (last[:-k] == torch.arange(k - 1, steps - 1)[:, None]) & ~over[k - 1 : -1]
         returns[:-k] += torch.where(goes_on, gamma**k * rewards[k:], 0.0)
         last[:-k] += goes_on
@@ -93,11 +94,11 @@ def look_ahead(
 
 
 class ReplayBuffer(Generic[Kept]):
-    """So many items at most, transitions or sequences, with the priority of each; the oldest make room for new ones.
+    """Transitions or sequences with priorities, up to a capacity; new items replace the oldest.
 
     Args:
-        capacity: how many.
-        quota: of one actor, at most; None for any number. What is more makes room among the actor's own.
+        capacity: most items.
+        quota: most items of one actor; None for no limit. Beyond it, an actor's new items replace its own oldest.
     """
 
     def __init__(self, capacity: int, quota: int | None = None) -> None:
@@ -114,6 +115,7 @@ class ReplayBuffer(Generic[Kept]):
     def add(self, actor: int, new: Kept, priorities: Reals) -> None:
         """Keep these, in this order."""
         most = min(self.capacity, self.quota or self.capacity)
+        # Of more than fit, the newest are kept, as if they had been added one by one
         some = slice(max(len(new) - most, 0), None)
         new, priorities = new[torch.arange(len(new))[some]], priorities[some]
         places = self._room(actor, len(new))
@@ -128,12 +130,13 @@ class ReplayBuffer(Generic[Kept]):
         self._clock += len(new)
 
     def _room(self, actor: int, n: int) -> Places:
-        """n places for an actor's new ones: those of its own above the quota, then empty ones, then the oldest of all."""
-        if self.quota is None:  # the oldest follow each other, in a circle
+        """n places for an actor's new items: its own oldest beyond the quota, then empty places, then the oldest of all."""
+        if self.quota is None:  # a ring buffer: the oldest come next
             return (self._clock + np.arange(n)) % self.capacity
         own = np.flatnonzero(self.owners == actor)
         over = max(len(own) + n - self.quota, 0)
         first = own[np.argsort(self._ages[own])][:over]
+        # Empty places count as older than everything, and the actor's own that are taken already as the newest
         ages = np.where(self.owners < 0, np.arange(self.capacity) - self.capacity, self._ages)
         ages[first] = self._clock
         rest = np.argpartition(ages, n - over - 1)[: n - over] if n > over else first[:0]
@@ -141,7 +144,7 @@ class ReplayBuffer(Generic[Kept]):
         return np.concatenate([first, rest])
 
     def sample_indices(self, size: int, alpha: float, rng: np.random.Generator) -> tuple[Places, Reals]:
-        """So many places, and the probabilities with which these were drawn."""
+        """``size`` places, and the probabilities with which they were drawn."""
         chances = probabilities(self.priorities, self.owners >= 0, alpha)
         places = stratify_draws(chances, rng.random(size))
         return places, chances[places]
@@ -151,21 +154,21 @@ class ReplayBuffer(Generic[Kept]):
         return self._kept[torch.from_numpy(places)]
 
     def judge(self, places: Places, priorities: Reals) -> None:
-        """What is at these places has other priorities from now on."""
+        """Replace the priorities of the items at these places."""
         self.priorities[places] = _finite(priorities)
 
 
 def _finite(priorities: Reals) -> Reals:
-    """Errors that are no numbers teach nothing, and those beyond all numbers are the largest."""
+    """Priorities with 0 for NaN, from which nothing can be learned, and the largest float for infinity."""
     return np.nan_to_num(priorities, nan=0.0)
 
 
 def probabilities(priorities: Reals, there: NDArray[np.bool_], alpha: float, least: float = 1e-6) -> Reals:
-    r"""$P(i) = p_i^alpha / sum_k p_k^alpha$ of those that are there, with $p_i$ raised by ``least``; 0 of the others.
+    r"""$P(i) = p_i^alpha / sum_k p_k^alpha$ for places in use, with ``least`` added to $p_i$; 0 for empty places.
 
     Source: Schaul et al., ICLR 2016, equation 1.
     """
-    largest = priorities.max(initial=0.0, where=there) + least  # so that no power of a claim is too large
+    largest = priorities.max(initial=0.0, where=there) + least  # no power of a claimed priority overflows
     powers = np.where(there, ((priorities + least) / largest) ** alpha, 0.0)
     return np.asarray(powers / powers.sum())
 
@@ -175,12 +178,14 @@ def stratify_draws(chances: Reals, draws: Reals) -> Places:
 
     Source: Schaul et al., ICLR 2016, appendix B.2.1.
     """
+    # The sum is not exactly 1 after rounding, so draws are scaled by it; "right" skips places without a chance, and the
+    # minimum catches a draw that rounding moved beyond the last place with one
     ends = np.cumsum(chances)
     found = np.searchsorted(ends, (np.arange(len(draws)) + draws) / len(draws) * ends[-1], side="right")
     return np.asarray(np.minimum(found, np.flatnonzero(chances)[-1]))
 
 
 def importance(chances: Reals, n: int, beta: float) -> Reals:
-    r"""$w_i = (n P(i))^{-beta} / max_j w_j$ over those that were drawn of n. Source: Schaul et al., ICLR 2016, section 3.4."""
+    r"""$w_i = (n P(i))^{-beta} / max_j w_j$ over the items drawn out of n. Source: Schaul et al., ICLR 2016, section 3.4."""
     weights = (n * chances) ** -beta
     return np.asarray(weights / weights.max())

@@ -1,10 +1,10 @@
-"""Value rescaling: a network learns large returns on a scale on which they are small (Pohlen et al., 2018)."""
+"""Value rescaling: a network learns large returns on a compressed scale (Pohlen et al., 2018)."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-#: What keeps the inverse from growing without bounds in its slope.
+#: Bounds the slope of the inverse.
 EPSILON = 1e-3
 
 
@@ -19,7 +19,7 @@ def rescale_values(x: Tensor) -> Tensor:
 def invert_rescaling(y: Tensor) -> Tensor:
     r"""$h^{-1}(y) = sign(y) (((sqrt(1 + 4 epsilon (|y| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1)$; any shape.
 
-    It is reckoned in float64: in float32 a difference of two numbers near 1 over $2 epsilon$ costs three digits.
+    It is computed in float64: in float32 a difference of two numbers near 1 over $2 epsilon$ costs three digits.
 
     Source: Pohlen et al., Observe and Look Further, 2018, proposition A.2.
     """

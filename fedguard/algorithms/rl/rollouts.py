@@ -1,4 +1,4 @@
-"""What algorithms of actors make of rollouts."""
+"""Rollouts of several actors, and their returns."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fedguard.contracts import Rollout
 
 
 def stack_rollouts(rollouts: list[Rollout]) -> Rollout:
-    """Those of several actors, as one."""
+    """The rollouts of several actors as one, with a leading dimension of actors."""
     return Rollout(*map(torch.stack, zip(*(one.parts for one in rollouts), strict=True)))
 
 
 def n_step_returns(rewards: Tensor, after: Tensor, terminated: Tensor, truncated: Tensor, gamma: float) -> Tensor:
-    r"""What each step leads to, as far as the rollout goes, and from there on as the critic says.
+    r"""The return of each step over the rest of the rollout, bootstrapped by the critic.
 
-    $R_t = r_t + gamma R_{t+1}$; with $gamma V(s'_t)$ in place of the second term where the rollout ends or the episode was
-    cut off, and with 0 where the episode ended by itself: being cut off is no end, and the state still has a value.
+    $R_t = r_t + gamma R_{t+1}$; the second term is $gamma V(s'_t)$ if the rollout ends or the episode was truncated, and 0 if
+    the episode terminated: after a truncation the state still has a value.
 
     Args:
         rewards: ``[T, ...]``.
@@ -29,6 +29,7 @@ def n_step_returns(rewards: Tensor, after: Tensor, terminated: Tensor, truncated
     """
     follows, found = after[-1], []
     for t in range(len(rewards) - 1, -1, -1):
+        # Nothing is carried over an end of either kind: the next step in the rollout belongs to another episode
         follows = torch.where(truncated[t], after[t], follows)
         follows = rewards[t] + gamma * torch.where(terminated[t], torch.zeros_like(follows), follows)
         found.append(follows)

@@ -1,4 +1,4 @@
-"""Sequences of steps that overlap, with what a network remembered before each (Kapturowski et al., ICLR 2019)."""
+"""Overlapping sequences of steps, with the memory of the network before each (Kapturowski et al., ICLR 2019)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedguard.contracts import Rollout
 
 @dataclass(frozen=True)
 class Sequences(Items):
-    """N sequences of L steps, which go on into the next episode where one is over.
+    """N sequences of L steps, which continue into the next episode when one is over.
 
     Attributes:
         seen: float32 ``[N, L, *shape]``: what was observed before each step.
@@ -21,7 +21,7 @@ class Sequences(Items):
         rewards: float32 ``[N, L]``.
         terminated, truncated: bool ``[N, L]``: whether the episode ended with the step, or was cut off after it.
         after: float32 ``[N, L, *shape]``: what was observed after each step, before any new start.
-        memory: float32 ``[N, M]``: what the actor's network remembered before the first step.
+        memory: float32 ``[N, M]``: the memory of the actor's network before the first step.
     """
 
     seen: Tensor
@@ -33,18 +33,18 @@ class Sequences(Items):
     memory: Tensor
 
     def in_time(self) -> Sequences:
-        """The same with the steps in front, ``[L, N, ...]``; the memory as it is."""
+        """The same with the dimension of steps first, ``[L, N, ...]``; the memory as it is."""
         parts = (self.seen, self.actions, self.rewards, self.terminated, self.truncated, self.after)
         return Sequences(*[part.transpose(0, 1) for part in parts] + [self.memory])
 
     def starts(self) -> Tensor:
-        """bool, of steps in front: whether an episode starts with a step, as far as the sequence tells."""
+        """bool ``[L, N]``, for steps first: whether a step begins an episode, as far as the sequence shows it."""
         over = self.terminated | self.truncated
         return torch.cat([torch.zeros_like(over[:1]), over[:-1]])
 
 
 def nothing_yet(rollout: Rollout, steps: int) -> Rollout:
-    """So many steps that never were, before the first of an actor: an episode of zeros that is over."""
+    """``steps`` placeholders before an actor's first step: a truncated episode of zeros."""
     parts = [part.new_zeros(steps, *part.shape[1:]) for part in rollout.parts]
     empty = Rollout(*parts)
     if steps:
@@ -58,12 +58,12 @@ def join_rollouts(past: Rollout, rollout: Rollout) -> Rollout:
 
 
 def last_steps(rollout: Rollout, steps: int) -> Rollout:
-    """So many of the last steps of a rollout."""
+    """The last ``steps`` steps of a rollout."""
     return Rollout(*(part[len(part) - steps :] for part in rollout.parts))
 
 
 def sequences(window: Rollout, scale: float = 1.0) -> Sequences:
-    """One of each copy, of all steps of a window.
+    """One sequence for each copy, with all steps of a window.
 
     Args:
         scale: what rewards are multiplied by.

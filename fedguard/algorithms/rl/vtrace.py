@@ -21,12 +21,12 @@ class VTrace(ActorCritic):
     """Actors send trajectories with what they say of their probabilities, and the learner works out the gradients.
 
     $L = mean_t [-rho_t log pi(a_t | s_t) (r_t + gamma v_{t+1} - V(s_t)) - beta H(pi(. | s_t)) + c (v_t - V(s_t))^2]$ at the
-    learner's model of now, with the targets $v_t$ of `v_trace`. $rho_t = pi(a_t | s_t) / mu(a_t | s_t)$, at most ``rho``,
-    where mu is what the actor says of how likely it was to act so. Else it is `actor_critic`.
+    learner's current model, with the targets $v_t$ of `v_trace`. $rho_t = pi(a_t | s_t) / mu(a_t | s_t)$, at most ``rho``,
+    where mu is the probability of its action that the actor reports. All else is as in `actor_critic`.
 
     Args:
-        rho: where $rho_t$ is cut; null for nowhere.
-        trace: where the factors of a trace are cut; null for nowhere.
+        rho: the largest $rho_t$; null for no limit.
+        trace: the largest factor of a trace; null for no limit.
         recompute: whether the learner works out mu itself, from the model that it sent; then nothing is believed.
     """
 
@@ -42,6 +42,7 @@ class VTrace(ActorCritic):
     def loss(self, task: ActingTask, model: Tensor, rollout: Rollout) -> Tensor:
         policy, value, after = self.evaluate_rollout(task, model, rollout)
         chosen = task.policy.log_prob(policy, rollout.actions)
+        # By logarithms, as both probabilities may be tiny; the weight is a constant of the loss
         ratio = (chosen.detach() - rollout.behaviour).exp()
         rewards, ends = self.reward_scale * rollout.rewards, (rollout.terminated, rollout.truncated)
         targets, advantages = v_trace(ratio, rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace)
@@ -49,7 +50,7 @@ class VTrace(ActorCritic):
         return (actor + self.value * (targets - value).square()).mean()
 
     def bytes_sent(self, task: Task) -> int:
-        """Of each step of each copy: observation, action, reward, probability, and a byte for how it ended; and the last
+        """For each step of each copy: observation, action, reward, probability, and a byte for the kind of end; and the last
         observation."""
         assert isinstance(task, ActingTask)
         observation, copies = 4 * math.prod(task.shape), task.sizes[0]
@@ -73,14 +74,14 @@ def v_trace(
     r"""The targets $v_t$ and the advantages $rho_t (r_t + gamma v_{t+1} - V(s_t))$, each ``[T, ...]``.
 
     $v_t = V(s_t) + delta_t + gamma c_t (v_{t+1} - V(s_{t+1}))$ with $delta_t = rho_t (r_t + gamma V(s_{t+1}) - V(s_t))$,
-    $rho_t = min(rho, pi / mu)$ and $c_t = min(trace, pi / mu)$. Where the rollout ends or the episode was cut off,
-    $v_{t+1} = V(s_{t+1})$ of the state there; where it ended by itself, both are 0.
+    $rho_t = min(rho, pi / mu)$ and $c_t = min(trace, pi / mu)$. If the rollout ends or the episode was truncated,
+    $v_{t+1} = V(s_{t+1})$ of the state there; if the episode terminated, both are 0.
 
     Args:
         ratio: $pi(a_t | s_t) / mu(a_t | s_t)$, ``[T, ...]``.
         values: $V(s_t)$; after: $V$ of the state after each step, before any new start.
         gamma: the discount.
-        rho, trace: where the ratio is cut; None for nowhere.
+        rho, trace: the largest ratio; None for no limit.
 
     Source: Espeholt et al., ICML 2018, equation 1 and remark 1.
     """
@@ -88,6 +89,7 @@ def v_trace(
     traces = ratio if trace is None else ratio.clamp(max=trace)
     follows = torch.where(terminated, torch.zeros_like(after), after)
     deltas = rhos * (rewards + gamma * follows - values)
+    # `more` is v_{t+1} - V(s_{t+1}); it is 0 after each end, where v_{t+1} is the critic's value of a state cut off, or 0
     more, targets, nexts = torch.zeros_like(after[-1]), [], []
     for t in range(len(rewards) - 1, -1, -1):
         more = torch.where(terminated[t] | truncated[t], torch.zeros_like(more), more)

@@ -1,4 +1,4 @@
-"""From arrays of whatever source to a `Dataset`, with what is wrong with them said in one line."""
+"""Arrays from any source to a `Dataset`; errors are one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedguard.tasks.data.values import check_inputs, check_names
 
 @dataclass(frozen=True)
 class RawExamples:
-    """Inputs ``[N, *shape]`` with labels ``[N]``, numbers or texts, and perhaps the natural client of each, the same."""
+    """Inputs ``[N, *shape]`` with labels ``[N]``, numbers or texts, and perhaps the natural clients ``[N]``."""
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -31,7 +31,7 @@ class RawExamples:
 
 @dataclass(frozen=True)
 class Scale:
-    """By what inputs are standardized: mean and deviation of each column, float64, and the range that comes of it."""
+    """The standardization of inputs: mean and deviation of each column, float64, and the resulting range."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -72,14 +72,14 @@ def assemble_dataset(
 
     Args:
         where: for messages: the file, or the name of the data.
-        test: if there is none, ``share`` of the examples (or so many, if it is a whole number) are drawn once: of each class
-            alike, or, where the classes are known whatever the examples, each by its own content (see `by_content`).
+        test: without it, ``share`` of the examples (or ``share`` examples, if it is a whole number) are drawn once: equally
+            from each class, or, if the classes do not depend on the examples, each by its own content (see `by_content`).
         value_range: of the inputs; without one, each column is standardized with mean and deviation of the train part, and
             the range is what the train part then spans.
-        scale: by which columns are standardized instead; inputs beyond its range are cut to it.
-        classes: that there are, whether or not there are examples of each.
+        scale: standardizes columns instead; inputs beyond its range are clipped.
+        classes: all classes, whether or not each has examples.
         public: examples from which ``scale`` and ``classes`` are taken; they are neither trained on nor tested on.
-        characters: for text, how many characters there are: so many classes, of which some may have no example.
+        characters: for text, the number of characters and of classes, some of which may have no example.
         shape: of an input, into which flat ones are folded; images of it have their channels first.
 
     Raises:
@@ -139,7 +139,7 @@ def check_classes(owner: str, classes: Classes | None) -> None:
 
 
 def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Pixels of 0 ... ``largest`` as [0, 1]. That is given, for one bright pixel must not dim the images of others."""
+    """Pixels of 0 ... ``largest`` as [0, 1]. ``largest`` is given, since one bright pixel must not dim other images."""
     low, high = (function([float(function(x)) for x in parts if x.size] or [0.0]) for function in (np.min, np.max))
     if not (low >= 0 and high <= largest):  # NaN too
         raise ConfigError(
@@ -280,10 +280,10 @@ def _split(where: str, part: RawExamples, share: float) -> tuple[RawExamples, Ra
 
 
 def by_content(where: str, part: RawExamples, share: float) -> tuple[RawExamples, RawExamples]:
-    """Train and test part, so that no example has a say in where another one goes.
+    """Train and test part, such that no example affects the part of another.
 
-    An example is kept for testing if a hash of its own values and label falls below the ``share``. Examples that are equal stay
-    together, and the parts' sizes are what comes of it.
+    An example is kept for testing if a hash of its own values and label is below ``share``. Equal examples are in one part,
+    and the sizes of the parts are not fixed.
     """
     kept = np.array([_hash_example(x, y) < share for x, y in zip(part.x, part.y, strict=True)])
     for rows, what in ((~kept, "training"), (kept, "testing")):

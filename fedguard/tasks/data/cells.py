@@ -1,7 +1,7 @@
 """Cells of a private table, each read by itself, as the public rows beside it are read.
 
-What kind a column is must not be told from the private rows: one text among its numbers would make texts of all of them. So
-the public rows say what a column holds, and each private cell is read as that or refused.
+The kind of a column must not depend on the private rows: one text among its numbers would turn all of them into texts. The
+public rows therefore decide what a column holds, and each private cell is read as that kind or refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def numbers(path: Path, column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def plain_text(cell: str) -> str:
-    """A text without space around it, whose letters with accents are one character each."""
+    """A text without surrounding space, with each accented letter as one character."""
     return unicodedata.normalize("NFC", cell.strip())
 
 

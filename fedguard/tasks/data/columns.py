@@ -1,4 +1,4 @@
-"""What each column of a table is taken for: numbers, or categories; and what is refused, since it is neither for certain."""
+"""The kind of each column of a table, numbers or categories; columns that are not clearly either are refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def columns_of(path: Path, frame: pd.DataFrame, categories: Sequence[str] = ()) 
     """What the columns of a table hold.
 
     Args:
-        categories: columns whose cells are categories, whatever they look like.
+        categories: columns of categories, whatever their cells look like.
 
     Raises:
         UnknownName: no such column among them.

@@ -1,4 +1,4 @@
-"""Which examples stand in the data more than once: noise hides one at a time, and who is behind several has more to lose."""
+"""Duplicate examples: noise hides one example at a time, so a person with several copies is protected less."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Duplicates:
     """Equal examples, labels included.
 
     Attributes:
-        examples: how many there are in all.
-        copied: how many of them stand there more than once.
-        most: how often the one that stands there most often does.
-        holders: at how many clients the one that is at most clients is.
+        examples: number of examples.
+        copied: number of examples that occur more than once.
+        most: occurrences of the most frequent example.
+        holders: number of clients of the example that most clients hold.
     """
 
     examples: int
@@ -30,7 +30,7 @@ class Duplicates:
 
 
 def copies(parts: Sequence[Examples]) -> Duplicates:
-    """What clients with these examples hold several times, within one and between them."""
+    """The duplicates among these clients' examples, within one client and between clients."""
     often, holders = Counter[bytes](), Counter[bytes]()
     for part in parts:
         own = Counter(_digests(part.x, part.y))

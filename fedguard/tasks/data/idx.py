@@ -29,7 +29,7 @@ MOST_AXES = 4
 class IDX(Data):
     """A folder with the four files of MNIST, Fashion-MNIST and the like, plain or gzipped.
 
-    They are told by the words ``train-images``, ``train-labels``, ``t10k-images`` and ``t10k-labels`` in their names, or
+    They are recognized by the words ``train-images``, ``train-labels``, ``t10k-images`` and ``t10k-labels`` in their names, or
     ``test-...`` for the last two.
 
     Args:

@@ -1,4 +1,4 @@
-"""LEAF's JSON files, whose clients are people."""
+"""LEAF's JSON files, in which the clients are people."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LEAF(Data):
         shape: of an input of numbers, such as ``[1, 28, 28]``.
         value_range: smallest and largest value of an input of numbers; without one, columns are standardized.
         classes: of numbers: how many, or their names; without them, as many as there are labels.
-        characters: those that texts may hold; a text with another one is left out. Without them, those of the train part.
+        characters: the characters that texts may hold; a text with another one is left out. By default, all of the train part.
     """
 
     name = "leaf"
@@ -117,7 +117,7 @@ def _tell(error: Exception) -> str:
 
 
 def _users(content: Any) -> Iterator[tuple[str, RawExamples]]:
-    """The users of a file with their examples; what is no array yet takes much memory, so it is not kept."""
+    """The users of a file with their examples as arrays; the parsed JSON takes much memory and is not kept."""
     _check_kind(content, dict, "the file")
     for key, kind in (("users", list), ("user_data", dict)):
         _check_kind(content.get(key), kind, key)
@@ -165,7 +165,7 @@ def _check_kind(value: Any, kind: type, what: str) -> None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; of a name that stands there twice, Python would keep the last value."""
+    """An object of JSON with unique names; of a repeated name, Python would silently keep the last value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -206,5 +206,5 @@ def _flat(values: Any) -> Iterator[Any]:
 
 
 def _holds_truth(values: list[Any]) -> bool:
-    """Whether true or false stands among numbers, of which NumPy would make 1 and 0."""
+    """Whether true or false is among the numbers, which NumPy would turn into 1 and 0."""
     return any(_holds_truth(one) if isinstance(one, list) else isinstance(one, bool) for one in values)

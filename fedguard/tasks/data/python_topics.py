@@ -12,7 +12,7 @@ from fedguard.tasks.data.text import windows
 class PythonTopics(Data):
     """What ``help()`` tells of Python's language, to name the next character of; each topic is a natural client.
 
-    The texts are those of the Python that runs: another version has other ones. A fifth of each topic is kept for testing.
+    The texts depend on the version of Python that runs. A fifth of each topic is kept for testing.
 
     Args:
         window: characters in an input.

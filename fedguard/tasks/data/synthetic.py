@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta): clients whose models and inputs differ by as much as one likes (Li et al., MLSys 2020)."""
+"""Synthetic(alpha, beta): clients with models and inputs that differ by a chosen amount (Li et al., MLSys 2020)."""
 
 from __future__ import annotations
 

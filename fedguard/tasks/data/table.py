@@ -72,7 +72,7 @@ class Table(Data):
 
     @property
     def _features(self) -> list[str]:
-        """The columns of features whose cells are categories."""
+        """The feature columns of categories."""
         return [name for name in self.categories if name != self.label]
 
     def _read_labels(self, path: Path, frame: pd.DataFrame) -> NDArray[Any]:
@@ -116,7 +116,7 @@ class Table(Data):
 
 
 def _read_rows(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> NDArray[np.float64]:
-    """Rows beside those that said what their columns hold."""
+    """Read further rows by the kinds of columns that other rows have determined."""
     names = {one.name: one for one in columns}
     read = {name: names[name].read(path, frame[name]) for name in frame.columns if name in names}
     return indicators(path, frame.assign(**read), columns)
@@ -126,8 +126,8 @@ def _complete(path: Path, beside: Iterable[str], as_text: Sequence[str] | None) 
     """The table, which has the columns ``beside`` and a value in each cell.
 
     Args:
-        as_text: columns whose cells are left as they stand in a CSV file; None for all: of what kind they are is then no matter
-            of these rows.
+        as_text: columns with cells left as they are in a CSV file; None for all: these rows then do not decide the kind of a
+            column.
 
     Raises:
         UnknownName, ConfigError: one of them is missing.
@@ -242,7 +242,7 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
-    """The table under the header as it stands; left alone, pandas renames the second of two columns of one name."""
+    """The table under the header as it is written; by default pandas renames the second of two equal column names."""
     import pandas as pd
 
     with path.open(encoding="utf-8-sig") as file:
@@ -276,7 +276,7 @@ def _parse_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _check_codes(path: Path, frame: pd.DataFrame, beside: Collection[str]) -> None:
-    """Whole numbers that begin with 0 were codes, such as those of towns, before pandas read them.
+    """Refuse whole numbers with a leading 0, which were codes, such as postal codes, before pandas read them.
 
     Raises:
         ConfigError: a column of features, not ``beside`` them, holds one.

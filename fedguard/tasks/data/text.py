@@ -29,7 +29,8 @@ class Text(Data):
         window: characters in an input.
         stride: characters from one window to the next.
         test: the share of each paragraph kept for testing.
-        characters: those that the text may hold; a window with another one is left out. Without them, those of the train part.
+        characters: the characters that the text may hold; a window with another one is left out. By default, all of the train
+            part.
     """
 
     name = "text"
@@ -110,7 +111,7 @@ def windows(
 def tokens(where: str, train: RawExamples, test: RawExamples, characters: str | None = None) -> Dataset:
     """Texts of one length as numbers of characters, in the order of Unicode; a label is a character's number as well.
 
-    The classes are the characters that are given, else those of the train part. An example with another one is left out.
+    The classes are the given characters, by default all of the train part. An example with another character is left out.
 
     Raises:
         ConfigError: texts of different lengths, labels that are no characters, no test example left.

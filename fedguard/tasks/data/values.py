@@ -1,4 +1,4 @@
-"""What the values of arrays have to be, wherever they come from: numbers that stay what they are, and a label for each."""
+"""Checks of the values of arrays from any source: inputs that float32 keeps exactly enough, and valid labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that tell of numbers or of time, whatever their writing: 3,14 and 12 kg, 120/80 and ~5, 5 May 2024 and 12:30."""
+"""Texts that represent numbers or times, in any notation: 3,14 and 12 kg, 120/80 and ~5, 5 May 2024 and 12:30."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _DATE = re.compile(
 
 
 def detect_text_kind(texts: Mapping[str, int]) -> tuple[str, str] | None:
-    """What texts tell of, if that is no category, and one that shows it.
+    """The kind of texts that are not categories, and an example of it.
 
     Args:
         texts: different ones, and in how many rows each is.
@@ -113,7 +113,7 @@ def _find_bounds(texts: Iterable[str]) -> list[str]:
 
 
 def _find_most(texts: Mapping[str, int], sign: Callable[[str], object], *, or_many: bool = False) -> list[str]:
-    """Those that are so, if most different ones are or stand in most rows, or if there are many; else none."""
+    """The matching texts, if they are most of the distinct texts, fill most rows, or are many; else none."""
     matching = [text for text in texts if len(text) <= LONGEST and sign(text)]
     rows = sum(texts[text] for text in matching)
     enough = 2 * len(matching) > len(texts) or 2 * rows > sum(texts.values()) or (or_many and len(matching) > FEW_TEXTS)

@@ -1,17 +1,17 @@
-"""Is each example's gradient its own? A network is held to what DP-SGD takes for granted, by behavior, before any training.
+"""Tests by behavior, before any training, that each example's gradient in a network is its own, as DP-SGD requires.
 
-Clipping bounds what one example adds to a sum $g_1 + ... + g_B$ only where $g_j$ depends on the example j and the weights
-alone, and where all of it is clipped. So, with weights and inputs made up here:
+Clipping bounds what one example adds to a sum $g_1 + ... + g_B$ only if $g_j$ depends on the example j and the weights
+alone, and if all of $g_j$ is clipped. The tests use made-up weights and inputs:
 
-    together     logits, gradients by the inputs, and Opacus's per-example gradients of a batch are those that plain autograd
-                 gives of each example alone, in every order, beside examples far larger than themselves
-    empty        a batch without examples, which Poisson sampling draws now and then, gives an empty answer
-    again        an example alone gets the same answer at the end: nothing is remembered, nothing is drawn
-    loss         the loss of a batch, summed, is that of its examples
+    together     logits, gradients by the inputs, and Opacus's per-example gradients of a batch equal what plain autograd
+                 gives for each example alone, in every order, and beside far larger examples
+    empty        an empty batch, which Poisson sampling draws now and then, gives an empty answer
+    again        an example alone gets the same answer at the end: the network has no memory and draws nothing
+    loss         the summed loss of a batch is the sum of its examples' losses
 
-Near their start networks hide much: gates are zero, activations small, logits flat. So the weights are also moved far away, and
-what is compared is a random linear function of the logits, which never saturates. All is done in float64, where rounding is
-far below what any other example could do; a network that cannot compute in it is judged by float32, three times.
+Near their start, networks hide much: gates are zero, activations small, logits flat. The weights are therefore also moved far
+away. What is compared is a random linear function of the logits, which never saturates. All is computed in float64, where
+rounding is far below the effect of another example; a network that cannot compute in float64 gets three tries in float32.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from fedguard.tasks.network import FlatNetwork
 POOL = 8
 #: Batches of these, by number in the pool: in order, backwards, alone, beside the largest, and one of them twice.
 BATCHES = (tuple(range(POOL)), tuple(reversed(range(POOL))), (0,), (1, 5), (5, 3, 2, 2, 7))
-#: Opacus holds a gradient for each example: it is asked for no more than so many numbers at a time.
+#: Most numbers that Opacus is asked for at a time, since it holds a gradient for each example.
 MOST_NUMBERS = 2**22
-#: The number in the pool of the largest of them.
+#: Number in the pool of the largest example.
 LARGEST = 5
-#: How far two answers may be apart, over their size, in float64 and in float32; and a parameter's share of a gradient below
-#: which there is nothing but rounding.
+#: Largest distance of two equal answers over their size, in float64 and in float32; the share of a gradient below which a
+#: parameter's part is rounding; and the same as an absolute size.
 TOLERANCE, SMALL, TINY = {torch.float64: 1e-6, torch.float32: 1e-3}, 1e-3, 1e-12
 
 Loss: TypeAlias = Callable[[Tensor, Tensor, Reduction], Tensor]
 
-#: Nor are batches tried that hold more input values than so many.
+#: Most input values of a batch that is tried.
 MOST_VALUES = 2**20
 
 #: The largest batch with which a network was tried and found right.
@@ -57,14 +57,14 @@ _FOUND_RIGHT: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 class _BrokenRequirement(Exception):
-    """What is wrong, a sentence; and how to mend it."""
+    """A sentence that says what is wrong, and the remedy."""
 
 
 def hold(network: FlatNetwork, largest: int = 0) -> None:
-    """Hold a network to what DP-SGD takes for granted; what was found right is not tried again.
+    """Check that a network meets the requirements of DP-SGD; a network that passed is not tried again.
 
     Args:
-        largest: batch that will be trained on. Those up to `POOL` are tried in any case, then twice as many each time.
+        largest: size of the largest batch of the training. Sizes up to `POOL` are always tried, and then doubled up to it.
 
     Raises:
         ConfigError: the examples of a batch see each other, or Opacus does not get at their gradients.
@@ -73,12 +73,14 @@ def hold(network: FlatNetwork, largest: int = 0) -> None:
     largest = max(POOL, min(largest, MOST_VALUES // max(1, math.prod(network.shape))))
     if tried >= largest:
         return
+    # A network may compute across its batch from some size on (`if len(x) >= 60`): small batches prove nothing for large ones
     sizes = [
         size
         for size in (*itertools.takewhile(largest.__gt__, (POOL * 2**k for k in range(1, 40))), largest)
         if size > POOL
     ]
     try:
+        # A network that draws at random is refused, but its draws must not move the caller's generator before that
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             if not tried:
@@ -92,12 +94,12 @@ def hold(network: FlatNetwork, largest: int = 0) -> None:
 
 
 def largest_batch(sizes: Iterable[int], rate: float) -> int:
-    """The largest batch of clients with so many examples that Poisson sampling is likely to draw, in a billion of steps."""
+    """The size that a client's Poisson batch exceeds in at most one of a billion steps: the maximum over ``sizes``."""
     return max((int(binom.ppf(1 - 1e-9, size, rate)) for size in sizes), default=0)
 
 
 def _loss(loss: Loss, classes: int) -> None:
-    """The sum over a batch has the gradients of its examples' own losses, for flat logits and for steep ones."""
+    """Check that a batch's summed loss has the gradients of its examples' own losses, for flat and steep logits."""
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(classes, (POOL,), generator=draw)
     for scale in (0.1, 3.0, 300.0):
@@ -110,6 +112,7 @@ def _loss(loss: Loss, classes: int) -> None:
             except FAILURES as error:
                 raise _wrap_failure("its loss fails", error) from error
         for rows, found in together:
+            # 1e-4 leaves room for losses with constants in float32; in the comparison below NaN counts as a difference
             off = (found - alone[list(rows)]).norm(dim=-1) - 1e-4 * alone[list(rows)].norm(dim=-1)
             if not bool((off <= 1e-6).all()):
                 raise _BrokenRequirement(
@@ -119,7 +122,7 @@ def _loss(loss: Loss, classes: int) -> None:
 
 
 def _slopes(loss: Loss, logits: Tensor, y: Tensor) -> tuple[Tensor, list[tuple[Sequence[int], Tensor]]]:
-    """Gradients of the loss by the logits: ``[POOL, classes]`` of each example alone, and those of batches."""
+    """Gradients of the loss by the logits: ``[POOL, classes]`` of each example alone, and the gradients of each batch."""
 
     def slope(rows: Sequence[int]) -> Tensor:
         given = logits[list(rows)].requires_grad_()
@@ -131,6 +134,7 @@ def _slopes(loss: Loss, logits: Tensor, y: Tensor) -> tuple[Tensor, list[tuple[S
 
 def _module(network: FlatNetwork, batches: Sequence[Sequence[int]], sizes: Sequence[int]) -> None:
     exact = _exact(network)
+    # A gate that is 0 at the start hides what is behind it: large batches, which cost most, are tried with moved weights alone
     for setting in range(3) if batches else (1,):
         for attempt in itertools.count():
             trial = _Trial.build_trial(network, exact, setting, attempt)
@@ -160,16 +164,16 @@ def _exact(network: FlatNetwork) -> torch.dtype:
 
 @dataclass
 class _Trial:
-    """A network with weights and inputs that are made up, and what it makes of each of these alone.
+    """A network with made-up weights and inputs, and its answers for each input alone.
 
     Attributes:
-        plain, hooked: copies of it, the second with Opacus's hooks.
+        plain, hooked: copies of the network, the second with Opacus's hooks.
         x: ``[POOL, *shape]``.
-        weights: ``[POOL, classes]``: of the linear function of the logits that is differentiated.
+        weights: ``[POOL, classes]``: coefficients of the linear function of the logits that is differentiated.
         logits: ``[POOL, classes]``, of each input alone.
-        slopes: ``[POOL, *shape]``: the gradient by the input; None where there is none, as of texts.
+        slopes: ``[POOL, *shape]``: the gradient by the input; None if there is none, as for text.
         gradients: ``[POOL, ...]`` for each parameter.
-        finite: bool ``[POOL]``: which of them alone give finite answers; the others are their neighbors all the same.
+        finite: bool ``[POOL]``: whether an input alone gives finite answers; the others only serve as neighbors.
     """
 
     plain: nn.Module
@@ -210,6 +214,7 @@ class _Trial:
             try:
                 answers.append(self._answer([row]))
             except FAILURES as error:
+                # The largest input alone may be outside the value range, where a network may fail
                 if row != LARGEST:
                     raise _wrap_failure("it fails on a batch of one example", error, self.plain) from error
                 self.x[row] = self.x[0]
@@ -223,7 +228,7 @@ class _Trial:
         self._size = _length(torch.stack([_length(one) for one in self.gradients], 1))
 
     def _answer(self, rows: Sequence[int]) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-        """Plain autograd's: logits, gradient by the inputs, and that by the parameters, summed over the batch."""
+        """By plain autograd: logits, gradient by the inputs, and gradient by the parameters, summed over the batch."""
         x = self.x[list(rows)].requires_grad_()
         parameters = list(self.plain.parameters())
         logits = self.plain(x.clone())  # which a network may change in place
@@ -242,6 +247,8 @@ class _Trial:
             raise _mixing(rows, "logits")
         if slopes is not None and self.slopes is not None and self._differ(slopes, self.slopes[taken], taken):
             raise _mixing(rows, "gradients by the inputs")
+        # A custom backward pass may mix examples in the gradients by the parameters alone, and text has no gradients by inputs.
+        # The bound is relative to the sum of lengths, since opposite gradients may cancel in the sum
         if bool(self.finite[taken].all()):
             for found, each in zip(total, self.gradients, strict=True):
                 own = each[taken]
@@ -258,6 +265,7 @@ class _Trial:
     def _samples(self, rows: Sequence[int]) -> Iterator[Tensor]:
         """Opacus's gradients ``[B, ...]`` by each parameter, as its optimizer reads them."""
         for parameter in self.hooked.parameters():
+            # Opacus appends to a `grad_sample` that is left in place, and the earlier batch would be compared too
             parameter.grad = parameter.grad_sample = None
         try:
             (self.weights[list(rows)] * self.hooked(self.x[list(rows)])).sum().backward()
@@ -298,13 +306,13 @@ class _Trial:
                 )
 
     def _differ(self, found: Tensor, own: Tensor, taken: Tensor, small: Tensor | float = 0.0) -> bool:
-        """Whether a row of ``found`` is another one than that of ``own``; those of examples without finite answers are not."""
+        """Whether a row of ``found`` differs from the row of ``own``; examples without finite answers are left out."""
         near = _length(found - own) <= self.tolerance * (torch.maximum(_length(own), _length(found)) + small + TINY)
         return not bool((near | ~self.finite[taken]).all())
 
 
 def _length(rows: Tensor) -> Tensor:
-    """``[B]``: of each row."""
+    """``[B]``: the length of each row."""
     length: Tensor = rows.flatten(1).norm(dim=1)
     return length
 
@@ -329,7 +337,7 @@ def _wrap_failure(what: str, error: BaseException, module: nn.Module | None = No
 
 
 def _mend(error: BaseException, module: nn.Module | None) -> str:
-    """What to do, as far as the error and the layers tell."""
+    """The remedy, as far as the error and the layers show it."""
     layers = [] if module is None else list(module.modules())
     if "inplace" in str(error) or any(getattr(one, "inplace", False) for one in layers):
         return "Let no layer change its input in place: ReLU(inplace=False), x = x + y in place of x += y."
@@ -346,7 +354,7 @@ def _mend(error: BaseException, module: nn.Module | None) -> str:
 
 
 def _move(module: nn.Module, setting: int, draw: torch.Generator) -> None:
-    """Weights as they are; far from there; and large, with none of them zero."""
+    """Setting 0: weights as they are; 1: moved far away; 2: large, and none of them zero."""
     with torch.no_grad():
         for parameter in module.parameters():
             noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64).to(parameter.dtype)
@@ -354,11 +362,12 @@ def _move(module: nn.Module, setting: int, draw: torch.Generator) -> None:
             if setting == 1:
                 parameter.add_(noise / fan**0.5)
             elif setting == 2:
+                # The sign keeps every weight away from 0 (no gate stays closed), and 0.5 gives the weights a mean other than 0
                 parameter.copy_((2 * noise + noise.sign() + 0.5) / fan**0.5)
 
 
 def _inputs(network: FlatNetwork, draw: torch.Generator) -> Tensor:
-    """``[POOL, *shape]``: lopsided, and but for one within the range; the one is a thousand times as large."""
+    """``[POOL, *shape]``: asymmetric inputs within the range, but for one that is a thousand times as large."""
     (low, high), shape = network.value_range, (POOL, *network.shape)
     if network.characters:
         x = torch.randint(round(low), round(high) + 1, shape, generator=draw).float()

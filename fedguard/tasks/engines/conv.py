@@ -1,7 +1,7 @@
 """Convolutional networks: a few clients at once, by channels-last convolutions and a hand-written backward pass.
 
-Networks with few channels are computed in blocks, several clients in one convolution; others client by client, one to a chunk
-(`conv_forms`). Nobody needs the gradient with respect to the inputs. Chunks go to threads (`parallel`).
+Networks with few channels are computed in blocks, several clients in one convolution; others client by client, one in each
+chunk (`conv_forms`). The gradient with respect to the inputs is not needed. Chunks go to threads (`parallel`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOGETHER = 8
 class _ConvWork:
     """One client's round: its update goes to ``row`` of the output.
 
-    ``used`` numbers the examples that it trains on, and ``batches`` (int64 ``[steps, batch]``, -1 for none) points into them.
+    ``used`` lists the examples that the client trains on; ``batches`` (int64 ``[steps, batch]``, -1 for none) indexes them.
     """
 
     row: int
@@ -45,9 +45,9 @@ class ConvEngine:
     """SGD for the network Conv2d, ReLU, pooling, ..., Flatten, Linear, ReLU, ..., Linear.
 
     Args:
-        shapes: of the network.
+        shapes: the shapes of the network.
         parts: each client's examples.
-        compute: the memory that it may take.
+        compute: the memory that the engine may take.
     """
 
     def __init__(self, shapes: ConvShapes, parts: Sequence[Examples], compute: Compute) -> None:
@@ -68,6 +68,7 @@ class ConvEngine:
         works.sort(key=lambda work: work.batches.shape, reverse=True)  # those at work in a step are a prefix
         chunks = -(-len(works) // self._together(works, plan, model.shape[-1]))
         bounds = [number * len(works) // chunks for number in range(chunks + 1)]
+        # Views of one model serve all chunks: `ClientWeights` copies them before they change
         shared = self._parameters(model) if model.dim() == 1 else None
         spread(
             lambda chunk: self._train_chunk(shared or self._parameters(self._own(model, chunk)), chunk, plan, out),
@@ -75,7 +76,7 @@ class ConvEngine:
         )
 
     def _together(self, works: Sequence[_ConvWork], plan: LocalPlan, dim: int) -> int:
-        """Clients in a chunk; those in all threads together stay within half of the memory, if there is room for one."""
+        """Clients in a chunk, at least 1: the chunks of all threads together fit into half of the memory if possible."""
         if not self._shapes.narrow:
             return 1
         batch = max(work.batches.shape[1] for work in works)
@@ -88,7 +89,7 @@ class ConvEngine:
         return min(TOGETHER, max(1, room))
 
     def _train_chunk(self, starts: list[Parameters], works: Sequence[_ConvWork], plan: LocalPlan, out: Tensor) -> None:
-        """Write what each moved by. Signals are gradients times ``-lr``, so that a step only adds."""
+        """Write each client's update. Signals are gradients times ``-lr``, so that a step only adds."""
         corrections = []
         if any(work.client in (plan.corrections or {}) for work in works):
             given, none = plan.corrections or {}, torch.zeros_like(out[0])
@@ -96,6 +97,7 @@ class ConvEngine:
         layers = _Layers(self._shapes, self._forms, starts, len(works), plan, corrections)
         where = starts[0][0].device
         examples = [self._parts[work.client][torch.from_numpy(work.used).to(where)] for work in works]
+        # Once for all steps: blocks of an image do not depend on weights
         x = layers.prepare_images(torch.cat([part.x for part in examples]))
         order = join_schedules([work.batches for work in works])
         batches = torch.from_numpy(order).to(where)
@@ -110,12 +112,12 @@ class ConvEngine:
         layers.write(out, [work.row for work in works])
 
     def _own(self, models: Tensor, works: Sequence[_ConvWork]) -> Tensor:
-        """The rows of a chunk's clients; of one client alone where the network is wide."""
+        """The rows of a chunk's clients; a vector if the network is wide, since a chunk has one client then."""
         rows = [work.row for work in works]
         return models[rows] if self._shapes.narrow else models[rows[0]]
 
     def _parameters(self, flat: Tensor) -> list[Parameters]:
-        """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a vector where that is possible; or of several."""
+        """Weights ``[o, i]`` and biases ``[o]`` of each layer, as views of a vector if possible; or of several vectors."""
         sizes = [(layer.outputs, layer.inputs * layer.kernel**2) for layer in self._shapes.convolutions]
         sizes += [(made, given) for given, made in itertools.pairwise(self._shapes.widths)]
         layers: list[Parameters] = []
@@ -131,7 +133,7 @@ class ConvEngine:
 
 
 class _Layers:
-    """All layers of a chunk. Their parameters are those of `ConvEngine._parameters`."""
+    """All layers of a chunk; `ConvEngine._parameters` gives their parameters."""
 
     def __init__(
         self,
@@ -175,6 +177,7 @@ class _Layers:
         """Take a step; the signal ``[c, batch, classes]`` is spent."""
         for number, (layer, given) in reversed(list(enumerate(zip(self._dense, self._inputs, strict=True)))):
             below = layer.back(signal)
+            # The first dense layer reads the last convolution, which takes back its ReLU itself
             if number:
                 torch.ops.aten.threshold_backward.grad_input(below, given, 0, grad_input=below)
             layer.descend(given, signal)
@@ -185,7 +188,7 @@ class _Layers:
             back = convolution.descend(back)
 
     def write(self, out: Tensor, rows: Sequence[int]) -> None:
-        """Write what each client moved by to its row of ``out``."""
+        """Write each client's update to its row of ``out``."""
         offset = 0
         for weights in self._weights:
             offset = weights.write(out, rows, offset)
@@ -200,6 +203,7 @@ class _Layers:
         """Back from `_flat`."""
         if not self._narrow:
             return signal.view(self._seen)
+        # Channels that only fill up blocks get no gradient
         back = signal.new_zeros(self._seen)
         back[..., : self._image[0]] = signal.view(*signal.shape[:2], *self._image).permute(1, 3, 4, 0, 2)
         return back

@@ -1,8 +1,8 @@
 """The two forms in which a convolution is computed.
 
-*Pixels*: as it is. *Blocks*, for few channels: a k x k convolution and 2 x 2 pooling are one convolution of the 2 x 2 blocks
-of the input, with 4 I channels, by a kernel of about (k + 1) / 2 blocks, that makes the four pixels of a window as 4 O
-channels. Its kernel holds the true weights four times, shifted, and zeros.
+*Pixels*: the convolution as it is. *Blocks*, for few channels: a k x k convolution with 2 x 2 pooling is one convolution of the
+2 x 2 blocks of the input, with 4 I channels. Its kernel has about (k + 1) / 2 blocks a side and gives the four pixels of a
+window as 4 O channels; it holds the true weights four times, shifted, and zeros.
 
 In blocks the channels are filled up with zeros to multiples of 4, because convolutions are fast on multiples of 16 alone.
 The ReLU passes nothing back to them, so they stay 0.
@@ -24,9 +24,9 @@ class Pixels:
     """The convolution as it is.
 
     Attributes:
-        padding: of the convolution as it is computed.
-        channels: that it makes.
-        floats: it takes and makes for one example.
+        padding: zeros on each side in the convolution as it is computed.
+        channels: number of output channels.
+        floats: size of inputs and outputs for one example.
     """
 
     def __init__(self, shape: Convolution) -> None:
@@ -72,7 +72,7 @@ class Pixels:
 
 
 class Blocks:
-    """Convolution and pooling as one convolution of blocks; attributes as those of `Pixels`. It computes on ``where``."""
+    """Convolution and pooling as one convolution of blocks, on the device ``where``; attributes as in `Pixels`."""
 
     def __init__(self, shape: Convolution, where: torch.device) -> None:
         self._shape = shape
@@ -82,19 +82,21 @@ class Blocks:
         height, width = shape.made
         self.floats = 4 * self._channels_in * (height - 1 + self._side) * (width - 1 + self._side)
         self.floats += 4 * self.channels * height * width
-        # rows and columns of zeros around the inputs; what no window reaches is cut off
+        # Rows and columns of zeros around the inputs; a negative margin cuts off what no window reaches
         sides = zip((width, height), reversed(shape.size), strict=True)
         right, below = (2 * (made - 1 + self._side) - side - shape.padding for made, side in sides)
         self._margins = shape.padding, right, shape.padding, below
         places = self._places().to(where)
+        # A place without a weight reads the first one, and the mask takes it away
         self._spread, self._held = (places - 1).clamp(min=0), places > 0
-        # the four places of each weight
+        # Each weight is in exactly four places, so the sorted places end in groups of four
         self._collect = places.argsort(stable=True)[-4 * shape.numel :].view(-1, 4).T.flatten()
 
     def _places(self) -> Tensor:
-        """Which weight (from 1) stands in each place of the kernel; 0 for none."""
+        """The number of the weight (from 1) in each place of the kernel; 0 for none."""
         shape, side = self._shape, self._side
         numbers = torch.arange(1, shape.numel + 1).view(shape.outputs, shape.inputs, shape.kernel, shape.kernel)
+        # Columns come first, so that the maximum over columns reads two contiguous halves
         kernel = torch.zeros(2, 2, self.channels, 2 * side, 2 * side, self._channels_in, dtype=torch.int64)
         for column in (0, 1):
             for row in (0, 1):
@@ -123,6 +125,7 @@ class Blocks:
 
     def weights(self, kernel: Tensor, clients: int) -> Tensor:
         """Back from `kernel`, for gradients, their channels last."""
+        # A weight that is used in four places has the sum of their gradients
         flat = kernel.reshape(clients, -1)
         return flat.index_select(1, self._collect).view(clients, 4, self._shape.outputs, -1).sum(1)
 
@@ -140,7 +143,7 @@ class Blocks:
 
 
 def _pad_or_crop(signal: Tensor, margins: tuple[int, ...]) -> Tensor:
-    """With zeros around; where there are less than none, cut."""
+    """Pad with zeros, or cut where a margin is negative."""
     return pad(signal, margins) if any(margins) else signal
 
 

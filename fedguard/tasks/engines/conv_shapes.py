@@ -1,4 +1,4 @@
-"""What the convolutional engine must know of a network, read off its layers."""
+"""The shapes that the convolutional engine needs, read off a network's layers."""
 
 from __future__ import annotations
 
@@ -51,21 +51,22 @@ class ConvShapes:
 
     @property
     def image(self) -> tuple[int, int, int]:
-        """Channels, height and width of what the dense layers see."""
+        """Channels, height and width of the input of the dense layers."""
         last = self.convolutions[-1]
         return last.outputs, *last.made
 
     @property
     def narrow(self) -> bool:
-        """Whether all are pooled and have few channels, such that the form in blocks costs less than it saves."""
+        """Whether all convolutions are pooled and have few channels: then computing in blocks saves more than it costs."""
         return all(layer.pool and layer.outputs < 32 for layer in self.convolutions)
 
 
 def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
-    """Of Conv2d, ReLU, pooling ... Flatten, Linear, ReLU ... Linear; None for anything else."""
+    """The shapes of Conv2d, ReLU, pooling ... Flatten, Linear, ReLU ... Linear; None for any other network."""
     layers = plain_layers(module)
     if not layers or len(shape) != 3:
         return None
+    # 0 without Flatten, too; a network that begins with it is an MLP, for the dense engine
     flatten = next((place for place, layer in enumerate(layers) if type(layer) is nn.Flatten), 0)
     if flatten == 0 or layers[flatten].extra_repr() != nn.Flatten().extra_repr():
         return None
@@ -74,6 +75,7 @@ def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
     while place < flatten:
         layer, *after = layers[place:flatten]
         kinds = [_kind(follower) for follower in after[:2]]
+        # ReLU and the maximum commute, ReLU and the average do not: only the maximum may come before the ReLU
         if not _plain(layer) or "relu" not in kinds[: 2 if "max" in kinds[:1] else 1]:
             return None
         pools: list[Pool] = [kind for kind in kinds if kind in ("max", "average")]
@@ -94,7 +96,7 @@ def conv_shapes(module: nn.Module, shape: tuple[int, ...]) -> ConvShapes | None:
 
 
 def plain_layers(module: nn.Module) -> list[nn.Module]:
-    """The layers of a network that runs one after the other, and nothing beside; none for any other network."""
+    """The layers of a network that only runs them one after the other; an empty list for any other network."""
     if type(module) is not nn.Sequential:  # a class of the user's own may run them in another way
         return []
     layers = list(module)
@@ -104,7 +106,7 @@ def plain_layers(module: nn.Module) -> list[nn.Module]:
 
 
 def _is_altered(layer: nn.Module) -> bool:
-    """Whether it does more than its class says: by hooks, or by a method of its own."""
+    """Whether a layer does more than its class: by hooks, or by a ``forward`` of its own."""
     hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
     return any(hooks) or "forward" in vars(layer)
 
@@ -123,7 +125,7 @@ def dense_widths(layers: list[nn.Module]) -> tuple[int, ...] | None:
 
 
 def _plain(layer: nn.Module) -> bool:
-    """A convolution with a square kernel and a bias, that neither strides nor dilates nor groups."""
+    """Whether it is a convolution with a square kernel and a bias, without stride, dilation or groups."""
     return (
         type(layer) is nn.Conv2d
         and len(set(layer.kernel_size)) == 1
@@ -136,7 +138,7 @@ def _plain(layer: nn.Module) -> bool:
 
 
 def _kind(layer: nn.Module) -> Literal["relu", "max", "average"] | None:
-    """What follows a convolution, if it is known."""
+    """The kind of a layer that follows a convolution; None if it is unknown."""
     if type(layer) is nn.ReLU:
         return "relu"
     if type(layer) is nn.MaxPool2d and not layer.return_indices and _single(layer.dilation) == 1:
@@ -150,6 +152,6 @@ def _kind(layer: nn.Module) -> Literal["relu", "max", "average"] | None:
 
 
 def _single(value: int | tuple[int, ...]) -> int | None:
-    """A number for both axes, however it is written; None for two."""
+    """The number for both axes, in either notation; None if they differ."""
     both = {value} if isinstance(value, int) else set(value)
     return both.pop() if len(both) == 1 else None

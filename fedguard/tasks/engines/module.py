@@ -50,7 +50,7 @@ class ModuleEngine:
                 train_one(number)
 
     def _worker(self) -> _ModuleWorker:
-        """A copy of the network that no other thread uses."""
+        """A worker with a copy of the network that no other thread uses."""
         try:
             return self._idle.get_nowait()
         except Empty:
@@ -58,7 +58,7 @@ class ModuleEngine:
 
 
 class _ModuleWorker:
-    """A network of its own, and what one client does with it."""
+    """A copy of the network, on which one client at a time trains."""
 
     def __init__(self, network: FlatNetwork, where: torch.device) -> None:
         self._module, self.flat = duplicate(network.module, where)
@@ -88,15 +88,17 @@ class _ModuleWorker:
                 torch._foreach_add_(moving, change, alpha=1)
                 self.flat.sub_(velocity, alpha=plan.lr)
             else:
+                # Before the weights move by the loss: the pull is taken at the weights at which the gradient was
                 self._pull(self.flat, -plan.lr, plan, start, correction)
                 torch._foreach_add_(self._weights, change, alpha=-plan.lr)
             if plan.project is not None:
+                # A copy, so that code of the user's own neither changes nor keeps the live weights
                 self.flat.copy_(plan.project(self.flat.clone(), start))
 
     def _gradient(
         self, examples: Examples, batch: NDArray[np.int64], plan: LocalPlan, start: Tensor
     ) -> tuple[Tensor, ...]:
-        """Of a batch's mean loss, as the client adjusts it, in the shapes of the parameters."""
+        """The gradient of a batch's mean loss, as the client adjusts it, in the shapes of the parameters."""
         rows = torch.from_numpy(batch[batch >= 0]).to(start.device)
         loss = self._loss(self._module(examples.x[rows]), examples.y[rows])
         change = torch.autograd.grad(loss, self._parameters)

@@ -22,14 +22,15 @@ from fedguard.tasks.network import FlatNetwork, duplicate
 class PrivateEngine:
     """DP-SGD: ``g = (sum_j min(1, C / |g_j|) g_j + N(0, (z C)^2 I)) / B`` over the examples of a batch, then plain SGD on g.
 
-    The sum is divided by the plan's ``batch_size`` B, which is public, and never by a number of examples. So neither noise
-    nor step size tells how much data a client has, and a step on an empty batch is one of noise alone. Momentum works on
-    what is private already. Opacus clips to a millionth less than C.
+    The sum is divided by the plan's ``batch_size`` B, which is public, and never by a number of examples. Neither the noise
+    nor the step size therefore reveals how much data a client has, and a step on an empty batch is noise alone. Momentum is
+    post-processing of private gradients. Opacus clips by ``C / (|g_j| + 1e-6)``, so no clipped gradient exceeds C.
     """
 
     def __init__(self, network: FlatNetwork, parts: Sequence[Examples]) -> None:
+        # Refused at once: if examples see each other, C does not bound what one of them changes, and epsilon means nothing
         hold(network)
-        # the hooks of per-sample gradients are for nobody else
+        # The hooks for per-sample gradients must not slow down or change anybody else's use of the network
         module, self._flat = duplicate(network.module, parts[0].x.device)
         self._network, self._parts, self._loss = network, parts, network.loss
         self._module = GradSampleModule(module, loss_reduction="sum")
@@ -43,7 +44,7 @@ class PrivateEngine:
         out: Tensor,
         streams: Sequence[Rng],
     ) -> None:
-        """Write what each client moved by into the rows of ``out``; noise comes from `LocalPlan.noise_stream`."""
+        """Write each client's update into its row of ``out``; noise comes from `LocalPlan.noise_stream`."""
         if plan.private is None or plan.batch_size is None or plan.adjust is not None or plan.project is not None:
             raise ConfigError(
                 "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
@@ -53,6 +54,7 @@ class PrivateEngine:
                 "private training: expected steps on the clients' own loss; got a proximal term or corrections, whose privacy "
                 "nobody has accounted for. Train by plain FedAvg or FedSGD."
             )
+        # With the likely size the verdict is the same in all rounds; a larger batch is drawn about once in a billion steps
         drawn = max(((schedule >= 0).sum(1).max(initial=0) for schedule in schedules), default=0)
         likely = largest_batch(map(len, self._parts), plan.private.sample_rate)
         hold(self._network, max(int(drawn), likely))
@@ -61,6 +63,7 @@ class PrivateEngine:
         for row, start, client, schedule, stream in zip(out, starts, clients, schedules, streams, strict=True):
             clip, noise_multiplier = plan.private.level(client)
             sgd.state.clear()  # momentum starts from 0
+            # B and not the number that was drawn, which is private; the noise has a stream of its own, apart from the batches'
             optimizer = _Optimizer(
                 sgd,
                 noise_multiplier=noise_multiplier,
@@ -71,6 +74,7 @@ class PrivateEngine:
             self._flat.copy_(start)
             self._descend(self._parts[client], schedule, optimizer)
             if plan.one_step:  # its noisy gradient; momentum starts from 0
+                # Not a difference of two models: it would round the step to the precision of the weights
                 gradients = [parameter.grad.reshape(-1) for parameter in optimizer.params]
                 torch.mul(torch.cat(gradients), -plan.lr, out=row)
             else:
@@ -80,22 +84,28 @@ class PrivateEngine:
         with warnings.catch_warnings():  # that the inputs need no gradient
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             for batch in schedule:
+                # An empty batch takes its step too: skipping it would reveal that no example was drawn
                 rows = torch.from_numpy(batch[batch >= 0]).to(examples.x.device)
                 optimizer.zero_grad(set_to_none=True)
+                # The sum: a mean would scale each example's gradient by the number drawn, and the bound C would no longer hold
                 torch.autograd.backward(self._loss(self._module(examples.x[rows]), examples.y[rows], "sum"))
                 optimizer.step()
 
 
 class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
-    """That of Opacus, which wants generator and gradients on one device: elsewhere the noise is drawn here and moved there.
+    """Opacus's optimizer, with noise drawn in main memory for any device, and without gradients that are not finite.
 
-    An example whose gradient is not finite adds nothing. No factor clips it, and an update of NaN would tell that it is there;
-    a malicious server can choose a model at which it alone overflows.
+    Opacus requires generator and gradients on one device; elsewhere the noise is drawn here and moved there.
+
+    An example with a gradient that is not finite adds nothing. No factor clips such a gradient, and an update of NaN would
+    reveal the example: a malicious server can choose a model at which it alone overflows.
     """
 
     def clip_and_accumulate(self) -> None:
         samples = self.grad_samples
         if len(samples[0]):
+            # Over all parameters: zeroing one of them alone would leave the rest of the example's gradient in the sum.
+            # Before clipping, as its factor, 0 or NaN, times infinity is NaN
             odd = ~torch.stack([one.flatten(1).isfinite().all(1) for one in samples]).all(0)
             for one in samples:
                 one[odd] = 0
@@ -111,5 +121,5 @@ class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
 
 
 def gaussian(shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
-    """Noise in main memory, the same that Opacus draws there."""
+    """Noise in main memory, equal to what Opacus draws there."""
     return torch.normal(0.0, std, shape, generator=generator)

@@ -13,7 +13,7 @@ from fedguard.tasks.environments.one_by_one import SequentialEnvironment
 
 @dataclass(frozen=True, kw_only=True)
 class Gymnasium(SequentialEnvironment):
-    """An environment of gymnasium's registry. It is stepped one by one, some ten times slower than those of FedGuard.
+    """An environment of gymnasium's registry. It is stepped one by one, some ten times slower than FedGuard's own.
 
     Args:
         id: as gymnasium calls it, such as ``Acrobot-v1``.

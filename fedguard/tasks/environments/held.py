@@ -1,4 +1,4 @@
-"""Environments held against their contract: each step of a training, and a few of them before it."""
+"""Checks of environments against their contract: each step of a training, and some steps before it."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def step_copies(world: Environment, state: Any, actions: NDArray[Any]) -> Step:
 
 
 def try_environment(world: Environment, policy: Policy, rng: Rng) -> NDArray[np.float64]:
-    """Play one episode in each of `COPIES` environments, by random actions; what those that end within `STEPS` steps return.
+    """Play one episode in each of `COPIES` environments by random actions; the returns of episodes that end in `STEPS` steps.
 
-    Each environment is made twice, and of some states a step is taken twice: the answers have to be the same, or a seed does
-    not make a training again. What is drawn from global generators is drawn alike.
+    Each environment is made twice, and from some states a step is taken twice: the answers must be equal, or a seed does not
+    reproduce a training. Draws from global generators are the same in both.
 
     Raises:
         ConfigError: an environment does not answer as it should, or answers another thing when it is asked again.
@@ -109,7 +109,7 @@ def _same(
     rng: Rng,
     at: int,
 ) -> None:
-    """Raises ConfigError if a step from the same state, of this environment or of one made alike, gives another thing."""
+    """Raise ConfigError if a step from the same state, here or in an environment made in the same way, differs."""
     for one, state, mend in (
         (world, states[0], "Keep all that it goes by in the environment itself, where copy.deepcopy copies it"),
         (again, states[1], "Draw from a generator that is made of the seed which reset is given"),

@@ -134,7 +134,7 @@ class SequentialEnvironment(Environment):
 
         Args:
             at: where this is, with a colon.
-            mend: what to do where it fails.
+            mend: the remedy if it fails.
         """
         try:
             return call(*arguments)

@@ -75,7 +75,7 @@ class _Sampling(nn.Module):
 
 
 class _KLGradient(torch.autograd.Function):
-    """The identity on (mu, sigma), whose backward pass adds the gradient of ``weight KL(N(mu, sigma^2) || N(0, 1))``.
+    """The identity on (mu, sigma); its backward pass adds the gradient of ``weight KL(N(mu, sigma^2) || N(0, 1))``.
 
     KL = sum (mu^2 + sigma^2 - 1) / 2 - log sigma.
     """
@@ -98,7 +98,7 @@ class _KLGradient(torch.autograd.Function):
 
 
 def gaussian(x: Tensor, salt: Tensor, count: int) -> Tensor:
-    """float32 ``[B, count]``: standard normal numbers, those of a row a function of that row of ``x [B, p]`` and of ``salt``.
+    """float32 ``[B, count]``: standard normal numbers; each row is a function of that row of ``x [B, p]`` and of ``salt``.
 
     Both are hashed in integers of 64 bits, which wrap around, and the numbers come from counters (SplitMix64, Steele et
     al. 2014; Box & Muller 1958): tensor operations alone, so that `torch.func` can transform them.
@@ -122,7 +122,7 @@ def _hash_values(values: Tensor) -> Tensor:
 
 
 def _mix_bits(z: Tensor) -> Tensor:
-    """The finaliser of SplitMix64, on signed integers."""
+    """The finalizer of SplitMix64, on signed integers."""
     z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * (0xBF58476D1CE4E5B9 - (1 << 64))
     z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * (0x94D049BB133111EB - (1 << 64))
     return z ^ ((z >> 31) & ((1 << 33) - 1))

@@ -22,11 +22,11 @@ class RSSM(Model):
 
     $h_t = GRU(h_{t-1}, f(z_{t-1}, a_{t-1}))$; prior $z_t ~ N(m_p(h_t), s_p(h_t))$, posterior
     $z_t ~ N(m_q(h_t, e_t), s_q(h_t, e_t))$ of what the encoder makes of the observation, $e_t = E(symlog(x_t))$ with
-    $symlog(x) = sign(x) log(1 + |x|)$. Of $s_t = (h_t, z_t)$ five perceptrons tell observation,
-    reward, whether the episode goes on, the policy's outputs, and the value. Spreads are $log(1 + exp(o)) + .1$, and layers
+    $symlog(x) = sign(x) log(1 + |x|)$. From $s_t = (h_t, z_t)$ five perceptrons predict observation,
+    reward, whether the episode continues, the policy's outputs, and the value. Spreads are $log(1 + exp(o)) + .1$, and layers
     are followed by SiLU.
 
-    Who acts believes the posterior's mean. Each episode starts from h, z and a of 0, and so h is the same in each first step.
+    An actor uses the posterior's mean. Each episode starts from h, z and a of 0, so h is the same in each first step.
 
     Args:
         fixed: H, the numbers of h.
@@ -119,7 +119,7 @@ def _layers(*widths: int) -> nn.Sequential:
 
 
 def _last(layers: nn.Sequential, size: float) -> nn.Sequential:
-    """A perceptron whose last layer starts with weights of such a spread, and biases of 0."""
+    """A perceptron; the weights of its last layer start with the given spread, its biases at 0."""
     last = layers[-1]
     assert isinstance(last, nn.Linear)
     nn.init.normal_(last.weight, std=size)

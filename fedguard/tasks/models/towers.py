@@ -17,8 +17,8 @@ from fedguard.contracts import Model, PositiveInt
 class Towers(Model):
     """Policy and value by perceptrons of their own, with tanh between the layers: the last output is the value's.
 
-    So the critic's large errors do not drown what the actor learns. Weights start orthogonal, scaled by $2^{1/2}$, by .01 for
-    the last layer of the policy and by 1 for that of the value; biases start at 0.
+    The critic's large errors therefore do not drown what the actor learns. Weights start orthogonal, scaled by $2^{1/2}$, but
+    by .01 in the last layer of the policy and by 1 in the last layer of the value; biases start at 0.
 
     Args:
         hidden: widths of the hidden layers of each.

@@ -15,8 +15,8 @@ from fedguard.errors import ConfigError, require
 class Transformer(Model):
     """Embeddings of characters and places, blocks of attention and a dense part, and logits of the next character.
 
-    Each place attends to itself and to those before it. Layer normalization stands before each part (Xiong et al., ICML
-    2020). The logits are read off the last place. Inputs are characters by number, float32 ``[length]``, below the number of
+    Each position attends to itself and to earlier positions. Layer normalization precedes each part (Xiong et al., ICML
+    2020). The logits are read off the last position. Inputs are characters by number, float32 ``[length]``, below the number of
     classes.
 
     Args:
@@ -66,7 +66,7 @@ class _Network(nn.Module):
 
 
 class _PositionalEmbedding(nn.Module):
-    """Adds an embedding of each place; by itself, for the gradients of single examples are found layer by layer."""
+    """Adds an embedding of each position; a layer of its own, since per-example gradients are found layer by layer."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()

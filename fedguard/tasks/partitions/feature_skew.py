@@ -41,7 +41,7 @@ class FeatureSkew(Partition):
             members = members[np.argsort(along[members], kind="stable")]
             loose = np.flatnonzero(draw.random(len(members)) >= self.share)
             members[loose] = members[draw.permutation(loose)]
-            # Not every class may begin at the first client: small ones would meet there.
+            # A random offset, since with a common start the first examples of all small classes would meet at the first client
             place[members] = (np.arange(len(members)) + draw.random()) / len(members)
         parts = np.array_split(np.argsort(place, kind="stable"), clients)
         return [parts[i] for i in draw.permutation(clients)]

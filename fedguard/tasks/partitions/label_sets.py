@@ -20,8 +20,8 @@ class LabelSets(Partition):
 
     The C classes are cut into runs, as equal as can be, one for each party; client i belongs to party $i mod parties$, and the
     examples of a party's classes are dealt out IID among its clients. A bank and an insurer may learn the layers below
-    together, and each the last one for itself (``training.algorithm: fedper``). Each party's accuracy, on the test examples
-    of its classes, stands in the record.
+    together, and each the last one for itself (``training.algorithm: fedper``). The record has each
+    party's accuracy on the test examples of its classes.
 
     Args:
         parties: how many, with at least two classes each.

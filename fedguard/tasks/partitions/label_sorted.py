@@ -19,8 +19,8 @@ class LabelShards(Partition):
 
     Args:
         shards: shards per client. With 1 a client knows one or two classes; the source uses 2.
-        in_order: whether they are dealt in the order of the clients' numbers, so that neighbors on a graph whose ``places``
-            are ``in_order``, too, hold classes side by side; else they are drawn, whatever the places.
+        in_order: whether they are dealt in the order of the clients' numbers, so that neighbors on a graph with
+            ``places: in_order`` hold adjacent classes; else they are drawn, whatever the places.
     """
 
     name = "label_sorted"

@@ -1,4 +1,4 @@
-"""Natural clients: those that the data come from."""
+"""Natural clients: the sources of the data."""
 
 from __future__ import annotations
 
