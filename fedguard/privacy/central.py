@@ -128,8 +128,8 @@ class CentralDP(ServerNoise[CentralState]):
         noise = self.sum_noise * torch.randn(updates.shape[1], generator=rng.child("noise").torch())
         noise = correlate_noise(noise, state.past, square_root(self.bands))
         each = torch.ones(len(updates)) if weights is None else weights
-        # Clipped before it is weighted, so that a client moves the sum by its weight times C. A row of zeros has C / 0, which the
-        # clamp makes 1.
+        # Clipped before it is weighted, so that a client moves the sum by its weight times C. For a row of zeros C / 0 is
+        # infinite, and the clamp makes it 1.
         total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float().mul(each) @ updates
         # Noise is carried on in clips, without C; with more than one band the clip is fixed.
         carried = CentralState(self._next_clip(lengths, state.clip, rng, each), (noise, *state.past)[: self.bands - 1])
@@ -179,7 +179,7 @@ def schedule(clients: Participation, rounds: int, bands: int) -> SamplingSchedul
     if bands > 1:
         # All rounds are one Gaussian release of C X, charged once and without amplification.
         return {"sample_rate": 1.0, "steps": 1, "sampling": clients.scheme}
-    # Cyclic turns need equal groups, which suites enforce; else a share of rounds would be less than what a client takes.
+    # Cyclic turns need equal groups, which suites enforce; else some client would take part more often than its share.
     return {"sample_rate": clients.expected / clients.total, "steps": rounds, "sampling": clients.scheme}
 
 

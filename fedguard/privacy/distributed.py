@@ -76,7 +76,7 @@ class NoisyRound:
         return self.rounding(values, entropy) + self.noise.sample(values.size, entropy)
 
     def noise_tail(self, clients: int, beta: float = 2.0**-40) -> int:
-        """Bound, in ring units, that the noise of ``clients`` clients exceeds on any coordinate with probability at most ``beta``."""
+        """Bound, in ring units, that the noise of ``clients`` clients exceeds anywhere with probability at most ``beta``."""
         return self.noise.noise_tail(clients, beta / self.rounding.dim)
 
     def event(self, contributors: int, count: int = 1) -> Event:
@@ -165,7 +165,6 @@ class DistributedDP:
         """
         require(contributors >= 1, f"contributors: expected at least 1; got {contributors}.")
         require(0 < scale < math.inf, f"scale: expected a positive number; got {scale}.")
-        # Each adds 1 / sqrt(contributors) of the noise: variances add up, and a sum of more clients only has more.
         norm = self.clip * scale
         return NoisyRound(
             clip=self.clip,

@@ -62,7 +62,6 @@ def sums_with(reports: Sequence[RoundReport]) -> Counter[int]:
 
 def honest(reports: Sequence[RoundReport], clients: int) -> list[int]:
     """The clients that never acted for an attack; malicious clients have no guarantee."""
-    # Acting in one round is enough: a guarantee over the whole training has no honest part of a client.
     acted = frozenset[int]().union(*(one.malicious for one in reports))
     return [client for client in range(clients) if client not in acted]
 
@@ -70,7 +69,6 @@ def honest(reports: Sequence[RoundReport], clients: int) -> list[int]:
 def spread(counts: Mapping[int, float], clients: Collection[int]) -> dict[str, Any]:
     """Least, median and largest count of these clients; a client without a count has 0."""
     values = [counts.get(client, 0) for client in clients]
-    # A client without releases counts as 0, so that the median is over all clients.
     return {"least": min(values, default=0), "median": median(values) if values else 0, "most": max(values, default=0)}
 
 

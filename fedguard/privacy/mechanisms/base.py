@@ -60,5 +60,6 @@ class Mechanism(ABC):
 
     def _tail(self, clients: int, beta: float, linear: float) -> int:
         """Sub-gamma tail with variance ``clients sigma^2``: ``sqrt(2 v L) + linear L`` for L = log(2 / beta)."""
+        # Two-sided: beta / 2 for each tail.
         log = math.log(2 / beta)
         return math.ceil(math.sqrt(2 * clients * log) * self.sigma + linear * log)

@@ -60,6 +60,7 @@ def sample(law: Law, count: int, entropy: Entropy) -> Integers:
     filled = 0
     while filled < count:
         missing = count - filled
+        # Surplus draws are dropped by their order, never by their value, so the law stays exact.
         kept = _accept_proposals(law, s, log_c, min(_BLOCK, 16 + int(tries * missing)), entropy)[:missing]
         drawn[filled : filled + len(kept)] = kept
         filled += len(kept)
@@ -91,6 +92,7 @@ def _accept_proposals(law: Law, s: int, log_c: float, tries: int, entropy: Entro
     y ^= -(places & np.uint64(1)).view(np.int64)  # ~y = -1 - y where the sign is set
     chance = np.exp(law.log_mass(y) + (v * _LOG2 - log_c))
     u = words * 2.0**-64
+    # u is known from below: the 64 bits leave an interval of 2^-64, and coins within the margin are settled exactly.
     keep = u + 2.0**-64 <= chance * (1 - _MARGIN)
     for i in np.flatnonzero(~keep & (u <= chance * (1 + _MARGIN))):
         keep[i] = _is_accepted(law, int(y[i]), int(v[i]), log_c, int(words[i]), entropy)
@@ -100,6 +102,7 @@ def _accept_proposals(law: Law, s: int, log_c: float, tries: int, entropy: Entro
 def _runs(coins: NDArray[np.uint64], entropy: Entropy) -> Integers:
     """Zeros before the first one in an endless row of fair bits, of which ``coins`` holds the first 64: P[v] = 2^-(v + 1)."""
     v = np.bitwise_count(~coins & (coins - np.uint64(1))).astype(np.int64)
+    # Once in 2^64; but cut off there the noise would be bounded, and values beyond the bound would tell neighbors apart.
     longer = np.flatnonzero(coins == 0)
     while len(longer):
         more = np.frombuffer(entropy(8 * len(longer)), "<u8")
@@ -115,6 +118,7 @@ def _is_accepted(law: Law, y: int, v: int, log_c: float, word: int, entropy: Ent
         with localcontext() as context:
             context.prec = digits + 20
             whole = law.mass(y, digits) * 2 ** (v + bits) / Decimal(log_c).exp()  # p in units of the last bit of u
+            # Undecided while p lies within the interval of u; each round narrows both, so it ends with probability 1.
             slack = whole.scaleb(2 - digits)
             if word + 1 <= whole - slack:
                 return True
