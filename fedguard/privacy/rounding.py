@@ -88,7 +88,6 @@ class ConditionalRounding:
                 f"values: expected [{self.dim}] of norm at most {self.norm:g}; got {list(values.shape)} of norm "
                 f"{np.linalg.norm(values):g}. Clip first."
             )
-        # on them.
         while True:
             # Fresh draws for all coordinates: to repair some of them would change the law.
             rounded = stochastic(values, entropy)

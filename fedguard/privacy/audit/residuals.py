@@ -51,7 +51,7 @@ def residual_checks(seen: Transcript) -> tuple[Check, ...]:
         checks.append(_rounds(aside, seen))
     if seen.elsewhere is not None:
         checks.append(data(seen.elsewhere))
-    # One release is enough for a generator that restarts, and a transform of all of them takes long.
+    # One release is enough: a generator that restarts for each layer does so in every release.
     checks.append(_coordinates(aside[0]))
     if seen.counts is not None and len(seen.counts):
         checks.append(_counts(seen.counts))

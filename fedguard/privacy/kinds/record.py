@@ -166,7 +166,7 @@ class RecordNoise(Noise):
         """The largest epsilon over parties and levels; malicious clients have no guarantee."""
         training, clients = federation.training, federation.clients
         promised, meeting = honest(reports, clients.total), federation.meeting
-        # Counted when asked: an update that was lost may have left the client, and its noise is spent.
+        # Whoever was asked to train counts: an update that never arrived may have been seen on its way.
         asked = Counter(client for one in reports for client in one.chosen)
         ended = asked if meeting is None else trainings(reports)
         taken = Counter({client: ended[client] for client in promised if client in ended})
