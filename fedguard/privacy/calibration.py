@@ -1,4 +1,4 @@
-"""How much noise a target needs, and how many contributors."""
+"""Calibration: the noise that a target epsilon needs, and the fewest contributors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gaussian_noise(
 
     @cache
     def excess(logarithm: float) -> float:
-        """How far epsilon is above the target, in logarithms, at the noise ``exp(logarithm)``."""
+        """Logarithm of epsilon over the target, at the noise ``exp(logarithm)``."""
         noise = math.exp(logarithm)
         event = gaussian_event(
             noise_multiplier=noise,
@@ -94,7 +94,7 @@ def calibrate(
         plan: its noise multiplier is ignored.
         epsilon: the target.
         rounds: number of rounds that are composed.
-        contributors: honest clients whose noise is surely in each sum.
+        contributors: honest clients with noise that is surely in each sum.
         dim, scale: as in `DistributedDP.for_round`.
 
     Raises:

@@ -34,7 +34,7 @@ LONGEST = 2.0**30
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalRounding:
-    """Rounding of vectors whose norm is known to be bounded.
+    """Rounding of vectors with a known bound on their norm.
 
     Args:
         norm: c, bound on the L2 norm of the values, in units of the grid.

@@ -1,7 +1,7 @@
 """An audit in one run for Gaussian differential privacy, which uses the whole trade-off curve instead of one (epsilon, delta).
 
-For f-DP, W right guesses of c, and any w: a guess on one canary is right and at least w of the others are with a probability
-that the trade-off bounds by that of the same guess being wrong. Averaged over the m canaries, with p_j = P[W = j],
+Let W of c guesses be right. For any w, f bounds the probability that the guess on one canary is right together with at least w
+others, by the probability that the same guess is wrong. Averaged over the m canaries, with p_j = P[W = j],
 
     sum_{j > w} j p_j / m  <=  1 - f(sum_{j >= w} (c - j) p_j / m)
 

@@ -2,10 +2,10 @@
 
 Residuals over the claimed standard deviation are independent N(0, 1), in every coordinate, layer and client alike:
 
-- places: their sum of squares is chi-square in each dyadic stretch of coordinates, from a single one to all of them, in each
-  layer, and for each client; two-sided, Bonferroni over all of these.
-- law: Kolmogorov and Smirnov's distance from N(0, 1), of all, in each layer and for each client; and the largest of all, whose
-  law is Phi(m)^N. Integer noise is brought to N(0, 1) by its own law before (`fedguard.privacy.audit.integers`).
+- places: the sum of squares is chi-square in each dyadic stretch of coordinates (from one coordinate to all), in each layer, and
+  for each client; two-sided, Bonferroni over all places.
+- law: Kolmogorov-Smirnov distance from N(0, 1), over all residuals, in each layer and for each client; and the largest modulus
+  of N residuals, with P[largest <= m] = (2 Phi(m) - 1)^N. Integer noise is transformed to N(0, 1) by its own law first (`fedguard.privacy.audit.integers`).
 """
 
 from __future__ import annotations

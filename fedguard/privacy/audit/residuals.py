@@ -32,7 +32,7 @@ from fedguard.privacy.audit.places import law, places, two_sided
 
 #: Counts of a larger variance are about Gaussian.
 NEARLY_GAUSSIAN = 5.0
-#: So is a sum of so many products.
+#: A sum of at least this many products is about Gaussian too.
 MANY = 1000
 #: Largest rounding error of float32 noise, over its standard deviation.
 ROUNDING = 1e-2
@@ -176,7 +176,7 @@ def _sampling(drawn: Flags, seen: Transcript) -> Check:
         right = bool((counts == round(n * q)).all())
         return Check(name="sampling", p_value=float(right), words=f"expected {n * q:.0f} of {n} in each draw")
     mean, variance = binomtest(int(counts.sum()), n * draws, q).pvalue, n * q * (1 - q)
-    # Counts of so few are not Gaussian, and the mean must do.
+    # Counts of few clients are not Gaussian, so only their mean is tested.
     spread = two_sided(((counts - n * q) ** 2).sum() / variance, draws) if variance >= NEARLY_GAUSSIAN else 1.0
     words = f"{counts.mean():.1f} of {n} were in a draw, with variance {counts.var():.1f}; expected "
     return Check(

@@ -161,7 +161,7 @@ class CentralLevel:
     Args:
         mechanism: the code under audit.
         clients: share and sampling scheme of the clients; their number becomes the number of canaries, or a few more.
-        claim, curve: epsilon of so many rounds, as claimed; at other deltas, as claimed.
+        claim, curve: claimed epsilon of all rounds; the same at other deltas.
     """
 
     name: str = "client-level noise at the server"
@@ -266,7 +266,7 @@ class RecordLevel:
         train: the code under audit; the model has 2 (m + 1) parameters, weights first.
         batches: the sampling under audit, with which ``train`` chooses its batches.
         plan: its ``batch_size``, ``steps`` and ``private`` count, with the first level of ``private``.
-        claim, curve: epsilon of so many rounds, as claimed; at other deltas, as claimed.
+        claim, curve: claimed epsilon of all rounds; the same at other deltas.
     """
 
     name: str = "record-level DP-SGD"

@@ -92,7 +92,7 @@ def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: 
     weights = math.prod(SHAPE) * CLASSES
     still = np.concatenate([still[still < weights], np.arange(weights, setup.task.dim)])
     lab.before(f"{rounds} rounds of DP-SGD in {turns.total} of {clients.total} clients")
-    if federation.meeting is not None:  # so many aggregates as hold the updates of these rounds
+    if federation.meeting is not None:  # as many aggregates as hold the updates of these rounds
         rounds = math.ceil(rounds * turns.expected / federation.meeting.updates)
     reports = lab.run(setup, rounds)
     found = steps_checks(reports, plan, still, layers=setup.task.layers, other=lab.run(other, 1))

@@ -1,4 +1,4 @@
-"""What a mechanism of integer noise says about itself."""
+"""Interface of a mechanism of integer noise."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Mechanism(ABC):
 
         Args:
             orders: float64 ``[k]``, each above 1.
-            sensitivity_l1, sensitivity_l2: how far the sums without noise are apart, in units of the grid; they are
-                integer vectors.
-            contributors: honest clients whose noise is in the sum.
-            dim: coordinates.
+            sensitivity_l1, sensitivity_l2: norms of the difference of the sums without noise, which are integer
+                vectors, in units of the grid.
+            contributors: honest clients with noise in the sum.
+            dim: number of coordinates.
 
         Returns:
             float64 ``[k]``; infinite without contributors.
