@@ -2,10 +2,11 @@
 
 Residuals over the claimed standard deviation are independent N(0, 1), in every coordinate, layer and client alike:
 
-- places: the sum of squares is chi-square in each dyadic stretch of coordinates (from one coordinate to all), in each layer, and
-  for each client; two-sided, Bonferroni over all places.
+- places: the sum of squares is chi-square in each dyadic stretch of coordinates (from one coordinate to all), in each layer,
+  and for each client; two-sided, Bonferroni over all places.
 - law: Kolmogorov-Smirnov distance from N(0, 1), over all residuals, in each layer and for each client; and the largest modulus
-  of N residuals, with P[largest <= m] = (2 Phi(m) - 1)^N. Integer noise is transformed to N(0, 1) by its own law first (`fedguard.privacy.audit.integers`).
+  of N residuals, with P[largest <= m] = (2 Phi(m) - 1)^N. Integer noise is first transformed to N(0, 1) by its own law
+  (`fedguard.privacy.audit.integers`).
 """
 
 from __future__ import annotations
