@@ -26,7 +26,7 @@ from fedguard.privacy.accounting import (
 )
 from fedguard.privacy.divergences import divergences
 
-#: Losses are composed on a grid of at most so many points: some seconds.
+#: Most points of the grid on which losses are composed: some seconds.
 MOST_POINTS = 2**22
 #: exp() of a larger loss overflows.
 LARGEST_LOSS = 700.0
@@ -39,9 +39,9 @@ class PRVAccountant(Accountant):
 
         delta(e) = E[max(0, 1 - exp(e - L))],      L = L_1 + ... + L_T,    L_i = log of the two densities' ratio
 
-    A removed unit and an added one have losses of different laws. Opacus composes the removed one's alone; here the larger
-    epsilon of both is taken. A unit that is replaced has a law of its own. Where the error of the numbers makes the bound
-    larger than that by Rényi divergences, the smaller one counts, and is named.
+    The losses of a removed unit and of an added one have different laws. Opacus composes the removal alone; here the larger
+    epsilon of both counts. A replaced unit has a law of its own. If numerical errors make the bound larger than the RDP
+    bound, the RDP bound is returned and named as the accountant.
 
     Source: Gopi, Lee and Wutschitz 2021, "Numerical composition of differential privacy" (NeurIPS); both directions: Zhu,
     Dong and Wang 2022 (AISTATS).
@@ -50,6 +50,7 @@ class PRVAccountant(Accountant):
     name = "PRV (opacus; Gopi et al. 2021)"
 
     def compose_events(self, events: Sequence[Event], delta: float) -> Epsilon:
+        # Both are upper bounds that depend on public parameters alone, so the smaller one holds without a further price.
         found = super().compose_events(events, delta)
         if any(event.rdp is None for event in events):
             return found
@@ -62,7 +63,7 @@ class PRVAccountant(Accountant):
 
 
 class GDPAccountant(Accountant):
-    """The limit of many small steps, by opacus: as if all were one Gaussian mechanism.
+    """The limit of many small steps, by opacus: all of them are treated as one Gaussian mechanism.
 
         mu^2 = sum_i q_i^2 (exp(1 / s_i^2) - 1),      delta(e) = Phi(mu / 2 - e / mu) - exp(e) Phi(-mu / 2 - e / mu)
 
@@ -83,8 +84,10 @@ class GDPAccountant(Accountant):
                     for one, steps in _gaussians(events, "gdp", replaced=False).items()
                 )
             )
+            # Written as a negation, so that NaN is refused too.
             if not mu < math.sqrt(LARGEST_LOSS):
                 raise OutOfRange(f"gdp: epsilon is beyond what it can compute (mu = {mu:.3g}). {_USE_RDP}")
+            # Opacus searches for a change of sign on [0, 500]; if delta(0) is small enough there is none.
             if mu == 0 or delta_eps_mu(eps=0, mu=mu) <= delta:
                 return 0.0
             try:
@@ -113,25 +116,27 @@ def tightest(delta: float) -> str:
 
 
 def total_epsilon(events: Sequence[Event], delta: float) -> Epsilon:
-    """What the events cost together: by the tightest accountant, or by RDP where that cannot count them.
+    """The epsilon of all events together, by the tightest accountant, or by RDP if the tightest one cannot count them.
 
     Raises:
-        UnsupportedEvent: neither can.
+        UnsupportedEvent: neither accountant can count them.
     """
     try:
         return accountant_named(tightest(delta)).compose_events(events, delta)
+    # A failure must never lower the charge: the bound by Rényi divergences is looser, and holds.
     except (OutOfRange, UnsupportedEvent):
         return accountant_named("rdp").compose_events(events, delta)
 
 
 @lru_cache(maxsize=256)
 def _prv(history: tuple[tuple[SubsampledGaussian, int], ...], delta: float) -> float:
-    """`PRVAccountant.total` of each step so many times. All trials of a cell ask for the same."""
+    """`PRVAccountant.total` of steps with their counts; cached, since all trials of a cell ask for the same."""
     from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
 
     steps, counts = zip(*history, strict=True)
     removed = [PoissonSubsampledGaussianPRV(one.sample_rate, one.noise_multiplier) for one in steps]
     laws = [_ReplacementLoss(law) if one.replaced else law for law, one in zip(removed, steps, strict=True)]
+    # One unit is in the data of all steps or of none, so directions never mix: two compositions are enough.
     directions = [laws]
     if any(one.sample_rate < 1 and not one.replaced for one in steps):  # else both are the same
         directions.append([law if isinstance(law, _ReplacementLoss) else _AdditionLoss(law) for law in laws])
@@ -153,6 +158,7 @@ class _AdditionLoss:
     def cdf(self, t: Reals) -> Reals:
         from scipy.special import ndtr
 
+        # A small q divides the difference exp(-t) - 1, which cancels near t = 0, where most losses are: hence expm1.
         s, ratio = self.noise_multiplier, 1 + np.expm1(-t) / self.sample_rate
         x = s**2 * np.log(np.maximum(ratio, 0)) + 0.5  # minus infinity where no x has a larger loss
         below: Reals = ndtr(-x / s)
@@ -164,11 +170,12 @@ class _ReplacementLoss:
 
         H_a(P', Q') = H_a((1 - q) Q + q P, Q) for a >= 1,    1 - a + a H_(1/a)(P', Q') for a < 1
 
-    With P and Q the releases that surely hold the unit, and the other one in its place, q H_b(P, Q) with b = 1 + (a - 1) / q
-    bounds the divergence of the samples (Balle, Barthe and Gaboardi 2018, Theorem 11), which is the first line; neighbors may
-    change places, hence the second. It is convex, so a pair of releases has it, and that pair dominates under composition
-    (Zhu, Dong and Wang 2022, Theorem 10 and Proposition 30). P[L <= t] = 1 + H' e^t - H at a = e^t: that of a removed unit
-    for t >= 0, that of an added one for t < 0, and what is missing lies at 0.
+    P is the release that surely holds the unit, Q the release that holds the other one in its place. With
+    b = 1 + (a - 1) / q, q H_b(P, Q) bounds the divergence of the samples (Balle, Barthe and Gaboardi 2018, Theorem 11): the
+    first line. Neighbors may be exchanged: the second line. The bound is convex in a, so some pair of releases attains it, and
+    this pair dominates under composition (Zhu, Dong and Wang 2022, Theorem 10 and Proposition 30). P[L <= t] =
+    1 + H' e^t - H at a = e^t is the distribution function of a removed unit for t >= 0 and of an added one for t < 0; the
+    remaining mass is at 0.
     """
 
     def __init__(self, removed: Any) -> None:
@@ -176,12 +183,13 @@ class _ReplacementLoss:
         self.sample_rate, self.noise_multiplier = removed.sample_rate, removed.noise_multiplier
 
     def cdf(self, t: Reals) -> Reals:
+        # Opacus discretizes by differences of the distribution function, so this law needs no density.
         below: Reals = np.where(t < 0, self._added.cdf(t), self._removed.cdf(t))
         return below
 
 
 def _compose_losses(losses: Sequence[Any], counts: list[int], delta: float) -> float:
-    """Opacus' bound on the epsilon of ``losses``, each so many times; `PRVAccountant.get_epsilon` with given losses."""
+    """Opacus' bound on the epsilon of ``losses`` with their ``counts``: `PRVAccountant.get_epsilon` with given losses."""
     from opacus.accountants.analysis.prv import (
         Domain,
         TruncatedPrivacyRandomVariable,
@@ -192,8 +200,9 @@ def _compose_losses(losses: Sequence[Any], counts: list[int], delta: float) -> f
     errors = {"eps_error": 0.01, "delta_error": delta / 1000}  # opacus' defaults
     try:
         reach = _domain_size(losses, counts, **errors)
-        if any(isinstance(one, _ReplacementLoss) for one in losses):  # opacus reckons with Poisson samples
+        if any(isinstance(one, _ReplacementLoss) for one in losses):  # opacus assumes Poisson samples
             reach = max(reach, _reach(losses, counts, reach, errors["delta_error"] / 4) + 3)
+        # Refused before opacus allocates the grid; NaN is refused too.
         if not reach < LARGEST_LOSS:
             raise OutOfRange(f"prv: epsilon is too large for it, its bound by rdp being about {reach:.4g}. {_USE_RDP}")
         mesh = 0.01 / math.sqrt(sum(counts) * math.log(12 / errors["delta_error"]) / 2)
@@ -202,10 +211,14 @@ def _compose_losses(losses: Sequence[Any], counts: list[int], delta: float) -> f
                 f"prv: {sum(counts)} steps with losses up to {reach:.4g} need {2 * reach / mesh:.2g} points, and it takes "
                 f"at most {MOST_POINTS}. {_USE_RDP}"
             )
+        # The transform wraps around: a sum of losses beyond the reach would count at the other end, as a small one. The reach
+        # leaves that no more than the error of delta.
         domain = Domain.create_aligned(-reach, reach, mesh)
         truncated = [TruncatedPrivacyRandomVariable(one, domain.t_min, domain.t_max) for one in losses]
         composed = compose_heterogeneous([discretize(one, domain) for one in truncated], counts)
+        # [2] is the upper bound; the estimate before it may be below the true epsilon.
         epsilon = float(composed.compute_epsilon(delta, errors["delta_error"], errors["eps_error"])[2])
+    # Opacus raises these if the grid misses the mean of a loss, or if rounding reaches delta.
     except (RuntimeError, ValueError, OverflowError) as error:
         raise OutOfRange(f"prv: its arithmetic fails here ({str(error).rstrip('.')}). {_USE_RDP}") from error
     if math.isnan(epsilon):
@@ -214,7 +227,7 @@ def _compose_losses(losses: Sequence[Any], counts: list[int], delta: float) -> f
 
 
 def _domain_size(losses: Sequence[Any], counts: list[int], eps_error: float, delta_error: float) -> float:
-    """`compute_safe_domain_size` of opacus, with divergences that are computed once for all deltas."""
+    """`compute_safe_domain_size` of opacus, but divergences are computed once for all deltas."""
     from opacus.accountants import RDPAccountant as Theirs
 
     orders = np.array(Theirs.DEFAULT_ALPHAS)
@@ -232,17 +245,20 @@ def _domain_size(losses: Sequence[Any], counts: list[int], eps_error: float, del
 
 
 def _reach(losses: Sequence[Any], counts: list[int], within: float, chance: float) -> float:
-    """What the sum of all losses, each cut to ``within``, exceeds with at most this chance either way: Chernoff's bound."""
+    """Chernoff's bound on the sum of losses cut to ``within``, which it exceeds in either direction with at most ``chance``."""
     from scipy.special import logsumexp
 
     edges = np.linspace(-within, within, 2**14 + 1)
+    # Empty cells get a mass that no bound notices, so that logarithms stay finite.
     masses = [np.diff(one.cdf(edges)).clip(1e-300) for one in losses]
 
     def chernoff_bound(power: float) -> float:
+        # The end of each cell with the larger moment, so that the grid errs upwards.
         ends = edges[1:] if power > 0 else edges[:-1]
         moments = [logsumexp(np.log(mass) + power * ends) for mass in masses]
         return float((np.dot(counts, moments) - math.log(chance)) / abs(power))
 
+    # Every power gives a bound; a coarse grid of them costs reach, never validity.
     powers = np.geomspace(0.01, 1000, 40)
     return max(min(map(chernoff_bound, powers)), min(map(chernoff_bound, -powers)))
 
@@ -251,7 +267,8 @@ _USE_RDP = "Use the accountant rdp."
 
 
 def _gaussians(events: Sequence[Event], accountant: str, *, replaced: bool) -> Counter[SubsampledGaussian]:
-    """How often each kind of step happened."""
+    """The number of steps of each kind."""
+    # Composition does not depend on the order, so equal steps become one power of a transform.
     history: Counter[SubsampledGaussian] = Counter()
     for event in events:
         if event.gaussian is None or (event.gaussian.replaced and not replaced):
@@ -265,7 +282,7 @@ def _gaussians(events: Sequence[Event], accountant: str, *, replaced: bool) -> C
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Opacus warns of logarithms of zero (at a rate of 1) and of loose orders: here neither makes a figure wrong."""
+    """Opacus warns of logarithms of zero (at a rate of 1) and of loose orders: neither makes a result wrong here."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

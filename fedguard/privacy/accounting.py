@@ -1,9 +1,9 @@
-"""Privacy accounting: what was released describes itself as events, an accountant adds them up.
+"""Privacy accounting: releases describe themselves as events, and an accountant adds them up.
 
     epsilon(delta) = min over a of  sum_i rdp_i(a) + log((a - 1) / a) - (log delta + log a) / (a - 1)
 
 Rényi divergences of independent releases add up (Mironov 2017); the conversion is opacus's, after Balle et al. 2020.
-What an accountant does not understand is refused. It never counts as zero.
+An accountant refuses an event that it does not understand. Such an event never counts as zero.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class OutOfRange(ConfigError):
 
 @dataclass(frozen=True, kw_only=True)
 class SubsampledGaussian:
-    """N(0, s^2) on a sum in which the unit stands with probability q, as one coordinate: s against a shift of 1.
+    """N(0, s^2) on a sum that contains the unit with probability q, as one coordinate: s against a shift of 1.
 
     Args:
         noise_multiplier: s, standard deviation of the noise divided by what the unit can change.
         sample_rate: q; 1 where the unit always takes part.
-        replaced: whether another unit stands in its place where it is not in the data, so that neighbors change places.
+        replaced: whether another unit takes its place in the neighboring data set, so that neighbors can be exchanged.
     """
 
     noise_multiplier: float
@@ -62,18 +62,18 @@ class SubsampledGaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that was released, as its mechanism describes it.
+    """A release, as its mechanism describes it.
 
     Args:
         mechanism: its name.
         rdp: float64 ``[k]`` orders above 1 -> bounds on the Rényi divergence, float64 ``[k]``; None where none is known.
-        gaussian: the pair of distributions that is the worst case of this release; None where it is none of this kind.
-        count: how often it happened.
-        unit: whose presence is hidden: "client" or "record".
-        relation: what neighboring inputs are: "add/remove" or "replace".
-        sampling: how units were chosen: "none", or the scheme whose amplification ``rdp`` contains.
+        gaussian: the dominating pair of distributions of this release; None if the pair is not of this kind.
+        count: number of such releases.
+        unit: the unit that is hidden: "client" or "record".
+        relation: neighboring relation: "add/remove" or "replace".
+        sampling: how units were chosen: "none", or the scheme with the amplification that ``rdp`` contains.
         view: what the adversary sees.
-        assumptions: what must hold besides, each a sentence.
+        assumptions: further conditions of the guarantee, each a sentence.
     """
 
     mechanism: str
@@ -92,8 +92,8 @@ class Accountant(ABC):
 
     Attributes:
         name: with its source.
-        bound: whether its figures are proven upper bounds.
-        caveats: what must be said beside every figure.
+        bound: whether its epsilons are proven upper bounds.
+        caveats: assumptions that every epsilon of this accountant adds.
     """
 
     name: ClassVar[str]
@@ -106,11 +106,11 @@ class Accountant(ABC):
 
         Raises:
             UnsupportedEvent: an event that this accountant cannot interpret.
-            OutOfRange: beyond its arithmetic.
+            OutOfRange: the epsilon is beyond the range of its arithmetic.
         """
 
     def compose_events(self, events: Sequence[Event], delta: float) -> Epsilon:
-        """What all the events together cost, at ``delta``, with its meaning.
+        """The epsilon of all events together at ``delta``, with its meaning.
 
         Raises:
             ConfigError: no events, or events of different units, relations, sampling or views; or a delta not in (0, 1).
@@ -159,6 +159,7 @@ class RDPAccountant(Accountant):
                         f"{event.mechanism}: its Rényi divergence is not known, so {type(self).__name__} cannot count it. "
                         "Use an accountant that can."
                     )
+                # They add up by order, also if later inputs depend on earlier releases; the conversion comes once, at the end.
                 total += event.count * event.rdp(orders)
             return total
 
@@ -166,11 +167,12 @@ class RDPAccountant(Accountant):
 
 
 def least(rdp: Callable[[Reals], Reals], delta: float, orders: Reals = ORDERS) -> float:
-    """The epsilon for the divergences that ``rdp`` gives at ``orders``, as `convert_rdp` finds it.
+    """The epsilon for the divergences that ``rdp`` gives at ``orders``, by `convert_rdp`.
 
-    At broken orders those of sampled noise are long series. They are asked for only where an epsilon would be smaller than that
-    of the whole orders if there were no divergence at all.
+    At fractional orders, divergences of sampled noise are long series. They are computed only at orders that would give a
+    smaller epsilon than the whole orders if there were no divergence at all.
     """
+    # The order is chosen after the events, by public parameters alone, so the minimum needs no correction.
     found, unspent = math.inf, np.log((orders - 1) / orders) - (np.log(delta) + np.log(orders)) / (orders - 1)
     for kind in (orders % 1 == 0, orders % 1 > 0):
         asked = orders[kind & (unspent < found)]
@@ -180,19 +182,20 @@ def least(rdp: Callable[[Reals], Reals], delta: float, orders: Reals = ORDERS) -
 
 
 def convert_rdp(rdp: Reals, delta: float, orders: Reals = ORDERS) -> float:
-    """The epsilon for Rényi divergences at ``orders`` (float64, the same length); infinite where they are."""
+    """The epsilon for Rényi divergences at ``orders`` (float64, the same length); infinite if all of them are."""
     from opacus.accountants.analysis.rdp import get_privacy_spent
 
     if not np.isfinite(rdp).any():
         return math.inf
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)  # then the bound is loose, not wrong
+        # Orders of infinite divergence have an infinite epsilon, which is never the smallest as long as one order is finite.
         value, _ = get_privacy_spent(orders=orders, rdp=rdp, delta=delta)
     return max(0.0, float(value))
 
 
 def check_delta(delta: float, units: int, unit: str) -> None:
-    """Refuse a delta that promises nothing: with delta = 1 / n, to publish one of n units at random would pass.
+    """Refuse a delta that guarantees nothing: delta = 1 / n allows a mechanism that publishes one of n units at random.
 
     Raises:
         ConfigError: delta is 1 / n or more.
@@ -205,17 +208,17 @@ def check_delta(delta: float, units: int, unit: str) -> None:
 
 
 def parallel(spent: Sequence[Epsilon], parties: int) -> Epsilon:
-    """What parties with disjoint data spend together: the largest of theirs, since no unit is with two of them.
+    """The epsilon of parties with disjoint data: the largest one, since no unit is in the data of two parties.
 
-    Their sum would be right for one unit that is with all of them, and says nothing about disjoint ones. Bounds by several
-    accountants are bounds alike, and all of these are named.
+    The sum would be right for a unit in the data of all parties, and says nothing about disjoint data. Bounds of several
+    accountants may be mixed, and all of them are named.
 
     Args:
-        spent: what each kind of party spent on its own data over the whole training.
-        parties: how many they are in all.
+        spent: for each kind of party, the epsilon on its own data over the whole training.
+        parties: the number of parties.
 
     Raises:
-        ConfigError: nothing spent, or figures that do not mean the same.
+        ConfigError: no epsilon, or epsilons that differ in meaning.
     """
     require(len(spent) > 0, "spent: expected at least one epsilon; got none.")
     worst = max(spent, key=lambda one: one.value)

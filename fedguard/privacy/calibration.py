@@ -1,4 +1,4 @@
-"""How much noise a target needs, and how many contributors."""
+"""Calibration: the noise that a target epsilon needs, and the fewest contributors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedguard.privacy.distributed import DistributedDP
 from fedguard.privacy.gaussian import VIEWS, gaussian_event
 from fedguard.privacy.mechanisms import mechanism_named
 
-#: Noise multipliers that are tried; the smallest one keeps nothing private, beyond the largest accountants do not resolve.
+#: Range of the noise multipliers: the smallest one keeps nothing private, and accountants do not resolve more than the largest.
 SMALLEST, LARGEST = 1e-2, 2.0**20
 
 
@@ -31,11 +31,11 @@ def gaussian_noise(
 ) -> float:
     """The least noise multiplier with which ``steps`` steps keep within ``epsilon``, to one part in ten thousand from above.
 
-    If epsilon is beyond what the accountant can count, it is the least noise that it can.
+    If the accountant cannot count an epsilon this large, the least noise that it can count is returned.
 
     Args:
         epsilon: the target.
-        accountant: "rdp" or "prv"; "gdp" finds what an estimate holds for enough.
+        accountant: "rdp" or "prv"; with "gdp" the result keeps an estimate within epsilon, and proves nothing.
         delta, sample_rate, steps, sampling, unit, relation: as in `fedguard.privacy.gaussian.gaussian_event`.
 
     Raises:
@@ -46,7 +46,7 @@ def gaussian_noise(
 
     @cache
     def excess(logarithm: float) -> float:
-        """How far epsilon is above the target, in logarithms, at the noise ``exp(logarithm)``."""
+        """Logarithm of epsilon over the target, at the noise ``exp(logarithm)``."""
         noise = math.exp(logarithm)
         event = gaussian_event(
             noise_multiplier=noise,
@@ -58,12 +58,15 @@ def gaussian_noise(
             view=VIEWS.get(unit, ""),
         )
         try:
+            # Epsilon falls about as a power of the noise: in logarithms of both, Brent's method needs few compositions of up to
+            # some seconds each. Accountants return 0 for much noise, which has no logarithm.
             return math.log(max(account([event], delta).value, 1e-30) / epsilon)
         except OutOfRange:  # too little noise for its arithmetic, unless it is something else
             if noise >= LARGEST:
                 raise
             return math.log(1e3)
 
+    # Brackets double from noise 1, since arithmetic may fail at either end of the range.
     high = 0.0
     while excess(high) > 0:
         high += math.log(2)
@@ -88,10 +91,10 @@ def calibrate(
     Found by bisection, since epsilon falls as the noise grows, to within one part in a million from above.
 
     Args:
-        plan: all but its noise multiplier counts.
+        plan: its noise multiplier is ignored.
         epsilon: the target.
-        rounds: to be composed.
-        contributors: honest clients whose noise is surely in each sum.
+        rounds: number of rounds that are composed.
+        contributors: honest clients with noise that is surely in each sum.
         dim, scale: as in `DistributedDP.for_round`.
 
     Raises:
@@ -107,22 +110,24 @@ def calibrate(
         spent = with_noise(sigma).account_rounds([contributors] * rounds, expected=contributors, dim=dim, scale=scale)
         return spent.value <= epsilon
 
+    # Searched by one client's sigma, which has the bounds. The margin covers the way to z and back, which rounds.
     low, high = kind.smallest * (1 + 1e-9), kind.largest * (1 - 1e-9)
     require(
         enough(high),
         f"epsilon: {epsilon:g} at delta = {plan.delta:g} is out of reach for {kind.name} over {rounds} rounds with "
         f"{contributors} contributors. Raise epsilon or contributors, or lower rounds or the encoding's bits.",
     )
+    # Below the smallest sigma the sampler is not exact or the bound not proven, so more noise than needed is returned.
     if enough(low):
         return with_noise(low)
     return with_noise(_bisect_threshold(enough, low, high, 1e-6))
 
 
 def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, dim: int, scale: float) -> int:
-    """The fewest contributors with whom each of ``rounds`` rounds may go on: with fewer it must abort, or epsilon is broken.
+    """The fewest contributors with which a round may go on: with fewer it must abort, or ``rounds`` rounds exceed epsilon.
 
     Args:
-        expected: contributors among whom the noise is shared out.
+        expected: contributors among which the noise is shared out.
 
     Raises:
         ConfigError: not even the expected contributors suffice.
@@ -137,6 +142,8 @@ def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, 
             f"epsilon: {rounds} rounds with {expected} contributors spend {compute_epsilon(expected):.4g}; expected at most "
             f"{epsilon:g}. Raise noise_multiplier or epsilon, or run fewer rounds."
         )
+    # No contributor means no noise and an infinite epsilon. Bounds never rise with contributors: `DiscreteGaussian.rdp` sees to
+    # that itself.
     low, high = 0, expected
     while high - low > 1:
         middle = (low + high) // 2
@@ -145,9 +152,10 @@ def minimum(plan: DistributedDP, *, epsilon: float, rounds: int, expected: int, 
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, precision: float) -> float:
-    """Where a falling function crosses 0, from above; it is positive at ``low`` and not at ``high``."""
+    """The root of a falling function, from above; it is positive at ``low`` and not at ``high``."""
     from scipy.optimize import brentq
 
+    # The root may be off to either side, and just below it epsilon is broken: step up until the target is kept.
     found = float(brentq(excess, low, high, xtol=precision / 4))
     while excess(found) > 0:
         found += precision / 4
@@ -155,8 +163,9 @@ def _root(excess: Callable[[float], float], low: float, high: float, precision: 
 
 
 def _bisect_threshold(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
-    """The least that is enough, from above; ``low`` is not, ``high`` is."""
+    """The least value that is enough, from above; ``low`` is not enough, ``high`` is."""
     while high / low > 1 + precision:
+        # Geometric, for sigma spans up to ten orders of magnitude.
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high

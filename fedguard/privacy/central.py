@@ -2,8 +2,8 @@
 
     R = (sum_i min(1, C / |x_i|) x_i + N(0, (z C)^2 I)) / (q N)
 
-The sum is divided by the public q N and never by the number of updates that came; who is silent, or sends what is not
-finite, counts as zeros. A round to which nobody came shows noise. What malicious clients send is clipped like all else.
+The sum is divided by the public q N and never by the number of updates that arrived. A client that drops out, or sends values
+that are not finite, counts as zeros. A round without updates releases noise. Updates of malicious clients are clipped too.
 
 A clip may follow a quantile gamma of the lengths (Andrew et al., NeurIPS 2021):
 
@@ -51,10 +51,10 @@ class SamplingSchedule(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClip:
-    """A clip that follows a quantile of the updates' lengths, told by a noisy count (Andrew et al., NeurIPS 2021).
+    """A clip that follows a quantile of the updates' lengths by a noisy count (Andrew et al., NeurIPS 2021).
 
     Args:
-        quantile: the share of the updates that shall be shorter than the clip.
+        quantile: target share of the updates that are shorter than the clip.
         initial: the clip of the first round.
         lr: step size of its logarithm.
         bit_noise: standard deviation of the noise on the count; None takes a twentieth of the expected clients as the source
@@ -71,7 +71,7 @@ class AdaptiveClip:
 
 @dataclass(frozen=True)
 class CentralState(NoiseState):
-    """With the noise of the last rounds over the clip, the latest first."""
+    """State with the noise of the last rounds over the clip, the latest first."""
 
     past: tuple[Tensor, ...] = ()
 
@@ -95,6 +95,7 @@ class CentralDP(ServerNoise[CentralState]):
     @property
     def bit_noise(self) -> float:
         """s_b, for an adaptive clip."""
+        # A fixed clip needs no count: infinite noise on it takes nothing of the budget, and z_d is z.
         given = self.clip.bit_noise if isinstance(self.clip, AdaptiveClip) else math.inf
         return max(self.expected / 20, self.noise_multiplier) if given is None else given
 
@@ -103,7 +104,7 @@ class CentralDP(ServerNoise[CentralState]):
         """z_d, for an adaptive clip; z for a fixed one.
 
         Raises:
-            ConfigError: the count alone takes more than the noise multiplier allows.
+            ConfigError: the count alone exceeds the budget that the noise multiplier allows.
         """
         left = self.noise_multiplier**-2 - (2 * self.bit_noise) ** -2
         require(
@@ -120,26 +121,35 @@ class CentralDP(ServerNoise[CentralState]):
         self, updates: Tensor, state: CentralState, rng: Rng, weights: Tensor | None = None
     ) -> tuple[Tensor, CentralState]:
         """The noisy mean of a round (float32 ``[d]``), and what is carried on; see `ServerNoise`."""
+        # float64, since squares of float32 overflow from 2e19 on, and a length of infinity would erase the row.
         lengths = updates.double().norm(dim=1)
+        # Streams of their own, so that no draw shifts with the number of updates: with the same seed the noise must be the same
+        # whatever the data.
         noise = self.sum_noise * torch.randn(updates.shape[1], generator=rng.child("noise").torch())
         noise = correlate_noise(noise, state.past, square_root(self.bands))
         each = torch.ones(len(updates)) if weights is None else weights
+        # Clipped before it is weighted, so that a client moves the sum by its weight times C. For a row of zeros C / 0 is
+        # infinite, and the clamp makes it 1.
         total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float().mul(each) @ updates
+        # Noise is carried on in clips, without C; with more than one band the clip is fixed.
         carried = CentralState(self._next_clip(lengths, state.clip, rng, each), (noise, *state.past)[: self.bands - 1])
         return (total + state.clip * noise) / self.expected, carried
 
     def _next_clip(self, lengths: Tensor, clip: float, rng: Rng, weights: Tensor) -> float:
         if not isinstance(self.clip, AdaptiveClip):
             return clip
+        # Less a half each, so that a client moves the count by 1/2 and not by 1: half the sensitivity for the same information.
         count = float((lengths <= clip).double() @ weights.double()) - float(weights.double().sum()) / 2
         below = 0.5 + (count + self.bit_noise * rng.child("count").numpy().standard_normal()) / self.expected
+        # The next clip follows from the noisy count alone and is public: post-processing.
         return clip * math.exp(-self.clip.lr * (below - self.clip.quantile))
 
     def event(self, clients: Participation, rounds: int) -> Event:
-        """So many rounds; correlated ones are a single release."""
+        """``rounds`` rounds as an event; with correlated noise they are a single release."""
         assumptions: tuple[str, ...] = (*ASSUMPTIONS, "the server is trusted: nobody else sees an update")
         if self.bands > 1:
             k = clients.participations(rounds)
+            # Orthogonal columns of C, and with them the sensitivity, rest on this separation.
             assumptions += (f"a client takes part in at most {k} rounds, {self.bands} or more from one to the next",)
         return gaussian_event(
             noise_multiplier=self.noise_multiplier / sensitivity_over(rounds, clients, self.bands),
@@ -150,30 +160,32 @@ class CentralDP(ServerNoise[CentralState]):
         )
 
     def account_rounds(self, clients: Participation, rounds: int, delta: float) -> Epsilon:
-        """What so many rounds cost."""
+        """The epsilon of ``rounds`` rounds at ``delta``."""
         return total_epsilon([self.event(clients, rounds)], delta)
 
     def account_shift(self, shift: float, delta: float) -> Epsilon:
-        """What sums cost that one client moves by ``shift`` clips, all together; see `fedguard.privacy.ledger`."""
+        """The epsilon of noisy sums that one client moves by ``shift`` clips together; see `fedguard.privacy.ledger`."""
         trusted = "the server is trusted: nobody else sees an update"
         return total_epsilon([shift_event(self.noise_multiplier, shift, (*ASSUMPTIONS, trusted))], delta)
 
 
 def sensitivity_over(rounds: int, clients: Participation, bands: int) -> float:
-    """How far one client moves what is charged as one release, in clips: a round's sum, or all correlated rounds."""
+    """Sensitivity, in clips, of what is charged as one release: the sum of a round, or all correlated rounds."""
     return sensitivity(square_root(bands), clients.participations(rounds)) if bands > 1 else 1.0
 
 
 def schedule(clients: Participation, rounds: int, bands: int) -> SamplingSchedule:
-    """How the accountant is told who takes part when."""
+    """Sampling of the clients in the terms of `gaussian_event`."""
     if bands > 1:
+        # All rounds are one Gaussian release of C X, charged once and without amplification.
         return {"sample_rate": 1.0, "steps": 1, "sampling": clients.scheme}
+    # Cyclic turns need equal groups, which suites enforce; else some client would take part more often than its share.
     return {"sample_rate": clients.expected / clients.total, "steps": rounds, "sampling": clients.scheme}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerClipping(Mixing):
-    """What the colluders know of the mechanism: each row is shortened to the clip."""
+    """The clipping of the mechanism as colluders know it: each row is shortened to the clip."""
 
     name = "clipped_by_server"
     needs = (Sight.NOTHING,)

@@ -1,4 +1,4 @@
-"""What somebody can solve for: which of the unknown vectors the messages that they have determine, by exact algebra."""
+"""Exposure by exact linear algebra: the unknown vectors that an observer's messages determine."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Row = Sequence[int | Fraction]
 
 Matrix = NDArray[np.float64]
 
-#: Below this share of the largest singular value, rows count as dependent; and so much of a vector may lie off their span.
+#: Rows are dependent below this share of the largest singular value; and the share of a vector that may be outside their span.
 _DEPENDENT, _OFF = 1e-10, 1e-6
 
 
 def find_exposed_vectors(messages: Iterable[Row], known: Collection[int] = ()) -> frozenset[int]:
-    """The unknown vectors that the messages determine, beside those that are known already.
+    """The unknown vectors that the messages determine, in addition to the known ones.
 
     A message is $sum_i a_i x_i$ with coefficients that its reader knows. $x_i$ can be solved for if and only if the i-th unit
     vector lies in the span of the rows a, once the known vectors are taken out: then the reduced echelon form of these rows
-    has it for a row. Coefficients are rational, and nothing is rounded. What is not determined may still be known in part: as
-    a sum with others, or because real updates are not arbitrary vectors.
+    contains it as a row. Coefficients are rational, and nothing is rounded. A vector that is not determined may still be known
+    in part: as a sum with others, or because real updates are not arbitrary vectors.
 
     Args:
         messages: rows a, all of one length.
-        known: those that the reader has by itself, such as its own.
+        known: vectors that the reader already has, such as its own.
     """
     rows = [[Fraction(0 if i in known else a) for i, a in enumerate(row)] for row in messages]
     reduced = _reduce_rows(rows)
@@ -35,18 +35,18 @@ def find_exposed_vectors(messages: Iterable[Row], known: Collection[int] = ()) -
 
 
 def combinations(messages: Matrix, wanted: Matrix, known: Collection[int] = ()) -> tuple[Matrix, NDArray[np.bool_]]:
-    """How what is wanted is made of the messages, where it is: the same question in float64, with its answer in numbers.
+    """The wanted vectors as combinations of the messages, in float64; `find_exposed_vectors` decides exactly.
 
-    $c^T A = w$ but for the known unknowns, with the shortest c. Weights that come from square roots, as those of accelerated
-    gossip do, are no fractions; and what takes more digits than a float64 has is no use to who has float32.
+    $c^T A = w$ apart from the known vectors, with the shortest c. Weights with square roots, as in accelerated gossip, are not
+    fractions. A solution that needs more digits than float64 has is useless to a reader with float32 messages.
 
     Args:
         messages: A, ``[m, U]``.
         wanted: rows w, ``[k, U]``; unit vectors for single unknowns.
-        known: those that the reader has by itself.
+        known: vectors that the reader already has.
 
     Returns:
-        float64 ``[k, m]``: a row c for each w; bool ``[k]``: which w lie in the span.
+        float64 ``[k, m]``: a row c for each w; bool ``[k]``: which w are in the span.
     """
     free = np.delete(np.arange(messages.shape[1]), sorted(known))
     rows, goals = messages[:, free], wanted[:, free]
@@ -61,15 +61,15 @@ def combinations(messages: Matrix, wanted: Matrix, known: Collection[int] = ()) 
 
 
 def trace_gossip(mixing: Sequence[Row], listeners: Collection[int], rounds: int, *, fresh: bool = False) -> list[Row]:
-    """What nodes that mix their values hear in so many rounds: rows over the nodes' first values.
+    """Messages that gossip nodes receive in ``rounds`` rounds, as rows over the nodes' first values.
 
     In round t (from 1) each node sends its value $x_i$ to its neighbors, and then $x <- W x$, with W known to all.
 
     Args:
         mixing: W, ``[n, n]``; j sends to i where $W_{ij}$ is not 0.
-        listeners: who puts together what they hear.
-        fresh: whether each node adds an update of its own before it sends, in each round and not in the first alone: rows are
-            over the updates, those of round 1 first.
+        listeners: nodes that combine the messages they receive.
+        fresh: whether each node adds a new update before it sends in every round, not only in the first. Rows are then over
+            all updates, the updates of round 1 first.
     """
     n, updates = len(mixing), rounds if fresh else 1
     weights = [[Fraction(a) for a in row] for row in mixing]
@@ -106,7 +106,7 @@ def _reduce_rows(rows: list[list[Fraction]]) -> list[tuple[int, list[Fraction]]]
 
 
 def _clear(row: list[Fraction], pivot: int, other: Sequence[Fraction]) -> None:
-    """In place: take the multiple of ``other``, which is 1 at its pivot, that leaves a 0 there."""
+    """In place: subtract the multiple of ``other``, which is 1 at its pivot, that makes ``row`` 0 there."""
     factor = row[pivot]
     if factor:
         row[:] = [value - factor * taken for value, taken in zip(row, other, strict=True)]

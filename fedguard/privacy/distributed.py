@@ -2,14 +2,13 @@
 
     z_u = R(S clip(x_u, C)) + N_u          clip to L2 norm C, scale, conditional rounding, integer noise; then the masks
 
-Of k honest contributors with noise scale sigma each, the sum has noise of about sqrt(k) sigma against a sensitivity of a
-little over S C. A client that drops out takes its noise along, and a colluder or malicious client may never have added its
-own; so each round is charged with the contributors that are left. `calibration.minimum` says with how few of them it must
-abort.
+With k honest contributors of noise scale sigma each, the sum has noise of about sqrt(k) sigma against a sensitivity slightly
+above S C. A client that drops out takes its noise along, and a colluder or malicious client may add none. So each round is
+charged by the remaining contributors. `calibration.minimum` computes below how many of them a round must abort.
 
-The norm of what is released is checked on the integers, so no rounding of floats touches the guarantee, and an orthogonal
-rotation may come before: it leaves the norm alone. A sum that wraps around the ring is spoiled but no less private, for
-taking it modulo 2^l works on what was private already. Secure aggregation hides computationally, so this is computational
+The norm is checked on the released integers, so no rounding of floats touches the guarantee. An orthogonal rotation may come
+before: it preserves the norm. A sum that wraps around the ring is useless but no less private: the reduction modulo 2^l is
+post-processing. Secure aggregation hides computationally, so this is computational
 differential privacy.
 
 Source: Kairouz, Liu and Steinke 2021 (ICML), Algorithm 1; Agarwal, Kairouz and Liu 2021 (NeurIPS).
@@ -41,14 +40,14 @@ BETA = math.exp(-0.5)
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyRound:
-    """What a client does in one round, and what the round costs.
+    """A client's encoding in one round, and the privacy cost of the round.
 
     Args:
         clip: C, bound on the L2 norm of an input.
         scale: S, ring units per unit of the input.
         rounding: for vectors of norm S C.
-        noise: one client's, in ring units.
-        relation: what neighboring inputs are.
+        noise: noise of one client, in ring units.
+        relation: neighboring relation.
     """
 
     clip: float
@@ -63,6 +62,7 @@ class NoisyRound:
         Raises:
             InputError: not a vector ``[d]`` of finite numbers.
         """
+        # float32 has fewer digits than the grid may need: S C is up to 2^30 grid units.
         values = vector.astype(np.float64)
         with np.errstate(over="ignore"):  # refused below
             length = float(np.linalg.norm(values))
@@ -71,18 +71,20 @@ class NoisyRound:
                 f"vector: expected {self.rounding.dim} finite numbers; got {vector.dtype} {list(vector.shape)} "
                 f"of norm {length:g}."
             )
+        # Rounding may leave the norm a little above S C: the guarantee rests on the check of the integers after this.
         values *= self.scale * min(1.0, self.clip / length) if length > 0 else 0.0
         return self.rounding(values, entropy) + self.noise.sample(values.size, entropy)
 
     def noise_tail(self, clients: int, beta: float = 2.0**-40) -> int:
-        """What the noise of ``clients`` clients exceeds on some coordinate with probability at most ``beta``, in ring units."""
+        """Bound, in ring units, that the noise of ``clients`` clients exceeds anywhere with probability at most ``beta``."""
         return self.noise.noise_tail(clients, beta / self.rounding.dim)
 
     def event(self, contributors: int, count: int = 1) -> Event:
-        """``count`` such rounds to whose sums ``contributors`` honest clients each added their noise.
+        """``count`` rounds, each with the noise of ``contributors`` honest clients in its sum.
 
-        With "replace" an input moves from anywhere within the bound to anywhere, by twice the norm.
+        With "replace" an input moves between any two points within the bound, by twice the norm at most.
         """
+        # Sensitivities of the rounded integers, not of the inputs: they are a little larger than S C.
         times = 2 if self.relation == "replace" else 1
 
         def rdp(orders: Reals) -> Reals:
@@ -102,6 +104,8 @@ class NoisyRound:
             assumptions.append(
                 "who takes part is public: a client that is removed still counts, as zeros with its noise"
             )
+        # Without a Gaussian pair, since noise on integers has other losses; so total_epsilon falls back to Rényi divergences.
+        # Sampling is none: the server knows who is in the session, so nothing amplifies.
         return Event(
             mechanism=self.noise.name,
             rdp=rdp,
@@ -116,7 +120,7 @@ class NoisyRound:
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedDP:
-    """Noise shared out among the clients of a secure sum.
+    """Noise that the clients of a secure sum share.
 
     Args:
         mechanism: "skellam" or "discrete_gaussian".
@@ -152,7 +156,7 @@ class DistributedDP:
         """One round, in which each client adds noise of scale ``z C S / sqrt(contributors)``.
 
         Args:
-            contributors: honest clients that are expected to stay; among them the noise is shared out.
+            contributors: honest clients that are expected to stay, among which the noise is shared.
             dim: d, coordinates of an input.
             scale: S, ring units per unit of the input.
 
@@ -171,13 +175,14 @@ class DistributedDP:
         )
 
     def account_rounds(self, rounds: Sequence[int], *, expected: int, dim: int, scale: float) -> Epsilon:
-        """What the rounds cost together.
+        """The epsilon of all rounds together.
 
         Args:
-            rounds: for each, the honest clients whose noise is surely in the sum: the survivors less the possible colluders.
-            expected: the contributors among whom the noise was shared out.
+            rounds: for each round, the honest clients with noise that is surely in the sum: survivors less possible colluders.
+            expected: the contributors among which the noise was shared.
             dim, scale: as in `for_round`.
         """
+        # The scale of each share was fixed for the expected contributors, whoever came; only their number differs by round.
         one = self.for_round(contributors=expected, dim=dim, scale=scale)
         events = [one.event(contributors, count) for contributors, count in sorted(Counter(rounds).items())]
         return total_epsilon(events, self.delta)

@@ -1,4 +1,4 @@
-"""Rényi divergences of the sampled Gaussian by opacus, each order computed one time however many deltas it is asked for."""
+"""Rényi divergences of the sampled Gaussian by opacus, each order computed once for all deltas."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ def divergences(q: float, s: float, orders: Iterable[float]) -> Reals:
         orders: above 1 and finite.
 
     Raises:
-        ValueError, OverflowError: its arithmetic fails.
+        ValueError, OverflowError: opacus' arithmetic fails.
     """
     return np.array([_divergence(q, s, float(order)) for order in orders])
 
 
+# By single order, since calls share orders but seldom ask for the same set of them
 @lru_cache(maxsize=2**16)
 def _divergence(q: float, s: float, order: float) -> float:
     from opacus.accountants.analysis.rdp import compute_rdp

@@ -2,7 +2,7 @@
 
     release = sum over the drawn units of clip(x_u, C) + N(0, (s C)^2)        s: the noise multiplier
 
-What an epsilon is worth depends on how the units were drawn, and on what neighboring inputs are:
+An epsilon depends on how the units are drawn and on what neighboring inputs are:
 
     poisson   each unit on its own with probability q     add/remove    the Rényi divergence is exact (Mironov et al. 2019)
     fixed     a fixed number without replacement          replace       bounds: of losses (Zhu et al. 2022), of divergences
@@ -55,22 +55,25 @@ def gaussian_event(
 
     Args:
         noise_multiplier: s, standard deviation of the noise divided by C, whatever the relation; a replaced unit moves the
-            sum by 2 C, which is reckoned with here.
+            sum by 2 C, which this function accounts for.
         sample_rate: q: the probability (poisson), the share of all units (fixed, cyclic), or 1 (none).
         steps: noisy sums that are released.
         sampling: "poisson", "fixed", "none" or "cyclic".
         unit: "record" or "client".
-        relation: "add/remove" or "replace"; None for the one that fits, add/remove where both do.
+        relation: "add/remove" or "replace"; None for the one that fits the sampling, add/remove if both do.
         view: what the adversary sees.
-        assumptions: what must hold besides.
+        assumptions: further conditions of the guarantee.
 
     Raises:
-        ConfigError: a parameter out of its range, or a relation that does not go with the sampling.
+        ConfigError: a parameter out of its range, or a relation that the sampling does not support.
     """
     relation = _resolve_relation(noise_multiplier, sample_rate, steps, sampling, unit, relation)
+    # A unit that is replaced moves the sum from C to -C at worst.
     distance = 2 if relation == "replace" else 1
+    # Rounded before the ceiling: 0.07 * 100 is 7.000000000000001 in float64, and would be charged as 8.
     rate, count = (1.0, math.ceil(round(sample_rate * steps, 9))) if sampling == "cyclic" else (sample_rate, steps)
     fixed = sampling == "fixed"
+    # Without sampling a replacement is nothing but a shift by 2 C, which the distance already covers.
     one = SubsampledGaussian(
         noise_multiplier=noise_multiplier / distance, sample_rate=rate, replaced=fixed and rate < 1
     )
@@ -101,15 +104,15 @@ def epsilon(
     sampling: str = "poisson",
     relation: str | None = None,
 ) -> Epsilon:
-    """What so many steps of DP-SGD, or rounds of DP-FedAvg, cost; parameters as in `gaussian_event`.
+    """The epsilon of ``steps`` steps of DP-SGD, or rounds of DP-FedAvg; parameters as in `gaussian_event`.
 
     Args:
         delta: in (0, 1).
         accountant: "rdp", "prv" or "gdp".
 
     Raises:
-        ConfigError: a parameter out of its range, a relation that does not go with the sampling, or an accountant that
-            does not know it.
+        ConfigError: a parameter out of its range, a relation that the sampling does not support, or an accountant that
+            does not know the relation.
     """
     event = gaussian_event(
         noise_multiplier=noise_multiplier,
@@ -128,20 +131,22 @@ def poisson_rdp(one: SubsampledGaussian, orders: Reals) -> Reals:
 
         D(a) = log E_{x ~ N(0, s^2)} [(1 - q + q exp((2 x - 1) / (2 s^2)))^a] / (a - 1)
 
-    Infinite beyond an order of 1000, where opacus' binomial coefficients overflow. With noise above 100 its series for broken
-    orders takes seconds, so the next whole order stands in: a divergence never falls as the order grows.
+    Infinite beyond an order of 1000, where opacus' binomial coefficients overflow. With noise above 100 its series for
+    fractional orders takes seconds, so the next whole order replaces them: a divergence never falls as the order grows.
 
     Source: Mironov, Talwar and Zhang 2019, "Rényi differential privacy of the sampled Gaussian mechanism".
     """
     if one.sample_rate == 1:
         return orders / (2 * one.noise_multiplier**2)
+    # Copied, since the cache hands the same array to every caller.
     return _compute_rdp(one, orders.tobytes()).copy()
 
 
 @lru_cache(maxsize=256)
 def _compute_rdp(one: SubsampledGaussian, at: bytes) -> Reals:
-    """`poisson_rdp` at orders given as the bytes of float64. All trials of a cell ask for the same."""
+    """`poisson_rdp` at orders given as the bytes of float64, since arrays cannot be keys of a cache."""
     s, q, orders = one.noise_multiplier, one.sample_rate, np.frombuffer(at)
+    # Many orders share a ceiling, and each series is computed once.
     used = np.ceil(orders) if s > 100 else orders
     which, where = np.unique(used[used <= 1000], return_inverse=True)
     found = np.full_like(orders, np.inf)
@@ -171,6 +176,8 @@ def rdp_without_replacement(one: SubsampledGaussian, orders: Reals) -> Reals:
 def _wang(a: int, s: float, q: float) -> float:
     from scipy.special import gammaln, logsumexp
 
+    # In logarithms, for e^((j - 1) r(j)) overflows. Pure Gaussian noise has an infinite r(infinity), so that the theorem's
+    # min{2, (e^r(infinity) - 1)^j} is 2.
     j = np.arange(2, a + 1)
     r = j / (2 * s**2)
     logs = gammaln(a + 1) - gammaln(j + 1) - gammaln(a - j + 1) + j * math.log(q) + math.log(2) + (j - 1) * r
@@ -180,7 +187,7 @@ def _wang(a: int, s: float, q: float) -> float:
 
 
 def _resolve_relation(s: float, q: float, steps: int, sampling: str, unit: str, relation: str | None) -> str:
-    """The relation, if all goes together."""
+    """The relation, if all parameters fit together."""
     require(
         sampling != "shuffle",
         "sampling: no amplification is proven for shuffled batches as they are used; got 'shuffle'. Use 'cyclic', which counts "
@@ -209,7 +216,8 @@ def _resolve_relation(s: float, q: float, steps: int, sampling: str, unit: str, 
 
 
 def _premises(sampling: str, relation: str, unit: str, rate: float, share: str) -> list[str]:
-    """What the sampling promises."""
+    """The assumptions of a sampling scheme."""
+    # Without it the number of participants, which is public, would already tell the neighbors apart.
     absent = [f"a {unit} that is removed still counts, as zeros: who takes part is public"] * (relation == "add/remove")
     return {
         "poisson": [

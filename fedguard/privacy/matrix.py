@@ -1,4 +1,4 @@
-"""Correlated noise: what is added in one round is partly taken back in the next ones.
+"""Correlated noise: the noise of one round is partly canceled in the next rounds.
 
 The models that a training shows are prefix sums of its aggregates. With the lower triangular matrix A of ones and a
 factorization A = B C, adding C^-1 Z to the aggregates of all rounds, Z of independent rows, is B (C X + Z) for the models:
@@ -6,7 +6,7 @@ a Gaussian release of C X, and B is post-processing. The banded square root take
 
     c_j = binom(2j, j) / 4^j  for j < b, and 0 beyond,
 
-the first b coefficients of (1 - x)^(-1/2), the square root of 1 / (1 - x) that stands for A. Row t of C^-1 Z comes from
+the first b coefficients of (1 - x)^(-1/2), the square root of 1 / (1 - x), which generates A. Row t of C^-1 Z comes from
 
     z~_t = z_t - sum_{0 < j < b} c_j z~_{t-j}.
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 def square_root(bands: int) -> tuple[float, ...]:
     """``c_0 ... c_{bands - 1}``, by ``c_j = c_{j-1} (2j - 1) / 2j``."""
+    # By recurrence, since 4^j alone overflows float64 from j = 512 on.
     coefficients = [1.0]
     for j in range(1, bands):
         coefficients.append(coefficients[-1] * (2 * j - 1) / (2 * j))
@@ -34,7 +35,7 @@ def square_root(bands: int) -> tuple[float, ...]:
 
 
 def sensitivity(coefficients: Sequence[float], participations: int) -> float:
-    """How far one client can move ``C X``, in clips: ``sqrt(k sum_j c_j^2)``.
+    """Sensitivity of ``C X`` to one client, in clips: ``sqrt(k sum_j c_j^2)``.
 
     A client that sends x_t in the rounds t of a set P adds sum_{t in P} C[:, t] x_t^T. Column t of C has its b non-zero
     entries in rows t ... t + b - 1. Where any two rounds of P are at least b apart no two of these columns share a row, so
@@ -43,8 +44,9 @@ def sensitivity(coefficients: Sequence[float], participations: int) -> float:
 
     Args:
         coefficients: c_0 ... c_{b-1}.
-        participations: k, the most rounds in which a client takes part; at least b lie from one to the next.
+        participations: k, the most rounds in which a client takes part, any two of them at least b apart.
     """
+    # The caller guarantees the separation: `ClientNoise` refuses more bands than rounds between two participations.
     return math.sqrt(participations * math.fsum(c * c for c in coefficients))
 
 
@@ -53,9 +55,11 @@ def correlate_noise(fresh: Tensor, past: Sequence[Tensor], coefficients: Sequenc
 
     Args:
         fresh: z_t, float32 ``[d]``.
-        past: the rows t - 1, t - 2 ... of ``C^-1 Z``, as many as there are of the last b - 1.
+        past: rows t - 1, t - 2 ... of ``C^-1 Z``, at most b - 1; fewer in the first rounds.
     """
+    # z~ and not z is subtracted: this is the back substitution of C z~ = z, so that C^-1 is never built.
     noise = fresh.clone()
+    # Not strict: the first b - 1 rounds have fewer rows behind them.
     for coefficient, row in zip(coefficients[1:], past, strict=False):
         noise.sub_(row, alpha=coefficient)
     return noise

@@ -4,8 +4,8 @@
 
     B = min{(c + sqrt(d))^2,  c^2 + d / 4 + sqrt(2 log(1 / beta)) (c + sqrt(d) / 2)}       for |z| <= c
 
-Without the condition E[R(z)] = z. The condition fails with probability at most beta, so that what is returned has the law
-of R(z) given the bound, after 1 / (1 - beta) tries on average, and a bias of at most
+Without the condition E[R(z)] = z. The condition fails with probability at most beta. So the result has the law of R(z) given
+the bound, takes at most 1 / (1 - beta) tries on average, and has a bias of at most
 
     |E[R(z) given the bound] - z| <= beta / (1 - beta) sqrt(d)
 
@@ -28,18 +28,18 @@ from fedguard.errors import InputError, require
 from fedguard.secagg.entropy import Entropy
 from fedguard.secagg.masks import keystream
 
-#: Squares of vectors that are shorter add up without overflow in int64.
+#: Squares of shorter vectors add up without overflow in int64.
 LONGEST = 2.0**30
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalRounding:
-    """Rounding of vectors whose norm is known to be bounded.
+    """Rounding of vectors with a known bound on their norm.
 
     Args:
-        norm: c, bound on the L2 norm of what is rounded, in units of the grid.
+        norm: c, bound on the L2 norm of the values, in units of the grid.
         dim: d.
-        beta: how often, at most, a try is thrown away; a small one rounds with less bias and a larger bound.
+        beta: largest probability that a try is rejected; a smaller beta has less bias and a larger bound.
     """
 
     norm: float
@@ -56,7 +56,8 @@ class ConditionalRounding:
 
     @cached_property
     def bound(self) -> int:
-        """The whole part of B: the squared norm of a vector of integers is one."""
+        """B rounded down, since the squared norm of a vector of integers is an integer."""
+        # The first bound is sure, and smaller only for a tiny beta; tries that exceed the second one are rejected.
         root = math.sqrt(self.dim)
         likely = self.norm**2 + self.dim / 4 + math.sqrt(2 * math.log(1 / self.beta)) * (self.norm + root / 2)
         return math.floor(min((self.norm + root) ** 2, likely))
@@ -88,7 +89,9 @@ class ConditionalRounding:
                 f"{np.linalg.norm(values):g}. Clip first."
             )
         while True:
+            # Fresh draws for all coordinates: to repair some of them would change the law.
             rounded = stochastic(values, entropy)
+            # In integers, exactly; `LONGEST` keeps the square within int64.
             if int(rounded @ rounded) <= self.bound:
                 return rounded
 
@@ -96,5 +99,6 @@ class ConditionalRounding:
 def stochastic(values: NDArray[np.float64], entropy: Entropy) -> NDArray[np.int64]:
     """int64 ``[d]``: each value rounded up with the probability of its fraction, to within 2^-53; whole ones never move."""
     below = np.floor(values)
+    # The upper 53 bits, so that every draw is a float64 without rounding.
     draws = np.frombuffer(keystream(entropy(32), 8 * values.size), "<u8") >> np.uint64(11)
     return below.astype(np.int64) + (draws * 2.0**-53 < values - below)

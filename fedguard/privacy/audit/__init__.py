@@ -1,9 +1,9 @@
-"""Does the code keep the epsilon that it prints? Canaries bound epsilon from below, residuals show what the noise is.
+"""Does the code keep the epsilon that it prints? Canaries bound epsilon from below, residuals test the noise.
 
     a claim that is true       lower bound <= epsilon <= the accountant's upper bound
     a claim that is refuted    lower bound > the accountant's upper bound
 
-No audit proves privacy. One that finds nothing has found nothing with these canaries.
+No audit proves privacy. An audit without findings has found nothing with these canaries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedguard.privacy.audit.one_shot import one_shot
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.rng import MOST_SEED, Rng
 
-#: Where a claimed curve is held against the rates of a test: at their size, not in the tail.
+#: Deltas at which a claimed curve is compared with the rates of a test: of the rates' size, not in the tail.
 DELTAS = (0.4, 0.2, 0.1, 0.03, 0.01)
 #: exp() of a larger epsilon overflows.
 LARGEST = 700.0
@@ -50,19 +50,19 @@ def audit(
     seed: int = 0,
     training: Sequence[Check] = (),
 ) -> Audit:
-    """Run code on canaries and hold what they show against what it claims.
+    """Run code on canaries and compare the lower bound on epsilon with its claim.
 
-    Right code is called violated with probability at most ``1 - confidence`` in all: 0.0001 by each check, 0.0025 by all of
-    them (`FAMILY`), and the rest by the bound. (Where that would leave it less than half, the bound has half.)
+    Correct code gets the verdict "violated" with probability at most ``1 - confidence`` in all: 0.0001 by each check, 0.0025 by
+    all checks (`FAMILY`), and the rest by the bound. (If less than half would be left for the bound, it gets half.)
 
     Args:
         subject: see `fedguard.privacy.audit.subjects`.
-        method: what turns scores into a lower bound, one of `METHODS`.
-        canaries: how many are in, and as many out, on average: each of twice as many by a fair coin.
-        confidence: of the verdict, see above.
-        delta: at which epsilon is bounded where nothing is claimed; else it is the claim's.
-        seed: of coins and of all that the subject draws.
-        training: checks of a training that this code is part of, see `fedguard.privacy.audit.training`.
+        method: the method that turns scores into a lower bound, one of `METHODS`.
+        canaries: expected number of canaries that are in, and out: a fair coin decides for each of twice as many.
+        confidence: confidence of the verdict, see above.
+        delta: the delta of the bound if nothing is claimed; else the delta of the claim counts.
+        seed: seed of the coins and of all draws of the subject.
+        training: checks of a training with this code, see `fedguard.privacy.audit.training`.
 
     Raises:
         UnknownName: no such method.
@@ -70,6 +70,7 @@ def audit(
     """
     check_audit_settings(method, canaries, confidence, seed)
     rng = Rng(seed).child("audit")
+    # Coins and noise from different streams: dependent ones would void the bound.
     included = rng.child("coins").numpy().random(2 * canaries) < 0.5
     values, seen = subject.observe(included, rng.child("subject"))
     scores = Scores(values=np.asarray(values, float), included=included)
@@ -94,12 +95,12 @@ def audit(
 
 
 def check_audit_settings(method: str, canaries: int, confidence: float, seed: int) -> None:
-    """See to it that an audit can be run, before anything is.
+    """Refuse settings with which no audit can run, before anything runs.
 
     Raises:
         UnknownName: no such method.
         ConfigError: too few canaries, or a confidence out of range.
-        InputError: a seed that is none.
+        InputError: not a seed.
     """
     if not isinstance(method, str) or method not in METHODS:
         raise UnknownName("audit method", str(method), METHODS)
@@ -119,6 +120,7 @@ def _judge_claim(
         failed = [f"{refutation} ({bound.confidence:.0%} confidence)", *failed]
     if failed:
         return "violated", f"The code does not do what the accountant reckons with: {'; '.join(failed)}."
+    # Only now, after what refutes: an estimate beside failed checks must not hide them.
     if bound.kind == "estimate" or (bound.assumes and bound.rates is None and not _gaussian(claim)):
         why = "an estimate" if bound.kind == "estimate" else "it assumes a shape that sampling bends"
         return (
@@ -135,7 +137,7 @@ def _judge_claim(
 
 
 def _refute_claim(claim: Epsilon, curve: Curve | None, bound: Bound) -> str:
-    """Why the claim cannot be true, or nothing."""
+    """Why the claim cannot be true; empty if it is not refuted."""
     if bound.kind == "estimate":
         return ""
     if not bound.assumes or _gaussian(claim):
@@ -146,6 +148,7 @@ def _refute_claim(claim: Epsilon, curve: Curve | None, bound: Bound) -> str:
     fpr, fnr = bound.rates
     for delta in DELTAS if curve else (claim.delta,):
         epsilon = curve(delta) if curve else claim.value
+        # Both orders must hold, and as exp(epsilon) is at least 1 the smaller rate times it is the stronger condition.
         if min(fpr, fnr) * math.exp(min(epsilon, LARGEST)) + max(fpr, fnr) < 1 - delta:
             return (
                 f"the canaries are told apart with FPR <= {fpr:.3f} and FNR <= {fnr:.3f}, which is too well for epsilon = "
@@ -155,7 +158,7 @@ def _refute_claim(claim: Epsilon, curve: Curve | None, bound: Bound) -> str:
 
 
 def _gaussian(claim: Epsilon) -> bool:
-    """Whether the claimed mechanism is a Gaussian one, without sampling that bends its curve."""
+    """Whether the trade-off curve of the claim is Gaussian, because no random sampling bends it."""
     return claim.sampling in ("none", "cyclic")
 
 

@@ -1,4 +1,4 @@
-"""What the parts of an audit hand to each other: canaries' scores, what a release looked like, bounds, checks, the verdict."""
+"""Data types of an audit: scores of canaries, bounds, and the audit with its verdict."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from fedguard.contracts.audit import SIGNIFICANCE, Check, Flags, Reals
 from fedguard.errors import require
 
-#: No audit makes more checks than that, so right code fails one of them in at most 0.25 % of audits.
+#: Most checks of an audit; so correct code fails one of them in at most 0.25 % of audits.
 MOST_CHECKS = 25
 FAMILY = MOST_CHECKS * SIGNIFICANCE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What the adversary reads off the releases for each canary: the higher, the more it looks as if it were in.
+    """The adversary's score of each canary: the higher, the more likely the canary was in.
 
     Args:
         values: float64 ``[m]``.
@@ -45,22 +45,22 @@ class Scores:
 
     @property
     def outside(self) -> Reals:
-        """Scores of those that were not."""
+        """Scores of the canaries that were out."""
         return self.values[~self.included]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What a method says of epsilon from below.
+    """A lower bound on epsilon, or an estimate, by one method.
 
     Args:
         epsilon: at ``delta``.
         kind: "bound" holds with the confidence; an "estimate" may be off either way.
-        confidence: how often at least the bound is true; None for an estimate.
-        mu: the same as a parameter of Gaussian differential privacy, where the method goes by way of it.
+        confidence: probability with which the bound holds, at least; None for an estimate.
+        mu: the bound on the parameter of Gaussian differential privacy, if the method computes one.
         rates: upper bounds on the false positive and the false negative rate of one test, which hold together with the
             confidence, whatever the mechanism.
-        assumes: what must hold besides, in words; empty for nothing.
+        assumes: further assumption, in words; empty for none.
     """
 
     method: str
@@ -85,12 +85,12 @@ class Audit:
     """The accountant's upper bound beside the audit's lower bound.
 
     Args:
-        claimed: epsilon by the accountant; None where nothing is claimed.
-        claim: what that figure means, in words.
-        bound: what the canaries say.
-        canaries: how many took part, in or out.
+        claimed: epsilon by the accountant; None if nothing is claimed.
+        claim: meaning of the claimed epsilon, in words.
+        bound: the bound by the canaries.
+        canaries: number of canaries, in or out.
         refuted: whether the canaries alone contradict the claim, with the bound's confidence.
-        checks: of the residual noise.
+        checks: tests of the residual noise.
         words: the verdict in a sentence.
     """
 
@@ -105,7 +105,7 @@ class Audit:
     words: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON takes it."""
+        """The audit as JSON values."""
         content = asdict(self)
         for check, one in zip(content["checks"], self.checks, strict=True):
             check["passed"] = one.passed

@@ -1,11 +1,11 @@
 """An audit in one run for Gaussian differential privacy, which uses the whole trade-off curve instead of one (epsilon, delta).
 
-For f-DP, W right guesses of c, and any w: a guess on one canary is right and at least w of the others are with a probability
-that the trade-off bounds by that of the same guess being wrong. Averaged over the m canaries, with p_j = P[W = j],
+Let W of c guesses be right. For any w, f bounds the probability that the guess on one canary is right together with at least w
+others, by the probability that the same guess is wrong. Averaged over the m canaries, with p_j = P[W = j],
 
     sum_{j > w} j p_j / m  <=  1 - f(sum_{j >= w} (c - j) p_j / m)
 
-Starting from P[W >= v] = risk, the p_j can only be so small; if together they exceed 1, that many right guesses were less
+Starting from P[W >= v] = risk, this bounds every p_j from below. If the p_j then exceed 1 in all, v right guesses are less
 likely than the risk.
 
 Source: Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-differential privacy in one run".
@@ -32,6 +32,7 @@ def fdp_one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound
         low, high = 0.0, 20.0
         if not refutes_gdp(right, guesses, canaries, low, risk):
             continue
+        # A larger mu allows more right guesses, so refuted values are an interval from 0.
         while high - low > 1e-4:
             middle = (low + high) / 2
             low, high = (middle, high) if refutes_gdp(right, guesses, canaries, middle, risk) else (low, middle)
@@ -48,7 +49,7 @@ def fdp_one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound
 
 
 def refutes_gdp(right: int, guesses: int, canaries: int, mu: float, risk: float) -> bool:
-    """Whether mu-GDP allows ``right`` right guesses with a probability below ``risk`` only.
+    """Whether ``right`` right guesses have a probability below ``risk`` under mu-GDP.
 
     ``hit`` and ``wrong`` are sum_{j >= w} of j p_j / m and (c - j) p_j / m, from w = right down to 0; the inverse of 1 - f is
     Phi(Phi^-1(y) - mu).
@@ -59,6 +60,7 @@ def refutes_gdp(right: int, guesses: int, canaries: int, mu: float, risk: float)
         least = max(wrong, float(ndtr(ndtri(min(hit, 1.0)) - mu)))
         hit += w / (guesses - w) * (least - wrong)
         wrong = least
+        # Their sum is c / m times P[W >= w], so c / m at most; the margin is for rounding.
         if hit + wrong > whole * (1 + 1e-9):
             return True
     return False

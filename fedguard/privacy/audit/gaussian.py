@@ -16,12 +16,13 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedguard.contracts.audit import Reals
 
-#: Said of each bound that turns mu into epsilon.
+#: The assumption of each bound that turns mu into epsilon.
 SHAPE = "the trade-off curve has the shape of a Gaussian mechanism's"
 
 
 def delta_of(mu: float, epsilon: float) -> float:
     """The least delta at which a mu-GDP mechanism has ``epsilon``."""
+    # e^epsilon overflows where Phi underflows, so their product is taken in logarithms.
     return float(ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
 
 

@@ -1,4 +1,4 @@
-"""Integer noise as N(0, 1), if it has the law that it should have.
+"""Integer noise transformed to N(0, 1), if it has its claimed law.
 
 For K of the distribution function F, and V uniform on (0, 1) and independent,
 
@@ -20,7 +20,7 @@ from fedguard.contracts.audit import Integers, Reals
 
 #: Beyond this standard deviation, in units of the grid, both laws are Gaussian to about 1e-5.
 FINE = 100.0
-#: Quantiles are kept away from 0 and 1, where float64 has no more digits.
+#: Probabilities are kept away from 0 and 1, where float64 has no more digits.
 EDGE = 1e-15
 
 
@@ -32,6 +32,7 @@ def to_normal(noise: Integers, mechanism: str, sigma: float, draw: np.random.Gen
         sigma: in units of the grid.
         draw: of V.
     """
+    # Without V the transform of integers has atoms, and every test of a continuous law would fail.
     v = draw.random(len(noise))
     if sigma > FINE:
         fine: Reals = (noise + v - 0.5) / sigma

@@ -39,15 +39,16 @@ def one_run(scores: Scores, delta: float, confidence: float = 0.95) -> Bound:
 
 
 def count_guesses(scores: Scores, share: float) -> tuple[int, int]:
-    """How many canaries are guessed, and how many rightly: the highest scores as in, as many of the lowest as out."""
+    """Numbers of guesses and of right guesses: the highest scores are guessed as in, equally many of the lowest as out."""
     half = max(1, round(share * len(scores.values) / 2))
+    # Ties by number, which knows nothing of the coins.
     order = np.argsort(scores.values, kind="stable")
     lowest, highest = order[:half], order[len(order) - half :]
     return 2 * half, int((~scores.included[lowest]).sum() + scores.included[highest].sum())
 
 
 def chance(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """Bound on the probability of so many right guesses under (epsilon, delta)-DP."""
+    """Bound on the probability of at least ``right`` right guesses under (epsilon, delta)-DP."""
     law = guesses, expit(epsilon)
     below = np.cumsum(binom.pmf(np.arange(right - 1, -1, -1), *law))  # P[v > W >= v - i] for i = 1 ... v
     steepest = float((below / np.arange(1, right + 1)).max()) if right else 0.0

@@ -1,9 +1,9 @@
-"""How large epsilon looks from canary clients of one training: two Gaussians fitted to their scores.
+"""An estimate of epsilon from canary clients of one training: two Gaussians fitted to their scores.
 
     P = N(m1, s1^2) of canaries that were in,  Q = N(m0, s0^2) of canaries that were not
     delta(epsilon) = max over both orders of  integral max(0, p - e^epsilon q)
 
-An estimate, not a bound: it rests on the fitted shape out to tails that no canary has reached, and on no confidence.
+An estimate, not a bound: it assumes the fitted shape even in tails that no canary has reached, and has no confidence.
 
 Source: Andrew et al. 2023, "One-shot empirical privacy estimation for federated learning" (ICLR 2024).
 """
@@ -42,6 +42,7 @@ def between_gaussians(m1: float, s1: float, m0: float, s0: float, delta: float) 
 
     def excess(epsilon: float) -> float:
         orders = ((log_p, log_q), (log_q, log_p))
+        # p - e^epsilon q as p (1 - exp(epsilon + log q - log p)): e^epsilon alone would overflow.
         return max(float((np.exp(a) * -np.expm1(np.minimum(0.0, epsilon + b - a))).sum() * step) for a, b in orders)
 
     if excess(0.0) <= delta:

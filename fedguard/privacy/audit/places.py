@@ -1,11 +1,12 @@
-"""Where is the noise not what it should be, and has it the law that it should have?
+"""Tests of the noise by place and by distribution.
 
 Residuals over the claimed standard deviation are independent N(0, 1), in every coordinate, layer and client alike:
 
-- places: their sum of squares is chi-square in each dyadic stretch of coordinates, from a single one to all of them, in each
-  layer, and for each client; two-sided, Bonferroni over all of these.
-- law: Kolmogorov and Smirnov's distance from N(0, 1), of all, in each layer and for each client; and the largest of all, whose
-  law is Phi(m)^N. Integer noise is brought to N(0, 1) by its own law before (`fedguard.privacy.audit.integers`).
+- places: the sum of squares is chi-square in each dyadic stretch of coordinates (from one coordinate to all), in each layer,
+  and for each client; two-sided, Bonferroni over all places.
+- law: Kolmogorov-Smirnov distance from N(0, 1), over all residuals, in each layer and for each client; and the largest modulus
+  of N residuals, with P[largest <= m] = (2 Phi(m) - 1)^N. Integer noise is first transformed to N(0, 1) by its own law
+  (`fedguard.privacy.audit.integers`).
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from scipy.stats import chi2, kstest, norm
 
 from fedguard.contracts.audit import Check, Integers, Reals, Transcript
 
-#: Of fewer values no law is told.
+#: Fewest values for a test of their distribution.
 FEW = 100
 
 
 def two_sided(squares: Reals | float, freedom: Reals | int) -> Reals:
-    """p-values of sums of squares with so many degrees of freedom."""
+    """Two-sided p-values of sums of squares with ``freedom`` degrees of freedom."""
     found: Reals = np.minimum(1.0, 2 * np.minimum(chi2.cdf(squares, freedom), chi2.sf(squares, freedom)))
     return found
 
 
 def places(residuals: Reals, seen: Transcript) -> Check:
-    """The place whose noise is least what it should be, of all coordinates, layers and clients."""
+    """The place with the least likely amount of noise, among all coordinates, layers and clients."""
     squares, rounds = residuals**2, len(residuals)
     where = _positions(residuals, seen)
     sums, sizes = _sum_groups(where, squares.sum(axis=0)), _sum_groups(where, np.full(len(where), float(rounds)))
@@ -53,12 +54,13 @@ def places(residuals: Reals, seen: Transcript) -> Check:
 
 
 def law(residuals: Reals, seen: Transcript) -> Check:
-    """How far the residuals are from their law, of all, in each layer and for each client."""
+    """Distance of the residuals from their law: all of them, in each layer and for each client."""
     parts: list[tuple[str, Reals]] = []
     if seen.bare is not None:
         parts.append(("single draws", seen.bare))
     if seen.gaussian:
         parts += _parts(residuals, seen)
+    # Clipped or heavy tails leave Kolmogorov's distance nearly as it is; the largest value shows them.
     found = [_largest(*parts[0])]
     if len(parts) > 1 and seen.bare is not None:
         found.append(_largest(*parts[1]))
@@ -72,6 +74,7 @@ def law(residuals: Reals, seen: Transcript) -> Check:
 
 def _largest(name: str, values: Reals) -> tuple[float, str]:
     largest = float(np.abs(values).max())
+    # In logarithms: (1 - 2 sf(m))^N rounds to 1 at once for large m.
     none_larger = values.size * np.log1p(-2 * norm.sf(largest)) if largest > 0 else -np.inf
     p_value = 2 * min(np.exp(none_larger), -np.expm1(none_larger))
     return float(p_value), f"the largest of {values.size} of {name} is {largest:.2f} standard deviations"
@@ -90,7 +93,7 @@ def _parts(residuals: Reals, seen: Transcript) -> list[tuple[str, Reals]]:
 def _groups(
     sums: Reals, sizes: Reals, squares: Reals, seen: Transcript
 ) -> Iterator[tuple[Callable[[int], str], Reals, Reals]]:
-    """How the places of one kind are called, their sums of squares, and of how many."""
+    """For each kind of place: names, sums of squares, and numbers of residuals."""
     if len(seen.layers) > 1:
         layer = _layer(np.arange(len(sums)), seen.layers)
         yield partial(_format_label, "layer"), _sum_groups(layer, sums), _sum_groups(layer, sizes)
@@ -112,7 +115,7 @@ def _groups(
 
 
 def _sum_groups(where: Integers, values: Reals) -> Reals:
-    """float64: the values of each number in ``where``, added up."""
+    """float64: sums of ``values`` by their group in ``where``."""
     return np.bincount(where, values).astype(np.float64)
 
 
@@ -130,5 +133,5 @@ def _positions(residuals: Reals, seen: Transcript) -> Integers:
 
 
 def _layer(positions: Integers, layers: tuple[int, ...]) -> Integers:
-    """int64: in which layer each coordinate lies."""
+    """int64: the layer of each coordinate."""
     return np.searchsorted(np.cumsum(layers), positions, side="right").astype(np.int64)

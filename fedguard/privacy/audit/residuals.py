@@ -1,21 +1,23 @@
-"""Is the noise what the mechanism says it is? Tests of the residuals, by an auditor who knows the inputs.
+"""Tests of the residual noise against the claimed noise, by an auditor who knows the inputs.
 
-    r_t = (release_t - truth_t) / noise        independent N(0, 1) on every coordinate and in every round, if all is well
+    r_t = (release_t - truth_t) / noise        independent N(0, 1) in every coordinate and round if the code is correct
 
-- noise: sum of squares is chi-square, over all rounds and in each; halved or dropped noise, too wide a clip.
-- places: so it is in each stretch of coordinates, in each layer and for each client, see `places`.
-- law: the residuals have the law that they should have, see `places`; coin flips, other tails.
-- normalizer: the part of r_t along truth_t is N(0, 1); a divisor that depends on who took part.
-- rounds: r_s and r_t are independent: their cosine, their products at each lag, and by places the difference of pairs; noise
-  that is used again, in whole or in part.
-- data: with the same seed other data get the same noise; what depends on data hides none. Exact: right code cannot fail it.
-- coordinates: no release repeats itself, at any distance; a generator that starts anew for each layer.
-- counts: so is the noise of the counts behind an adaptive clip; count noise that is missing, or too small.
-- sampling: the clients of a round are Binomial(n, q) many, in mean and in spread; a fixed size, another rate.
-- draws: two in a row of a and b have a hypergeometric overlap; a draw that is used again, or that spares who was in the last.
+- noise: the sum of squares is chi-square, over all rounds and in each. Detects halved or missing noise, a clip too wide.
+- places: the same in each stretch of coordinates, in each layer and for each client, see `places`.
+- law: the residuals have their claimed distribution, see `places`. Detects coin flips, other tails.
+- normalizer: the part of r_t along truth_t is N(0, 1). Detects a divisor that depends on who took part.
+- rounds: r_s and r_t are independent, by their cosine, their products at each lag, and the difference of pairs by places.
+  Detects reused noise, in whole or in part.
+- data: with the same seed, other data get the same noise; noise that depends on data hides nothing. Exact: correct code
+  cannot fail it.
+- coordinates: no release repeats itself, at any distance. Detects a generator that restarts for each layer.
+- counts: the noise of the counts behind an adaptive clip is N(0, 1) as well. Detects missing or too small count noise.
+- sampling: the number of clients in a round is Binomial(n, q), in mean and in spread. Detects a fixed size, another rate.
+- draws: consecutive draws of a and b clients have a hypergeometric overlap. Detects a reused draw, or a draw that avoids the
+  clients of the last one.
 
-They see a few per cent of missing noise, where canaries need half of it to be missing; but they know the truth, and test what
-the mechanism says instead of what epsilon promises.
+These tests detect a few percent of missing noise, where canaries need half of it to be missing. But they know the truth, and
+test the claim of the mechanism instead of epsilon.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from fedguard.privacy.audit.places import law, places, two_sided
 
 #: Counts of a larger variance are about Gaussian.
 NEARLY_GAUSSIAN = 5.0
-#: So is a sum of so many products.
+#: A sum of at least this many products is about Gaussian too.
 MANY = 1000
-#: What float32 may make of noise, over its standard deviation.
+#: Largest rounding error of float32 noise, over its standard deviation.
 ROUNDING = 1e-2
 
 
@@ -49,6 +51,7 @@ def residual_checks(seen: Transcript) -> tuple[Check, ...]:
         checks.append(_rounds(aside, seen))
     if seen.elsewhere is not None:
         checks.append(data(seen.elsewhere))
+    # One release is enough: a generator that restarts for each layer does so in every release.
     checks.append(_coordinates(aside[0]))
     if seen.counts is not None and len(seen.counts):
         checks.append(_counts(seen.counts))
@@ -79,23 +82,24 @@ def _normaliser(residuals: Reals, truth: Reals) -> Check:
     along = (residuals[some] * truth[some]).sum(axis=1) / lengths[some]
     return Check(
         name="normaliser",
+        # One-sided: a wrong divisor only adds to the part along the truth, and `noise` sees what is missing.
         p_value=float(chi2.sf((along**2).sum(), len(along))),
         words=f"along the true sum the residual is off by {np.sqrt((along**2).mean()):.2f} standard deviations",
     )
 
 
 def _beside(residuals: Reals, truth: Reals) -> Reals:
-    """Without their part along the truth, so that a wrong clip is not taken for noise that repeats."""
+    """Residuals without their part along the truth, so that a wrong clip is not mistaken for repeated noise."""
     directions = truth / np.maximum(np.linalg.norm(truth, axis=1, keepdims=True), 1e-300)
     found: Reals = residuals - (residuals * directions).sum(axis=1, keepdims=True) * directions
     return found
 
 
 def data(off: float) -> Check:
-    """With the same seed, what a release differs by on other data is what the clipped inputs differ by.
+    """With the same seed, releases on two data sets differ exactly by their clipped inputs.
 
     Args:
-        off: by how much more or less, over the noise.
+        off: deviation from this difference, over the standard deviation of the noise.
     """
     return Check(
         name="data",
@@ -172,7 +176,7 @@ def _sampling(drawn: Flags, seen: Transcript) -> Check:
         right = bool((counts == round(n * q)).all())
         return Check(name="sampling", p_value=float(right), words=f"expected {n * q:.0f} of {n} in each draw")
     mean, variance = binomtest(int(counts.sum()), n * draws, q).pvalue, n * q * (1 - q)
-    # Counts of so few are not Gaussian, and the mean must do.
+    # Counts of few clients are not Gaussian, so only their mean is tested.
     spread = two_sided(((counts - n * q) ** 2).sum() / variance, draws) if variance >= NEARLY_GAUSSIAN else 1.0
     words = f"{counts.mean():.1f} of {n} were in a draw, with variance {counts.var():.1f}; expected "
     return Check(

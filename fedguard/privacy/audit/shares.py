@@ -1,10 +1,10 @@
-"""Is the noise that clients share out what it should be, in each sum and in what each client puts in?
+"""Tests of the noise that clients share, in each sum and in the input of each client.
 
     sums      len(behind) * row - sum_(i behind) clip(x_i)        of each sum that the server opened
-    clients   input_i - clip(x_i)                                 of each client in each round, as it went into its session
+    clients   input_i - clip(x_i)                                 of each client in each round, as it entered its session
 
-A sum tells little of one client's noise among many. So each client's own is tested too, and that the sums hold what the
-clients put in and nothing else.
+A sum of many clients reveals little about the noise of one. So the noise of each client is tested too, and that each sum is
+exactly the sum of its inputs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fedguard.privacy.distributed import DistributedDP
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseAllocation:
-    """What each client should add.
+    """The noise that each client should add.
 
     Args:
-        plan: the clip, and the noise that is shared out.
-        contributors: among how many.
+        plan: the clip, and the noise that clients share.
+        contributors: number of clients that share it.
         scale: S, ring units per unit of the input.
-        layers: sizes of the model's, in order.
+        layers: sizes of the layers of the model, in order.
     """
 
     plan: DistributedDP
@@ -52,7 +52,8 @@ class NoiseAllocation:
         return self.plan.noise_multiplier * self.plan.clip / math.sqrt(self.contributors)
 
     def noise(self, inputs: Tensor) -> float:
-        """That of the sum of so many clipped inputs (float64 ``[n, d]``), their rounding to the grid included."""
+        """Standard deviation of the noise in the sum of clipped inputs (float64 ``[n, d]``), including their rounding."""
+        # Stochastic rounding of a fraction p adds the variance p (1 - p), which counts where the grid is coarse.
         part = (inputs * self.scale) % 1
         rounding = float((part * (1 - part)).sum(0).mean()) / self.scale**2
         return math.sqrt(len(inputs) * self.each**2 + rounding)
@@ -61,11 +62,11 @@ class NoiseAllocation:
 def shares_checks(
     reports: Sequence[RoundReport], shares: NoiseAllocation, other: Sequence[RoundReport] = ()
 ) -> tuple[Check, ...]:
-    """Of all sums, and of all that clients put in.
+    """Checks of all sums, and of the inputs of all clients.
 
     Args:
-        other: the first round of a training with the same seed, in which some clients have other data, and none of these an
-            update as long as the clip: rounding, which may be tried again, then takes as many draws.
+        other: the first round of a training with the same seed, in which some clients have other data. Their updates are
+            shorter than the clip, so that rounding, which may retry, takes equally many draws.
     """
     sums, inputs = _of_sums(reports, shares), _of_clients(reports, shares, other)
     if sums is None or inputs is None:
@@ -117,7 +118,7 @@ def _of_clients(
 
 
 def _own(report: RoundReport, shares: NoiseAllocation) -> dict[int, Reals]:
-    """By client, float64 ``[d]``: what it put in beside its clipped update, over what that should be."""
+    """By client, float64 ``[d]``: its input less its clipped update, over the claimed standard deviation."""
     one, found = require_watched_round(report), {}
     for client, put_in in one.inputs.items():
         if client in one.clients:
@@ -127,7 +128,7 @@ def _own(report: RoundReport, shares: NoiseAllocation) -> dict[int, Reals]:
 
 
 def _whole(reports: Sequence[RoundReport], shares: NoiseAllocation) -> Check:
-    """Each sum is that of what the clients behind it put in."""
+    """Each sum equals the sum of the inputs of its clients."""
     off = 0.0
     for one in map(require_watched_round, reports):
         for row, behind in zip(one.rows, one.behind, strict=True):

@@ -1,8 +1,8 @@
-"""What is audited: the very code that a training uses, run on canaries instead of clients or examples.
+"""Subjects of an audit: the code that a training uses, run on canaries instead of clients or examples.
 
-A canary client sends an update along a coordinate of its own, many times longer than the clip; a canary example has one input
-that no other has. So what a release holds along a canary's direction is its clipped share, if it was in, and noise of its
-own: one run tells as much as thousands with one canary each.
+A canary client sends an update along its own coordinate, many times longer than the clip; a canary example has an input that no
+other example has. So along a canary's direction a release holds its clipped share, if it was in, and independent noise: one
+run gives as much evidence as thousands of runs with one canary each.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fedguard.secagg.entropy import Entropy, expand_seed
 LONG = 1e6
 #: How far a model moves by one clipped gradient of DP-SGD: LONG times that is nothing to a logit.
 TINY = 1e-10
-#: The law of single draws is told from about so many: enough for noise that is cut at three standard deviations.
+#: Single draws that test the distribution, about: enough to detect noise that is cut at three standard deviations.
 BARE = 12_000
-#: In so many rounds the release is made again on other data.
+#: Rounds with a second release on other data.
 AGAIN = 3
 #: What the clients of one round send, float32 [n, d] with zeros of those that are left out -> what is released, [d].
 Release: TypeAlias = Callable[[Tensor, Rng], Tensor]
@@ -46,20 +46,20 @@ Batches: TypeAlias = Callable[[LocalPlan, int, np.random.Generator], NDArray[np.
 
 @dataclass(frozen=True, kw_only=True)
 class Releases:
-    """Rounds in which all clients take part: any function from their updates to what is released.
+    """Rounds in which all clients take part: any function from their updates to a release.
 
     Args:
         release: the code under audit.
-        clip: C, the largest length that counts of an update, as claimed.
+        clip: C, the length to which updates are clipped, as claimed.
         noise: standard deviation of the noise on each coordinate of the sum, as claimed.
-        claim: what all rounds together cost, as claimed.
-        divisor: what the noisy sum is divided by; public.
-        clients: of one release; None takes all canaries into one. Who is left out sends zeros.
-        dim: d; at least the clients of a release. None takes as many.
-        rounds: with the same canaries.
-        curve: the claim at other deltas; for a mechanism that is no Gaussian one.
-        grid: what rounding to a grid may move a release by.
-        bare: single draws of the noise, brought to N(0, 1) by their own law; for noise that is none of a Gaussian.
+        claim: epsilon of all rounds together, as claimed.
+        divisor: public divisor of the noisy sum.
+        clients: clients of one release; None puts all canaries into one. A canary that is out sends zeros.
+        dim: d, at least the number of clients of a release; None for exactly this number.
+        rounds: number of rounds with the same canaries.
+        curve: the claim at other deltas; for a mechanism that is not Gaussian.
+        grid: largest change of a release by rounding to a grid.
+        bare: single draws of the noise, transformed to N(0, 1) by their own law; for noise that is not Gaussian.
     """
 
     name: str = "release"
@@ -96,10 +96,11 @@ class Releases:
         return np.concatenate(found) * self.divisor / self.clip, seen
 
     def _elsewhere(self, size: int, dim: int, rng: Rng) -> float | None:
-        """How far the noise differs when one more client sends half a clip; None where draws do not follow ``rng``."""
+        """Difference of the noise when one more client sends half a clip; None if draws do not follow ``rng``."""
         less, more = torch.zeros(2, size, dim)
         more[0, 0] = self.clip / 2
         without, again, moved = (self.release(rows, rng).double().numpy() for rows in (less, less, more))
+        # A foreign release may draw from the system; then the difference of two calls says nothing.
         if not np.array_equal(without, again):
             return None
         moved[0] -= self.clip / 2 / self.divisor
@@ -126,7 +127,7 @@ def release_distributed_noise(
         return torch.from_numpy(total / scale)
 
     def bare(rng: Rng) -> Reals:
-        """The noise of clients whose input is nothing, which rounding leaves alone."""
+        """Noise of clients with an input of zeros, which rounding does not change."""
         some = [one.encode(np.zeros(dim), _entropy(rng.child("client", client))) for client in range(-(-BARE // dim))]
         sigma = plan.noise_multiplier * plan.clip * scale / math.sqrt(contributors)
         return to_normal(np.concatenate(some), plan.mechanism, sigma, rng.child("coins").numpy())
@@ -153,14 +154,14 @@ def _entropy(rng: Rng) -> Entropy:
 class CentralLevel:
     """Noise that a trusted server adds to the sum of clipped updates, with its sampling of clients.
 
-    Everything is in clips, after the mechanism's own that it publishes. Where noise is correlated the auditor first undoes
-    that: with c_j as in `fedguard.privacy.matrix`, row t becomes sum_j c_j row_(t-j), whose noise is independent. The score is
-    what is then left along the canary's direction, in the rounds in which it could have taken part.
+    All values are in clips, by the clip that the mechanism publishes. The auditor first undoes a correlation of the noise: with
+    c_j as in `fedguard.privacy.matrix`, row t becomes sum_j c_j row_(t-j), which has independent noise. The score is the part
+    along the canary's direction, in the rounds in which it could have taken part.
 
     Args:
         mechanism: the code under audit.
-        clients: who takes part. Their share and the scheme count; they are as many as the canaries, or a few more.
-        claim, curve: epsilon of so many rounds, as claimed; at other deltas, as claimed.
+        clients: share and sampling scheme of the clients; their number becomes the number of canaries, or a few more.
+        claim, curve: claimed epsilon of all rounds; the same at other deltas.
     """
 
     name: str = "client-level noise at the server"
@@ -186,10 +187,12 @@ class CentralLevel:
             clip, before, draws = state.clip, state, rng.child("release", t)
             released, state = mechanism.release(rows, before, draws)
             if t < AGAIN and len(came):
+                # Same state and same stream: all that may differ is what the missing update contributed.
                 fewer = mechanism.release(rows[1:], before, draws)
                 off.append(self._off(people.expected, came[0], before, (released, state), fewer))
             releases[t] = released.double().numpy() * people.expected / clip
             truth[t, came] = 1.0
+            # In a secret cohort the adversary does not know the rounds of a canary; public turns it does know.
             could[t, own if people.scheme == "cyclic" else slice(None)] = 1.0
             drawn[t, chosen] = True
             if isinstance(mechanism.clip, AdaptiveClip):
@@ -208,7 +211,7 @@ class CentralLevel:
         return (releases * could).sum(axis=0) / np.sqrt(np.maximum((could**2).sum(axis=0), 1e-9)), seen
 
     def _off(self, expected: int, client: int, before: CentralState, more: _Released, fewer: _Released) -> float:
-        """By how many clips the noise of a release differs, or that of its count, with one long update more."""
+        """Difference, in clips, of the noise of a release or of its count with one more long update."""
         apart = (more[0] - fewer[0]).double() * expected / before.clip
         apart[client] -= 1.0
         law, count = self.mechanism.clip, 0.0
@@ -217,14 +220,14 @@ class CentralLevel:
         return max(float(apart.abs().max()), count)
 
     def _among(self, people: Participation) -> CentralDP:
-        """The same mechanism among so many: the noise of its counts would follow their number."""
+        """The mechanism for these clients, with its count noise fixed, which otherwise follows their number."""
         clip = self.mechanism.clip
         if isinstance(clip, AdaptiveClip):
             clip = replace(clip, bit_noise=self.mechanism.bit_noise)
         return replace(self.mechanism, expected=people.expected, clip=clip)
 
     def _people(self, canaries: int) -> Participation:
-        """As many clients as canaries, or the next number of which the same share is a whole number."""
+        """As many clients as canaries, or the next number at which the same share is a whole number."""
         expected, total = self.clients.expected, self.clients.total
         step = total // math.gcd(expected, total)
         people = step * -(-canaries // step)
@@ -232,7 +235,7 @@ class CentralLevel:
 
 
 def sum_noise(mechanism: CentralDP) -> float:
-    """z_d by the auditor's own arithmetic: what is left of z^-2 when the count behind an adaptive clip has its share."""
+    """z_d by the auditor's own arithmetic: z^-2 less the share of the count behind an adaptive clip, to the power -1/2."""
     return float((mechanism.noise_multiplier**-2 - (2 * mechanism.bit_noise) ** -2) ** -0.5)
 
 
@@ -245,7 +248,7 @@ def independent(rows: Reals, bands: int) -> Reals:
 
 
 def count_residual(law: AdaptiveClip, before: float, after: float, updates: Tensor, expected: int) -> float:
-    """The noise of the count of short updates (float32 ``[n, d]``), by how the clip went on from ``before`` to ``after``."""
+    """Noise of the count of short updates (float32 ``[n, d]``), from the change of the clip from ``before`` to ``after``."""
     below = law.quantile - math.log(after / before) / law.lr
     true = float((updates.double().norm(dim=1) <= before).sum())
     return (below - 0.5) * expected + len(updates) / 2 - true
@@ -253,17 +256,17 @@ def count_residual(law: AdaptiveClip, before: float, after: float, updates: Tens
 
 @dataclass(frozen=True, kw_only=True)
 class RecordLevel:
-    """DP-SGD in a client, whose examples are the canaries: softmax regression of two classes, one input for each canary.
+    """DP-SGD in a client with the canaries as examples: softmax regression of two classes, one input for each canary.
 
-    At p = 1/2 a canary's gradient is ``(-1, 1) / sqrt(2)`` in its input's two weights, whatever the step. The learning rate is
-    so small that it stays there. The sum of the two weights then moves by noise alone, which is what the residuals are; so do
+    At p = 1/2 a canary's gradient is ``(-1, 1) / sqrt(2)`` in its input's two weights, in every step: the learning
+    rate is so small that p stays at 1/2. The sum of the two weights then moves by noise alone, which gives the residuals; so do
     the biases, up to a millionth.
 
     Args:
         train: the code under audit; the model has 2 (m + 1) parameters, weights first.
         batches: the sampling under audit, with which ``train`` chooses its batches.
         plan: its ``batch_size``, ``steps`` and ``private`` count, with the first level of ``private``.
-        claim, curve: epsilon of so many rounds, as claimed; at other deltas, as claimed.
+        claim, curve: claimed epsilon of all rounds; the same at other deltas.
     """
 
     name: str = "record-level DP-SGD"
@@ -304,8 +307,8 @@ class RecordLevel:
         return (moved[:, 0] - moved[:, 1]).sum(axis=0) / math.sqrt(2), seen
 
     def _single(self, plan: LocalPlan, m: int, rng: Rng) -> tuple[Reals, float]:
-        """Single steps on one example: their noise on all coordinates, over its claimed standard deviation; and by how much
-        it differs, over the same, when the example is another."""
+        """Single steps on one example: their noise on all coordinates, and the largest difference of the noise if the
+        example is another one, both over the claimed standard deviation."""
         assert plan.private is not None  # else `train` refuses
         _, noise = plan.private.level(0)
         plan, found, off = replace(plan, steps=1, epochs=None), [], 0.0

@@ -1,12 +1,12 @@
-"""Is the noise of a whole training what it should be? Residuals of rounds that somebody watched who sees everything.
+"""Tests of the noise of a whole training: residuals of rounds watched by an auditor who sees everything.
 
-Canaries run a mechanism by itself, with random streams of the auditor's. Here the rounds of a real training are read: which
-stream the noise of a round, of a client, of a step came from, who was drawn, and whether the mechanism was called at all.
+Canaries run a mechanism by itself, on random streams of the auditor. These tests read the rounds of a real training: from
+which stream the noise of a round, client or step came, who was drawn, and whether the mechanism was called at all.
 
     server     expected * aggregate - sum_i clip(x_i)          also that the model moves by the aggregate and by nothing else
-    DP-SGD     what a client moved by in coordinates in which none of its examples has a gradient
+    DP-SGD     the update of a client in coordinates in which none of its examples has a gradient
 
-Noise that clients share out is in `fedguard.privacy.audit.shares`.
+Noise that clients share is in `fedguard.privacy.audit.shares`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def server_checks(
     other: Sequence[RoundReport] = (),
     in_time: bool = False,
 ) -> tuple[Check, ...]:
-    """Of noise at the server: its sums, its counts behind an adaptive clip, whom it drew, and the model's steps.
+    """Checks of noise at the server: sums, counts behind an adaptive clip, cohorts, and steps of the model.
 
     Args:
-        layers: sizes of the model's, in order.
+        layers: sizes of the layers of the model, in order.
         other: the first rounds of a training with the same seed and other data.
-        in_time: whether times decide who takes part, and no draw.
+        in_time: whether arrival times decide who takes part, instead of a draw.
     """
     expected = mechanism.expected
     releases, truth, clips = _sums(reports, mechanism, expected)
@@ -80,11 +80,11 @@ def steps_checks(
     layers: tuple[int, ...] = (),
     other: Sequence[RoundReport] = (),
 ) -> tuple[Check, ...]:
-    """Of DP-SGD in the clients: every client of every round has noise of its own, and as much as it says.
+    """Checks of DP-SGD in the clients: every client in every round has its own noise, of the claimed size.
 
     Args:
-        plan: how each trains.
-        still: the coordinates in which no example has a gradient.
+        plan: local training of each client.
+        still: coordinates in which no example has a gradient.
         layers, other: as for `server_checks`.
     """
     releases, clients = _steps(reports, plan, still)
@@ -102,7 +102,7 @@ def steps_checks(
 
 
 def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -> tuple[Reals, Reals, list[float]]:
-    """float64 ``[T, d]`` in clips: what was released, and what without noise; and the clip of each round."""
+    """float64 ``[T, d]`` in clips: releases, and releases without noise; and the clip of each round."""
     # A server that clips nothing has no clip to report; it is held against the one that it should start with.
     clips = [mechanism.start().clip if report.clip is None else report.clip for report in reports]
     released, truth = [], []
@@ -113,7 +113,7 @@ def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -
 
 
 def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> tuple[Reals, Integers]:
-    """float64 ``[k, d]``: what each client moved by, over its noise; int64 ``[k]``: which client."""
+    """float64 ``[k, d]``: updates over their claimed noise; int64 ``[k]``: the client of each."""
     private, divisor = plan.private, plan.batch_size
     assert private is not None and divisor is not None  # else the training refuses
     steps = plan.private_steps(private.sample_rate)
@@ -132,7 +132,7 @@ def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> 
 def _counts(
     rounds: Sequence[RoundObservation], clips: Sequence[float], mechanism: CentralDP, expected: int
 ) -> Reals | None:
-    """The noise of each count but the last, over what it should be; the clip of the next round tells it."""
+    """Noise of each count over its claimed size, read off the next round's clip; so not of the last count."""
     if not isinstance(mechanism.clip, AdaptiveClip):
         return None
     return np.array(
@@ -144,7 +144,7 @@ def _counts(
 
 
 def _cohort_matrix(reports: Sequence[RoundReport], total: int) -> NDArray[np.bool_]:
-    """bool ``[T, total]``: who was asked to train."""
+    """bool ``[T, total]``: the clients selected in each round."""
     drawn = np.zeros((len(reports), total), bool)
     for row, report in zip(drawn, reports, strict=True):
         row[list(report.chosen)] = True
@@ -152,7 +152,7 @@ def _cohort_matrix(reports: Sequence[RoundReport], total: int) -> NDArray[np.boo
 
 
 def _turns(reports: Sequence[RoundReport], clients: Participation) -> Check:
-    """Without a draw it is public who takes part: no client comes back before its turn."""
+    """With public turns, no client takes part again before its next turn."""
     last: dict[int, int] = {}
     gaps = []
     for report in reports:
@@ -182,17 +182,17 @@ def _moves(rounds: Sequence[RoundObservation], training: Training) -> Check:
 
 
 def _or_nothing(one: RoundObservation) -> Tensor:
-    """float64 ``[d]``: the aggregate; zeros where there was none, which no noise would be."""
+    """float64 ``[d]``: the aggregate; zeros if there was none, which the tests see as missing noise."""
     return torch.zeros_like(one.sent).double() if one.aggregate is None else one.aggregate.double()
 
 
 def weights(one: RoundObservation) -> Tensor:
-    """float64 ``[n]``: what each update is weighed by for its age."""
+    """float64 ``[n]``: the weight of each update by its staleness."""
     return torch.tensor([push.scale for push in one.pushes] or [1.0] * len(one.clients), dtype=torch.float64)
 
 
 def clip_updates(updates: Tensor, clip: float) -> Tensor:
-    """float64 ``[n, d]``, by the auditor's own arithmetic."""
+    """Clipped updates, float64 ``[n, d]``, by the auditor's own arithmetic."""
     rows = updates.double()
     clipped: Tensor = rows * (clip / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)).clamp(max=1)
     return clipped

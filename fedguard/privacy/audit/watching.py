@@ -1,7 +1,7 @@
-"""A few rounds of a cell's own training, watched: what clients are given to train on, and which tests its noise is put to.
+"""A few watched rounds of a cell's own training: data for its clients, and tests of its noise.
 
-The task is softmax regression from zero, of which the auditor needs to know nothing but the updates; nobody is malicious.
-The work is bounded whatever the suite asks for: see the constants.
+The task is softmax regression from zero; the auditor needs only its updates, and nobody is malicious. The constants below bound
+the work for any suite.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from fedguard.privacy.audit.training import server_checks, steps_checks
 from fedguard.privacy.central import CentralDP
 from fedguard.rng import Rng
 
-#: So many rounds are watched where the server adds the noise, and where clients share it out.
+#: Watched rounds if the server adds the noise, and if clients share it.
 WATCHED_AT_SERVER, WATCHED_SUMS = 24, 3
-#: DP-SGD is watched in all clients, as long as that takes no more steps; or else in fewer clients.
+#: Most steps of watched DP-SGD; if all clients would take more, fewer clients are watched.
 WATCHED_STEPS = 4000
-#: Each comes twice, or four times where they are no more than that.
+#: Each client takes part twice, or four times if there are at most this many clients.
 FEW = 10
-#: The noise in the layers of the cell's own model is told from so many steps, unless it has more parameters.
+#: Steps that test the noise in the layers of the cell's own model, and the most parameters of a tested model.
 SINGLE_STEPS, LARGEST_MODEL = 4, 1_000_000
 #: These examples of two dozen are left out, one at a time; the first is the largest.
 LEFT_OUT = (0, 7, 23)
-#: So many rounds are run again on other data.
+#: Rounds that are repeated on other data.
 AGAIN = 2
 
 
 def audit_server_noise(lab: Lab, federation: Federation, mechanism: CentralDP) -> tuple[Check, ...]:
-    """Noise that a trusted server adds."""
+    """Audit noise that a trusted server adds."""
     setup, other = (lab.setup(_examples(lab, federation, mechanism.start().clip, now)) for now in (True, False))
     return server_checks(
         lab.run(setup, WATCHED_AT_SERVER),
@@ -53,10 +53,10 @@ def audit_server_noise(lab: Lab, federation: Federation, mechanism: CentralDP) -
 def audit_noise_shares(
     lab: Lab, federation: Federation, clip: float, shares: Callable[[int, tuple[int, ...]], NoiseAllocation]
 ) -> tuple[Check, ...]:
-    """Noise that clients share out.
+    """Audit noise that clients share.
 
     Args:
-        shares: what each client should add, for a model of so many parameters in such layers.
+        shares: number of parameters and sizes of layers -> the noise that each client should add.
     """
     setup, other = (lab.setup(_examples(lab, federation, clip, now)) for now in (True, False))
     expected = federation.clients.expected
@@ -67,13 +67,15 @@ def audit_noise_shares(
 
 
 def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
-    """DP-SGD in all clients as far as the bound on the work allows, each often enough to come back; they take turns as ever.
+    """Audit DP-SGD in as many clients as the bound on the work allows, each at least twice, with the turns of the cell.
 
-    Their examples have a single input other than zero, and that so long that a clipped gradient is nothing elsewhere: neither
-    in the other weights nor in the biases. Masks and client transforms come after the noise.
+    Examples have a single non-zero input, so large that a clipped gradient vanishes elsewhere: in the other weights and in the
+    biases. Masks and client transforms come after the noise.
 
     Args:
-        plan: how each trains, in so many ``steps`` a round, on one of so many ``levels``.
+        plan: local training of each client.
+        steps: local steps in a round.
+        levels: number of privacy levels.
     """
     clients = federation.clients
     turns, rounds = _everybody(clients, steps, levels)
@@ -90,7 +92,7 @@ def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: 
     weights = math.prod(SHAPE) * CLASSES
     still = np.concatenate([still[still < weights], np.arange(weights, setup.task.dim)])
     lab.before(f"{rounds} rounds of DP-SGD in {turns.total} of {clients.total} clients")
-    if federation.meeting is not None:  # so many aggregates as hold the updates of these rounds
+    if federation.meeting is not None:  # as many aggregates as hold the updates of these rounds
         rounds = math.ceil(rounds * turns.expected / federation.meeting.updates)
     reports = lab.run(setup, rounds)
     found = steps_checks(reports, plan, still, layers=setup.task.layers, other=lab.run(other, 1))
@@ -101,7 +103,7 @@ def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: 
 
 
 def _layers_of_model(lab: Lab, plan: LocalPlan) -> tuple[Check, ...]:
-    """Single steps of the cell's own model: in a client without examples noise alone, in every layer; and with one more."""
+    """Single steps of the cell's own model: noise alone in a client without examples, and the effect of one more example."""
     assert plan.private is not None
     clip, multiplier = plan.private.level(0)
     if lab.task.dim > LARGEST_MODEL:
@@ -113,9 +115,9 @@ def _layers_of_model(lab: Lab, plan: LocalPlan) -> tuple[Check, ...]:
 
 
 def _one_more(lab: Lab, plan: LocalPlan) -> Check:
-    """How far one example more moves the clipped sum of the cell's own model: by the clip at most, whoever else is in it.
+    """One more example moves the clipped sum of the cell's own model by at most the clip, whatever the other examples are.
 
-    The same step is taken with and without it: among even examples and uneven ones, at the first model and away from it.
+    The same step runs with and without the example, among similar and dissimilar examples, at the first model and away from it.
     """
     assert plan.private is not None
     (clip, _), furthest = plan.private.level(0), 0.0
@@ -137,7 +139,7 @@ def _one_more(lab: Lab, plan: LocalPlan) -> Check:
 
 
 def _draw_skewed_examples(lab: Lab) -> Examples:
-    """Two dozen of the cell's own kind, of which the first is far larger than the others."""
+    """Two dozen examples of the cell's shape, the first far larger than the others."""
     draw, (low, high) = Rng(lab.seed).child("audit", "lopsided").torch(), lab.task.value_range
     x = low + (high - low) * torch.rand(24, *lab.task.shape, generator=draw)
     x[0] = high + 100 * (high - low) * torch.rand(lab.task.shape, generator=draw)
@@ -147,7 +149,7 @@ def _draw_skewed_examples(lab: Lab) -> Examples:
 
 
 def _everybody(clients: Participation, steps: int, levels: int) -> tuple[Participation, int]:
-    """Who is watched, and in how many rounds: each client twice, or with turns until the first has come back."""
+    """Watched clients and number of rounds: each client twice, or with turns until the first client takes part again."""
     turns = clients.separation
     rounds = turns + 1 if turns > 1 else 4 if clients.total <= FEW else 2
     together = clients.total // turns
@@ -157,17 +159,17 @@ def _everybody(clients: Participation, steps: int, levels: int) -> tuple[Partici
 
 
 def _one_input(label: int) -> Examples:
-    """Two examples of their first input alone."""
+    """Two examples in which only the first input is not zero."""
     x = torch.zeros(2, *SHAPE)
     x.view(2, -1)[:, 0] = LONG
     return Examples(x, torch.tensor([label, label + 1]))
 
 
 def _examples(lab: Lab, federation: Federation, clip: float, now: bool) -> list[Examples]:
-    """Two for each client, so long that its first step is about a tenth of the clip, or a hundred times as long.
+    """Two examples for each client, of a size at which its first step is about a tenth of the clip, or a hundred clips.
 
     Args:
-        now: whether the data are the first; else those with short steps have others.
+        now: True for the first data; else clients with short steps have other data.
     """
     draw, found = Rng(lab.seed).child("audit", "examples").torch(), []
     for client in range(federation.clients.total):

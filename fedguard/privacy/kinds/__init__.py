@@ -1,4 +1,4 @@
-"""Kinds of noise, one file each; what they have in common is told in `fedguard.contracts.noise`."""
+"""Record, client and distributed noise, one file each; `fedguard.contracts.noise` defines their interface."""
 
 NOISES = {
     "none": "fedguard.contracts.noise:NoNoise",

@@ -32,16 +32,16 @@ from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
 from fedguard.privacy.ledger import finite, honest, shifts, spread, sums_with
 from fedguard.privacy.planned import least_noise
 
-#: An audit on canaries takes at most so many rounds.
+#: Most rounds of an audit on canaries.
 AUDITED_ROUNDS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bands:
-    """The key under which correlated noise stands in a suite.
+    """The key of correlated noise in a suite.
 
     Args:
-        bands: the noise of so many rounds in a row cancels in part.
+        bands: number of consecutive rounds with noise that partly cancels.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -96,6 +96,7 @@ class ClientNoise(Noise):
             "adaptive one. Set a number, or noise: independent.",
         )
         require(
+            # Closer participations share rows of C: their columns are not orthogonal, and the sensitivity would be larger.
             self.bands <= clients.separation,
             f"privacy.noise.bands: expected at most the {clients.separation} rounds from one participation of a client to its "
             f"next; got {self.bands}. Set clients.sampling: cyclic with clients.per_round of at most "
@@ -109,6 +110,7 @@ class ClientNoise(Noise):
                 "the server adds the noise to updates that it clips, and under masks it sees none. Let the clients add the "
                 "noise themselves (privacy: {kind: distributed}), or set secure_aggregation: off."
             )
+        # Of other rules the sensitivity to one client is unknown; a median may jump by more than C / n.
         if cell.pipeline.mixings or cell.pipeline.rule.name != "mean":
             yield (
                 f"the noise is made for the sensitivity of a mean, and {cell.pipeline} is another rule, for which it proves "
@@ -149,13 +151,14 @@ class ClientNoise(Noise):
         return central(self, federation.clients, federation.training.rounds, federation.meeting)
 
     def of_mean(self, federation: Federation, dim: int) -> float:
-        """``z_d C / m``, m being the clients of a round; of an adaptive clip C is the first."""
+        """``z_d C / m`` with m clients in a round; with an adaptive clip C is the first clip."""
         mechanism = self.at_server(federation)
         return mechanism.sum_noise * mechanism.start().clip / mechanism.expected
 
     def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
-        """What the published models tell of one client."""
+        """Epsilon of one client in the published models."""
         private = self.at_server(federation)
+        # Clips may be published: each follows from noisy counts that the epsilon already covers.
         clips = [one.clip for one in reports if one.clip is not None]
         facts = {
             "mechanism": "gaussian",
@@ -169,13 +172,14 @@ class ClientNoise(Noise):
         }
         if federation.meeting is not None:
             return self._account_releases(federation, private, reports, facts)
+        # By the rounds that ran, not by those that were planned: a training may have stopped early.
         epsilon = private.account_rounds(federation.clients, len(reports), self.delta) if reports else None
         return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(federation), facts=facts)
 
     def _account_releases(
         self, federation: Federation, private: CentralDP, reports: Sequence[RoundReport], facts: Mapping[str, Any]
     ) -> PrivacyGuarantee:
-        """By what each honest client released as it ran, the worst of them counting."""
+        """Epsilon of the worst honest client, by the releases that happened."""
         clients, moved = honest(reports, federation.clients.total), shifts(reports)
         shift = spread(moved, clients)
         each = {which: private.account_shift(one, self.delta) for which, one in shift.items() if one}
@@ -193,6 +197,7 @@ class ClientNoise(Noise):
         mechanism, clients = self.at_server(federation), federation.clients
         if federation.meeting is not None:  # whoever is there counts in full
             clients = Participation(total=clients.total)
+        # The claim is computed for as many rounds as the canaries see, or the bound would be held against too large an epsilon.
         rounds = min(federation.training.rounds, AUDITED_ROUNDS)
         yield CentralLevel(
             mechanism=mechanism,
@@ -208,10 +213,10 @@ class ClientNoise(Noise):
 
 @lru_cache(maxsize=64)
 def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Meeting | None = None) -> CentralDP:
-    """The mechanism that a suite asks for; where it names an epsilon, with the least noise that keeps it.
+    """The mechanism of a suite; if the suite sets an epsilon, with the least noise that keeps it.
 
-    In simulated time that is for a client with as many updates as the plan allows, at weight 1: k of them, at most j in a
-    sum, are worth j k sums of one, as $j^2$ for each of k / j sums (`fedguard.privacy.ledger`).
+    In simulated time the noise is for a client with the most updates that the plan allows, at weight 1. With k updates, at most
+    j in one sum, D^2 is at most j k: $j^2$ for each of k / j sums (`fedguard.privacy.ledger`).
 
     Raises:
         ConfigError: an epsilon that no noise reaches.
@@ -219,26 +224,30 @@ def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Me
     multiplier = noise.noise_multiplier
     if meeting is not None:
         if multiplier is None:
+            # Sampling is none: arrival times are public. Steps count j^2 per full sum, the worst way to pack k updates.
             assert noise.epsilon is not None and meeting.most is not None  # `no_bound`
             asked = {"epsilon": noise.epsilon, "delta": noise.delta}
             multiplier = least_noise(**asked, sample_rate=1.0, steps=meeting.most * meeting.in_one, sampling="none")
         return CentralDP(noise_multiplier=multiplier, expected=meeting.updates, clip=noise.clip)
     if multiplier is None:
         assert noise.epsilon is not None  # `ClientNoise.check`
+        # Calibrated at sensitivity 1 and scaled after: noise over sensitivity is all that an accountant sees.
         one = least_noise(epsilon=noise.epsilon, delta=noise.delta, **schedule(clients, rounds, noise.bands))
         multiplier = one * sensitivity_over(rounds, clients, noise.bands)
     return CentralDP(noise_multiplier=multiplier, expected=clients.expected, clip=noise.clip, bands=noise.bands)
 
 
 def _explain_collusion(federation: Federation) -> str | None:
-    """Why nothing is proven: malicious clients put what they know of the others into what they send."""
+    """Why no guarantee holds: malicious clients put their knowledge of other clients into their updates."""
     if not federation.malicious:
         return None
+    # A malicious update then is a function of honest ones and clipped by itself: one client moves several rows.
     if Sight.HONEST_UPDATES in federation.attack_sees:
         return (
             "no guarantee: the malicious clients put what they see of the honest updates into their own, which the noise "
             "is not made for. Take honest_updates from threat.knowledge"
         )
+    # Amplification needs a secret cohort; an update that depends on its size may show it in the aggregate.
     if federation.meeting is None and federation.clients.scheme in ("poisson", "fixed"):
         return (
             "no guarantee: the malicious clients know how many take part, and what they send may tell of it, while the "

@@ -1,4 +1,4 @@
-"""What several kinds of noise check alike."""
+"""Checks that record, client and distributed noise share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedguard.errors import require
 
 
 class NoiseRequest(Protocol):
-    """Who asks for noise: so much of it, or as much as an epsilon takes."""
+    """A request for noise: a given multiplier, or the least noise that keeps an epsilon."""
 
     @property
     def noise_multiplier(self) -> float | None: ...
@@ -29,14 +29,15 @@ def require_one(asked: NoiseRequest, where: str = "privacy") -> None:
 
 
 def most_releases(federation: Federation) -> int | None:
-    """How many updates of one client a training may release, whatever happens; None where nothing bounds it."""
+    """Most updates of one client that a training can release; None if nothing bounds their number."""
+    # In simulated time speeds decide who sends when, so the schedule of rounds bounds nothing.
     if federation.meeting is not None:
         return federation.meeting.most
     return federation.clients.participations(federation.training.rounds)
 
 
 def no_bound(asked: NoiseRequest, federation: Federation) -> Iterator[str]:
-    """Why noise cannot be found from an epsilon: nothing says beforehand how often a client sends."""
+    """Why noise cannot be calibrated to an epsilon: the number of updates of a client is unknown before the run."""
     if asked.epsilon is not None and most_releases(federation) is None:
         yield (
             "privacy.epsilon: nothing bounds how often a quick client sends here, so no noise is known to be enough before the "

@@ -37,9 +37,9 @@ from fedguard.privacy.kinds.common import most_releases, no_bound
 from fedguard.privacy.ledger import PUBLIC_TIMES, honest, spread, sums_with
 from fedguard.secagg.encoding import Encoding
 
-#: An audit on canaries takes at most so many rounds; each takes a thousand times as long as one of noise at the server.
+#: Most rounds of an audit on canaries; a round takes a thousand times as long as a round with noise at the server.
 AUDITED_ROUNDS = 2
-#: It is made on vectors no longer than that, if the clients of a session are not more.
+#: Length of the audited vectors, unless the model is smaller or a session has more clients.
 AUDITED_DIM = 256
 
 
@@ -84,6 +84,7 @@ class DistributedNoise(Noise):
             "with too little noise. Set secure_aggregation: full.",
         )
         require(
+            # Differences of overlapping sums show a few clients with the noise of those few alone.
             not federation.protocol.secure_aggregation.overlapping,
             "privacy: a test shows several sums over each client, for which the noise is not made. Set secure_aggregation: "
             "full.",
@@ -118,10 +119,10 @@ class DistributedNoise(Noise):
         return z * self.clip / math.sqrt(federation.size.honest * federation.clients.expected)
 
     def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
-        """What the sums tell of one client.
+        """Epsilon of one client in the sums.
 
-        Among the facts are contributors: who surely added noise in the worst round; may_withhold: how many clients of a sum are
-        not counted on; most_hostile: how many malicious ones stood in one sum indeed.
+        Facts include contributors: clients that surely added noise in the worst round; may_withhold: clients of a sum that are
+        assumed to add none; most_hostile: the largest number of malicious clients in one sum.
         """
         share = self._share(federation, dim)
         rounds = [one.masked.contributors for one in reports if one.masked and one.masked.contributors is not None]
@@ -137,6 +138,7 @@ class DistributedNoise(Noise):
         }
         if federation.meeting is not None:
             return _account_sums(share, federation, reports, rounds, facts)
+        # Fixed and Poisson cohorts are no secret here, so every client is charged with every round.
         if federation.clients.scheme == "cyclic":
             return PrivacyGuarantee(epsilon=_of_turns(share, federation, reports), facts=facts)
         return PrivacyGuarantee(epsilon=share.account_rounds(rounds) if rounds else None, facts=facts)
@@ -146,6 +148,7 @@ class DistributedNoise(Noise):
         yield subjects.release_distributed_noise(
             share.plan,
             contributors=share.size.honest,
+            # A canary takes a coordinate of its own, so there are at least as many as clients of a session.
             dim=max(min(share.dim, AUDITED_DIM), share.size.honest),
             scale=share.scale,
             rounds=min(share.rounds, AUDITED_ROUNDS),
@@ -164,11 +167,11 @@ class DistributedNoise(Noise):
 
 @dataclass(frozen=True)
 class NoiseShare(SumNoise):
-    """What one client adds in a session.
+    """The noise of one client in a session.
 
     Attributes:
-        rounds: to be kept within epsilon.
-        size: of the session.
+        rounds: number of rounds that epsilon covers.
+        size: size of the session.
         dim, scale: as in `DistributedDP.for_round`.
     """
 
@@ -180,7 +183,7 @@ class NoiseShare(SumNoise):
 
     @cached_property
     def plan(self) -> DistributedDP:
-        """The noise of all together; where the suite names an epsilon alone, the least that keeps it.
+        """The noise of all clients together; if the suite sets only an epsilon, the least noise that keeps it.
 
         Raises:
             ConfigError: an epsilon that no noise reaches.
@@ -193,7 +196,7 @@ class NoiseShare(SumNoise):
 
     @cached_property
     def one(self) -> NoisyRound:
-        """What a client does in one round."""
+        """A client's encoding in one round."""
         return self.plan.for_round(contributors=self.size.honest, dim=self.dim, scale=self.scale)
 
     def encode(self, vector: NDArray[np.floating[Any]], entropy: Callable[[int], bytes]) -> NDArray[np.int64]:
@@ -210,7 +213,7 @@ class NoiseShare(SumNoise):
         return minimum(self.plan, epsilon=bound, rounds=self.rounds, expected=expected, dim=self.dim, scale=self.scale)
 
     def account_rounds(self, rounds: Sequence[int]) -> Epsilon:
-        """What rounds with so many contributors each cost together."""
+        """The epsilon of all rounds together, given the contributors of each."""
         return self.plan.account_rounds(rounds, expected=self.size.honest, dim=self.dim, scale=self.scale)
 
 
@@ -221,10 +224,11 @@ def _account_sums(
     contributors: Sequence[int],
     facts: dict[str, Any],
 ) -> PrivacyGuarantee:
-    """In simulated time: by the client that is in most sums, each as if it had the fewest contributors of any."""
+    """In simulated time: epsilon of the client in the most sums, each charged with the fewest contributors of any sum."""
     clients, sums = honest(reports, federation.clients.total), sums_with(reports)
     most = max((sums[client] for client in clients), default=0)
     ledger = {"counted": "as it ran", "clients": len(clients), "releases": spread(sums, clients)}
+    # Which sums a client was in is not matched with their contributors: the fewest of any sum bounds them all from above.
     epsilon = share.account_rounds([min(contributors)] * most) if contributors and most else None
     if epsilon is not None:
         epsilon = replace(epsilon, assumptions=(*epsilon.assumptions, PUBLIC_TIMES))
@@ -232,24 +236,26 @@ def _account_sums(
 
 
 def _of_turns(share: NoiseShare, federation: Federation, reports: Sequence[RoundReport]) -> Epsilon | None:
-    """Where clients take public turns: by the sums of each one's own turns, the worst of them counting."""
+    """If clients take public turns: the largest epsilon over clients, each by the sums of its own turns."""
     sums: dict[int, tuple[int, ...]] = {}
     for one in reports:
         if one.masked and one.masked.contributors is not None:
             for client in one.chosen:
                 sums[client] = (*sums.get(client, ()), one.masked.contributors)
+    # As a set, since clients of one group have the same history, and composing it costs time.
     turns = {tuple(sorted(sums[client])) for client in honest(reports, federation.clients.total) if client in sums}
     return max((share.account_rounds(each) for each in turns), key=lambda epsilon: epsilon.value, default=None)
 
 
 def _rounds(federation: Federation) -> int:
-    """How many sums with one client in them are planned for, where anything plans for them."""
+    """Most sums that contain one client, or the rounds of the training if nothing bounds their number."""
+    # Only a plan: where nothing bounds releases, an epsilon is refused before (`no_bound`).
     return most_releases(federation) or federation.training.rounds
 
 
 @lru_cache(maxsize=64)
 def plan_noise(noise: DistributedNoise, *, rounds: int, contributors: int, dim: int, scale: float) -> DistributedDP:
-    """The noise that clients share out, see `Share.plan`."""
+    """The noise that clients share, see `NoiseShare.plan`."""
     given = asdict(noise)
     epsilon, multiplier = given.pop("epsilon"), given.pop("noise_multiplier")
     if multiplier is not None:

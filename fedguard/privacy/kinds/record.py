@@ -1,8 +1,8 @@
-"""Record-level differential privacy: the noise of each party's DP-SGD, and what it proves.
+"""Record-level differential privacy: the noise of each party's DP-SGD, and its guarantee.
 
-Each step is a Gaussian mechanism on a Poisson sample of a client's examples (Abadi et al., CCS 2016), and all steps of all
-rounds in which the client takes part are composed. Clients have different examples, so of several the worst counts, and
-never the sum. Whoever sees each update knows who took part: sampling of clients amplifies nothing here.
+Each step is a Gaussian mechanism on a Poisson sample of a client's examples (Abadi et al., CCS 2016). All steps of all rounds
+in which the client takes part are composed. Clients have disjoint examples, so the largest epsilon of the clients counts, not
+the sum. An observer of the updates knows who took part, so sampling of clients amplifies nothing here.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from fedguard.privacy.kinds.common import most_releases, no_bound, require_one
 from fedguard.privacy.ledger import PUBLIC_TIMES, honest, spread, trainings
 from fedguard.privacy.planned import ASSUMPTIONS, least_noise
 
-#: An audit on canaries takes at most about so many steps.
+#: Most steps of an audit on canaries, unless one round has more.
 AUDITED_STEPS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyLevel:
-    """What one party asks for: a noise multiplier or an epsilon.
+    """The privacy level of one party: a noise multiplier or an epsilon.
 
     Args:
         noise_multiplier: standard deviation of a step's noise over the clip.
-        epsilon: the most that all rounds may spend on it.
-        clip: of its own; None for the common one.
+        epsilon: upper bound on the epsilon of all rounds.
+        clip: clip of this party; None for the common clip.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -97,7 +97,7 @@ class RecordNoise(Noise):
 
     @property
     def parties(self) -> tuple[PrivacyLevel, ...]:
-        """The levels with their clips; one for all where none are given."""
+        """The levels with their clips; one level for all clients if none is given."""
         levels = self.levels or (PrivacyLevel(noise_multiplier=self.noise_multiplier, epsilon=self.epsilon),)
         return tuple(replace(level, clip=level.clip or self.clip) for level in levels)
 
@@ -124,6 +124,7 @@ class RecordNoise(Noise):
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
         yield from no_bound(next((level for level in self.parties if level.epsilon is not None), self), cell)
+        # Counts of examples are released without noise: add/remove neighbors differ in them.
         if cell.pipeline.rule.by_samples:
             yield (
                 f"{cell.pipeline.rule.name} is told how many examples each client has, which the noise does not hide. Use mean."
@@ -133,6 +134,7 @@ class RecordNoise(Noise):
                 f"{' and '.join(looking)} looks at a client's examples beside DP-SGD, which the noise does not hide. Leave it "
                 "out."
             )
+        # As batch normalization does: one example then changes the gradients of all others, each within its clip.
         if not cell.model.by_example:
             yield (
                 f"{cell.model} gives an example another gradient in another batch, so that clipping does not bound what one "
@@ -161,9 +163,10 @@ class RecordNoise(Noise):
         return replace(federation.training.plan(), private=private)
 
     def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
-        """The worst over parties, and over levels; malicious clients are promised nothing."""
+        """The largest epsilon over parties and levels; malicious clients have no guarantee."""
         training, clients = federation.training, federation.clients
         promised, meeting = honest(reports, clients.total), federation.meeting
+        # Whoever was asked to train counts: an update that never arrived may have been seen on its way.
         asked = Counter(client for one in reports for client in one.chosen)
         ended = asked if meeting is None else trainings(reports)
         taken = Counter({client: ended[client] for client in promised if client in ended})
@@ -216,11 +219,12 @@ class RecordNoise(Noise):
 
 @lru_cache(maxsize=64)
 def dp_sgd(noise: RecordNoise, training: Training, clients: Participation, meeting: Meeting | None = None) -> DPSGD:
-    """The clip and the noise of each level; where an epsilon is asked for, the least noise that keeps it.
+    """Clip and noise of each level; for a level with an epsilon, the least noise that keeps it.
 
     Raises:
         ConfigError: an epsilon that no noise reaches.
     """
+    # Trainings count, not updates that arrive: a lost update may have been seen on its way.
     most = clients.participations(training.rounds) if meeting is None else meeting.trainings
     found = []
     for level in noise.parties:
@@ -244,7 +248,7 @@ def steps_in_a_round(noise: RecordNoise, training: Training) -> int:
 
 
 def step_event(noise: RecordNoise, multiplier: float, steps: int, besides: tuple[str, ...] = ()) -> Event:
-    """So many steps of DP-SGD."""
+    """``steps`` steps of DP-SGD as an event."""
     return gaussian_event(
         noise_multiplier=multiplier,
         sample_rate=noise.sample_rate,
@@ -264,11 +268,12 @@ def epsilon_by_level(
     rounds: Mapping[int, int],
     meeting: Meeting | None = None,
 ) -> dict[int, Epsilon]:
-    """By the number of its level, what the client spent that took part most often; levels without clients are left out.
+    """By level, the epsilon of its client with the most rounds; levels without clients are omitted.
 
     Args:
-        rounds: for each honest client, in how many rounds it took part.
+        rounds: for each honest client, the number of rounds in which it took part.
     """
+    # Clients are not sampled in secret: whoever sees updates knows who sent them, so only the sampling of examples amplifies.
     private, local = dp_sgd(noise, training, clients, meeting), steps_in_a_round(noise, training)
     besides = (PUBLIC_TIMES,) if meeting is not None else ()
     most: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a mechanism of integer noise says about itself."""
+"""Interface of a mechanism of integer noise."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Mechanism(ABC):
 
         Args:
             orders: float64 ``[k]``, each above 1.
-            sensitivity_l1, sensitivity_l2: how far the sums without noise are apart, in units of the grid; they are
-                integer vectors.
-            contributors: honest clients whose noise is in the sum.
-            dim: coordinates.
+            sensitivity_l1, sensitivity_l2: norms of the difference of the sums without noise, which are integer
+                vectors, in units of the grid.
+            contributors: honest clients with noise in the sum.
+            dim: number of coordinates.
 
         Returns:
             float64 ``[k]``; infinite without contributors.
@@ -60,5 +60,6 @@ class Mechanism(ABC):
 
     def _tail(self, clients: int, beta: float, linear: float) -> int:
         """Sub-gamma tail with variance ``clients sigma^2``: ``sqrt(2 v L) + linear L`` for L = log(2 / beta)."""
+        # Two-sided: beta / 2 for each tail.
         log = math.log(2 / beta)
         return math.ceil(math.sqrt(2 * clients * log) * self.sigma + linear * log)

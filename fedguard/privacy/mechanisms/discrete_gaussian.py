@@ -2,7 +2,7 @@
 
     N_Z(sigma^2):  P[y] proportional to exp(-y^2 / (2 sigma^2)) on the integers
 
-A sum of such variables is not one itself; how far it is from one is what tau measures below.
+A sum of such variables is not a discrete Gaussian; tau below measures its distance from one.
 
 Source: Kairouz, Liu and Steinke 2021, "The distributed discrete Gaussian mechanism for federated learning with secure
 aggregation" (ICML); Canonne, Kamath and Steinke 2020, "The discrete Gaussian for differential privacy" (NeurIPS).
@@ -75,7 +75,7 @@ class GaussianLaw:
         return -0.5 * scaled * scaled
 
     def mass(self, y: int, digits: int) -> Decimal:
-        """The same in as many digits as are asked for."""
+        """``f(y)`` with a relative error below 10^-digits."""
         with localcontext() as context:
             context.prec = digits + 30
             return (-((y / Decimal(self.sigma)) ** 2) / 2).exp()

@@ -82,6 +82,7 @@ class PoissonLaw:
         """``prod_{i=1}^{y} rate / (mode + i)`` or ``prod_{i=0}^{-y-1} (mode - i) / rate``."""
         with localcontext() as context:
             context.prec = digits + 20  # at most 10^16 factors
+            # Decimal takes the float64 rate without rounding, so exact and fast arithmetic speak of the same law.
             rate, product = Decimal(self.rate), Decimal(1)
             for i in range(1, y + 1):
                 product *= rate / (self.mode + i)
@@ -101,6 +102,7 @@ class PoissonLaw:
         series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188))))
         small = np.minimum(some, len(_STIRLING) - 1).astype(np.intp)
         stirling = np.where(some < len(_STIRLING), _STIRLING[small], series)
+        # log P[x] is the difference of terms of about x log x: summed directly, they would lose all digits at large rates.
         value = -self._deviance(some) - stirling - np.log(2 * math.pi * some) / 2
         return np.where(x == 0, -self.rate, value)
 
@@ -112,5 +114,6 @@ class PoissonLaw:
         series = np.zeros_like(v)
         for coefficient in reversed(_ATANH):
             series = (series + coefficient) * square
+        # Near the rate both terms of D cancel; farther away the series would need too many coefficients.
         near = away * v + x * v * series
         return np.where(np.abs(v) < 0.2, near, x * np.log(x / self.rate) - away)
