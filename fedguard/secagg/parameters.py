@@ -198,8 +198,8 @@ def sparse(
     P[colluders and dropouts cut the ring] < 2^-s,  n P[Hyp(n, A, k) > t1] <= 2^-s,  n P[Hyp(n, S, k) < t] <= 2^-failure
 
     with s = security + grinding, S = n - dropped, t1 the smallest bound that holds, and t = t1 + 1 (raised to 2 and, if
-    not attested, to `_split_proof`). Hyp(n, A, k), the colluders in k draws out of n, is the number of colluders among the
-    neighbors of a client, so n times its tail is the union bound over all clients.
+    not attested, to `_split_proof`). Hyp(n, A, k), the colluders in k draws out of n, is the number of colluders around a
+    client that is itself drawn from all n, so n times its tail is the union bound over all clients.
 
     Raises:
         ConfigError: as `complete`, and a negative number of bits.
@@ -221,7 +221,7 @@ def sparse(
         stopped = n * lost[degree - threshold + 1]  # fewer than t neighbours alive: at least k - t + 1 dropped
         if stopped * alive > total:
             continue
-        # Colluders count as removed: a path through one hides nothing, since the server knows both of its masks
+        # Colluders count as removed: a path through one hides nothing, since the server knows its masks
         cut = disconnection_probability(n, whole.corrupted + whole.dropped, degree)
         if cut * secure >= 1:
             continue
@@ -255,7 +255,8 @@ def disconnection_probability(n: int, removed: int, degree: int) -> Fraction:
     left, half = n - removed, degree // 2
     if left < 2:
         return Fraction(0)
-    # Whole numbers: the sum alternates, and in floats its terms would cancel to noise far above 2^-81
+    # Whole numbers: the sum alternates, and at small degrees its terms are far above 1. Floats would cancel to noise there,
+    # even below 0, which would pass as a safe ring
     ways = sum(
         (-1) ** j * (j - 1) * math.comb(left, j) * math.comb(n - 1 - j * half, left - 1)
         for j in range(2, removed // half + 1)
