@@ -19,7 +19,7 @@ ASKED, TOLD = "asked.json", "told.json"
 
 
 def server_side(folder: Path, home: Path) -> ServerApp:
-    """The server app that a SuperLink runs: the app's own under FedGuard's Grid. It writes a file at its end, even if it fails."""
+    """The server app that a SuperLink runs: the app's own, at FedGuard's Grid. It always writes a file at its end."""
     app = ServerApp()
 
     @app.main()

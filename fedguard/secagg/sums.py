@@ -151,7 +151,7 @@ def _of_whole(inputs: NDArray[Any], ring: int) -> Encoding:
 def _of_real(
     rows: NDArray[np.float64], heaviest: int, clip: float | None, bits: int | None, rotate: bool, ring: int
 ) -> Encoding:
-    """The encoding with the most bits that fit the ring. The default clip is a power of two, that of the largest input."""
+    """The encoding with the most bits that fit the ring. The default clip is the largest input, raised to a power of two."""
     # A client's share of the ring, as in `Encoding.check`
     room = (2 ** (ring - 1) - 1) // len(rows)
     bits = min(53, max(2, room.bit_length())) if bits is None else int(bits)
