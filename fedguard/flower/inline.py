@@ -64,7 +64,7 @@ class InlineGrid(Grid):
         for message in messages:
             self._sent += 1
             name = str(self._sent)
-            # Flower lets only its link set the id, and has no setter for it; replies refer to it
+            # Metadata has no setter for the id. Flower's own Grids set it in this way, and replies refer to it
             message.metadata.__dict__["_message_id"] = name
             self._replies[name] = self._answer(message)
             names.append(name)

@@ -41,7 +41,7 @@ def run_simulated(asked: TrialRequest) -> dict[str, Any]:
         try:
             told.append(serve_app(asked, read, grid, context))
         except Exception as error:
-            # Kept for later, since `run_simulation` runs the server in a thread and raises an error of its own
+            # Raised below: `run_simulation` runs the server in a thread, and may end with an error of its own instead
             failed.append(error)
 
     # Ray's behavior to come, which its warning asks for: with no GPU requested, visible devices are left as they are
