@@ -76,16 +76,14 @@ class GuardedGrid(Grid):
         asked = list(messages)
         training = [message for message in asked if is_training(message)]
         if training and not self._defended and not self._guard.attacks and all(map(is_masked, training)):
-            # Flower's SecAgg has no attack or rule to serve here, and its masked arrays would fail `arrays_of`
+            # Without attack and rule nothing needs single updates: Flower's masked messages, which `arrays_of` refuses, may pass
             return self._grid.send_and_receive(asked, timeout=timeout)
-        # The attack needs all updates of a round at once, so replies of two kinds cannot be told apart afterwards
         if training and len(training) < len(asked):
             raise NotAllowed(
                 "send_and_receive: expected messages of training alone, or none; got both. Send them apart."
             )
         if training and not self.rounds:
             self._draw()
-        # Read before they are sent: an engine may hand the same arrays to its clients
         sent = {message.metadata.dst_node_id: message for message in training}
         models = {node: arrays_of(message, "the server's message") for node, message in sent.items()}
         replies = list(self._grid.send_and_receive(asked, timeout=timeout))
@@ -150,7 +148,7 @@ class GuardedGrid(Grid):
                 "examples, which attack or rule go by; got none. Name the strategy's own: "
                 "under_attack(..., weighted_by_key=...)."
             )
-        # The attack is written for one model of all nodes: the first stands for it, while each update keeps its own start
+        # An attack sees one model, that of the first node; each update still starts from the model of its own node
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
         self._guard.told = min(scale_assumed_f(len(nodes), self._told, len(self.nodes)), len(nodes))

@@ -132,7 +132,7 @@ class Processes:
         Raises:
             ConfigError: the SuperNode has ended, or does not print its id in time.
         """
-        # From the log: the SuperLink draws ids and lists them without their partitions
+        # From the log, since nothing else ties a node id to the partition that this process was started with
         name = f"supernode-{number}"
 
         def parse_node_id() -> int | None:

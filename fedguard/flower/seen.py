@@ -131,7 +131,7 @@ class TrainingObservations:
     @classmethod
     def load(cls, path: Path) -> TrainingObservations:
         """The observations in a file."""
-        # No pickle: an app's code runs in the process that writes the file, and must not run in the one that reads it
+        # Arrays only, no objects: the writer ran an app's code, and the reader must not
         with np.load(path, allow_pickle=False) as arrays:
             names = tuple(map(str, arrays["names"]))
             shapes = tuple(torch.Size(arrays[f"shape-{number}"].tolist()) for number in range(len(names)))
