@@ -76,7 +76,7 @@ class GuardedGrid(Grid):
         asked = list(messages)
         training = [message for message in asked if is_training(message)]
         if training and not self._defended and not self._guard.attacks and all(map(is_masked, training)):
-            # Without attack and rule nothing needs single updates: Flower's masked messages, which `arrays_of` refuses, may pass
+            # Without attack and rule nothing needs single updates, so masked messages, which `arrays_of` refuses, may pass
             return self._grid.send_and_receive(asked, timeout=timeout)
         if training and len(training) < len(asked):
             raise NotAllowed(
