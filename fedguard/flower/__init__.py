@@ -22,7 +22,7 @@ _MODULES = {"GuardedGrid": "grid", "under_attack": "grid", "malicious_mod": "mod
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is used: a deployed client starts for each message, and needs none of it."""
+    """Import a name when it is first used: a deployed client starts a process for each message, and needs none of them."""
     if name not in _MODULES:
         raise AttributeError(f"module 'fedguard.flower' has no attribute {name!r}")
     return getattr(importlib.import_module(f"fedguard.flower.{_MODULES[name]}"), name)

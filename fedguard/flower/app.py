@@ -1,4 +1,4 @@
-"""An app's folder: its project file, and what it imports."""
+"""An app's folder: its project file, and the components that it names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FlowerApp:
     """An app's folder, as its pyproject.toml describes it.
 
     Attributes:
-        folder: that holds pyproject.toml.
+        folder: the folder of pyproject.toml.
         server, client: ``module:attribute``.
         config: the run's configuration, flat.
     """
@@ -40,10 +40,10 @@ class FlowerApp:
         """Read an app's folder.
 
         Args:
-            settings: put over the app's own run configuration, by its flat keys.
+            settings: override the app's own run configuration, by flat keys.
 
         Raises:
-            ConfigError: there is no app, or a key that its configuration has not.
+            ConfigError: there is no app, or its configuration lacks a key of ``settings``.
         """
         path = Path(folder) / "pyproject.toml"
         try:
@@ -57,6 +57,7 @@ class FlowerApp:
                 f"{path}: expected [tool.flwr.app.components] with serverapp and clientapp. Make an app with `flwr new`."
             ) from None
         config = dict(flatten_dict(app.get("config")))
+        # Flower, too, overrides only keys that the project file declares
         for key, value in (settings or {}).items():
             if key not in config:
                 raise ConfigError(
@@ -69,7 +70,7 @@ class FlowerApp:
         """Import both of its components.
 
         Raises:
-            ConfigError: a component cannot be imported, or is something else.
+            ConfigError: a component cannot be imported, or has the wrong type.
         """
         return self.server_app(), self.client_app()
 
@@ -97,10 +98,10 @@ class FlowerApp:
 
 
 class ImportedClientApp(ClientApp):
-    """An app's client side, imported where it is called: so it may travel to another process.
+    """An app's client side, imported where it is called, so that it can be sent to another process.
 
     Args:
-        app: the folder as it is there.
+        app: the folder, as the other process sees it.
     """
 
     def __init__(self, app: FlowerApp) -> None:
@@ -112,11 +113,12 @@ class ImportedClientApp(ClientApp):
         try:
             return self._app.client_app()(message, own)
         finally:
+            # Flower stores the context that it passed in, and an app may have replaced the state of the copy
             context.state = own.state
 
 
 def configure_context(context: Context, config: Mapping[str, Any]) -> Context:
-    """The same context with a run's configuration, which an engine may not let anybody change."""
+    """A copy of the context with a run's configuration; some engines do not let anyone change that of the original."""
     return Context(
         run_id=context.run_id,
         node_id=context.node_id,

@@ -1,7 +1,7 @@
-"""An app deployed on this machine: a SuperLink and SuperNodes, processes as in anybody's federation, and `flwr run`.
+"""An app deployed on this machine: a SuperLink, SuperNodes as processes of their own, and `flwr run`.
 
-All listen on 127.0.0.1 alone, and without TLS (`--insecure`). The app travels as Flower's bundle, with one module more that
-wraps its two sides; what it came to comes back as a file of JSON.
+All of them listen only on 127.0.0.1, without TLS (`--insecure`). The app is sent as Flower's bundle, with an additional module
+that wraps its two sides. The result is returned as a JSON file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedguard.flower.processes import Processes
 from fedguard.flower.sides import ASKED, TOLD
 from fedguard.flower.watched import TrialRequest
 
-#: The module that is put beside the app's own, and what it says.
+#: The module that is added to the app's own, and its content.
 MODULE = "fedguard_check"
 _WRAPPED = """from pathlib import Path
 
@@ -35,22 +35,22 @@ from fedguard.flower.sides import client_side, server_side
 server = server_side(Path(__file__).parent, Path({home!r}))
 client = client_side(Path(__file__).parent, Path({home!r}))
 """
-#: Under which name `flwr run` knows the SuperLink.
+#: Name of the SuperLink for `flwr run`.
 HERE = "here"
-#: Seconds between questions how the run is, which cost the start of a process.
+#: Seconds between queries of the run's status; each starts a process.
 PATIENCE = 60.0
 
 
 class FlowerDeployment:
-    """A SuperLink with SuperNodes, on which apps run one after the other; all processes end with the block.
+    """A SuperLink with SuperNodes, on which apps run one after the other; all processes end with the ``with`` block.
 
     Args:
-        nodes: how many; each is told its ``partition-id`` and ``num-partitions``.
-        config: by a node's number, what more its SuperNode is told, and its apps read in ``context.node_config``.
-        aloud: whether what the processes have said is printed at the end.
+        nodes: number of nodes; each is configured with its ``partition-id`` and ``num-partitions``.
+        config: by partition, further configuration of the SuperNode, which its apps read in ``context.node_config``.
+        aloud: whether the output of the processes is printed at the end.
 
     Attributes:
-        partitions: by Flower's number of a node, its ``partition-id``.
+        partitions: by Flower's node id, the ``partition-id``.
 
     Raises:
         ConfigError: a process does not start.
@@ -72,6 +72,7 @@ class FlowerDeployment:
             for number in range(self.nodes):
                 self.start(number)
             self.partitions = {self.processes.node_id(number): number for number in range(self.nodes)}
+            # Only now: if a process did not start, leaving the block above ends all others
             self._ended = stack.pop_all()
         return self
 
@@ -83,46 +84,46 @@ class FlowerDeployment:
         self.processes.supernode(number, self.nodes, self._port, self._config(number))
 
     def again(self, number: int) -> None:
-        """Start the SuperNode of a node that has died; Flower gives it another number."""
+        """Restart the SuperNode of a node that has died; Flower gives it another node id."""
         self.start(number)
         self.partitions = {node: one for node, one in self.partitions.items() if one != number}
         self.partitions[self.processes.node_id(number)] = number
 
     def place(self) -> Path:
-        """A folder for one more run, in which it finds what it is asked and leaves what it tells."""
+        """A folder for one more run, for its request and its answer."""
         self._runs += 1
         folder = self.home / f"run-{self._runs}"
         folder.mkdir()
         return folder
 
     def run(self, app: Path, told: Path) -> dict[str, Any]:
-        """Run an app's folder, and wait for what its server's side writes to ``told`` at its end.
+        """Run an app's folder, and wait for the file ``told`` that its server writes at its end.
 
         Raises:
-            ConfigError: Flower refuses it, or it ends without a word, or the SuperLink does.
+            ConfigError: Flower refuses the app, the run ends without writing the file, or the SuperLink ends.
         """
         run = str(self.processes.flwr("run", str(app), HERE)["run-id"])
         return _wait_for_result(self.processes, told, run)
 
     def describe_exits(self) -> dict[str, str]:
-        """By their partition, how the processes of nodes that have died ended."""
+        """By partition, how the processes of dead nodes ended."""
         found = {number: self.processes.how_ended(f"supernode-{number}") for number in range(self.nodes)}
         return {str(number): how for number, how in found.items() if how}
 
 
 def run_deployed(asked: TrialRequest, on: FlowerDeployment | None = None) -> dict[str, Any]:
-    """Run a trial on a SuperLink with as many SuperNodes as there are nodes, each a process of this machine.
+    """Run a trial on a SuperLink with one SuperNode for each node, all of them processes of this machine.
 
-    A SuperNode that dies is lost to its round and those that follow, with which Flower goes on once the node's heartbeat is
-    missed; what was lost is counted, and told with how the process ended. Where the app's strategy waits for more nodes than
-    are left, and where the SuperLink dies, the trial ends.
+    A SuperNode that dies is missing from its round and from later ones; Flower continues once it notices that the node's
+    heartbeat is missing. The result counts the missing answers and says how the process ended. The trial ends if the app's
+    strategy waits for more nodes than are left, or if the SuperLink dies.
 
     Args:
-        on: one that runs already, with as many nodes; by default one of its own, which ends with the trial.
+        on: a running deployment with the same number of nodes; by default a new one, which ends with the trial.
 
     Raises:
-        ConfigError: a process does not start or dies, Flower refuses the app, or what `serve_app` raises.
-        NotAllowed: attack or rule have no place there.
+        ConfigError: a process does not start or dies, Flower refuses the app, or an error of `serve_app`.
+        NotAllowed: attack or rule cannot be used there.
     """
     if on is None:
         with FlowerDeployment(asked.nodes) as federation:
@@ -130,6 +131,7 @@ def run_deployed(asked: TrialRequest, on: FlowerDeployment | None = None) -> dic
     read, home = asked.read, on.place()
     _bundle(read, home)
     parts = {"server": read.server, "client": read.client, "config": read.config}
+    # Pairs, since keys of a JSON object would turn node ids into strings
     written = {"asked": asdict(asked), "parts": parts, "nodes": list(on.partitions.items())}
     (home / ASKED).write_text(json.dumps(written))
     found = on.run(home / "app", home / TOLD)
@@ -141,16 +143,16 @@ def run_deployed(asked: TrialRequest, on: FlowerDeployment | None = None) -> dic
 
 
 def require_deployable(read: FlowerApp) -> None:
-    """Raises ConfigError if Flower would not take the app."""
+    """Raises ConfigError if Flower would not accept the app."""
     with tempfile.TemporaryDirectory(prefix="fedguard-flower-") as folder:
         _bundle(read, Path(folder))
 
 
 def _bundle(read: FlowerApp, home: Path) -> None:
-    """A copy of the app whose two sides are the wrapped ones.
+    """Copy the app, and wrap its two sides.
 
     Raises:
-        ConfigError: Flower would not take it.
+        ConfigError: Flower would not accept it.
     """
     app = home / "app"
     shutil.copytree(read.folder, app, ignore=shutil.ignore_patterns("__pycache__", ".venv", ".git"))
@@ -165,11 +167,12 @@ def _bundle(read: FlowerApp, home: Path) -> None:
 
 
 def _wait_for_result(processes: Processes, told: Path, run: str) -> dict[str, Any]:
-    """Wait for what the server's side writes at its end.
+    """Wait for the file that the server's side writes at its end.
 
     Raises:
-        ConfigError: it ended without a word, or its SuperLink did.
+        ConfigError: the run ended without writing it, or its SuperLink ended.
     """
+    # The file, not `flwr`'s status, is the signal: it costs no process, and is complete once it has its name
     asked = time.monotonic()
     while not told.exists():
         processes.check("superlink")

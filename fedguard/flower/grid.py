@@ -1,6 +1,6 @@
-"""Where attack and rule stand in a Flower app: at the Grid, through which every strategy talks to its nodes.
+"""Attack and defense in a Flower app act at the Grid, through which every strategy talks to its nodes.
 
-No strategy is rewritten. With an attack alone, what is evaluated is the team's own aggregation, whatever it is.
+No strategy is rewritten. With an attack and no defense, the evaluation is of the team's own aggregation, whatever it is.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ LOG = logging.getLogger("fedguard.flower")
 
 
 class GuardedGrid(Grid):
-    """A Grid that passes everything on, but what malicious nodes answer when they are asked to train.
+    """A Grid that forwards everything except the replies of malicious nodes to training messages.
 
-    Of the replies to one `send_and_receive` of training messages, those of malicious nodes are what the attack makes of
-    the honest ones, as far as it may see them. With a defense each reply becomes the sent model plus the robust
-    aggregate, so that every strategy that averages, with whatever weights, ends there.
+    Among the replies to one `send_and_receive` of training messages, the attack makes those of malicious nodes from the honest
+    ones, as far as its knowledge permits. With a defense, each reply becomes the sent model plus the robust aggregate, so every
+    strategy that averages, with any weights, gets exactly that model.
 
-    Which arrays hold parameters is decided at the first training: those that most nodes send back as floating point. The
-    others, such as a BatchNorm's count of batches, go from the nodes to the strategy as they are, and are in no update,
-    even where the strategy averages them to fractions.
+    The first training round decides which arrays hold parameters: those that most nodes send back as floating point. The
+    others, such as a BatchNorm's count of batches, reach the strategy unchanged and are in no update, even if the strategy
+    averages them to fractions.
 
     Args:
-        grid: Flower's own.
+        grid: Flower's own Grid.
         guard: attack and rule.
         defended: whether the rule aggregates; if not, the team's own strategy does.
-        seed: of the draw of the malicious nodes, among all that are connected at the first training.
+        seed: seed for the choice of malicious nodes among all that are connected at the first training round.
 
     Attributes:
-        weighted_by_key: how the strategy calls the number of examples that a node claims.
-        malicious: the malicious nodes; empty before the first training.
-        nodes: those that were connected then.
-        rounds, updates: trainings so far, and updates in them.
-        hostile_share: the largest share of malicious updates in one.
-        outvoted: trainings with more of them than the rule reckoned with.
-        bytes: of all updates, as float32.
-        abandoned: those in which the rule could not run, in words; the model stayed as it was.
+        weighted_by_key: the strategy's name for the number of examples that a node claims.
+        malicious: the malicious nodes; empty before the first training round.
+        nodes: the nodes that were connected in the first training round.
+        rounds, updates: number of training rounds so far, and of updates in them.
+        hostile_share: the largest share of malicious updates in a round.
+        outvoted: number of rounds with more malicious updates than the assumed f of the rule.
+        bytes: size of all updates as float32.
+        abandoned: reasons for the rounds in which the rule could not run; the model stayed as it was.
     """
 
     def __init__(self, grid: Grid, guard: Guard, *, defended: bool, seed: int = 0) -> None:
@@ -76,7 +76,8 @@ class GuardedGrid(Grid):
         asked = list(messages)
         training = [message for message in asked if is_training(message)]
         if training and not self._defended and not self._guard.attacks and all(map(is_masked, training)):
-            return self._grid.send_and_receive(asked, timeout=timeout)  # nobody looks, and nothing is there to be seen
+            # Without attack and rule nothing needs single updates, so masked messages, which `arrays_of` refuses, may pass
+            return self._grid.send_and_receive(asked, timeout=timeout)
         if training and len(training) < len(asked):
             raise NotAllowed(
                 "send_and_receive: expected messages of training alone, or none; got both. Send them apart."
@@ -92,24 +93,24 @@ class GuardedGrid(Grid):
         return replies
 
     def record_evaluation(self, replies: Sequence[Message]) -> None:
-        """Told of replies to other messages than of training; here nothing is done with them."""
+        """Called with replies to messages other than of training. Does nothing; for subclasses."""
 
     def record_training(
         self, layout: Layout, starts: torch.Tensor, updates: torch.Tensor, nodes: Sequence[int]
     ) -> None:
-        """Told what nodes were sent, float32 ``[n, d]``, and how they moved it, before any attack; here nothing is done."""
+        """Called with the models sent to nodes and their updates, float32 ``[n, d]``, before any attack. For subclasses."""
 
     def rank(self, node: int) -> int:
-        """What nodes and rows are sorted by, and the malicious ones drawn: the node's number, which the engine gives."""
+        """The key that sorts nodes and rows, and by which malicious nodes are drawn: here the engine's node id."""
         return node
 
     @property
     def dropped(self) -> int:
-        """Updates that were not finite, and reached no rule."""
+        """Number of updates that were not finite and so reached no rule."""
         return self._guard.dropped
 
     def _draw(self) -> None:
-        """Who is malicious: f of the connected nodes, by the seed."""
+        """Choose the malicious nodes: f of the connected ones, by the seed."""
         self.nodes = tuple(sorted(self._grid.get_node_ids(), key=self.rank))
         if self._guard.f >= len(self.nodes) > 0:
             raise InputError(
@@ -119,8 +120,9 @@ class GuardedGrid(Grid):
         self.malicious = frozenset(self.nodes[number] for number in drawn.tolist())
 
     def _replace_replies(self, models: dict[int, tuple[str, dict[str, Any]]], replies: list[Message]) -> list[Message]:
-        """The replies as the strategy gets them, those with an error as they came."""
+        """The replies that the strategy gets; those with an error are unchanged."""
         self.rounds += 1
+        # Replies arrive in any order; sorted, the attack and the rule get the same rows on every engine
         good = sorted(
             (one for one in replies if one.has_content()), key=lambda one: self.rank(one.metadata.src_node_id)
         )
@@ -146,6 +148,7 @@ class GuardedGrid(Grid):
                 "examples, which attack or rule go by; got none. Name the strategy's own: "
                 "under_attack(..., weighted_by_key=...)."
             )
+        # An attack sees one model, that of the first node; each update still starts from the model of its own node
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
         self._guard.told = min(scale_assumed_f(len(nodes), self._told, len(self.nodes)), len(nodes))
@@ -231,22 +234,22 @@ def under_attack(
     """The same server app, with f of its nodes malicious.
 
     Args:
-        app: as Flower runs it.
-        attack: ``"ipm(tau=5)"``; None for none.
+        app: the app's own server.
+        attack: for example ``"ipm(tau=5)"``; None for no attack.
         defense: a rule of the catalog that aggregates before the app's own strategy; None for that strategy alone.
-        f: malicious nodes, drawn by the seed among those that are connected at the first training.
-        told: how many the rule expects; f by default.
-        knowledge: what they see, as a suite's ``threat.knowledge``: by default each other's and the honest updates, the model,
-            and the rule where there is a defense.
-        weighted_by_key: how the app's strategy calls the numbers of examples, which attacks may lie about and rules weigh by.
-        grid: a kind of `GuardedGrid` that does more.
-        hear: called with it before the app starts.
+        f: number of malicious nodes, drawn by the seed among those that are connected at the first training round.
+        told: assumed f of the rule; f by default.
+        knowledge: what the malicious nodes see, as a suite's ``threat.knowledge``: by default each other's and the honest
+            updates, the model, and the rule if there is a defense.
+        weighted_by_key: the strategy's name for the number of examples, about which attacks may lie and by which rules weight.
+        grid: a subclass of `GuardedGrid`.
+        hear: called with the Grid before the app starts.
 
     Returns:
-        an app that Flower runs as it would have run the first.
+        an app that Flower runs like the original one.
 
     Raises:
-        ConfigError, NotAllowed: the attack or the rule is unknown, or has no place here.
+        ConfigError, NotAllowed: the attack or the rule is unknown, or cannot be used here.
     """
     granted = knowledge or (("honest_updates", "own_data", "model") + (("rule",) if defense else ()))
     arguments: dict[str, Any] = {
@@ -257,7 +260,7 @@ def under_attack(
         "knowledge": granted,
         "seed": seed,
     }
-    Guard(**arguments)  # what is wrong with them is said now, and not in the middle of a run
+    Guard(**arguments)  # raises on wrong arguments now instead of in the middle of a run
 
     guarded = ServerApp()
 

@@ -1,4 +1,4 @@
-"""A Flower app in one process: real server app, strategy, client apps and messages; no process for each message."""
+"""A Flower app in one process, with its real server app, strategy, client apps and messages."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedguard.flower.node import SeededClientApp, drawing
 from fedguard.rng import Rng
 
-#: What Flower calls the server's node; and a message's error where a client app raised.
+#: Flower's node id of the server, and its error code for a client app that raised.
 SERVER, RAISED = 1, 2
 
 
 class InlineGrid(Grid):
-    """A Grid whose nodes are in this process, and answer one after another in the order of their numbers.
+    """A Grid with its nodes in this process, which answer one after another in the order of the messages.
 
-    Each message passes through Flower's wire format in both directions, so that nobody shares memory. A client app that
-    raises answers with Flower's error, as its own engines have it.
+    Each message passes through Flower's wire format in both directions, so nodes and server share no memory. If a client app
+    raises, the answer is Flower's error, as on its own engines.
 
     Args:
         client: the client app.
-        nodes: how many; node k has ``partition-id`` k - 2 of ``num-partitions``, since the server is node 1.
+        nodes: number of nodes; node k has ``partition-id`` k - 2 of ``num-partitions``, since the server is node 1.
         config: the run's configuration.
 
     Attributes:
@@ -64,6 +64,7 @@ class InlineGrid(Grid):
         for message in messages:
             self._sent += 1
             name = str(self._sent)
+            # Metadata has no setter for the id. Flower's own Grids set it in this way, and replies refer to it
             message.metadata.__dict__["_message_id"] = name
             self._replies[name] = self._answer(message)
             names.append(name)
@@ -101,7 +102,8 @@ class InlineGrid(Grid):
 
 @contextmanager
 def _as_node(number: int) -> Iterator[None]:
-    """Flower keeps in the process who it is."""
+    """Set Flower's process-wide identity to a node while its app runs, then back to the server."""
+    # `Message` takes the sender's id from here; with several nodes in one process it must follow the node that runs
     TaskIdentity.task_id = TaskIdentity.run_id = 1
     TaskIdentity.node_id = number
     try:
@@ -121,12 +123,12 @@ def run_inline(
     """Run an app to its end, in this process.
 
     Args:
-        server: the server app, or whatever is called as one.
-        nodes: how many.
-        seed: of the streams of Python, numpy and torch from which the app draws, the server's and each node's.
+        server: the server app, or a function with the same arguments.
+        nodes: number of nodes.
+        seed: seed of the random streams of Python, numpy and torch, those of the server and of each node.
 
     Returns:
-        the Grid, with what client apps raised.
+        the Grid, with the tracebacks of client apps.
     """
     grid = InlineGrid(SeededClientApp(client, seed), nodes, config)
     context = Context(run_id=1, node_id=SERVER, node_config={}, state=RecordDict(), run_config=dict(config))

@@ -1,9 +1,9 @@
-"""Where a node keeps its party of secure aggregation while no process of it runs: a file on its own disk.
+"""The state of a node's protocol client while no process of the node runs: a file on its own disk.
 
-Flower starts a process for each message, several at once where several messages came, and takes an answer before it takes the
-state of a node (its `Context`). A party that was gone on with from there could be made to answer twice. So a node's processes
-take turns here, and what a party has become lies on the disk before its answer leaves the process: a process that dies in
-between has dropped out, and has not answered.
+Flower starts a process for every message, may run several for one node at once, and takes an answer before it takes the state
+of the node (its `Context`). A client that resumed from that state could be made to answer twice. Therefore the processes of a
+node take turns here, and the new state is on the disk before the answer leaves the process. A process that dies in between has
+dropped out, and has not answered.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ROUND_BYTES = 8
 
 
 class Slot:
-    """One node's place in a run, for as long as its process has the turn.
+    """The file of one node in a run, while its process has the turn.
 
     Attributes:
-        round: the last that was begun; -1 before the first.
-        sealed: its party (`fedguard.secagg.client.Client.keep`); empty where it is over.
+        round: the last round that was started; -1 before the first.
+        sealed: state of its client (`fedguard.secagg.client.Client.keep`); empty if that round is over.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +32,8 @@ class Slot:
         self.sealed = data[_ROUND_BYTES:]
 
     def write(self, round: int, sealed: bytes) -> None:
-        """Put it on the disk in one step, and return when it is there, under its name."""
+        """Replace the file atomically, and return once it is on the disk under its name."""
+        # Beside the old file: only within one file system is a rename atomic
         fresh = self._path.with_suffix(".new")
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
@@ -40,9 +41,10 @@ class Slot:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
+        # The rename itself must be on the disk: else a machine that goes down may return with the state before the answer
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # or a machine that goes down might come back with the state from which it has answered
+            os.fsync(folder)
         finally:
             os.close(folder)
         self.round, self.sealed = round, sealed
@@ -50,16 +52,17 @@ class Slot:
 
 @contextmanager
 def turn(folder: Path, run: int, node: int) -> Iterator[Slot]:
-    """Wait for a node's turn in a run, and have it.
+    """Wait for the turn of this process among those of a node in a run, and hold it.
 
     Args:
-        folder: of this node alone, readable to nobody else; made where it is missing.
+        folder: belongs to this node, and only its user can read it; created if it is missing.
 
     Raises:
-        OSError: it cannot be made, read or written.
+        OSError: the folder cannot be created, read or written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     name = folder / f"secagg-{run}-{node}"
+    # A file of its own, since the one with the state is replaced: a lock on it would stay with the old one
     with os.fdopen(os.open(name.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600), "r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # let go with the file, and with a process that dies
         yield Slot(name.with_suffix(".kept"))

@@ -1,4 +1,4 @@
-"""A malicious client in a Flower app: a mod, which sees its own update alone."""
+"""A malicious client in a Flower app: a mod, which sees only its own update."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fedguard.states import Layout
 def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES) -> Mod:
     """A mod that sends what an attack makes of the client's own update: `ClientApp(mods=[malicious_mod("sign_flip")])`.
 
-    Other clients' updates, even other malicious ones', are beyond its sight, and it remembers nothing: Flower may start a new
-    process for each message. Whoever is to see more stands at the Grid: `under_attack`.
+    It does not see the updates of other clients, not even of malicious ones, and it is memoryless, since Flower may start a new
+    process for each message. For an adversary that sees more, use `under_attack`, which acts at the Grid.
 
     Args:
-        attack: one that needs no more than its own data and the model.
-        weighted_by_key: how the app's strategy calls the number of examples, about which an attack may lie.
+        attack: one that needs only its own data and the model.
+        weighted_by_key: the strategy's name for the number of examples, about which an attack may lie.
 
     Raises:
-        NotAllowed: it needs more, or acts elsewhere than on the update.
+        NotAllowed: the attack needs more, or acts elsewhere than on the update.
     """
     granted = Sight.OWN_DATA | Sight.MODEL
     built, sees = attack_at(attack, granted)
@@ -38,9 +38,11 @@ def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES)
         reply = call_next(message, context)
         if not reply.has_content():
             return reply
+        # The mod runs after the honest training: the own update is what the client would have sent
         name, arrays = arrays_of(reply, "the client's reply")
         layout = Layout.of(arrays, "the client's reply")
         model = start_of(layout, sent)
+        # Only the message knows the round, since the mod remembers nothing; Flower's strategies write it into their config
         told = [
             record["server-round"] for record in message.content.config_records.values() if "server-round" in record
         ]
@@ -51,6 +53,7 @@ def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES)
             round=number,
             malicious=(0,),
             layers=layout.sizes,
+            # By node, or all malicious clients would send the same random vector
             rng=Rng(seed).child("attack", number, context.node_id).apart(),
             honest=torch.empty(0, len(model)),
             own=decode_update(layout, model, arrays, "the client's reply")[None],

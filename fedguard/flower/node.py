@@ -1,4 +1,4 @@
-"""A node of an app under check: its draws are its own, whatever process it runs in, so that all engines agree."""
+"""A node of an app under check. Its random draws do not depend on the process in which it runs, so all engines agree."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from flwr.clientapp import ClientApp
 
 from fedguard.rng import Rng
 
-#: The message in which a node is asked which part of the data it has, where nobody else knows.
+#: Type of the message that asks a node for its partition of the data, for engines that do not reveal it.
 WHO = "query.fedguard"
-#: Under which name the answer stands, and what is kept in a node's state.
+#: Name of the record with the answer, and of FedGuard's record in a node's state.
 OURS = "fedguard"
 
 
 class SeededClientApp(ClientApp):
-    """An app's client whose streams of Python, numpy and torch are seeded before each message.
+    """An app's client with the random streams of Python, numpy and torch seeded before each message.
 
-    A node's k-th message of a kind, such as ``train``, starts them at ``Rng(seed).child("node", partition, kind, k)``, k from
-    0: they depend neither on the process nor on what other nodes drew.
+    For a node's k-th message of a kind, such as ``train``, the seed is ``Rng(seed).child("node", partition, kind, k)``, k from
+    0. The streams depend neither on the process nor on the draws of other nodes.
 
     Args:
-        client: the app's own.
-        seed: the trial's.
+        client: the app's own client.
+        seed: seed of the trial.
     """
 
     def __init__(self, client: ClientApp, seed: int) -> None:
@@ -44,7 +44,8 @@ class SeededClientApp(ClientApp):
 
     @staticmethod
     def _count_messages(context: Context, kind: str) -> int:
-        """How many messages of the kind came before; the node's state outlives the process."""
+        """The number of earlier messages of the kind, which is kept in the node's state."""
+        # The context is what survives between messages: a deployed node has a new process for each, Ray any of its actors
         kept = context.state.metric_records.get(OURS, MetricRecord())
         times = int(kept.get(kind, 0))  # type: ignore[arg-type]
         context.state[OURS] = MetricRecord({**kept, kind: times + 1})
@@ -53,7 +54,7 @@ class SeededClientApp(ClientApp):
 
 @contextmanager
 def drawing(rng: Rng) -> Iterator[None]:
-    """The process's streams of Python, numpy and torch, started by ``rng``; afterwards they are as they were."""
+    """Seed the process's streams of Python, numpy and torch by ``rng``, and restore their states afterwards."""
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002  apps draw from there
     seed = rng.entropy()
     random.seed(seed)

@@ -1,7 +1,7 @@
-"""An observer of an app's messages: what it makes of them, by the attacks and scores that suites without an app use.
+"""Attacks on privacy by an observer of an app's messages, with the attacks and scores of suites without an app.
 
-The app's team says what its nodes train, and on what. From that comes a cell of FedGuard's own with the same model, data and
-local training, which nobody trains: in place of its rounds stand those that were seen at the Grid.
+The app's team declares its model, data and local training. From these, FedGuard builds a cell of its own with the same model,
+data and local training. That cell is not trained: the rounds that were observed at the Grid take the place of its own.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ from fedguard.tasks.classification import Classification, fitting
 
 
 def check(observer: AppObserver, read: FlowerApp, nodes: int, seed: int) -> None:
-    """See before anything runs whether model, data and attack come together.
+    """Check before anything runs that model, data and attack fit together.
 
     Raises:
-        ConfigError: what the app's team says of it cannot be found or does not fit.
+        ConfigError: something that the app's team declares cannot be found or does not fit.
         PreconditionError: the attack cannot work on this network or training.
     """
+    # Who answers is not known yet: assume that all nodes do, in every round up to the observed one
     everybody = [tuple(range(nodes))] * int(observer.wants["round"])
     _curious(observer, read, seed, _task(observer, read, nodes), everybody).check()
 
@@ -56,13 +57,13 @@ def check(observer: AppObserver, read: FlowerApp, nodes: int, seed: int) -> None
 def evaluate_inference(
     observer: AppObserver, read: FlowerApp, nodes: int, seed: int, seen: TrainingObservations
 ) -> dict[str, Any]:
-    """What the attack makes of what was seen, compared with the truth.
+    """Run the attack on the observations, and compare its result with the truth.
 
     Returns:
-        inference: as a record has it; misfit: see `misfit`.
+        inference: in the form of a record; misfit: see `misfit`.
 
     Raises:
-        ConfigError: the watched round has no replies, or the messages hold another model than the one that is said.
+        ConfigError: the watched round has no replies, or the messages hold another model than the declared one.
     """
     rounds, watched = len(seen.took_part), seen.watched
     if observer.wants["round"] > rounds or (observer.watches(observer.wants["round"]) and not watched):
@@ -79,11 +80,12 @@ def evaluate_inference(
 
 
 def misfit(task: Classification, plan: LocalPlan, watched: Sequence[RoundObservation]) -> float | None:
-    r"""How far what came is from what the app's team says that its nodes do: 0 where it is that.
+    r"""Relative distance of the observed updates from the declared local training: 0 if they agree.
 
     $\max_i \|u_i + \eta \nabla L_i(w)\| / \|\eta \nabla L_i(w)\|$ over the nodes i of the first watched round that take one
-    step, of the mean cross-entropy on all of their examples; None where there is none.
+    step, of the mean cross-entropy on all of their examples; None if no node does.
     """
+    # Only one full-batch step has a closed form: with batches or several steps, order and draws of the app are unknown
     found = []
     for client, row in zip(watched[0].clients, watched[0].updates, strict=True) if watched else ():
         own, model = task.examples(client), watched[0].sent.clone().requires_grad_()
@@ -104,7 +106,7 @@ def _curious(
 
 
 def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> Cell:
-    """The app as FedGuard would have composed it, but for its data and model."""
+    """The app as a cell of FedGuard, without its data and model."""
     training = {
         key: numbers(value, read, f"app.training.{key}")
         for key, value in observer.training.items()
@@ -120,6 +122,7 @@ def _task(observer: AppObserver, read: FlowerApp, nodes: int) -> AppClassificati
     model = AppModel(target=UserFunction(observer.training["model"], read.folder))
     dealt = [of_node(UserFunction(observer.training["data"], read.folder), number, nodes) for number in range(nodes)]
     parts, others = tuple(own for own, _ in dealt), _join_examples([rest for _, rest in dealt])
+    # The range of values and the number of classes are no part of the declaration, so data and network give them
     every = _join_examples([*parts, others])
     with torch.no_grad():
         logits = model.build(tuple(every.x.shape[1:]), 0)(every.x[:2])
@@ -141,7 +144,7 @@ def _keep(observer: AppObserver, values: Range, name: str, claim: Reconstruction
 
 @dataclass(frozen=True)
 class AppClassification(Classification):
-    """An app's nodes, with what its team says they train on.
+    """An app's nodes, with the training data that its team declares.
 
     Attributes:
         initial: float32 ``[d]``: the model that its server sent first.
@@ -168,7 +171,7 @@ class AppClassification(Classification):
 
 @dataclass(frozen=True, kw_only=True)
 class AppModel(Model):
-    """The network of an app, by what makes it there."""
+    """The network of an app, made by the app's own function."""
 
     name = "app"
     source = "the app's own"
@@ -176,7 +179,7 @@ class AppModel(Model):
     target: UserFunction
 
     def network(self) -> nn.Module:
-        """As the app makes it.
+        """The network that the app's function returns.
 
         Raises:
             ConfigError: it is no `torch.nn.Module`.
@@ -190,7 +193,7 @@ class AppModel(Model):
         return made
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network; one with a single logit as one of two classes."""
+        """The network; one with a single logit is turned into one of two classes."""
         network = self.network()
         with torch.no_grad():
             logits = network(torch.zeros(2, *shape))
@@ -199,7 +202,7 @@ class AppModel(Model):
 
 @dataclass(frozen=True)
 class ObservedParticipation(Participation):
-    """Who answered in each round, as it was seen."""
+    """The nodes that answered in each round, as observed."""
 
     chosen: tuple[tuple[int, ...], ...] = ()
 
@@ -208,10 +211,10 @@ class ObservedParticipation(Participation):
 
 
 def numbers(value: Any, read: FlowerApp, key: str) -> Any:
-    """A setting of an app's training: itself, or what its run configuration holds under that key.
+    """A setting of an app's training: the value itself, or, for a string, the app's run configuration under that key.
 
     Raises:
-        ConfigError: it has no such key.
+        ConfigError: the run configuration has no such key.
     """
     if not isinstance(value, str):
         return value
@@ -224,7 +227,7 @@ def numbers(value: Any, read: FlowerApp, key: str) -> Any:
 
 
 def of_node(function: UserFunction, number: int, nodes: int) -> tuple[Examples, Examples]:
-    """What a node trains on, and what it does not.
+    """The examples on which a node trains, and those on which no node does.
 
     Raises:
         ConfigError: the function fails, or returns something else.
@@ -246,11 +249,12 @@ def of_node(function: UserFunction, number: int, nodes: int) -> tuple[Examples, 
 
 
 def check_parameter_order(module: nn.Module, layout: Layout, vector: Tensor) -> Tensor:
-    """The vector, if the messages' arrays are the module's parameters, one by one.
+    """The vector, if the arrays of the messages are the module's parameters in the same order.
 
     Raises:
         ConfigError: they are not.
     """
+    # By name if the app sends names; apps that send a list of arrays have numbers there, so that only shapes can be compared
     expected = [(name, tuple(parameter.shape)) for name, parameter in module.named_parameters()]
     got = [(name, tuple(shape)) for name, shape in zip(layout.names, layout.shapes, strict=True)]
     named = {name for name, _ in expected} == set(layout.names)

@@ -20,9 +20,9 @@ import flwr
 
 from fedguard.errors import ConfigError
 
-#: Seconds in which a process has to be there, and those in which it has to go when it is told to.
+#: Time limits in seconds for a process to start, and to end after SIGTERM.
 START, STOP = 120.0, 5.0
-#: How many ports are tried.
+#: Number of ports that are tried.
 PORTS = 3
 #: Flower's programs, by the module and the function that they start with.
 PROGRAMS = {
@@ -35,18 +35,18 @@ _T = TypeVar("_T")
 
 
 class _PortConflict(ConfigError):
-    """A program ended since another has its port."""
+    """A program ended because its port is in use."""
 
 
 class Processes:
-    """Programs of Flower, whose output goes to files of a folder; all of them end with the block.
+    """Flower's programs, with their output in files of a folder; all of them end with the ``with`` block.
 
-    Flower's own configuration lies in that folder, too, and nothing is looked up on the network. A program that a SuperLink or
-    a SuperNode starts watches its parent, and goes with it.
+    Flower's own configuration is in that folder, too, and nothing is looked up on the network. A program that a SuperLink or a
+    SuperNode starts watches its parent, and ends with it.
 
     Args:
-        folder: for the output and for Flower's configuration.
-        aloud: whether what they have said is printed when they have ended.
+        folder: folder for the output and for Flower's configuration.
+        aloud: whether their output is printed after they have ended.
     """
 
     def __init__(self, folder: Path, *, aloud: bool = True) -> None:
@@ -61,7 +61,7 @@ class Processes:
             "OMP_NUM_THREADS": "1",
             "NO_COLOR": "1",
             "PATH": os.pathsep.join([*_scripts(), os.environ.get("PATH", "")]),
-            # They start elsewhere.
+            # Absolute, since they start in another folder
             "PYTHONPATH": os.pathsep.join(str(Path(one).absolute()) for one in told.split(os.pathsep) if one),
         }
         self._environment = {**os.environ, **ours}
@@ -80,14 +80,14 @@ class Processes:
             if self._aloud:
                 sys.stdout.write(f"--- {name}\n{self._log(name).read_text(errors='replace')}\n")
         sys.stdout.flush()
-        for (
-            left
-        ) in self._find_orphans():  # what a SuperLink or a SuperNode has started that died before it could end it
+        # Processes of a SuperLink or SuperNode that died before it could end them
+        for left in self._find_orphans():
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
 
     def _find_orphans(self) -> Iterator[int]:
-        """Processes with this folder for Flower's own, where the system shows them."""
+        """Processes with this folder as Flower's home, on systems with /proc."""
+        # By environment, which children inherit: nobody else uses this folder, so no stranger is killed
         mark = f"FLWR_HOME={self._folder}".encode() + b"\0"
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -95,18 +95,18 @@ class Processes:
                     yield int(process.name)
 
     def superlink(self, ports: Iterator[int] | None = None) -> int:
-        """Start a SuperLink at a port that is free, and wait until it answers.
+        """Start a SuperLink at a free port, and wait until it answers.
 
-        Nobody asked for that port, so where another program takes it in the meantime the next is tried.
+        The user has not chosen the port, so if another program takes it in the meantime, the next one is tried.
 
         Args:
-            ports: those to try; by default what the system offers, up to `PORTS` times.
+            ports: the ports to try; by default those that the system offers, up to `PORTS` times.
 
         Returns:
             the port.
 
         Raises:
-            ConfigError: it ends or does not answer, or no port was left to it.
+            ConfigError: the SuperLink ends or does not answer, or found no free port.
         """
         for port in ports or (free_port() for _ in range(PORTS)):
             self._start("superlink", "superlink", ["--insecure", "--host", "127.0.0.1", "--port", str(port)])
@@ -116,10 +116,10 @@ class Processes:
         raise ConfigError(f"the superlink found no free port on 127.0.0.1: {self.last_line('superlink')}")
 
     def supernode(self, number: int, nodes: int, port: int, more: Mapping[str, str] | None = None) -> None:
-        """Start the SuperNode with part ``number`` of ``nodes``, which connects to the SuperLink at a port.
+        """Start the SuperNode with partition ``number`` of ``nodes``, which connects to the SuperLink at ``port``.
 
         Args:
-            more: of its configuration, beside these two.
+            more: further configuration, besides the partition and the number of partitions.
         """
         config = f"partition-id={number} num-partitions={nodes}"
         config += "".join(f" {key}={json.dumps(value)}" for key, value in (more or {}).items())
@@ -127,11 +127,12 @@ class Processes:
         self._start("supernode", f"supernode-{number}", link)
 
     def node_id(self, number: int) -> int:
-        """What the SuperLink calls a SuperNode, as that says; waits until it does.
+        """The node id of a SuperNode, from its own output. Waits until it is printed.
 
         Raises:
-            ConfigError: it has ended, or never says.
+            ConfigError: the SuperNode has ended, or does not print its id in time.
         """
+        # From the log, since nothing else ties a node id to the partition that this process was started with
         name = f"supernode-{number}"
 
         def parse_node_id() -> int | None:
@@ -141,10 +142,10 @@ class Processes:
         return self._until(name, "its connection to the SuperLink", parse_node_id)
 
     def flwr(self, *arguments: str) -> dict[str, Any]:
-        """What `flwr` says, in JSON.
+        """Run `flwr`, and return its answer, which is JSON.
 
         Raises:
-            ConfigError: it refuses.
+            ConfigError: `flwr` reports an error.
         """
         command = [*self._command("flwr"), *arguments, "--format", "json"]
         said = subprocess.run(command, capture_output=True, env=self._environment, check=False, timeout=START)
@@ -156,7 +157,8 @@ class Processes:
         raise ConfigError(f"flwr {arguments[0]}: {_last((said.stdout + said.stderr).decode(errors='replace'))}")
 
     def check(self, name: str) -> None:
-        """Raises ConfigError if a process has ended; others that have are let go, so that their children see it and end."""
+        """Raises ConfigError if a process has ended. Reaps all that have, so that their children notice and end."""
+        # A process that has ended stays a zombie with its id until it is polled, and children watch for that id
         for process in self._running.values():
             process.poll()
         if self._running[name].poll() is not None:
@@ -166,7 +168,7 @@ class Processes:
             )
 
     def how_ended(self, name: str) -> str | None:
-        """In words, if a process has ended by itself."""
+        """How a process ended, in words; None while it runs."""
         code = self._running[name].poll()
         if code is None:
             return None
@@ -199,7 +201,8 @@ class Processes:
         return one
 
     def _answers(self, port: int) -> bool | None:
-        """Whether the SuperLink has the port, and not another program, and answers there; None if not yet."""
+        """True once the SuperLink itself has the port and answers there; None before."""
+        # Its own log first: a connection alone would also succeed with another program at that port
         if f"running on http://127.0.0.1:{port}" in self._log("superlink").read_text(errors="replace"):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
                 return True
@@ -216,19 +219,19 @@ class Processes:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A port of this machine that is free at the moment."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
 def _scripts() -> list[str]:
-    """Where the programs are that Flower's programs start: beside Python, or beside a Flower with a folder of its own."""
+    """Folders of the programs that Flower's programs start: that of Python, and that of a Flower installed elsewhere."""
     return [str(Path(sys.executable).parent), str(Path(flwr.__file__).parent.parent / "bin")]
 
 
 def _last(text: str) -> str:
-    """The last line that tells of an error, or else the last that says anything; without colors."""
+    """The last line that reports an error, or else the last nonempty line; without colors."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if re.search(r"\bERROR\b|Error: ", line)]
     if not errors:

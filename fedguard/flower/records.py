@@ -1,4 +1,4 @@
-"""Flower's messages of training: the model that was sent, and what came back."""
+"""Flower's training messages: the model that the server sent, and the replies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from fedguard.errors import InputError, NotAllowed
 from fedguard.states import Layout
 
-#: How FedAvg and its kin call the number of examples that a client claims, unless they are given another `weighted_by_key`.
+#: Default `weighted_by_key` of FedAvg and its subclasses: their name for the number of examples that a client claims.
 SAMPLES = "num-examples"
 
 
 def arrays_of(message: Message, what: str) -> tuple[str, dict[str, Any]]:
-    """The name of the one `ArrayRecord` of a message, and its arrays as numpy has them.
+    """The name of the only `ArrayRecord` of a message, and its arrays in numpy.
 
     Raises:
         NotAllowed: there is none, as under secure aggregation, or more than one.
@@ -45,7 +45,8 @@ def is_masked(message: Message) -> bool:
 def with_arrays(
     message: Message, name: str, arrays: Mapping[str, Any], samples: float | None = None, key: str = SAMPLES
 ) -> Message:
-    """The message, now with other arrays, and another claim of how many examples there were; the rest as it came."""
+    """The message with its arrays replaced, and the claimed number of examples if ``samples`` is given."""
+    # In the order of the records: FedAvg takes the weight from the first MetricRecord
     records: dict[str, Any] = dict(message.content.items())
     records[name] = ArrayRecord({key: Array(value) for key, value in arrays.items()})
     if samples is not None:
@@ -58,7 +59,7 @@ def with_arrays(
 
 
 def samples_of(message: Message, key: str = SAMPLES) -> float | None:
-    """How many examples the client claims; None where it does not say."""
+    """The number of examples that the client claims; None if it claims none."""
     for record in message.content.metric_records.values():
         if isinstance(value := record.get(key), int | float):
             return float(value)
@@ -66,14 +67,15 @@ def samples_of(message: Message, key: str = SAMPLES) -> float | None:
 
 
 def is_training(message: Message) -> bool:
-    """Whether a message asks for training, or answers that."""
+    """Whether a message asks for training, or answers such a message."""
+    # A type may name a function of the app after the dot, as in ``train.secagg``
     return message.metadata.message_type.split(".")[0] == "train"
 
 
 def layout_of(sent: Mapping[str, Any], replies: Sequence[Mapping[str, Any]], nodes: Sequence[int]) -> Layout:
-    """Where the parameters of an app lie in a vector, by the nodes' own state: what most of them keep in floating point.
+    """The layout of an app's parameters in a vector: the arrays that most nodes keep in floating point.
 
-    The server's alone would not do: from the second round on its strategy has made fractions of whole numbers.
+    The server's types are not enough: from the second round on, its strategy has averaged integers to fractions.
 
     Raises:
         InputError: an entry is no real array, or none is of floating point.
@@ -83,7 +85,7 @@ def layout_of(sent: Mapping[str, Any], replies: Sequence[Mapping[str, Any]], nod
 
 
 def start_of(layout: Layout, sent: Mapping[str, Any]) -> Tensor:
-    """float32 ``[d]``: the model that was sent."""
+    """float32 ``[d]``: the model that the server sent."""
     return layout.vector(sent, "the model that was sent", averaged=True)
 
 

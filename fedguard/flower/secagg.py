@@ -1,4 +1,4 @@
-"""FedGuard's secure aggregation in Flower's messages: its bytes travel in a record of each, and nothing else does."""
+"""FedGuard's secure aggregation over Flower's messages: each carries the protocol's bytes in one record, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.server import ProtocolServer
 from fedguard.secagg.transitions import ClientState, ServerState
 
-#: The kind of message, the record in it, and its keys: the protocol's bytes, or why a client gives none.
+#: The type of message, the record in it, and its keys: the protocol's bytes, or the reason why a client refused.
 KIND, RECORD, BYTES, REFUSED = "train.secagg", "fedguard.secagg", "bytes", "refused"
 
 
 def secagg_client(join: Callable[[Context, int], Client], keep: Callable[[Context], Path] | None = None) -> ClientApp:
     """A client app that answers the protocol's messages.
 
-    A node has one party for each round of a run, and rounds only go up: a server that begins one anew, or goes back to one, is
-    refused.
+    A node has one protocol client for each round of a run, and rounds only increase. A node refuses a server that restarts a
+    round or returns to an earlier one.
 
     Args:
-        join: from the node's context and a round its party: with the roster and policy that the node was told out of band, its
-            long-term identity, and its input. With ``keep`` it is called for each message.
-        keep: the folder in which a node, and nobody else, keeps its party between messages, sealed under its identity. Without
-            it the party is in this process alone, which has to stay from one message to the next: it does over FedGuard's own
-            Grid, and does not where Flower starts a process for each message.
+        join: makes the node's protocol client from its context and a round: with the roster and policy that the node learned
+            out of band, its long-term identity, and its input. With ``keep`` it is called for each message.
+        keep: a folder that belongs to the node alone, for the state of the client between messages, sealed under the node's
+            identity. Without it, the state lives in memory, so one process must serve the whole session. FedGuard's own Grid
+            guarantees this; Flower's deployment, which starts a process for each message, does not.
     """
     app, alone = ClientApp(), InMemoryParties(join)
 
@@ -46,6 +46,7 @@ def secagg_client(join: Callable[[Context, int], Client], keep: Callable[[Contex
                 alone.answer_message(data, context) if keep is None else on_disk(data, context, join, keep(context))
             )
             told = ConfigRecord({BYTES: answered})
+        # A refusal is an answer; an exception would count as a failure of the app
         except (ProtocolError, UnreadableMessage) as error:
             told = ConfigRecord({REFUSED: str(error)})
         return Message(RecordDict({RECORD: told}), reply_to=message)
@@ -54,20 +55,21 @@ def secagg_client(join: Callable[[Context, int], Client], keep: Callable[[Contex
 
 
 class InMemoryParties:
-    """Parties that live as long as this process."""
+    """Protocol clients in the memory of this process."""
 
     def __init__(self, join: Callable[[Context, int], Client]) -> None:
         self._join, self._adding = join, Lock()
         self._parties: dict[tuple[int, int], tuple[int, Client]] = {}
 
     def answer_message(self, data: bytes, context: Context) -> bytes:
-        """The party's answer to a message. Raises ProtocolError, Unreadable."""
+        """The answer of the node's protocol client. Raises ProtocolError, UnreadableMessage."""
         return self._party(context, read_header(data).round).receive(data)
 
     def _party(self, context: Context, round: int) -> Client:
         node = context.run_id, context.node_id
         with self._adding:
             last, party = self._parties.get(node, (-1, None))
+            # A fresh client for an old round would answer it a second time
             if round < last:
                 raise UnreadableMessage(f"round {round} is over")
             if round > last or party is None:
@@ -79,10 +81,10 @@ class InMemoryParties:
 
 
 def on_disk(data: bytes, context: Context, join: Callable[[Context, int], Client], folder: Path) -> bytes:
-    """The answer of a party that is gone on with, and kept before it is given.
+    """The answer of a protocol client that resumes from the disk; its new state is written before the answer is returned.
 
     Raises:
-        ProtocolError, Unreadable: there is none.
+        ProtocolError, UnreadableMessage: there is no answer.
     """
     round = read_header(data).round
     with turn(folder, context.run_id, context.node_id) as slot:
@@ -94,25 +96,28 @@ def on_disk(data: bytes, context: Context, join: Callable[[Context, int], Client
         try:
             return party.receive(data)
         finally:
-            if party.state is not ClientState.NEW:  # a message that begins nothing ends nothing
+            # Also after an error, or a client that aborted could resume. But garbage that only names a higher round, which
+            # leaves the client new, must not end the round that is in progress
+            if party.state is not ClientState.NEW:
                 slot.write(round, party.keep())
 
 
 def secagg_sum(grid: Grid, nodes: Sequence[int], server: ProtocolServer, *, timeout: float | None = None) -> list[str]:
-    """Carry a session over a Grid to its end, after which ``server.total`` is the sum of the inputs of ``server.included``.
+    """Run a session over a Grid to its end, after which ``server.total`` is the sum of the inputs of ``server.included``.
 
-    A node that does not answer in time, refuses or fails has dropped out from that step on; what it sends later has no place.
+    A node that refuses, fails or does not answer in time counts as dropped out from that step on; later messages of it are
+    ignored.
 
     Args:
-        nodes: for each place of the roster, the node.
+        nodes: Flower's node ids, in the order of the roster.
         server: a new session.
-        timeout: of each step, in seconds.
+        timeout: limit for each step, in seconds.
 
     Returns:
-        what went wrong without stopping the round, in words.
+        errors that did not stop the round, in words.
 
     Raises:
-        ProtocolError: the round cannot be finished, as with too few survivors.
+        ProtocolError: the round cannot be finished, for example because too few clients survive.
     """
     mail, said = dict.fromkeys(range(len(nodes)), server.hello()), list[str]()
     while server.state is not ServerState.DONE:

@@ -1,4 +1,4 @@
-"""What an observer at a Grid writes down of a training, and how that leaves the process in which the app's server runs."""
+"""What an observer at a Grid records of a training, and the file that carries it out of the process of the app's server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedguard.states import Layout
 
 @dataclass(frozen=True)
 class AppObserver:
-    """Who looks at an app from its server, as JSON tells it.
+    """An observer at the app's server, in a form that JSON can hold.
 
     Attributes:
-        attack: its spec.
-        wants: an observer's settings, as a suite has them.
-        training: the app's, as `fedguard.config.sections.AppTrainingSection` has it.
-        pictures: run folder, cell and seed by which reconstructions are kept; None to keep none.
+        attack: spec of its attack.
+        wants: settings of an observer, as in a suite.
+        training: the app's declared training, as in `fedguard.config.sections.AppTrainingSection`.
+        pictures: run folder, cell and seed under which reconstructions are saved; None to save none.
     """
 
     attack: str
@@ -34,24 +34,24 @@ class AppObserver:
     pictures: tuple[str, str, int] | None = None
 
     def watches(self, round: int) -> bool:
-        """Whether it needs the updates of a round."""
+        """Whether the attack needs the updates of a round."""
         when = load_registry().build("inference", self.attack).watches
         return bool(when == "training" or (when == "round" and round == self.wants["round"]))
 
 
 @dataclass
 class TrainingObservations:
-    """The trainings of an app, as its server sees them; a file of arrays, which is read without unpickling.
+    """The training rounds of an app, as its server sees them. Saved as a file of arrays that is read without unpickling.
 
     Args:
         watches: whether the updates of a round (from 1) are kept.
 
     Attributes:
-        layout: of the model; None before the first training.
-        took_part: of each training, the partitions of the nodes whose reply came, ascending.
-        sent: float32 ``[d]``, of each watched training, and of the first.
-        updates: float32 ``[n, d]``, in the order of `took_part`.
-        after: float32 ``[d]``: by the number of a training, the model that the server sent next.
+        layout: layout of the model; None before the first training round.
+        took_part: for each round, the partitions of the nodes that replied with a finite update, in the order of the rows.
+        sent: by watched round, and for the first, the model that was sent: float32 ``[d]``.
+        updates: by watched round, float32 ``[n, d]`` in the order of `took_part`.
+        after: by round, the model that the server sent next: float32 ``[d]``.
     """
 
     watches: Callable[[int], bool] = field(default=lambda _: False)
@@ -62,15 +62,15 @@ class TrainingObservations:
     after: dict[int, Tensor] = field(default_factory=dict)
 
     def record_model(self, arrays: dict[str, Any]) -> None:
-        """The server sends a model, or ends with one: the first that does after a training is what came of it."""
+        """Record a model that the server sends or ends with. The first one after a training round is its result."""
         if self.layout is not None:
             self.after.setdefault(len(self.took_part), self.layout.vector(arrays, "the model that was sent"))
 
     def record_training(self, layout: Layout, starts: Tensor, updates: Tensor, clients: Sequence[int]) -> None:
-        """One training is over.
+        """Record one training round.
 
         Args:
-            starts, updates: float32 ``[n, d]``: what was sent, and by how much the replies differ from it.
+            starts, updates: float32 ``[n, d]``: the models that were sent, and the differences of the replies from them.
 
         Raises:
             NotAllowed: nodes were sent different models.
@@ -81,6 +81,7 @@ class TrainingObservations:
                 "and what each node's neighbors started from is not looked at. Leave out the attack on privacy."
             )
         self.layout = self.layout or layout
+        # As the Guard drops them: a row of NaN says nothing about data, and would spoil every score over the round
         finite = updates.isfinite().all(1).tolist()
         self.took_part.append(tuple(client for client, good in zip(clients, finite, strict=True) if good))
         number = len(self.took_part)
@@ -91,7 +92,7 @@ class TrainingObservations:
 
     @property
     def watched(self) -> list[RoundObservation]:
-        """The rounds that were watched, and in which somebody answered."""
+        """The watched rounds in which at least one node answered."""
         return [
             RoundObservation(
                 sent=self.sent[number],
@@ -108,10 +109,10 @@ class TrainingObservations:
         ]
 
     def save(self, path: Path) -> None:
-        """Write what was seen.
+        """Write the observations to a file.
 
         Raises:
-            ConfigError: the model that the last training came to was never told.
+            ConfigError: the server never sent the model that resulted from the last round.
         """
         assert self.layout is not None
         if len(self.took_part) not in self.after:
@@ -129,7 +130,8 @@ class TrainingObservations:
 
     @classmethod
     def load(cls, path: Path) -> TrainingObservations:
-        """What was seen, from its file."""
+        """The observations in a file."""
+        # Arrays only, no objects: the writer ran an app's code, and the reader must not
         with np.load(path, allow_pickle=False) as arrays:
             names = tuple(map(str, arrays["names"]))
             shapes = tuple(torch.Size(arrays[f"shape-{number}"].tolist()) for number in range(len(names)))

@@ -14,16 +14,17 @@ from fedguard.errors import FedGuardError, NotAllowed
 from fedguard.flower.app import FlowerApp, ImportedClientApp
 from fedguard.flower.node import SeededClientApp
 
-#: What is asked, and what was told, as files of a deployment's own folder.
+#: Files of a deployment's own folder: the request, and the answer.
 ASKED, TOLD = "asked.json", "told.json"
 
 
 def server_side(folder: Path, home: Path) -> ServerApp:
-    """What a SuperLink runs: the app's server, watched. It writes a file at its end, whatever becomes of it."""
+    """The server app that a SuperLink runs: the app's own, at FedGuard's Grid. It always writes a file at its end."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        # Here, since a SuperNode imports this module too, once for each message, and needs none of it
         from fedguard.flower.watched import TrialRequest, serve_app
 
         told = json.loads((home / ASKED).read_text())
@@ -36,6 +37,7 @@ def server_side(folder: Path, home: Path) -> ServerApp:
             answer = {"refused": False, "reason": f"the app's server raised: {type(error).__name__}: {error}"}
             raise
         finally:
+            # Renamed when complete: `deployment` polls for the name and reads at once
             (home / f"{TOLD}.new").write_text(json.dumps(answer))
             (home / f"{TOLD}.new").replace(home / TOLD)
 
@@ -43,6 +45,6 @@ def server_side(folder: Path, home: Path) -> ServerApp:
 
 
 def client_side(folder: Path, home: Path) -> ClientApp:
-    """What a SuperNode runs: the app's client, as a node."""
+    """The client app that a SuperNode runs: the app's own, seeded."""
     told = json.loads((home / ASKED).read_text())
     return SeededClientApp(ImportedClientApp(FlowerApp(folder, **told["parts"])), told["asked"]["seed"])

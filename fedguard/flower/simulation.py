@@ -1,4 +1,4 @@
-"""An app in Flower's own simulation: its nodes are actors of Ray, in processes of this machine."""
+"""An app in Flower's own simulation: its nodes run in Ray actors, which are processes of this machine."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def require_ray() -> None:
 
 
 def run_simulated(asked: TrialRequest) -> dict[str, Any]:
-    """Run a trial in Flower's simulation, with a core for each actor.
+    """Run a trial in Flower's simulation, with one core for each actor.
 
     Raises:
-        ConfigError: Ray is not installed, or what `serve_app` raises.
+        ConfigError: Ray is not installed, or an error of `serve_app`.
     """
     require_ray()
     from flwr.simulation import run_simulation
@@ -41,8 +41,10 @@ def run_simulated(asked: TrialRequest) -> dict[str, Any]:
         try:
             told.append(serve_app(asked, read, grid, context))
         except Exception as error:
+            # Raised below: `run_simulation` runs the server in a thread, and may end with an error of its own instead
             failed.append(error)
 
+    # Ray's behavior to come, which its warning asks for: with no GPU requested, visible devices are left as they are
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     run_simulation(
         app,

@@ -1,4 +1,4 @@
-"""A rule of the catalog before one of Flower's strategies that average, for those who want it for good."""
+"""A permanent defense: a rule of the catalog before one of Flower's strategies that average."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ NO_AVERAGE = (QFedAvg, FedXgbBagging, FedXgbCyclic)
 class FedGuardStrategy(Strategy):
     """A strategy that gets the robust aggregate for each node's model: ``FedGuardStrategy(FedAdam(), defense="median", f=2)``.
 
-    The rule sees each node's update and remembers from round to round what it must. Each reply then becomes the model that was
-    sent plus the aggregate, so that a strategy that averages, with whatever weights, ends there and goes on as it does: with
-    momentum in `FedAvgM`, Adam's step in `FedAdam`, the nodes' penalty in `FedProx`. ``weighted_mean`` is FedAvg's own average,
+    The rule sees the update of each node and keeps its state from round to round. Each reply is then replaced by the model that
+    was sent plus the aggregate. A strategy that averages, with any weights, gets exactly that model, and continues with its own
+    step: momentum in `FedAvgM`, Adam in `FedAdam`, the nodes' penalty in `FedProx`. ``weighted_mean`` is FedAvg's own average,
     ``mean`` counts each node once.
 
-    Which arrays are parameters is decided in the first round: those that most nodes send back as floating point. Of the others,
-    such as a BatchNorm's count of batches, the next model holds the nodes' lower median, in their type.
+    The first round decides which arrays are parameters: those that most nodes send back as floating point. Of the others, such
+    as a BatchNorm's count of batches, the next model holds the nodes' lower median, in their type.
 
-    A reply that cannot be averaged (other records, arrays or shapes than most, a number of examples that is none) is dropped,
-    and counts among the f. A round whose replies are too few for the rule leaves the model as it was. Under secure aggregation
-    single updates are not there, and training stops with the reason.
+    A reply that cannot be averaged (with other records, arrays or shapes than most, or without a valid number of examples) is
+    dropped, and counts toward f. A round with too few replies for the rule leaves the model as it was. Under secure aggregation
+    there are no single updates, and training stops with an error.
 
     Args:
-        strategy: what averages; `FedAvg` with ``settings`` by default.
+        strategy: the strategy that averages; by default `FedAvg` with ``settings``.
         defense: a rule of the catalog.
-        f: how many malicious nodes a round may have.
-        seed: of a rule that draws.
-        settings: those of `FedAvg`, ``weighted_by_key`` among them: by that metric a rule weighs.
+        f: assumed number of malicious nodes in a round.
+        seed: seed of a randomized rule.
+        settings: those of `FedAvg`, among them ``weighted_by_key``, the metric by which a rule weights.
 
     Attributes:
-        dropped: replies that were.
-        skipped: rounds that left the model as it was, each in words.
+        dropped: number of dropped replies.
+        skipped: reasons for the rounds that left the model as it was.
 
     Raises:
         ConfigError: an unknown rule or parameter.
-        InputError: a strategy that does not average, such as `QFedAvg` or Flower's wrappers that add noise: what they
-            promise is about a mean.
+        InputError: a strategy that does not average, such as `QFedAvg` or Flower's wrappers that add noise: their guarantee is
+            about a mean.
     """
 
     def __init__(self, strategy: FedAvg | None = None, *, defense: str, f: int, seed: int = 0, **settings: Any) -> None:
@@ -93,7 +93,7 @@ class FedGuardStrategy(Strategy):
         return self.strategy.aggregate_evaluate(server_round, replies)
 
     def initialize_parameters(self, client_manager: Any) -> Any:
-        """What Flower's workflows ask a strategy of its earlier interface for; here they are refused.
+        """Refuse Flower's workflows, which call this method of its earlier strategy interface.
 
         Raises:
             NotAllowed: always. `SecAggPlusWorkflow` would hand the rule one unmasked sum as if it were an update.
@@ -106,11 +106,12 @@ class FedGuardStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The strategy's next model, and the nodes' metrics; no model where the rule cannot run.
+        """The strategy's next model, and the nodes' metrics; no model if the rule cannot run.
 
         Raises:
             NotAllowed: the replies hold no single models, as under secure aggregation.
         """
+        # Replies arrive in any order; rules that draw or break ties need one
         came = sorted(replies, key=lambda one: one.metadata.src_node_id)
         answered = [one for one in came if one.has_content()]
         if not answered:
@@ -131,12 +132,14 @@ class FedGuardStrategy(Strategy):
             nodes = [one.reply.metadata.src_node_id for one in usable]
             layout = self._layout = self._layout or layout_of(sent, states, nodes)
             model = start_of(layout, sent)
+            # A reply that cannot be averaged counts as malicious, which leaves fewer of the f among the rest
             self.guard.round, self.guard.told = server_round, max(0, self.f - (len(answered) - len(usable)))
             rows = torch.stack([layout.vector(state, "the replies", averaged=True) for state in states]) - model
             step = self.guard.aggregate_updates(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
         except PreconditionError as error:
             self.skipped.append(str(error))
             log(WARNING, "round %s: the model stays as it was. %s", server_round, error)
+            # `Strategy.start` keeps the model of the round before where it gets none
             return None, None
         found = [
             with_arrays(one.reply, one.name, layout.state(model + step, {name: one.state[name] for name in sent}))
@@ -146,6 +149,7 @@ class FedGuardStrategy(Strategy):
             server_round, [*found, *(one for one in came if one.has_error())]
         )
         if arrays is not None:
+            # FedAvg has averaged these, too: counts would return as fractions in float64
             for name in layout.others:
                 arrays[name] = Array(_middle([state[name] for state in states]))
         return arrays, metrics
@@ -186,7 +190,7 @@ class _UsableReply:
 
 
 def _form(reply: Message) -> tuple[Any, ...]:
-    """What must be alike for replies to be averaged: records, their keys, and how long lists among metrics are."""
+    """What must be equal for replies to be averaged: records, their keys, and the lengths of lists among metrics."""
     content = reply.content
     return (
         tuple((name, tuple(sorted(record))) for name, record in sorted(content.array_records.items())),
@@ -198,6 +202,6 @@ def _form(reply: Message) -> tuple[Any, ...]:
 
 
 def _middle(column: Sequence[Any]) -> Any:
-    """The lower median of each place, in the type that most have."""
+    """The lower median of each coordinate, in the most frequent dtype."""
     kind, _ = Counter(one.dtype for one in column).most_common(1)[0]
     return np.asarray(np.sort(np.stack(column), axis=0)[(len(column) - 1) // 2], dtype=kind)

@@ -1,11 +1,11 @@
-"""Trials of an app, each in a process of its own: JSON lines come in, JSON lines go out. `python -m fedguard.flower.trial`
+"""Trials of an app, each in a process of its own, with JSON lines as input and output. `python -m fedguard.flower.trial`
 
     in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.watched.TrialRequest`
-    out  {"status": "ok", "found": {...}, "log": text} or {"status": "refused", "reason": text, ...}; "mistake" is what the app
-         lacks, "failed" what it raised
+    out  {"status": "ok", "found": {...}, "log": text} or {"status": "refused", "reason": text, ...}; "mistake" if something is
+         wrong with the app or the request, "failed" if the app raised
 
-This process loads the libraries once, and is copied (`os.fork`) for each trial: what an app leaves behind in its process is
-gone with it. It leads a group of processes, and all of them end at once when its input closes.
+This process loads the libraries once, and is copied (`os.fork`) for each trial, so an app leaves nothing behind for the next
+one. It leads a group of processes, and all of them end at once when its input closes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from fedguard.flower.seen import TrainingObservations
 from fedguard.flower.simulation import require_ray, run_simulated
 from fedguard.flower.watched import TrialRequest, serve_app
 
-#: How much of what a trial printed is told where it failed.
+#: Characters of a trial's output that are returned, from its end.
 LONGEST = 20_000
 
 
 def rehearse(asked: TrialRequest) -> None:
-    """See whether an app can be imported, and its engine is there.
+    """Check that an app can be imported, and that its engine is installed.
 
     Raises:
-        ConfigError: it cannot, or is not.
+        ConfigError: the app cannot be imported, or the engine is not installed.
     """
     read = asked.read
     read.load()
@@ -56,15 +56,16 @@ def rehearse(asked: TrialRequest) -> None:
 
 
 def run_trial(asked: TrialRequest) -> dict[str, Any]:
-    """Run an app once, on the engine that is asked for, and tell how its model fared; see `fedguard.flower.watched.serve_app`.
+    """Run an app once, on the requested engine, and return the metrics of its model; see `fedguard.flower.watched.serve_app`.
 
     Returns:
-        what `serve_app` tells, with seconds, cpu_seconds (of this process and those it started) and memory.
+        the result of `serve_app`, with seconds, cpu_seconds (of this process and those it started) and memory.
 
     Raises:
-        ConfigError: no such app, no figure in what it measures, or the engine is not there.
-        NotAllowed: attack or rule have no place there.
+        ConfigError: there is no such app, it measures no suitable metric, or the engine is not installed.
+        NotAllowed: attack or rule cannot be used there.
     """
+    # One thread on every engine: sums in another order would change the last bits of a result
     torch.set_num_threads(1)
     began, spent = time.perf_counter(), _cpu()
     told = _run(asked)
@@ -72,7 +73,7 @@ def run_trial(asked: TrialRequest) -> dict[str, Any]:
 
 
 def _run(asked: TrialRequest) -> dict[str, Any]:
-    """What the app came to, and what an observer makes of it: after the training, and in this process."""
+    """Run the app, then the observer's attack, which runs in this process after the training."""
     observer = asked.observer
     if observer is None:
         return ENGINES[asked.engine](asked)
@@ -114,7 +115,7 @@ ENGINES: dict[str, Callable[[TrialRequest], dict[str, Any]]] = {
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a trial, whatever becomes of it."""
+    """The answer to a request, including all failures."""
     rehearsal = asked.pop("rehearsal", False)
     try:
         if rehearsal:
@@ -136,6 +137,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Serve trials, one after another, until standard input closes."""
+    # The protocol keeps the true standard output; whatever prints from here on goes to standard error instead
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     while line := sys.stdin.buffer.raw.readline():  # type: ignore[union-attr]  # unbuffered, for select
@@ -144,8 +146,9 @@ def main() -> None:
 
 
 def _apart(asked: dict[str, Any]) -> dict[str, Any]:
-    """A trial in a copy of this process; all that it has started ends with this one's group."""
+    """Run a trial in a copy of this process; all processes that it starts end with the group of this one."""
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as told:
+        # The child alone holds the writing end: `alive` becomes readable when it ends, however it does
         alive, held = os.pipe()
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""What a trial of an app comes to, as it is seen where the app's server is: in whichever process that may be."""
+"""The outcome of a trial of an app, measured where the app's server runs, in whatever process that is."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from fedguard.rng import Rng
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """A trial, as JSON tells it.
+    """A trial of an app, in a form that JSON can hold.
 
     Attributes:
-        app: the folder.
-        settings: over its run configuration.
+        app: the app's folder.
+        settings: override its run configuration.
         attack, defense: specs; None for no attack, and for the app's own strategy alone.
-        f, nodes: malicious nodes, and all.
-        metric: how the app calls its accuracy; None to find it.
+        f, nodes: number of malicious nodes, and of all.
+        metric: the app's name for its accuracy; None to find it.
         knowledge: what malicious nodes see.
-        told: the f that the rule is told; that of the truth by default.
-        engine: where it runs: ``inline``, ``simulation`` or ``deployment``.
-        looks: who looks at the messages, as `fedguard.flower.seen.AppObserver` has it; None for nobody.
-        kept: the file in which what that one has seen is left.
+        told: assumed f of the rule; the true f by default.
+        engine: ``inline``, ``simulation`` or ``deployment``.
+        looks: fields of the observer of the messages, a `fedguard.flower.seen.AppObserver`; None for no observer.
+        kept: the file for its observations.
     """
 
     app: str
@@ -56,7 +56,7 @@ class TrialRequest:
 
     @property
     def observer(self) -> AppObserver | None:
-        """Who looks at the messages."""
+        """The observer of the messages."""
         return None if self.looks is None else AppObserver(**self.looks)
 
     @property
@@ -68,23 +68,24 @@ class TrialRequest:
 def serve_app(
     asked: TrialRequest, read: FlowerApp, grid: Grid, context: Context, partitions: Mapping[int, int] | None = None
 ) -> dict[str, Any]:
-    """Run the server's side of an app to its end, and tell how its model fared.
+    """Run the server's side of an app to its end, and return the metrics of its model.
 
-    Figures are those that the app itself measures: what its server evaluates, if it does, else what honest nodes report,
-    weighed by their numbers of examples. What malicious nodes report counts for nothing.
+    The metrics are those that the app itself measures: on its server if it evaluates there, else the reports of honest nodes,
+    weighted by their numbers of examples. Reports of malicious nodes are ignored.
 
     Args:
-        read: the app as it lies where its server runs.
+        read: the app's folder, as the server's process sees it.
         partitions: node -> ``partition-id``; None to ask the nodes.
 
     Returns:
-        round, accuracy, loss: lists of one length; metric: what accuracy is; where: who measured it; malicious: partition
-        numbers; rounds, updates, dropped; lost: answers that did not come; gone: by the
-        partition of a node that stopped answering, from which round; abandoned: reasons; raised: what client apps raised.
+        round, accuracy, loss: lists of equal length; metric: the app's name for accuracy; where: which side measured it;
+        malicious: their partitions; rounds, updates, hostile_share, outvoted, dropped, bytes; lost: number of missing answers;
+        gone: by the partition of a node that stopped answering, the first round without it; abandoned: reasons; raised: errors
+        of client apps. If client apps raised and nothing was measured, only raised.
 
     Raises:
         ConfigError: the app does not train, or measures nothing, or waits for nodes that are lost.
-        NotAllowed: attack or rule have no place there.
+        NotAllowed: attack or rule cannot be used there.
     """
     place: list[EvaluationGrid] = []
 
@@ -124,7 +125,7 @@ def serve_app(
         (number, {key: float(value) for key, value in record.items() if isinstance(value, int | float)})
         for result in results
         for number, record in sorted(result.evaluate_metrics_serverapp.items())
-        if number > 0
+        if number > 0  # 0 is Flower's evaluation of the initial model
     ]
     curve, where = (central, "the app's server") if central else (seen.curve, "the honest nodes")
     if not curve and seen.raised:
@@ -152,7 +153,8 @@ def serve_app(
 
 @contextmanager
 def _results(started_with: Callable[[Strategy], None] = lambda _: None) -> Iterator[list[Result]]:
-    """What strategies return to the app that started them, which alone has it; each is told of before it starts."""
+    """Collect the results of all strategies that an app starts, and call ``started_with`` with each before it starts."""
+    # Flower passes a result only to the app's own main, which may drop it: so `Strategy.start` is patched meanwhile
     found: list[Result] = []
     start = Strategy.start
 

@@ -1,4 +1,4 @@
-"""Who stands at the Grid of an app under check: it hears what honest nodes report, and keeps what an observer may look at."""
+"""The Grid of an app under check: it collects the reports of honest nodes, and records what an observer may see."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fedguard.flower.records import arrays_of, is_masked
 from fedguard.flower.seen import TrainingObservations
 from fedguard.states import Layout
 
-#: Evaluations over rounds: the round, and what was measured there.
+#: Evaluations by round: the round, and its metrics.
 Curve = list[tuple[int, dict[str, float]]]
-#: Flower's codes of an answer that never came: the message or its reply are gone, or the node is.
+#: Flower's error codes for a missing answer: message, reply or node are unavailable.
 GONE = (3, 4, 5)
-#: Seconds for which a strategy may wait for nodes after some are lost: in an app under check none comes back.
+#: Seconds for which a strategy may wait for nodes after some are lost: in an app under check no node returns.
 WAITING = 15.0
 
 
 class EvaluationGrid(GuardedGrid):
-    """Listens to what honest nodes say when they are asked to evaluate, and knows nodes by their partitions.
+    """A Grid that collects the evaluations of honest nodes, and identifies nodes by their partitions.
 
-    Nodes, and their replies, are in the order of partitions, whatever numbers an engine gives them: so that an app that draws
-    some of them draws the same ones everywhere.
+    Nodes and replies are in the order of partitions, whatever node ids an engine assigns. An app that samples nodes thus
+    samples the same ones on every engine.
 
     Attributes:
-        curve: what honest nodes reported.
-        lost: answers that did not come, since a node was gone.
-        gone: by the partition of each node that stopped answering, the first round that lacks an answer of it.
-        raised: what client apps raised.
-        seen: what an observer keeps of the trainings; None where nobody looks.
+        curve: the evaluations of honest nodes.
+        lost: number of answers that are missing because a node was gone.
+        gone: by the partition of each node that stopped answering, the first round without an answer of it.
+        raised: errors of client apps.
+        seen: what an observer records of the training rounds; None without an observer.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -49,11 +49,12 @@ class EvaluationGrid(GuardedGrid):
         self._partitions: dict[int, int] = {}
 
     def meet(self, nodes: int, partitions: Mapping[int, int] | None) -> None:
-        """Learn which part of the data each node has, from the nodes themselves unless it is given.
+        """Learn the partition of each node, from the nodes themselves unless it is given.
 
         Raises:
-            ConfigError: there are not so many nodes.
+            ConfigError: the nodes do not have the partitions 0 to ``nodes`` - 1, one each.
         """
+        # Flower draws node ids at random and does not tell a server the configuration of a node
         if partitions is None:
             asked = [Message(RecordDict({OURS: ConfigRecord({})}), node, WHO) for node in self._grid.get_node_ids()]
             partitions = {
@@ -71,11 +72,12 @@ class EvaluationGrid(GuardedGrid):
         return self._partitions.get(node, node)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are there, by their partitions.
+        """The connected nodes, sorted by partition.
 
         Raises:
-            ConfigError: some are lost, and it is asked again and again: a strategy waits for more than are left.
+            ConfigError: nodes are lost, and the strategy keeps asking because it waits for more nodes than are left.
         """
+        # Flower's `sample_nodes` asks in a loop without end; any message in between shows that it has gone on
         there = sorted(super().get_node_ids(), key=self.rank)
         lost = sorted(set(self._partitions.values()) - {self.rank(node) for node in there})
         now = time.monotonic()
@@ -103,7 +105,7 @@ class EvaluationGrid(GuardedGrid):
         return sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id))
 
     def _look(self, asked: Sequence[Message]) -> None:
-        """Raises NotAllowed if somebody who wants to see each node's update would see masks."""
+        """Record the model in training messages. Raises NotAllowed if an observer would see masks instead of updates."""
         if self.seen is None or not asked:
             return
         if any(map(is_masked, asked)):
@@ -124,6 +126,7 @@ class EvaluationGrid(GuardedGrid):
         for reply in sorted(replies, key=lambda one: self.rank(one.metadata.src_node_id)):
             if not reply.has_content() or reply.metadata.src_node_id in self.malicious:
                 continue
+            # As FedAvg does: the mean weighted by the number of examples, which is itself no metric
             for record in reply.content.metric_records.values():
                 said = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
                 weight = said.pop(self.weighted_by_key, 1.0)

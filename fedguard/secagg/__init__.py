@@ -5,13 +5,13 @@ The protocol, without I/O
     client.py  server.py   the two parties: bytes in, bytes out
     messages.py  codec.py    the messages, and the bytes that they are made of; merkle.py, one signature over many packets
     session.py       what is agreed on beforehand, and the identifier that binds everything to it
-    directory.py     whose keys are whose, and the graph that follows
-    errors.py        what can go wrong, and whose doing it is
+    directory.py     the advertised keys of all clients, and the graph that follows
+    errors.py        what can go wrong, and whom each error blames
 Its parts
     keys.py          identities, key agreement, derived keys with their labels
     masks.py         keystreams added to ring vectors
     shamir.py        secret sharing
-    graph.py  parameters.py   who is whose neighbor, how many shares and signatures it takes, and what that promises
+    graph.py  parameters.py   the graph of neighbors, the numbers of shares and signatures, and what they guarantee
     entropy.py       where secrets come from
 Real vectors
     encoding.py  rotation.py  clip, rotate, scale, round at random, wrap

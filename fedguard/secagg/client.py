@@ -28,18 +28,18 @@ class Client:
     """One client in one session; `transitions` says what it does when.
 
     Args:
-        id: its place in the roster.
+        id: the client's index in the roster.
         identity: its long-term key.
-        roster: the pinned identities of all.
-        policy: what it insists on.
+        roster: the pinned identities of all clients.
+        policy: the least that it accepts of a session.
         round: the round that it expects.
-        model_hash: 32 bytes, of the model that it received.
-        vector: from the session id, its input: uint32 or uint64 ``[length]``. It is asked once, when the input is masked.
-        entropy: where its keys, its self-mask and its shares come from.
+        model_hash: 32 bytes, the hash of the model that it received.
+        vector: maps the session id to the input, uint32 or uint64 ``[length]``. Called once, when the input is masked.
+        entropy: source of its keys, its self-mask seed and the coefficients of its shares.
 
     Attributes:
-        proposal: the identifier of what was proposed, once it is accepted.
-        sid: that of the session, once everybody's keys are there.
+        proposal: identifier of the proposal, once the client has accepted it.
+        sid: identifier of the session, once the roster of keys has arrived.
     """
 
     def __init__(
@@ -61,19 +61,21 @@ class Client:
         self._table = CLIENT if policy.attested else TRUSTING_CLIENT
         self._shared: frozenset[int] = frozenset()
         self._included: frozenset[int] = frozenset()
+        # First the wipe, which declares all secrets as empty, then the input, which a wipe replaces
         self._wipe()
         self._vector: Callable[[bytes], RingVector] = vector
 
     def receive(self, data: bytes) -> bytes:
         """The answer to a message of the server.
 
-        One at a time: what another thread brings meanwhile, or the input's own callback, is refused. Errors leave here
-        without the local variables of the frames that they came through.
+        The client answers one message at a time: it refuses messages that another thread, or the callback of its own
+        input, delivers meanwhile. Errors are raised without the local variables of the frames that they came through.
 
         Raises:
-            IllegalMessage: it does not belong here; the state stays as it was.
-            ProtocolAbort: somebody cheats or failed; the secrets are wiped, and the client answers no more.
+            IllegalMessage: the message does not belong here; the state stays as it was.
+            ProtocolAbort: a party cheats or failed; the client wipes its secrets and answers no more.
         """
+        # Refused, not queued: the input's callback runs inside an answer, so waiting for the lock there would never end
         if not self._answering.acquire(blocking=False):
             raise self._error(errors.AlreadyAnswered, "a message while another one is being answered")
         try:
@@ -85,20 +87,21 @@ class Client:
             self._answering.release()
 
     def close(self) -> None:
-        """Give the session up, if it is not over: the secrets are wiped."""
+        """Wipe the secrets, and abort the session unless it is over."""
         with self._answering:
             self._wipe()
             if self.state is not ClientState.DONE:
                 self.state = ClientState.ABORTED
 
     def keep(self) -> bytes:
-        """What another process needs to go on from here, sealed; empty where nothing is under way.
+        """The sealed state from which another process can resume; empty if no session is in progress.
 
-        The keeper must not let two go on from the same bytes; see `kept`.
+        The caller must not let two processes resume from the same bytes; see `kept`.
         """
         with self._answering:
             if self.state not in BETWEEN:
                 return b""
+            # Masked means wiped: the key pairs and the seed are zeros by now, and writing zeros would look like secrets
             own = () if self._vector is _refuse_reuse else (self._encryption.secret, self._mask.secret, self._seed)
             directory: Directory | None = getattr(self, "_directory", None)
             kept = ClientCheckpoint(
@@ -115,11 +118,11 @@ class Client:
             return seal(self._identity.keeping_key(), kept.pack(), self._bound, self._entropy)
 
     def go_on(self, sealed: bytes) -> None:
-        """Be the client that `keep` kept, in a process of its own.
+        """Resume in this process from the state that `keep` returned.
 
         Raises:
-            AlreadyAnswered: this one is in a session.
-            MalformedMessage: what was kept was altered, or is another client's or round's.
+            AlreadyAnswered: this client is in a session already.
+            MalformedMessage: the state was altered, or belongs to another client or round.
         """
         with self._answering:
             if self.state is not ClientState.NEW:
@@ -132,19 +135,22 @@ class Client:
             self._config = SessionConfig.unpack(kept.config)
             self._table = CLIENT if self._config.attested else TRUSTING_CLIENT
             self._shared, self._included = kept.shared, kept.included
+            # bytearrays, so that a later wipe can overwrite them
             self._held.update({v: (bytearray(one), bytearray(other)) for v, (one, other) in kept.held.items()})
             if kept.entries:
                 self._directory = Directory(self.proposal, self._config, self._round, kept.entries)
+            # No secrets: the input was masked before. A second vector under the same masks would reveal the difference
             if not kept.secrets:
                 self._vector = _refuse_reuse
                 return
             self._fresh(*kept.secrets)
+            # Agreed secrets follow from the kept keys, so they are computed again and never written
             if kept.entries:
                 self._agree()
 
     @property
     def _bound(self) -> bytes:
-        """What kept bytes belong to: the round, this place, the model and the roster."""
+        """Associated data of a sealed state: round, index of this client, model and roster."""
         place = struct.pack("<II", self._round, self.id)
         return place + self._model_hash + hashlib.sha256(b"".join(self._roster.identities)).digest()
 
@@ -153,6 +159,7 @@ class Client:
         try:
             header = codec.read_header(data)
             action, after = self._transition(header)
+            # Before HELLO there is no configuration from which a longest message follows; HELLO itself has a fixed length
             most = messages.longest(header.phase, self._config, len(self._roster)) if self.proposal else None
             received = messages.unpack(data, most).message
         except codec.UnreadableMessage as error:
@@ -166,6 +173,7 @@ class Client:
             self._wipe()
             self.state = ClientState.ABORTED
             raise
+        # Before anything leaves: a failure below loses the answer, but never allows a second one
         self.state = after
         if after is ClientState.DONE:
             self._wipe()
@@ -173,7 +181,7 @@ class Client:
         return messages.pack(header, answer, self._identity.sign(messages.signature_payload(header, answer)))
 
     def _transition(self, header: Header) -> tuple[str, ClientState]:
-        """What is to be done with a message, if it belongs to this point of this session."""
+        """The action for a message and the state after it, if the message belongs to this point of this session."""
         if header.round != self._round or header.sender != codec.SERVER:
             sender = "the server" if header.sender == codec.SERVER else f"client {header.sender}"
             message = f"expected the server in round {self._round}; got {sender} in round {header.round}"
@@ -182,48 +190,54 @@ class Client:
             raise self._error(errors.ReplayOrWrongRound, "a message of another session")
         if (self.state, header.phase) not in self._table:
             awaited = [phase for state, phase in self._table if state is self.state]
+            # A phase ahead of ours was skipped or belongs to another table; one behind ours was answered already
             later = bool(awaited) and header.phase > min(awaited)
             kind = errors.ReplayOrWrongRound if later else errors.AlreadyAnswered
             raise self._error(kind, f"a message {header.phase.name} has no place here")
         return self._table[self.state, header.phase]
 
     def _advertise(self, header: Header, hello: messages.Hello) -> Message:
-        """R0: check what is proposed, and make fresh keys for it."""
+        """R0: check the proposal, and make fresh keys for it."""
         try:
             config = SessionConfig.unpack(hello.config)
         except (ConfigError, struct.error) as error:
             raise self._error(errors.MalformedMessage, str(error)) from None
         if refusal := self._policy.refuses(config, len(self._roster)):
             raise self._error(errors.PolicyViolation, refusal)
+        # Computed from what this client holds itself, so that a match proves the same model, round and roster
         proposal = proposal_id(config, self._round, self._model_hash, hello.nonce, self._roster)
         if (header.sid, header.suite) != (proposal, config.suite):
             raise self._error(errors.ModelMismatch, "the server holds another model, configuration or roster")
         self.proposal, self._config = proposal, config
+        # The policy has accepted config.attested, so the server cannot choose the table without R3 by itself
         self._table = CLIENT if config.attested else TRUSTING_CLIENT
         self._fresh(*(self._entropy(keys.SECRET_BYTES) for _ in range(3)))
         return self._own
 
     def _fresh(self, encryption: bytes, mask: bytes, seed: bytes) -> None:
-        """The session's secrets, 32 bytes each, and what is advertised of them."""
+        """Set the session's secrets, 32 bytes each, and the advertisement of their public keys."""
         self._encryption, self._mask, self._seed = keys.KeyPair(encryption), keys.KeyPair(mask), bytearray(seed)
         public = self._encryption.public, self._mask.public
         self._own = messages.KeyAdvertisement(*public, self._model_hash, self._config.hash())
 
     def _share(self, header: Header, roster: messages.KeyRoster) -> Message:
-        """R1: check everybody's keys, and deal shares of the own secrets out to the neighbours."""
+        """R1: check all advertised keys, and share the client's own secrets among its neighbors."""
+        # Before the directory: sid and graph must follow only from keys that their owners signed
         self._check_keys(roster)
         entries = {client: entry for client, entry, _ in roster.entries}
         self._directory = Directory(self.proposal, self._config, self._round, entries)
         self.sid = self._directory.sid
         self._check_enough(entries, "advertised keys", self._config.members)
         neighbours = self._agree()
+        # The encryption key is not shared: whoever rebuilt it could read the shares that others sent to this client
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
+        # Points are id + 1, since the polynomial at 0 is the secret itself
         dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
         packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
         return messages.ShareSubmission(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _agree(self) -> tuple[int, ...]:
-        """Agree on secrets with all neighbors, and say who they are."""
+        """Agree on secrets with all neighbors, and return their ids."""
         neighbours = self._directory.neighbours[self.id]
         for v in neighbours:
             advertised = self._directory.entries[v]
@@ -237,6 +251,7 @@ class Client:
         return neighbours
 
     def _check_keys(self, roster: messages.KeyRoster) -> None:
+        # Compared, not only verified: an older advertisement of this client verifies too if the server repeats its nonce
         if [entry for client, entry, _ in roster.entries if client == self.id] != [self._own]:
             raise self._error(errors.RosterTampered, "this client's own keys were left out or altered")
         for client, entry, signature in roster.entries:
@@ -248,15 +263,17 @@ class Client:
                 raise self._error(errors.ModelMismatch, message, client if signed else None)
             if not signed:  # the server may have made it up: that names nobody
                 raise self._error(errors.BadSignature, f"the keys of client {client} are not signed by it")
+            # Two encodings of one point would pass the test for repeated keys below
             if not (keys.canonical(entry.encryption_key) and keys.canonical(entry.mask_key)):
                 message = f"client {client} advertised a key that is not in its canonical form, below 2^255 - 19"
                 raise self._error(errors.BadPublicKey, message, client)
+        # One key, one owner: two pairs of clients must not agree on the same secret
         public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
         if len(set(public)) < len(public):
             raise self._error(errors.RosterTampered, "one public key stands in two places")
 
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
-        """What neighbor v gets: a share of b and one of the mask key, encrypted, and a commitment to each."""
+        """Packet for neighbor v: a share of b and one of the mask key, encrypted, and a commitment to each."""
         directory, (of_seed, of_key) = self._directory, (share.to_bytes(SHARE_BYTES, "little") for share in shares)
         key = keys.share_key(self.sid, self._agreed[v][0], directory.encryption(self.id), directory.encryption(v))
         return Packet(
@@ -266,28 +283,35 @@ class Client:
         )
 
     def _mask_input(self, header: Header, shares: messages.ShareDistribution) -> Message:
-        """R2: keep the neighbours' shares, and send the input under the masks of all neighbours that shared."""
+        """R2: keep the neighbors' shares, and send the input under the pair masks of all neighbors in U2."""
         self._check_set(shares.shared, self._directory.entries, "shared keys")
         self._shared = shares.shared
         partners = self._directory.among(self.id, shares.shared)
+        # Exactly one share of each partner: R4 reveals one for each, and tells them apart by their position alone
         if [delivery.owner for delivery in shares.deliveries] != partners:
             message = "the packets are not those of the neighbours that are said to have shared"
             raise self._error(errors.BadSurvivorSet, message)
         for delivery in shares.deliveries:
             self._held[delivery.owner] = self._decrypt_shares(delivery)
         masked = self._input()
+        # The self mask b protects against a server that calls this client dropped, has its mask key rebuilt, and then
+        # receives this input late: pair masks alone would be removable (Bonawitz et al. 2017, section 4)
         add_masks(masked, [self._self_mask(), *(self._pairwise_mask(v) for v in partners)])
+        # Only the neighbors' shares are needed from here on: memory that is stolen later does not unmask this message
         self._wipe(keep_shares=True)
+        # Byte order of the wire; no copy on little-endian machines
         little = masked.astype(masked.dtype.newbyteorder("<"), copy=False)
         return messages.MaskedInput(codec.set_hash(shares.shared), little.data.cast("B"))
 
     def _decrypt_shares(self, delivery: messages.Delivery) -> tuple[bytearray, bytearray]:
-        """The two shares of a neighbour: signed by it, decrypted, and those that it committed to."""
+        """The two shares of a neighbor, after checks of its signature, the decryption and its commitments."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
+        # The index is computed, not received: a packet for another neighbor leads to another root
         place = directory.neighbours[u].index(self.id)
         root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
         if not self._is_signed(u, Phase.SHARE, root, delivery.signature):
             raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it")
+        # The signature comes first, so that a packet that does not open is proof against u and not against the server
         key = keys.share_key(self.sid, self._agreed[u][0], directory.encryption(u), directory.encryption(self.id))
         try:
             plain = keys.decrypt_share(key, packet.cipher, directory.share_header(u, self.id))
@@ -298,13 +322,14 @@ class Client:
             keys.share_commitment(self.sid, u, self.id, b"b", of_seed),
             keys.share_commitment(self.sid, u, self.id, b"s", of_key),
         )
+        # 33 bytes hold more than PRIME: a committed share out of range would be refused by the server, and this holder blamed
         in_field = all(int.from_bytes(share, "little") < PRIME for share in (of_seed, of_key))
         if committed != (packet.seed_share, packet.key_share) or not in_field:
             raise self._error(errors.ShareDecryptError, f"client {u} committed to another share than it sent", u)
         return bytearray(of_seed), bytearray(of_key)
 
     def _input(self) -> RingVector:
-        """A copy of the input, which is to be masked in place."""
+        """A copy of the input, to be masked in place."""
         vector, expected = self._vector(self.sid), f"{self._config.dtype} [{self._config.length}]"
         if not isinstance(vector, np.ndarray):
             raise ContractError(f"client {self.id}: expected an input of {expected}; got {type(vector).__name__}.")
@@ -317,13 +342,13 @@ class Client:
         return keys.self_mask_key(self.sid, self._seed, self.id, self._config.key_bytes), 1
 
     def _pairwise_mask(self, v: int) -> tuple[bytes, int]:
-        """The AES key of the mask that is shared with v, and its sign: + for the smaller id, - for the larger."""
+        """The AES key of the pair mask with v, and its sign: + for the smaller id, - for the larger."""
         mine, other = self._directory.mask(self.id), self._directory.mask(v)
         key = keys.pairwise_mask_key(self.sid, self._agreed[v][1], mine, other, self._config.key_bytes)
         return key, 1 if self.id < v else -1
 
     def _attest(self, header: Header, survivors: messages.Survivors) -> Message:
-        """R3: sign, once, who shared and who is included, as this client was told."""
+        """R3: sign, once, the sets U2 and U3 that the server has shown to this client."""
         self._check_survivors(survivors)
         return self._attestation()
 
@@ -332,6 +357,8 @@ class Client:
 
     def _unmask(self, header: Header, quorum: messages.Quorum) -> Message:
         """R4: reveal one share of each neighbor, once a quorum has signed the same survivors."""
+        # A quorum of distinct members of U3. Two quorums share an honest client, which signs once, so no other set of
+        # survivors can have a quorum: nobody reveals b of a client while another reveals its mask key
         signers, needed = sorted(quorum.signers), self._config.quorum
         if len(signers) < needed or len(quorum.signatures) != len(signers) or not quorum.signers <= self._included:
             message = f"expected signatures of {needed} included clients; got {len(quorum.signatures)}"
@@ -344,14 +371,14 @@ class Client:
         return self._reveal_shares()
 
     def _unmask_trusting(self, header: Header, survivors: messages.Survivors) -> Message:
-        """R4 without R3: reveal the shares for whatever survivors the server names."""
+        """R4 without R3: reveal the shares for the survivors that the server names."""
         self._check_survivors(survivors)
         return self._reveal_shares()
 
     def _check_survivors(self, survivors: messages.Survivors) -> None:
-        """Whether each neighbor in U3 masked its input for the U2 that this client was told.
+        """Check that each neighbor in U3 masked its input for the U2 that this client was shown.
 
-        One that was told of fewer left masks out: once its seed is revealed, nothing may be left that hides its input.
+        A neighbor that was shown a smaller U2 left pair masks out: once its seed is revealed, nothing may hide its input.
         """
         self._check_set(survivors.included, self._shared, "masked inputs")
         near, shared = self._directory.among(self.id, survivors.included), codec.set_hash(self._shared)
@@ -366,11 +393,13 @@ class Client:
         self._included = survivors.included
 
     def _reveal_shares(self) -> messages.UnmaskingShares:
-        """For each neighbour that shared, the share of b if its input is included, else that of its mask key."""
+        """For each neighbor in U2, the share of b if its input is included, else the share of its mask key."""
+        # Never both: with b and the mask key of one client, the server could unmask its input alone
         held = sorted(self._held.items())
         return messages.UnmaskingShares(tuple(bytes(shares[v not in self._included]) for v, shares in held))
 
     def _check_set(self, clients: frozenset[int], before: Collection[int], what: str) -> None:
+        # Sets only shrink: a client that is added late has no shares with this one, or no masked input
         if not clients <= set(before):
             extra = sorted(clients - set(before))
             raise self._error(errors.BadSurvivorSet, f"{what}: clients {extra} were not there before")
@@ -379,7 +408,7 @@ class Client:
         self._check_enough(clients, what, self._config.quorum)
 
     def _check_enough(self, clients: Collection[int], what: str, least: int) -> None:
-        """The session's promise: a quorum of all, and a threshold of each client's neighbors."""
+        """Check what the session promises: at least ``least`` clients, and a threshold of this client's neighbors."""
         near, config = len(self._directory.among(self.id, clients)), self._config
         if len(clients) < least or near < config.threshold:
             raise self._error(
@@ -389,6 +418,7 @@ class Client:
 
     def _is_signed(self, client: int, phase: Phase, digest: bytes, signature: bytes) -> bool:
         """Whether a client of the roster has signed a message of this session."""
+        # The header is rebuilt from this client's own facts: a signature of another session, round or phase does not verify
         content = messages.payload_from_digest(self._header(phase, client), digest)
         return keys.verify_signature(self._roster.identities[client], signature, content)
 
@@ -400,7 +430,8 @@ class Client:
         return kind(f"client {self.id}, {self.state.value}", message, party)
 
     def _wipe(self, keep_shares: bool = False) -> None:
-        """Forget secrets, as far as Python can: what is ours is overwritten, what a library holds is let go."""
+        """Forget secrets as far as Python can: overwrite our own copies, drop references to those of libraries."""
+        # getattr: an abort may come before a secret exists
         for pair in (getattr(self, "_encryption", None), getattr(self, "_mask", None)):
             if pair is not None:
                 pair.wipe()
@@ -423,5 +454,5 @@ class Client:
 
 
 def _refuse_reuse(sid: bytes) -> NoReturn:
-    """In the place of an input that was masked or given up: nothing in a client leads to it any more."""
+    """Replacement for an input that was masked or given up, so that the client holds no reference to it."""
     raise AssertionError(f"session {sid.hex()[:8]}: the input was asked for a second time.")

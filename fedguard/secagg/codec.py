@@ -1,10 +1,10 @@
-"""The bytes that messages are made of: headers, sets of clients, counted lists; one form for each.
+"""The parts of a message as bytes: headers, sets of clients, counted lists; one form for each.
 
     header = version u8, suite u8, phase u8, sid 32, round u32, sender u32       all little-endian
 
-where sid names the proposal up to the roster of fresh keys, and from there on the session (`Directory.sid`).
+where sid identifies the proposal up to the roster of fresh keys, and the session (`Directory.sid`) from then on.
 
-Sets of clients travel as bit maps over the roster: no order, no duplicates.
+Sets of clients are sent as bit maps over the roster: no order, no duplicates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADER_BYTES = _HEADER.size
 
 
 class Phase(enum.IntEnum):
-    """The messages in the order of a round; clients send the even ones after the first."""
+    """The messages in the order of a round: the server sends the odd ones, clients the even ones."""
 
     HELLO = 1
     ADVERTISE = 2
@@ -43,7 +43,7 @@ class Phase(enum.IntEnum):
 
 _PHASES = frozenset(map(int, Phase))
 
-#: How the steps are called outside: a client that is silent at a step does not send this message, nor a later one.
+#: Public names of the steps: a client that drops out at a step sends neither this message nor a later one.
 STEPS = {
     "advertise_keys": Phase.ADVERTISE,
     "share_keys": Phase.SHARE,
@@ -54,12 +54,12 @@ STEPS = {
 
 
 class UnreadableMessage(Exception):
-    """Bytes that are no message; parties turn it into `MalformedMessage`."""
+    """Bytes that are no message; the parties raise it as `MalformedMessage`."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What every message starts with."""
+    """The start of every message."""
 
     suite: int
     phase: Phase
@@ -72,7 +72,7 @@ class Header:
 
 
 class Reader:
-    """Takes a body apart, piece by piece."""
+    """Reads a body piece by piece."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -97,6 +97,7 @@ class Reader:
 
     def clients(self) -> frozenset[int]:
         data = self.take(self.number())
+        # A last byte of zeros would be a second form of the same set, with another hash
         if data and not data[-1]:
             raise UnreadableMessage("a bit map that is not in its shortest form")
         return frozenset(8 * i + bit for i, byte in enumerate(data) if byte for bit in range(8) if byte >> bit & 1)
@@ -135,6 +136,7 @@ def read_header(data: bytes) -> Header:
         raise UnreadableMessage(f"expected bytes; got {type(data).__name__}")
     if len(data) < HEADER_BYTES:
         raise UnreadableMessage(f"expected at least {HEADER_BYTES} bytes; got {len(data)}")
+    # Suite, sid, round and sender are for the parties to compare; here only what decides how the rest is read
     version, suite, number, sid, round, sender = _HEADER.unpack_from(data)
     if version != VERSION or number not in _PHASES:
         raise UnreadableMessage(f"version {version}, phase {number} is unknown; expected version {VERSION}")

@@ -1,4 +1,4 @@
-"""A malicious party against real ones: what a protocol attack may do, and the referee who knows the truth."""
+"""Malicious parties against real ones: what a protocol attack may do, and the referee that knows the truth."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from fedguard.secagg.simulation import Settings
 from fedguard.secagg.transitions import ClientState
 
 Verdict = Literal["defeated", "succeeded", "limit"]
-#: That many random whole numbers, of either sign.
+#: Maps a count to as many random integers, of either sign.
 Noise = Callable[[int, Entropy], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What an attack says it has achieved; it does not know whether it is right.
+    """What an attack claims to have achieved; it does not know whether the claim is true.
 
     Attributes:
-        sums: for a set of honest clients, what the attack takes for the sum of their inputs.
-        totals: what an honest server took for sums: the clients whose inputs it says are in one, and the sum.
-        blamed: whom honest parties named as cheats.
-        broken: in words, what the protocol says cannot happen and did: keys that were taken though nobody had signed them, a
-            graph that was known before the keys. Whether an input follows from it here and now is not asked.
+        sums: by set of honest clients, the vector that the attack takes for the sum of their inputs.
+        totals: sums that an honest server accepted: the clients that it names as included, and the sum.
+        blamed: clients that honest parties blamed.
+        broken: events, in words, that the protocol rules out, such as keys that were accepted without a signature or a graph
+            that was known before the keys. They count even if no input follows from them here.
         epsilons: of rounds with noise, the epsilon that the noise in the sum is worth at best, and the one that was charged.
-        figures: what was measured on the way, with units in the names.
-        story: what happened, a line each.
+        figures: measured quantities, with units in the names.
+        story: the course of the attack, line by line.
     """
 
     sums: Mapping[frozenset[int], RingVector] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class ContestResult:
-    """What the referee says.
+    """The judgment of the referee.
 
     Attributes:
-        verdict: ``defeated``; ``succeeded`` where the protocol broke its promise; ``limit`` where the attack works, but
-            against something that the protocol does not promise.
-        learned: in words, what the attack got hold of.
+        verdict: ``defeated``; ``succeeded`` if the protocol broke a guarantee; ``limit`` if the attack works, but against
+            something that the protocol does not guarantee.
+        learned: in words, what the attack learned.
         stopped_by: the errors that the honest parties raised.
     """
 
@@ -75,7 +75,7 @@ class ContestResult:
 
 
 class Party:
-    """An honest client as a malicious server has it: bytes in, bytes out; and what it shows of itself in a log."""
+    """An honest client as a malicious server sees it: bytes in, bytes out, and what it prints of itself in a log."""
 
     def __init__(self, client: Client, complaints: list[str]) -> None:
         self.id = client.id
@@ -91,7 +91,7 @@ class Party:
         self._client = client
 
     def seize_client(self) -> Client:
-        """The client itself, memory and all, in the hands of a thief: only once its session is over."""
+        """The client itself with its memory, as for a thief of the device. Allowed only after the end of its session."""
         if self._client.state not in (ClientState.DONE, ClientState.ABORTED):
             raise NotObservable(
                 f"a protocol attack reached into the memory of client {self.id} in the middle of a session."
@@ -106,11 +106,11 @@ class Party:
 
 
 class Arena:
-    """Clients of one roster, of which the attack holds some and the referee's honest ones the others.
+    """Clients of one roster: colluders, which the attack controls, and honest clients, which the referee runs.
 
     Attributes:
-        honest, colluders: ids; the colluders are the last.
-        parameters, config: of the sessions that the honest clients expect.
+        honest, colluders: ids; the colluders are the last ones.
+        parameters, config: those of the sessions that the honest clients expect.
     """
 
     round: ClassVar[int] = 1
@@ -151,7 +151,10 @@ class Arena:
         return self._inputs[client]
 
     def lineup(self, client: int, count: int) -> list[RingVector]:
-        """``count`` vectors, one of them the input of an honest client, the others drawn alike: what an attack may know."""
+        """``count`` vectors, among them the input of an honest client; the others have the same distribution.
+
+        This is what an attack may know.
+        """
         vectors = [self._draw(self.config, self.entropy) for _ in range(count - 1)]
         vectors.insert(int.from_bytes(self.entropy(8), "little") % count, self._inputs[client].copy())
         return vectors
@@ -167,15 +170,15 @@ class Arena:
         meanwhile: Callable[[int], None] | None = None,
         kind: type[Client] | None = None,
     ) -> dict[int, Party]:
-        """The honest clients, fresh for one session; their inputs are the same in all sessions but for the noise.
+        """The honest clients, new for one session; their inputs are the same in all sessions except for the noise.
 
         Args:
-            model_hash: of the model that they were sent; by default the one that all got.
-            policy: what they insist on; by default the parameters that they were told.
+            model_hash: hash of the model that they received; by default the one of all clients.
+            policy: their policy; by default it requires the arena's parameters.
             idle: whether the inputs are zeros, as after training that moves nothing: no gradient, or no step.
             noise: what each adds to its input in this session, drawn from the arena's entropy.
-            meanwhile: is called with a client's id while that one prepares its input: the server may speak to it then.
-            kind: clients with one lock left open, so that the lock behind it can be tried.
+            meanwhile: called with a client's id while that client prepares its input: the server may send to it then.
+            kind: a class of clients without one of the checks, so that the next check behind it can be tested.
         """
         model = model_hash or self.model_hash
         return {
@@ -187,7 +190,7 @@ class Arena:
         }
 
     def group(self, members: Sequence[int]) -> Arena:
-        """An arena for these clients alone: its client i is ``members[i]``, with its key and its input."""
+        """An arena of these clients only: its client i is ``members[i]``, with its key and its input."""
         group = copy(self)
         group.honest = tuple(place for place, client in enumerate(members) if client in self.honest)
         group.colluders = tuple(place for place, client in enumerate(members) if client in self.colluders)
@@ -199,7 +202,7 @@ class Arena:
         return group
 
     def accomplice(self, client: int, *, round: int = 1, kind: type[Client] | None = None) -> Client:
-        """A colluder that follows the protocol, as far as it is left to; ``kind`` is one that does not."""
+        """A colluder that follows the protocol unless the attack changes it; with ``kind``, of a class that does not."""
         self.identity(client)
         return self._client(client, round, self.model_hash, None, kind=kind)
 
@@ -211,7 +214,7 @@ class Arena:
         model_hash: bytes | None = None,
         nonce: bytes | None = None,
     ) -> ProtocolServer:
-        """A server that follows the protocol, as far as it is left to; with a ``nonce``, one that it did not draw."""
+        """A server that follows the protocol unless the attack changes it; ``nonce`` replaces the one that it would draw."""
         return ProtocolServer(
             config or self.config,
             self.roster,
@@ -254,7 +257,7 @@ class Arena:
 
 
 def _supply_input(vector: RingVector, meanwhile: Callable[[], None] | None, _: bytes) -> RingVector:
-    """An input, in the time that it takes."""
+    """Return an input, after a callback that stands for the time of its preparation."""
     if meanwhile is not None:
         meanwhile()
     return vector
@@ -263,8 +266,8 @@ def _supply_input(vector: RingVector, meanwhile: Callable[[], None] | None, _: b
 class ProtocolAttack(Algorithm):
     """One way to cheat in secure aggregation, mounted by a malicious server, malicious clients or both.
 
-    A subclass drives the parties of an `Arena` by their messages and returns a `Claim`. It never sees an honest input, and
-    the referee alone says whether the claim is true.
+    A subclass drives the parties of an `Arena` by their messages and returns a `Claim`. It never sees an honest input; only
+    the referee decides whether the claim is true.
     """
 
     kind: ClassVar[str] = "protocol"
@@ -283,21 +286,21 @@ class ProtocolAttack(Algorithm):
     settings: ClassVar[Settings] = Settings(colluding=0.2, dropping=0.2)
 
     def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:
-        """An input, as every client of the arena holds one: uniform in the ring, unless the attack needs another scene."""
+        """The input of a client of the arena: uniform in the ring, unless the attack needs another distribution."""
         width = config.ring // 8
         return np.frombuffer(entropy(width * config.length), f"<u{width}").astype(config.dtype)
 
     @abstractmethod
     def mount(self, arena: Arena) -> Claim:
-        """Attack, and say what came of it. A `ProtocolError` that is let through means that the attack was stopped."""
+        """Attack, and return what it claims. A `ProtocolError` that is not caught means that the attack was stopped."""
 
 
 def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = system) -> ContestResult:
     """Mount an attack, and judge it.
 
     Args:
-        weak: against clients with the attack's planted weakness, where it has to succeed.
-        entropy: of everybody's keys and of the honest inputs.
+        weak: whether the clients have the attack's planted weakness, against which it must succeed.
+        entropy: source of all keys and of the inputs.
     """
     arena = Arena(
         attack.clients,
@@ -321,8 +324,10 @@ def contest(attack: ProtocolAttack, *, weak: bool = False, entropy: Entropy = sy
 
 
 def _assess_claim(arena: Arena, claim: Claim) -> tuple[str, bool]:
-    """What was learned or spoilt, in words, and whether that is more than the protocol allows."""
+    """What was learned or spoiled, in words, and whether that is more than the protocol allows."""
+    # A claim counts only if it equals the truth in every coordinate: a guess of a ring vector is right with chance 2^-(l d)
     right = [clients for clients, vector in claim.sums.items() if np.array_equal(arena.truth(clients), vector)]
+    # Sums of `anonymity` honest inputs or more are what every aggregate reveals
     exposed = [clients for clients in right if 0 < len(clients & set(arena.honest)) < arena.parameters.anonymity]
     if exposed:
         fewest = min(exposed, key=len)

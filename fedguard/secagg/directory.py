@@ -1,4 +1,4 @@
-"""Whose keys are whose: the public facts of a session once all keys are advertised."""
+"""The advertised keys of all clients: the public facts of a session after R0."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ GRAPH = b"FedGuard/secagg/v2/graph"
 
 @dataclass(frozen=True)
 class Directory:
-    """Who advertised which keys in a session, and the graph that follows.
+    """The keys that each client advertised in a session, and the graph that follows from them.
 
     Attributes:
-        proposal: the identifier of what was agreed before (`proposal_id`).
-        entries: by client id, in ascending order.
+        proposal: identifier of the accepted proposal (`proposal_id`).
+        entries: advertisements by client id, in ascending order.
     """
 
     proposal: bytes
@@ -35,9 +35,9 @@ class Directory:
     def sid(self) -> bytes:
         """The session's identifier: SHA-256(label, proposal, every client's fresh keys), 32 bytes.
 
-        Every signature and every key after the roster depends on it. Since each client finds keys in it that it has just
-        made, no two of its sessions have the same one, whatever the server repeats; and parties that were shown different
-        keys share no session.
+        Every signature and every key after the roster depends on it. It contains keys that each client has just made, so no two
+        sessions of a client have the same id, whatever the server repeats. Parties that were shown different keys share no
+        session.
         """
         packed = (struct.pack("<I", client) + entry.body() for client, entry in self.entries.items())
         return hashlib.sha256(SESSION + self.proposal + b"".join(packed)).digest()
@@ -48,22 +48,24 @@ class Directory:
 
         The graph is drawn from the session id, and so from all fresh keys: nobody knows it before they are.
         """
+        # A hash of its own, so that the seed is no value that serves as a salt or an id elsewhere
         seed = hashlib.sha256(GRAPH + self.sid).digest()
         return neighbours(seed, tuple(self.entries), self.config.degree)
 
     def encryption(self, client: int) -> tuple[int, bytes]:
-        """A client with its public encryption key."""
+        """(id, public encryption key) of a client."""
         return client, self.entries[client].encryption_key
 
     def mask(self, client: int) -> tuple[int, bytes]:
-        """A client with its public mask key."""
+        """(id, public mask key) of a client."""
         return client, self.entries[client].mask_key
 
     def share_header(self, sender: int, receiver: int) -> bytes:
-        """What is authenticated with an encrypted share: version, suite, session, round, phase, both ends."""
+        """Associated data of an encrypted share: version, suite, session, round, phase, sender and receiver."""
         header = Header(self.config.suite, Phase.SHARE, self.sid, self.round, sender)
         return header.pack() + struct.pack("<I", receiver)
 
     def among(self, client: int, others: Collection[int]) -> list[int]:
         """The neighbors of a client that are in a set, in ascending order."""
+        # Messages refer to neighbors by their position in this list, so both ends must have this one order
         return [neighbour for neighbour in self.neighbours[client] if neighbour in others]

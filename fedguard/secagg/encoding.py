@@ -2,12 +2,12 @@
 
     z = round(S * (w / W) * clip(x, -C, C))  in Z_2^l, two's complement,      S = (2^(bits - 1) - 1) / C
 
-and the weight w itself in one coordinate more. Rounding goes up with the probability of the fraction, so that
-E[z] = S (w / W) x. Then n honest inputs add up to S / W * sum_u w_u x_u, exactly but for the rounding, as long as n of the
-largest cannot wrap around, which `Encoding.check` sees to before anything runs.
+and the weight w itself in one more coordinate. Rounding goes up with the probability of the fraction, so that
+E[z] = S (w / W) x. Then n honest inputs add up to S / W * sum_u w_u x_u, exactly except for the rounding, provided that the
+sum of the n largest inputs cannot wrap around, which `Encoding.check` ensures before anything runs.
 
-With the rotation, x is rotated first and clipped then: what must fit the ring are the coordinates that are sent, and
-those of a rotated vector of [-C, C]^d reach C sqrt(m).
+With the rotation, x is first rotated and then clipped: the coordinates that are sent must fit the ring, and those of a rotated
+vector of [-C, C]^d reach C sqrt(m).
 
 Source: Bonawitz et al. 2017 (sums in a ring), Suresh et al. 2017 (stochastic rounding and rotation), Kairouz et al. 2021.
 """
@@ -31,11 +31,11 @@ Vector = NDArray[np.floating[Any]]
 
 #: Beyond this, float64 does not resolve a step.
 _MOST_BITS = 53
-#: The ring's two's complement range in float64; there is no float64 between 2^63 - 1024 and 2^63.
+#: The ring's two's complement range in float64, which has no number between 2^63 - 1024 and 2^63.
 _RANGE = {32: (-(2.0**31), 2.0**31 - 1), 64: (-(2.0**63), 2.0**63 - 1024)}
 _SIGNED = {32: np.int32, 64: np.int64}
 _UNSIGNED = {32: np.uint32, 64: np.uint64}
-#: Coordinates that are worked on at a time; the scratch stays in a core's second-level cache.
+#: Coordinates per block; its scratch memory fits the second-level cache of a core.
 _BLOCK = 1 << 15
 
 
@@ -47,10 +47,10 @@ class RoundingError(NamedTuple):
     """How far rounding alone moves one coordinate of a decoded sum, in the unit of the input.
 
     Attributes:
-        typical: standard deviation if the fractions are spread uniformly, as where coordinates are many steps large:
-            ``sqrt(n / 6) W / S``. Where they are far smaller than a step it is less, ``sqrt(n |x| / S) W``.
-        largest: standard deviation if every fraction is one half, the largest there is: ``sqrt(n) / 2 * W / S``.
-        worst: what no sum exceeds: ``n W / S``; times ``sqrt(d)`` with the rotation, whose rows have that l1 norm at most.
+        typical: standard deviation if the fractions are uniform, as for coordinates of many steps: ``sqrt(n / 6) W / S``. For
+            coordinates far smaller than a step it is less, at the full weight W about ``sqrt(n W |x| / S)``.
+        largest: standard deviation if every fraction is one half, the maximum: ``sqrt(n) / 2 * W / S``.
+        worst: bound on every sum: ``n W / S``; times ``sqrt(d)`` with the rotation, since its rows have at most that l1 norm.
     """
 
     typical: float
@@ -63,7 +63,7 @@ class Encoding:
     """How the parties of a session write real vectors as ring vectors, and read the sum.
 
     Args:
-        bits: of one client's coordinate, with its sign.
+        bits: bits of one client's coordinate, with its sign.
         clip: C, the largest absolute value of a coordinate that is sent.
         rotate: whether vectors are rotated before they are clipped.
         ring: l, bits of a ring element: 32 or 64.
@@ -99,15 +99,16 @@ class Encoding:
         return self.steps / self.clip
 
     def check(self, clients: int, noise_tail: int = 0) -> None:
-        """See to it that no honest sum wraps: ``n max(S C + 1, W) + tail <= 2^(l - 1) - 1``.
+        """Check that no honest sum wraps: ``n max(S C + 1, W) + tail <= 2^(l - 1) - 1``.
 
         Args:
             clients: n.
             noise_tail: bound on the absolute value of the summed noise, in ring units.
 
         Raises:
-            OverflowBudgetError: it could; says what would do.
+            OverflowBudgetError: a sum could wrap; the message says what to change.
         """
+        # A sum that fits the ring must fit a float64 once it is decoded
         if clients * self.largest_weight > sys.float_info.max / self.clip:
             raise OverflowBudgetError(
                 f"clip: the sum of {clients} clients with weights up to {self.largest_weight} and numbers up to "
@@ -119,6 +120,7 @@ class Encoding:
             return
         mends = []
         share = (room - noise_tail) // clients  # what one client may take
+        # b = share.bit_length() bits make S C + 1 = 2^(b - 1) <= share
         if share >= max(2, self.largest_weight):
             mends.append(f"lower bits to {share.bit_length()}")
         elif share >= self.steps + 1:
@@ -157,9 +159,9 @@ class Encoding:
     def encode_raw(self, vector: Vector, *, weight: int = 1, seed: bytes, entropy: Entropy = system) -> RingVector:
         """uint32 or uint64 ``[d + 1]``: what a malicious client can put into the sum instead, since nobody sees its input.
 
-        Nothing is clipped by C, and the weight, which multiplies the vector as ever, is any integer. What exceeds the ring
-        saturates at -2^(l-1) or 2^(l-1) - 1 (for l = 64 at 2^63 - 1024, the largest float64 below); the sum with the
-        others may then wrap around.
+        Nothing is clipped by C, and the weight, which still multiplies the vector, is any integer. Values outside the ring
+        saturate at -2^(l-1) or 2^(l-1) - 1 (for l = 64 at 2^63 - 1024, the largest float64 below); the sum with the other
+        inputs may then wrap around.
 
         Raises:
             InputError: not a vector of finite numbers. The ring has no infinity and no NaN.
@@ -190,11 +192,11 @@ class Encoding:
         return RoundingError(math.sqrt(clients / 6) * step, math.sqrt(clients) / 2 * step, clients * step * spread)
 
     def clip_fraction(self, vector: Vector, *, seed: bytes) -> float:
-        """The share of coordinates that the clip cuts."""
+        """The share of coordinates that clipping changes."""
         return float((np.abs(self._rotate_vector(vector, seed)) > self.clip).mean())
 
     def _rotate_vector(self, vector: Vector, seed: bytes) -> Vector:
-        """The vector as it is before clip and scale: floating ``[d]``, finite."""
+        """The vector before clipping and scaling: floating ``[d]``, finite."""
         if vector.ndim != 1 or vector.size == 0 or vector.dtype.kind != "f":
             raise InputError(f"vector: expected floating numbers [d]; got {vector.dtype} {list(vector.shape)}.")
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
@@ -206,9 +208,11 @@ class Encoding:
     def _round_vector(
         self, vector: Vector, weight: int, low: float, high: float, seed: bytes, entropy: Entropy
     ) -> RingVector:
-        """``z`` between low and high, and the weight; block by block, so that the memory is that of input and output."""
+        """``z`` between low and high, and the weight; block by block, so that memory holds little besides input and output."""
         values = self._rotate_vector(vector, seed)
+        # 32 fresh bits for each coordinate: reused ones would correlate the rounding errors
         draws = np.frombuffer(keystream(entropy(32), 4 * values.size), "<u4")
+        # float64, also for float32 vectors: S C has up to 53 bits
         factor = np.float64(self.scale * (weight / self.largest_weight))
         out = np.empty(self.length(values.size), _UNSIGNED[self.ring])
         for start in range(0, values.size, _BLOCK):

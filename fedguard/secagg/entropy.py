@@ -1,4 +1,4 @@
-"""Where secrets come from: the operating system, unless a test vector injects its own bytes."""
+"""The source of secrets: the operating system, unless a test vector injects its own bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 
-#: Returns that many random bytes.
+#: Maps a count to as many random bytes.
 Entropy = Callable[[int], bytes]
 
 system: Entropy = os.urandom
@@ -21,7 +21,7 @@ def expand_seed(seed: bytes) -> Entropy:
 
     def draw(count: int) -> bytes:
         nonlocal calls
-        calls += 1
+        calls += 1  # a call's number is hashed, so that two draws never overlap whatever their lengths are
         return hashlib.shake_256(seed + calls.to_bytes(8, "little")).digest(count)
 
     return draw

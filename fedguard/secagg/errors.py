@@ -1,4 +1,4 @@
-"""What can go wrong in a round of secure aggregation, and whose doing it is.
+"""The errors of a round of secure aggregation, and whom each of them blames.
 
     ProtocolError
     ├── IllegalMessage           not for this point of this session: the party's state stays as it was
@@ -8,18 +8,18 @@
     └── ProtocolAbort            somebody cheats or failed: a client wipes its secrets and stops, a server leaves the sender out
         ├── BadSignature             unknown identity, or a signature that does not verify
         ├── RosterTampered           own entry altered or missing, or a key twice
-        ├── BadPublicKey             a low-order point
+        ├── BadPublicKey             a low-order point, or a key that is not in its canonical form
         ├── ModelMismatch            parties hold different models or configurations
-        ├── PolicyViolation          threshold, number of clients or modulus below the client's own policy
+        ├── PolicyViolation          threshold, number of clients or modulus below the client's own policy, or another encoding
         ├── ShareDecryptError        a share that does not open, or does not fit its commitment; names the sender
         ├── TooFewSurvivors          fewer parties than promised
         ├── BadSurvivorSet           not a subset of the set before, or without the client itself
         ├── InconsistentSurvivors    too few have signed the survivors that this client was shown
-        ├── BadMaskedInput           server side: wrong length or modulus; names the client
+        ├── BadMaskedInput           server side: wrong length; names the client
         ├── BadShare                 server side: a revealed share does not fit its commitment; names who revealed it
         └── BadSecret                server side: the rebuilt secret is not the one its owner committed to; names the owner
 
-Every message names the state in which it was raised, and the party to blame where there is proof.
+Every error names the state in which it was raised, and the party to blame if there is proof.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ProtocolError(FedGuardError):
     """Base of all errors of the protocol.
 
     Attributes:
-        state: where the party stood, as a word.
-        party: whom the evidence points at; None where it could be the server, the network or several.
+        state: the party that raised it, with its state.
+        party: the client that the evidence blames; None if it could be the server, the network or several.
     """
 
     def __init__(self, state: str, message: str, party: int | None = None) -> None:
@@ -42,14 +42,14 @@ class ProtocolError(FedGuardError):
         self.state, self.message, self.party = state, message, party
 
     def __reduce__(self) -> tuple[type[ProtocolError], tuple[str, str, int | None]]:
-        """For copies, which would call the class with the whole text otherwise."""
+        """Copy with the constructor's own arguments; the default would pass the formatted text as the state."""
         return type(self), (self.state, self.message, self.party)
 
 
 def forget_locals(error: BaseException) -> None:
-    """Clear the local variables of all frames that an error has come through, and those behind it.
+    """Clear the local variables of all frames that an error and its causes have come through.
 
-    They hold keys, shares and inputs, and crash reports quote them. Files and lines stay.
+    They hold keys, shares and inputs, and crash reports quote them. File names and line numbers remain.
     """
     behind: list[BaseException | None] = [error]
     for one in behind:  # grows while it is walked through
@@ -83,19 +83,19 @@ class BadSignature(ProtocolAbort):
 
 
 class RosterTampered(ProtocolAbort):
-    """The client's own entry was altered or left out, or a key stands twice."""
+    """The client's own entry was altered or left out, or a key occurs twice."""
 
 
 class BadPublicKey(ProtocolAbort):
-    """A point of low order, from which no secret can be agreed."""
+    """A point of low order, from which no secret can be agreed, or a key that is not in its canonical form."""
 
 
 class ModelMismatch(ProtocolAbort):
-    """A party that holds another model or configuration."""
+    """A party holds another model or configuration."""
 
 
 class PolicyViolation(ProtocolAbort):
-    """A session that asks for less than the client insists on."""
+    """A session that does not meet the client's policy."""
 
 
 class ShareDecryptError(ProtocolAbort):
@@ -107,7 +107,7 @@ class TooFewSurvivors(ProtocolAbort):
 
 
 class BadSurvivorSet(ProtocolAbort):
-    """Survivors that were not there before, or a set without the client that is shown it."""
+    """Survivors that were not in the set before, or a set without the client that receives it."""
 
 
 class InconsistentSurvivors(ProtocolAbort):

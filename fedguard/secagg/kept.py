@@ -1,8 +1,8 @@
-"""A client between two messages, as bytes: for nodes whose process ends with each answer.
+"""State of a client between two messages, as bytes: for nodes that end their process after each answer.
 
-They are sealed under a key that only the owner of the client's long-term identity can derive, and bound to the round, the
-place, the model and the roster. Whoever keeps them answers for one thing that no seal can: that a client never goes on from the
-same state twice, for it would say twice what the protocol lets it say once. `fedguard.flower.keeping` sees to that.
+The bytes are sealed under a key that only the owner of the client's long-term identity can derive, and bound to the round, the
+index in the roster, the model and the roster. No seal can prevent a rollback, so the caller must guarantee that a client never
+resumes twice from the same state: it would answer twice where the protocol allows one answer. `fedguard.flower.keeping` does.
 
     body = state u8, proposal, sid, configuration, secrets, directory, shared, included, shares held
 """
@@ -33,10 +33,10 @@ class ClientCheckpoint:
     Attributes:
         state: one of `BETWEEN`.
         proposal, sid: 32 bytes; ``sid`` is empty before the roster.
-        config: canonical (`Config.pack`).
-        secrets: encryption key, mask key and self-mask seed, 32 bytes each; none once the input is masked.
-        entries: everybody's fresh keys; empty before the roster.
-        shared, included: U2 and U3, as far as they were told.
+        config: canonical bytes (`SessionConfig.pack`).
+        secrets: encryption key, mask key and self-mask seed, 32 bytes each; empty once the input is masked.
+        entries: fresh keys by client; empty before the roster.
+        shared, included: U2 and U3; empty until the server has sent them.
         held: by neighbor, its shares of the seed and of the mask key, 33 bytes each.
     """
 
@@ -51,7 +51,8 @@ class ClientCheckpoint:
     held: Mapping[int, tuple[bytes, bytes]]
 
     def pack(self) -> bytes:
-        """The one form of it."""
+        """The canonical bytes of the checkpoint."""
+        # Identity, policy and input are not in it: the new process brings its own, and the seal opens under one identity alone
         entries = [_number(client) + entry.body() for client, entry in sorted(self.entries.items())]
         held = [_number(owner) + b"".join(shares) for owner, shares in sorted(self.held.items())]
         return b"".join(
@@ -68,7 +69,7 @@ class ClientCheckpoint:
 
     @classmethod
     def unpack(cls, data: bytes) -> ClientCheckpoint:
-        """The inverse. Raises `UnreadableMessage`."""
+        """The inverse of `pack`. Raises `UnreadableMessage`."""
         reader = Reader(memoryview(data))
         (state,) = reader.take(1)
         if state >= len(BETWEEN):
@@ -92,16 +93,18 @@ class ClientCheckpoint:
 
 def seal(key: bytes, plain: bytes, bound: bytes, entropy: Entropy = system) -> bytes:
     """AES-256-GCM under a nonce of 12 random bytes, which come first; 28 bytes longer than ``plain``."""
+    # Random, not zero as for shares: one key seals all states of all rounds of an identity
     nonce = entropy(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plain, bound)
 
 
 def unseal(key: bytes, sealed: bytes, bound: bytes) -> bytes:
-    """The inverse.
+    """The inverse of `seal`.
 
     Raises:
-        Unreadable: it was altered, or belongs to another identity, round, place, model or roster.
+        UnreadableMessage: it was altered, or belongs to another identity, round, index, model or roster.
     """
+    # ValueError: fewer bytes than a nonce or a tag
     try:
         return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
     except (InvalidTag, ValueError):

@@ -5,9 +5,9 @@
 read as little-endian u32 or u64. With a key of 16 bytes it is AES-128 (suite 1), with 32 AES-256 (suite 2). The counter
 starts at zero, which is safe only because a key makes one mask and is never used again.
 
-GCM with a zero nonce encrypts by the same stream, from counter 2 on. Libraries know it in wider instructions than plain
-counter mode, so it can be twice as fast in spite of the checksum that nobody asks for; or half as fast, elsewhere. Which of
-the two makes the stream is settled once per process, by a race. The bytes are the same.
+GCM with a zero nonce encrypts with the same stream, from counter 2 on. Libraries implement it with wider instructions than
+plain counter mode, so it can be twice as fast although it also computes an unused checksum; on other machines it is half as
+fast. Each process times both once and uses the faster one. The bytes are the same.
 
 Source: counter mode, NIST SP 800-38A (2001), section 6.5; GCM, NIST SP 800-38D (2007), section 7.1; masks from a PRG,
 Bonawitz et al., CCS 2017, section 4.
@@ -32,8 +32,8 @@ from fedguard.errors import InputError
 RingVector: TypeAlias = NDArray[np.uint32] | NDArray[np.uint64]
 
 _BLOCK = 3 << 16  # bytes: keystream, zeros and a piece of the vector together fit the second-level cache of a core
-_HEAD = 32  # bytes: the two blocks of the stream that GCM keeps for itself
-_SHORT = 1 << 15  # bytes: in less, GCM does not win back what it takes to start it
+_HEAD = 32  # bytes: counters 0 and 1, which GCM uses for its hash key and its tag
+_SHORT = 1 << 15  # bytes: below this, GCM does not recover its cost of setup
 
 
 def keystream(key: bytes, count: int) -> bytes:
@@ -66,6 +66,7 @@ def add_masks(vector: RingVector, keyed: Iterable[tuple[bytes, int]]) -> None:
 
 def _add(vector: RingVector, keyed: Iterable[tuple[bytes, int]], block: int) -> None:
     _check(vector)
+    # All keys and signs are judged before the first addition, so that an error leaves the vector as it was
     masks = [(*_stream(key, vector.nbytes), _operation(sign)) for key, sign in keyed]
     little = vector.dtype.newbyteorder("<")
     part = vector[: _HEAD // vector.itemsize]
@@ -92,7 +93,7 @@ def _check(vector: RingVector) -> None:
 
 
 def _stream(key: bytes, count: int) -> tuple[bytes, CipherContext]:
-    """The head of PRG(key), and what encrypts zeros to the rest of its first ``count`` bytes."""
+    """The head of PRG(key), and the cipher that encrypts zeros to the rest of its first ``count`` bytes."""
     if len(key) not in (16, 32):
         raise InputError(f"A mask key has 16 bytes (AES-128) or 32 (AES-256); got {len(key)}. Derive it by HKDF.")
     counter = Cipher(AES(key), CTR(bytes(16))).encryptor()
@@ -103,7 +104,8 @@ def _stream(key: bytes, count: int) -> tuple[bytes, CipherContext]:
 
 @cache
 def _gcm_is_faster(size: int) -> bool:
-    """Whether GCM beats counter mode here, for keys of ``size`` bytes: a race of one or two milliseconds."""
+    """Whether GCM beats counter mode here, for keys of ``size`` bytes. The measurement takes one or two milliseconds."""
+    # The fastest of five: noise of the machine only adds time. A wrong choice costs speed, never a byte
     zeros, stream = bytes(_BLOCK), bytearray(_BLOCK)
 
     def seconds(mode: GCM | CTR) -> float:

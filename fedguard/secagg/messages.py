@@ -3,7 +3,7 @@
     message = header | body | signature (64 bytes, clients only)
     signed  = label | header | digest of the body
 
-`codec` has the parts. A server's messages are not signed: whatever it says is checked against what clients have signed.
+`codec` has the parts. A server's messages are not signed: clients check its claims against what other clients have signed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedguard.secagg.codec import (
 )
 from fedguard.secagg.session import CONFIG_BYTES, SessionConfig
 
-#: A hash of a masked vector, and the signature over it.
+#: Hash of a masked vector, and the signature over it.
 PROOF_BYTES = 32 + SIGNATURE_BYTES
 _SIGNED = b"FedGuard/secagg/v2/signed"
 #: A client with its four hashes and keys, and its signature.
@@ -42,7 +42,7 @@ _DELIVERY = Struct(f"<I{2 * SHARE_BYTES + 16}s32s32s32s{SIGNATURE_BYTES}s")
 
 
 def digest_masked_input(shared_hash: bytes, vector_hash: bytes) -> bytes:
-    """The digest of a masked input, of which only the hash is at hand."""
+    """The digest of a masked input, from the hash of its vector alone."""
     return hashlib.sha256(shared_hash + vector_hash).digest()
 
 
@@ -58,10 +58,10 @@ class Message:
     @classmethod
     @abstractmethod
     def read(cls, reader: Reader) -> Self:
-        """The message behind a body. Raises `UnreadableMessage`."""
+        """The message in a body. Raises `UnreadableMessage`."""
 
     def digest(self) -> bytes:
-        """What a signature covers beside the header."""
+        """The part of the signed content besides the header."""
         return hashlib.sha256(self.body()).digest()
 
 
@@ -83,7 +83,7 @@ class Hello(Message):
 
 @dataclass(frozen=True)
 class KeyAdvertisement(Message):
-    """R0, client: fresh public keys, and what it believes to train."""
+    """R0, client: fresh public keys, and the hashes of its model and configuration."""
 
     phase: ClassVar = Phase.ADVERTISE
     BYTES: ClassVar = 128
@@ -115,6 +115,7 @@ class KeyRoster(Message):
         entries = []
         for client, *entry, signature in map(_ENTRY.unpack, reader.many(_ENTRY.size)):
             entries.append((client, KeyAdvertisement(*entry), signature))
+        # Ascending and distinct: two orders of one roster would have two session ids
         if [client for client, _, _ in entries] != sorted({client for client, _, _ in entries}):
             raise UnreadableMessage("entries that are not in ascending order")
         return cls(tuple(entries))
@@ -137,13 +138,14 @@ class Packet:
         return cls(data[:-64], data[-64:-32], data[-32:])
 
     def leaf(self, seed: bytes) -> bytes:
-        """The leaf of the tree that its owner signs, from its commitment to b."""
+        """The leaf of the tree that its owner signs; ``seed`` is the owner's commitment to b."""
+        # The commitment is part of it, so that the one signature covers it too
         return merkle.leaf(self.pack() + seed)
 
 
 @dataclass(frozen=True)
 class ShareSubmission(Message):
-    """R1, client: a commitment to b, and a packet for each neighbor by id."""
+    """R1, client: a commitment to b, and a packet for each neighbor in the order of ids."""
 
     phase: ClassVar = Phase.SHARE
     seed: bytes
@@ -157,17 +159,17 @@ class ShareSubmission(Message):
         return cls(reader.take(32), tuple(map(Packet.unpack, reader.many(Packet.BYTES))))
 
     def leaves(self) -> list[bytes]:
-        """What `digest` is the root over."""
+        """The leaves of the tree that has `digest` as its root."""
         return [packet.leaf(self.seed) for packet in self.packets]
 
     def digest(self) -> bytes:
-        """The root of a tree over the packets, so that each neighbor can check its own packet alone."""
+        """The root of a tree over the packets, so that each neighbor can verify its own packet without the others."""
         return merkle.root(self.leaves())
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One packet as it is handed on: with its owner, the owner's commitment to b, its way to the root, the signature."""
+    """One packet as the server forwards it: with its owner, the owner's commitment to b, the Merkle path, the signature."""
 
     owner: int
     packet: Packet
@@ -186,7 +188,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class ShareDistribution(Message):
-    """R1, server: U2, those who shared, and their packets for this client."""
+    """R1, server: U2, the clients that shared, and their packets for this client."""
 
     phase: ClassVar = Phase.SHARES
     shared: frozenset[int]
@@ -204,7 +206,7 @@ class ShareDistribution(Message):
 
 @dataclass(frozen=True)
 class MaskedInput(Message):
-    """R2, client: its masked input as little-endian ring elements, and whom it believes to have shared."""
+    """R2, client: its masked input as little-endian ring elements, and the hash of the U2 that it was shown."""
 
     phase: ClassVar = Phase.MASKED
     shared_hash: bytes
@@ -225,15 +227,16 @@ class MaskedInput(Message):
     @classmethod
     def read(cls, reader: Reader) -> Self:
         shared_hash, count = reader.take(32), int.from_bytes(reader.take(8), "little")
+        # A view, since the vector may have hundreds of megabytes and is added to the sum once
         return cls(shared_hash, reader.view(count))
 
 
 @dataclass(frozen=True)
 class Survivors(Message):
-    """R2, server: U3, those whose masked input it has.
+    """R2, server: U3, the clients that sent a masked input.
 
-    For each neighbor of the receiver in U3, in the order of ids, it shows that this one masked its input for the same U2:
-    the hash of its masked vector, and its signature under the masked input.
+    For each neighbor of the receiver in U3, in the order of ids, it proves that the neighbor masked its input for the same U2:
+    the hash of the neighbor's masked vector, and the neighbor's signature of the masked input.
     """
 
     phase: ClassVar = Phase.SURVIVORS
@@ -250,7 +253,7 @@ class Survivors(Message):
 
 @dataclass(frozen=True)
 class Attestation(Message):
-    """R3, client: who shared and who is included, as it was told."""
+    """R3, client: hashes of the U2 and U3 that it was shown."""
 
     phase: ClassVar = Phase.ATTEST
     shared_hash: bytes
@@ -266,7 +269,7 @@ class Attestation(Message):
 
 @dataclass(frozen=True)
 class Quorum(Message):
-    """R3, server: who attested, and their signatures in the order of ids."""
+    """R3, server: the clients that attested, and their signatures in the order of ids."""
 
     phase: ClassVar = Phase.QUORUM
     signers: frozenset[int]
@@ -284,7 +287,7 @@ class Quorum(Message):
 class UnmaskingShares(Message):
     """R4, client: for each neighbor in U2, in the order of ids, one share.
 
-    It is the share of b for a neighbor in U3, else the share of the mask key: a form that cannot hold both.
+    It is the share of b for a neighbor in U3, else the share of the mask key. The form cannot hold both.
     """
 
     phase: ClassVar = Phase.UNMASK
@@ -325,12 +328,13 @@ class ReceivedMessage:
 
 
 def signature_payload(header: Header, message: Message) -> bytes:
-    """The bytes under a client's signature."""
+    """The bytes that a client signs."""
     return payload_from_digest(header, message.digest())
 
 
 def payload_from_digest(header: Header, digest: bytes) -> bytes:
-    """The same where only the digest of the body is known."""
+    """The bytes that a client signs, from the digest of the body alone."""
+    # The header is signed as a whole: sender, phase, session and round cannot be exchanged under a true signature
     return _SIGNED + header.pack() + digest
 
 
@@ -340,7 +344,11 @@ def pack(header: Header, message: Message, signature: bytes = b"") -> bytes:
 
 
 def longest(phase: Phase, config: SessionConfig, clients: int) -> int:
-    """Bytes that are read of a message: twice the longest honest one, so that what is a bit too long still names its sender."""
+    """The most bytes that are read of a message: twice the longest honest one.
+
+    A message that is a little too long is thus read, and blames its sender.
+    """
+    # The Merkle path of one of `near` packets has at most near.bit_length() siblings
     near, signature = min(config.degree, clients - 1), SIGNATURE_BYTES
     some, one_packet = 4 + clients_bytes(clients), 4 + Packet.BYTES + 32 + signature + 4 + 32 * near.bit_length()
     body = {
@@ -359,14 +367,15 @@ def longest(phase: Phase, config: SessionConfig, clients: int) -> int:
 
 
 def unpack(data: bytes, most: int | None = None) -> ReceivedMessage:
-    """The message behind its bytes, in time that grows with their number.
+    """The message in ``data``, read in time linear in its length.
 
     Args:
-        most: bytes that it may have.
+        most: the largest accepted length in bytes.
 
     Raises:
-        Unreadable: any other bytes; there is one form only.
+        UnreadableMessage: any other bytes; there is one form only.
     """
+    # Views, not slices: a slice would copy the masked vector twice
     header, view = read_header(data), memoryview(data)
     if most is not None and len(view) > most:
         raise UnreadableMessage(f"expected at most {most} bytes of {header.phase.name}; got {len(view)}")
@@ -375,6 +384,7 @@ def unpack(data: bytes, most: int | None = None) -> ReceivedMessage:
         raise UnreadableMessage("no signature")
     reader = Reader(view[HEADER_BYTES:end])
     message = _KINDS[header.phase].read(reader)
+    # Trailing bytes would travel unsigned, since the signature covers the body as it is packed again
     reader.end()
     return ReceivedMessage(header, message, bytes(view[end:]))
 

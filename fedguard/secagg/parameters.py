@@ -1,17 +1,17 @@
 """How many neighbors, shares and signatures a session needs, from how many clients may collude and drop out.
 
-The conditions on the ring are those of Bell et al. 2020 (CCS): colluders and dropouts do not cut it, few colluders and
-enough survivors are around each client. Each probability is a ratio of whole numbers, so no tail is lost to rounding.
+The conditions on the ring are those of Bell et al. 2020 (CCS): colluders and dropouts do not cut it, and each client has few
+colluders and enough survivors among its neighbors. Each probability is a ratio of integers, so no tail is lost to rounding.
 
-The ring (`graph.py`) is what is random: the bounds hold for colluders and dropouts that are settled before it is drawn.
-A malicious server can get around that in three ways.
+The randomness is in the ring (`graph.py`): the bounds hold for colluders and dropouts that are fixed before it is drawn. A
+malicious server can evade that in three ways.
 
-- It tries many rings, by leaving out other honest clients or with other keys of its colluders, and goes on with the one
-  that suits it. Each doubling of the tries costs one bit; ``grinding`` adds them to the demand.
-- It leaves out honest clients, so that its colluders weigh more: `Parameters.members` bounds how many, and
-  `Parameters.exposure_among` says what is left of the promise.
-- It looks at the ring, and then declares those clients dropped that cut it in two. `Parameters.anonymity` holds even so,
-  since it rests on the colluders around one client alone.
+- It tries many rings, by leaving out other honest clients or with other keys of its colluders, and continues with the one
+  that suits it. Each doubling of the tries costs one bit; ``grinding`` adds these bits to the required security.
+- It leaves out honest clients, so that its colluders have more weight: `Parameters.members` bounds their number, and
+  `Parameters.exposure_among` gives the exposure that remains.
+- It looks at the ring, and then declares those clients dropped that cut it in two. `Parameters.anonymity` holds even then,
+  since it depends only on the colluders around one client.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from itertools import accumulate
 
 from fedguard.errors import require
 
-#: Up to this many clients everyone is everyone's neighbour.
+#: Up to this many clients, the graph is complete.
 COMPLETE_UP_TO = 100
-#: log2 of the rings that a server and its colluders are reckoned to try: 2^40 take thousands of core hours.
+#: log2 of the rings that a server and its colluders are assumed to try: 2^40 take thousands of core hours.
 GRINDING = 40
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a session of secure aggregation is run with, and how sure its promises are.
+    """Parameters of a session of secure aggregation, and the probabilities that its guarantees fail.
 
     Attributes:
         clients: n.
         corrupted: A, clients that may collude with the server.
-        dropped: clients that may vanish without stopping the round.
+        dropped: clients that may drop out without stopping the round.
         degree: k, neighbors of each client; n - 1 is the complete graph.
         corrupted_neighbours: t1, colluders that a client may have among its neighbors.
         threshold: t, shares that rebuild a secret.
-        quorum: T_sig, signatures over one set of survivors before a share leaves; 0 without attestation.
-        exposure: log2 P[some client has more than t1 colluders around it]; -inf where it cannot happen.
+        quorum: T_sig, signatures over one set of survivors before a client reveals a share; 0 without attestation.
+        exposure: log2 P[some client has more than t1 colluders among its neighbors]; -inf if it cannot happen.
         disconnection: log2 P[colluders and dropouts cut the ring], so that the sum falls into several.
         failure: log2 P[some client keeps fewer than t living neighbors], so that the round aborts.
     """
@@ -60,12 +60,12 @@ class Parameters:
 
     @property
     def attested(self) -> bool:
-        """Whether clients sign the survivors; without, the server is trusted to tell everybody the same ones."""
+        """Whether clients sign the survivors. If not, the server is trusted to show all clients the same ones."""
         return self.quorum > 0
 
     @property
     def complete(self) -> bool:
-        """Whether everyone is everyone's neighbor."""
+        """Whether the graph is complete."""
         return self.degree == self.clients - 1
 
     @property
@@ -75,9 +75,9 @@ class Parameters:
 
     @property
     def members(self) -> int:
-        """The fewest clients whose keys a client accepts: all but the tolerated dropouts where the ring is random.
+        """The fewest advertised keys that a client accepts: from all but the tolerated dropouts if the ring is random.
 
-        A server that leaves out more makes its colluders weigh more: see `exposure_among`.
+        A server that leaves out more clients gives its colluders more weight: see `exposure_among`.
         """
         return self.survivors if self.complete else self.clients - self.dropped
 
@@ -85,13 +85,14 @@ class Parameters:
     def anonymity(self) -> int:
         """The fewest honest inputs in any sum that the server can open, whichever clients it declares dropped.
 
-        t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbors. With the
-        same survivors before their eyes, they are in the sum themselves, under masks shared with that client.
+        t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbors. These have seen the
+        same survivors, so they are in the sum themselves, under masks shared with that client.
         """
         return self.threshold - self.corrupted_neighbours + 1
 
     def exposure_among(self, members: int) -> float:
-        """`exposure` in a session where only so many clients advertise keys, all colluders among them."""
+        """`exposure` in a session in which only ``members`` clients advertise keys, all colluders among them."""
+        # Of the whole session, not of one client: hence `members` times the tail, at most 1
         draws = min(self.degree, members - 1)
         exposed, total = tails(members, self.corrupted, draws)
         return _log2(min(Fraction(members * exposed[min(self.corrupted_neighbours, draws) + 1], total), Fraction(1)))
@@ -132,9 +133,9 @@ def choose(
     """The parameters for ``n`` clients: the complete graph for few, the sparsest safe ring for many.
 
     Args:
-        n: clients, at least 3; of two, each learns the other's input from the sum.
-        gamma: share of them that may collude with the server; A = floor(gamma n).
-        delta: share of them that may drop out.
+        n: clients, at least 3; with two, each learns the other's input from the sum.
+        gamma: share of the clients that may collude with the server; A = floor(gamma n).
+        delta: share of the clients that may drop out.
         attested: whether clients sign the survivors (round R3).
         complete_up_to: the largest n with the complete graph.
         security: bits; `Parameters.exposure` and `Parameters.disconnection` are at most 2^-security each.
@@ -142,7 +143,7 @@ def choose(
         grinding: log2 of the rings that a malicious server may try; a colluder that advertises last can do it alone.
 
     Raises:
-        ConfigError: too few clients, too many colluders, or more dropouts than the quorum stands.
+        ConfigError: too few clients, too many colluders, or more dropouts than the quorum tolerates.
     """
     if n <= complete_up_to:
         return complete(n, gamma, delta, attested=attested)
@@ -150,16 +151,16 @@ def choose(
 
 
 def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Parameters:
-    """Everyone is everyone's neighbor: k = n - 1, t1 = A, and nothing is left to chance.
+    """The complete graph: k = n - 1, t1 = A, and no bound is probabilistic.
 
-    T_sig = floor((n + A) / 2) + 1: two quorums share more than A clients, hence an honest one, who signs but once.
+    T_sig = floor((n + A) / 2) + 1: two quorums share more than A clients, hence an honest one, which signs only once.
 
-    Attested, t = T_sig - 1, the most that never stops a round in which a quorum answers: each of them then has T_sig - 1
-    others alive. It is above A wherever at least two clients are honest, and raised to 2, for with t = 1 a share is the
-    secret itself. Not attested, t is the smallest with 2t > k + A (see `_split_proof`).
+    If attested, t = T_sig - 1, the largest threshold that never stops a round in which a quorum answers: each of its members
+    then has T_sig - 1 others alive. It is above A if at least two clients are honest, and raised to 2, since with t = 1 a share
+    is the secret itself. If not attested, t is the smallest with 2t > k + A (see `_split_proof`).
 
     Raises:
-        ConfigError: too few clients, too many colluders, or more dropouts than the quorum stands.
+        ConfigError: too few clients, too many colluders, or more dropouts than the quorum tolerates.
     """
     require(n >= 3, f"Secure aggregation needs at least 3 clients, for of two each learns the other's input; got {n}.")
     for name, share in (("gamma", gamma), ("delta", delta)):
@@ -197,8 +198,8 @@ def sparse(
     P[colluders and dropouts cut the ring] < 2^-s,  n P[Hyp(n, A, k) > t1] <= 2^-s,  n P[Hyp(n, S, k) < t] <= 2^-failure
 
     with s = security + grinding, S = n - dropped, t1 the smallest bound that holds, and t = t1 + 1 (raised to 2 and, if
-    not attested, to `_split_proof`). Hyp(n, A, k), the colluders in k draws out of n, is what a random one of all n
-    clients has around it, so n times its tail is the union bound over all of them.
+    not attested, to `_split_proof`). Hyp(n, A, k), the colluders in k draws out of n, is the number of colluders around a
+    client that is itself drawn from all n, so n times its tail is the union bound over all clients.
 
     Raises:
         ConfigError: as `complete`, and a negative number of bits.
@@ -208,6 +209,7 @@ def sparse(
         min(security, failure, grinding) >= 0,
         f"Bits must not be negative; got security = {security}, failure = {failure}, grinding = {grinding}.",
     )
+    # Failure gets no grinding bits: a server that wants the round to fail need not search for a ring
     secure, alive = 2 ** (security + grinding), 2**failure
     for degree in range(2, n - 1, 2):
         exposed, total = tails(n, whole.corrupted, degree)
@@ -219,6 +221,7 @@ def sparse(
         stopped = n * lost[degree - threshold + 1]  # fewer than t neighbours alive: at least k - t + 1 dropped
         if stopped * alive > total:
             continue
+        # Colluders count as removed: a path through one hides nothing, since the server knows its masks
         cut = disconnection_probability(n, whole.corrupted + whole.dropped, degree)
         if cut * secure >= 1:
             continue
@@ -235,12 +238,12 @@ def sparse(
 
 
 def disconnection_probability(n: int, removed: int, degree: int) -> Fraction:
-    """P[what is left of the ring is not connected], when ``removed`` of n members, drawn at random, are gone.
+    """P[the rest of the ring is not connected] after ``removed`` of n members, drawn at random, are taken out.
 
-    With h = degree / 2, the ring is cut where h or more members in a row are gone, since no edge spans more; it falls
-    apart if that happens at two places or more. Seen from one that is left, the gaps between the m = n - removed left are
-    a uniformly random composition of ``removed`` into m parts, and those in which j given gaps are at least h number
-    C(n - 1 - jh, m - 1). By inclusion and exclusion
+    With h = degree / 2, the ring is cut where h or more consecutive members are removed, since no edge spans more. It is
+    disconnected if that happens at two places or more. Seen from a remaining member, the gaps between the m = n - removed
+    remaining ones are a uniformly random composition of ``removed`` into m parts. Those in which j given gaps are at least h
+    number C(n - 1 - jh, m - 1). By inclusion and exclusion
 
         P[at least two such gaps] = sum_(j >= 2) (-1)^j (j - 1) C(m, j) C(n - 1 - jh, m - 1) / C(n - 1, m - 1).
 
@@ -252,6 +255,8 @@ def disconnection_probability(n: int, removed: int, degree: int) -> Fraction:
     left, half = n - removed, degree // 2
     if left < 2:
         return Fraction(0)
+    # Whole numbers: the sum alternates, and at small degrees its terms are far above 1. Floats would cancel to noise there,
+    # even below 0, which would pass as a safe ring
     ways = sum(
         (-1) ** j * (j - 1) * math.comb(left, j) * math.comb(n - 1 - j * half, left - 1)
         for j in range(2, removed // half + 1)
@@ -259,6 +264,7 @@ def disconnection_probability(n: int, removed: int, degree: int) -> Fraction:
     return Fraction(ways, math.comb(n - 1, left - 1))
 
 
+# `sparse` asks for tails at every even degree, and neighboring degrees share most of their binomials
 _comb = lru_cache(maxsize=2**16)(math.comb)
 
 
@@ -271,22 +277,22 @@ def tails(n: int, marked: int, draws: int) -> tuple[list[int], int]:
 def _split_proof(degree: int, colluders: int) -> int:
     """The smallest t with 2t > k + colluders: floor((k + colluders) / 2) + 1.
 
-    Of k neighbors, an honest one gives one share of a client, of its self mask or of its mask key, and a colluder both:
-    k + colluders shares at most. So a server that shows different survivors to different clients cannot open both secrets
-    of one client. That is all that holds without attestation; that everybody works on the same sum is trusted.
+    Of k neighbors, an honest one reveals one share of a client, of its self mask or of its mask key, and a colluder both:
+    k + colluders shares at most. A server that shows different survivors to different clients thus cannot open both secrets of
+    one client. Nothing else is guaranteed without attestation: the server is trusted to show all clients the same survivors.
 
-    It is the bound 2t > n + A of Bonawitz et al. 2017 (CCS) against a malicious server, with the k holders for all n.
+    It is the bound 2t > n + A of Bonawitz et al. 2017 (CCS) against a malicious server, with k holders in the place of n.
     """
     return (degree + colluders) // 2 + 1
 
 
 def _part(share: float, n: int) -> int:
-    """floor(share * n), where 0.29 * 100 is 29 although its product in binary is a little less."""
+    """floor(share * n), with 0.29 * 100 as 29, although the product in binary is slightly less."""
     return math.floor(share * n + 1e-9)
 
 
 def _log2(probability: Fraction) -> float:
-    """log2, also of what a float cannot hold; -inf of 0."""
+    """log2, also of fractions below the smallest float; -inf of 0."""
     if probability == 0:
         return -math.inf
     return math.log2(probability.numerator) - math.log2(probability.denominator)

@@ -1,4 +1,4 @@
-"""What sessions of a protocol are planned with, and whether they keep what it promises, before anything runs."""
+"""Parameters of the sessions of a protocol, and the check before anything runs that they keep its guarantees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def plan_session(federation: Federation) -> Parameters:
     """The parameters of the one session of a round, or of the smallest group's.
 
     Raises:
-        ConfigError: there are none for so few clients, so many colluders or dropouts.
+        ConfigError: no parameters exist for this number of clients, colluders and dropouts.
     """
     size, rate = federation.size, federation.protocol.dropout.rate
     try:
@@ -26,10 +26,10 @@ def plan_session(federation: Federation) -> Parameters:
 
 
 def check_sessions(federation: Federation) -> None:
-    """See to it that the protocol can keep what it promises among these clients.
+    """Check that the protocol can keep its guarantees among these clients.
 
     Raises:
-        ConfigError: too few clients in a session, more dropouts than it stands, sums that could wrap around the ring
+        ConfigError: too few clients in a session, more dropouts than it tolerates, sums that could wrap around the ring
             (`OverflowBudgetError`), noise that does not fit, or settings that exclude each other.
     """
     protocol = federation.protocol
@@ -40,4 +40,5 @@ def check_sessions(federation: Federation) -> None:
     plan_session(federation)
     encoding, size = Encoding(**asdict(protocol.fixed_point)), federation.size
     noise = protocol.privacy.in_sums(federation, size, 1, encoding.scale)
+    # The largest session has the largest sum
     encoding.check(size.most, noise.noise_tail(size.most) if noise else 0)

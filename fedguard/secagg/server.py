@@ -25,21 +25,21 @@ class ProtocolServer:
     """The server in one session; `transitions` says what it does when.
 
     Args:
-        config: what it proposes.
+        config: the configuration that it proposes.
         roster: the pinned identities of all clients.
-        model_hash: 32 bytes, of the model that it sent out.
-        entropy: where the session's nonce comes from.
+        model_hash: 32 bytes, the hash of the model that it sent out.
+        entropy: source of the session's nonce.
 
     Raises:
-        ConfigError: a configuration that does not fit so many clients.
+        ConfigError: a configuration that does not fit the number of clients.
 
     Attributes:
-        proposal: the identifier of what it proposes.
-        sid: that of the session, once all keys are there.
-        shared: U2, the clients whose shares it has.
-        included: U3, the clients whose input is in the sum.
+        proposal: identifier of the proposal.
+        sid: identifier of the session, once the keys are collected.
+        shared: U2, the clients that sent shares.
+        included: U3, the clients with an input in the sum.
         total: the sum of the inputs of U3 in the ring, once the state is DONE.
-        blamed: errors that did not stop the round, such as a bad share where enough others were there.
+        blamed: errors that did not stop the round, such as a bad share among enough good ones.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ProtocolServer:
 
     @property
     def awaits(self) -> Phase:
-        """The kind of message that clients are to send in this state. Raises `AlreadyAnswered` at the end."""
+        """The phase of the messages that this state collects. Raises `AlreadyAnswered` at the end."""
         return self._row[0]
 
     @property
@@ -97,12 +97,13 @@ class ProtocolServer:
         """Take a client's message. Threads take turns.
 
         Raises:
-            IllegalMessage: it does not belong here.
-            ProtocolAbort: it proves that its sender cheats or fails. Either way the state stays as it was, and unless a
-                better message comes, the sender counts as dropped.
+            IllegalMessage: the message does not belong here.
+            ProtocolAbort: the message proves that its sender cheats or fails. Either way the state stays as it was, and the
+                sender counts as dropped unless a better message arrives.
         """
         with self._alone():
             try:
+                # Header, then length, then body: a stranger cannot make the server parse megabytes
                 header = codec.read_header(data)
                 _, action, _, _ = self._row
                 self._check_header(header)
@@ -114,10 +115,12 @@ class ProtocolServer:
             getattr(self, f"_{action}")(received)  # by a name from the table of transitions, never from a message
 
     def close(self) -> dict[int, bytes]:
-        """End a state with those who have answered, and say what to send to whom. Empty at the end, when `total` is there.
+        """End a state with the clients that have answered, and return the next message for each of them.
+
+        Empty at the end, when `total` is set.
 
         Raises:
-            TooFewSurvivors, BadSecret: the round cannot be finished; nothing but the error comes out of it.
+            TooFewSurvivors, BadSecret: the round cannot be finished, and yields nothing but the error.
             AlreadyAnswered: the session is over.
         """
         with self._alone():
@@ -132,7 +135,7 @@ class ProtocolServer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread at a time; errors leave without the local variables of the frames that they came through."""
+        """Admit one thread at a time, and strip errors of the local variables of the frames that they came through."""
         with self._busy:
             try:
                 yield
@@ -141,7 +144,7 @@ class ProtocolServer:
                 raise
 
     def _check_header(self, header: Header) -> None:
-        """Whether a message belongs to this session, before more than its header is read: that names nobody of the roster."""
+        """Check that a message belongs to this session, by its header alone. No client of the roster is blamed for it."""
         client = header.sender
         if client not in self._roster:
             raise self._error(errors.BadSignature, f"client {client} is not in the pinned roster", client)
@@ -150,15 +153,17 @@ class ProtocolServer:
             raise self._error(errors.ReplayOrWrongRound, message)
 
     def _check(self, received: ReceivedMessage) -> None:
-        """Whether a message of this session belongs to this state, and is signed by who sent it.
+        """Check that a message of this session belongs to this state, and is signed by its sender.
 
-        What is not signed anybody can make up, and what was signed for another moment anybody can repeat: that names nobody.
+        What is not signed anybody can make up, and what was signed for another phase anybody can repeat: neither blames the
+        sender.
         """
         header, phase = received.header, self.awaits
         client, message = header.sender, received.message
         content = messages.signature_payload(header, message)
         if not keys.verify_signature(self._roster.identities[client], received.signature, content):
             raise self._error(errors.BadSignature, f"the message is not signed by client {client}")
+        # After the signature, so that a client is blamed for another model only where it signed one
         if isinstance(message, messages.KeyAdvertisement) and message.model_hash != self._model_hash:
             raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
         if header.phase < phase or client in self.heard:
@@ -168,6 +173,7 @@ class ProtocolServer:
 
     def _keep_keys(self, received: ReceivedMessage) -> None:
         """R0: refuse what would make the honest clients stop."""
+        # Clients abort on these entries. Passed on, a single bad one would end the session for all of them
         assert isinstance(received.message, messages.KeyAdvertisement)
         client, entry = received.header.sender, received.message
         if entry.config_hash != self.config.hash():
@@ -184,7 +190,8 @@ class ProtocolServer:
         self._advertised[client] = entry, received.signature
 
     def _roster_of_keys(self) -> Mapping[int, Message]:
-        """R0 -> all keys to all who advertised."""
+        """R0 -> all keys to all clients that advertised."""
+        # With fewer, each client would abort by itself
         self._expected = self._enough(self._advertised, "advertised keys", self.config.members)
         entries = {client: entry for client, (entry, _) in sorted(self._advertised.items())}
         self._directory = Directory(self.proposal, self.config, self._round, entries)
@@ -195,12 +202,14 @@ class ProtocolServer:
     def _keep_shares(self, received: ReceivedMessage) -> None:
         assert isinstance(received.message, messages.ShareSubmission)
         client, got = received.header.sender, len(received.message.packets)
+        # The server cannot open packets; it checks their number, since it assigns them to neighbors by position
         if got != len(self._directory.neighbours[client]):
             raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
         self._shares[client] = received.message, received.signature
 
     def _deliveries(self) -> Mapping[int, Message]:
         """R1 -> to each client the packets that its neighbors made for it."""
+        # Only U2 goes on: a client that did not share could never be unmasked, so its input must not be added
         self._expected = self.shared = self._enough(self._shares, "shared keys")
         mail: dict[int, list[messages.Delivery]] = {client: [] for client in self.shared}
         for u in sorted(self.shared):
@@ -220,11 +229,13 @@ class ProtocolServer:
         if len(masked.vector) != expected:
             message = f"client {client} sends {len(masked.vector)} bytes; expected {expected}"
             raise self._error(errors.BadMaskedInput, message, client)
+        # Added at once and dropped: memory holds one vector instead of one per client. Each client is added once, since
+        # `_check` refuses whoever has answered in this state
         self._sum += np.frombuffer(masked.vector, self.config.dtype.newbyteorder("<"))
         self._added[client] = masked.vector_hash + received.signature
 
     def _survivors(self) -> Mapping[int, Message]:
-        """R2 -> who is included, to all of them, and what their neighbors signed."""
+        """R2 -> U3 to all of its members, each with the proofs of its neighbors."""
         self._expected = self.included = self._enough(self._added, "masked inputs")
         proofs = {
             client: tuple(self._added[v] for v in self._directory.among(client, self.included))
@@ -238,12 +249,14 @@ class ProtocolServer:
             received.header.sender,
             messages.Attestation(codec.set_hash(self.shared), codec.set_hash(self.included)),
         )
+        # Kept, it would make every honest client refuse the quorum
         if received.message != told:
             raise self._error(errors.InconsistentSurvivors, f"client {client} attests other survivors", client)
         self._attested[client] = received.signature
 
     def _quorum(self) -> Mapping[int, Message]:
-        """R3 -> the signatures, to all who gave one."""
+        """R3 -> the signatures, to all clients that gave one."""
+        # Clients in U3 that did not attest stay in the sum: their self masks are rebuilt from the shares of others
         self._expected = self._enough(self._attested, "attestations")
         signatures = tuple(signature for _, signature in sorted(self._attested.items()))
         return dict.fromkeys(sorted(self._attested), messages.Quorum(frozenset(self._attested), signatures))
@@ -258,14 +271,15 @@ class ProtocolServer:
         self._revealed[client] = shares
 
     def _sum_of_inputs(self) -> Mapping[int, Message]:
-        """R4 -> rebuild what hides the sum, and take it off."""
+        """R4 -> rebuild the masks that are left in the sum, and remove them."""
         shares = self._shares_by_owner()
+        # The list comes first: a bad secret of any owner raises before the sum is touched
         add_masks(self._sum, [mask for owner in sorted(self.shared) for mask in self._masks_of(owner, shares[owner])])
         self.total = self._sum
         return {}
 
     def _shares_by_owner(self) -> dict[int, dict[int, int]]:
-        """For each owner of a secret, the revealed shares by the point where the polynomial was taken."""
+        """For each owner of a secret, the revealed shares by their points (holder's id + 1)."""
         found: dict[int, dict[int, int]] = {owner: {} for owner in self.shared}
         for holder, shares in sorted(self._revealed.items()):
             for owner, share in zip(self._directory.among(holder, self.shared), shares, strict=True):
@@ -273,6 +287,8 @@ class ProtocolServer:
                 packet = self._shares[owner][0].packets[place]
                 kind, committed = (b"b", packet.seed_share) if owner in self.included else (b"s", packet.key_share)
                 value = int.from_bytes(share, "little")
+                # One wrong share spoils the whole interpolation, and nothing in the result says which: each is compared
+                # with its signed commitment, and left out if it differs
                 if value < PRIME and keys.share_commitment(self.sid, owner, holder, kind, share) == committed:
                     found[owner][holder + 1] = value
                 else:
@@ -281,16 +297,20 @@ class ProtocolServer:
         return found
 
     def _masks_of(self, owner: int, shares: Mapping[int, int]) -> Iterator[tuple[bytes, int]]:
-        """The masks to add to the sum on behalf of one client: minus its own, or what it left with its neighbors."""
+        """The masks to add for one client of U2: its self mask with a minus, or the pair masks that it did not cancel."""
         if len(shares) < self.config.threshold:
             message = f"a secret of client {owner} needs {self.config.threshold} shares; got {len(shares)}"
             raise self._error(errors.TooFewSurvivors, message)
+        # Exactly t, always the lowest points: more would cost time and check nothing, and in a complete graph most owners then
+        # have the same points, for which `shamir` caches the Lagrange coefficients
         enough = dict(sorted(shares.items())[: self.config.threshold])
         try:
             secret = combine(enough).to_bytes(keys.SECRET_BYTES, "little")
-        except OverflowError:
+        except OverflowError:  # from 2^256 up to PRIME: an element of the field, but no secret of 32 bytes
             raise self._bad_secret(owner) from None
         if owner in self.included:
+            # Shares may fit their commitments and still lie on no polynomial of degree t - 1 through the secret: that is the
+            # owner's doing, and would leave masks in the sum
             if keys.seed_commitment(self.sid, owner, secret) != self._shares[owner][0].seed:
                 raise self._bad_secret(owner)
             yield keys.self_mask_key(self.sid, secret, owner, self.config.key_bytes), -1
@@ -298,6 +318,7 @@ class ProtocolServer:
         pair, directory = keys.KeyPair(secret), self._directory
         if pair.public != directory.entries[owner].mask_key:
             raise self._bad_secret(owner)
+        # The sign is the one that the owner would have used: its half of each pair mask, which cancels the half of v
         for v in directory.among(owner, self.included):
             agreed, ends = pair.agree(directory.entries[v].mask_key), (directory.mask(owner), directory.mask(v))
             key = keys.pairwise_mask_key(self.sid, agreed, *ends, self.config.key_bytes)
@@ -308,6 +329,7 @@ class ProtocolServer:
         return self._error(errors.BadSecret, message, owner)
 
     def _enough(self, clients: Collection[int], what: str, least: int = 0) -> frozenset[int]:
+        # threshold + 1: each client needs t neighbors besides itself, or its own secret cannot be rebuilt
         least = max(least, self.config.quorum, self.config.threshold + 1)
         if len(clients) < least:
             raise self._error(errors.TooFewSurvivors, f"{what}: expected at least {least} clients; got {len(clients)}")

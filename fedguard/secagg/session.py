@@ -1,4 +1,4 @@
-"""What the parties of one round agree on beforehand, and the identifier of what was agreed."""
+"""What the parties of one round agree on beforehand, and its identifier."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class SessionConfig:
 
     Args:
         length: ring elements of one input.
-        members: the fewest clients whose keys must be there.
-        degree: k, the number of neighbors that a client shares masks and shares with.
+        members: the fewest clients that must advertise keys.
+        degree: k, the number of neighbors with which a client exchanges masks and shares.
         threshold: t, the number of shares that rebuild a secret.
-        quorum: signatures on the survivors that a client wants to see before it reveals a share.
+        quorum: signatures over the survivors that a client requires before it reveals a share.
         suite: 1 for AES-128 masks, 2 for AES-256 masks.
         ring: bits of a ring element, 32 or 64.
         attested: with the consistency round. Without it the server is trusted to show all clients the same survivors.
-        context: SHA-256 of all else that the parties must agree on, such as clip and scale of the encoding.
+        context: SHA-256 of everything else that the parties must agree on, such as clip and scale of the encoding.
     """
 
     length: int
@@ -103,9 +103,8 @@ class SessionConfig:
             struct.error: another number of bytes.
         """
         suite, ring, length, members, degree, threshold, quorum, attested, context = _CONFIG.unpack(data)
-        require(
-            attested in (0, 1), f"attested: expected 0 or 1; got {attested}."
-        )  # another byte would be a second form
+        # Any other byte would be a second form of True, and the hash of the configuration is of its bytes
+        require(attested in (0, 1), f"attested: expected 0 or 1; got {attested}.")
         return cls(
             suite=suite,
             ring=ring,
@@ -119,7 +118,8 @@ class SessionConfig:
         )
 
     def unfit(self, clients: int) -> str | None:
-        """Why no graph can be drawn among so many clients, or None."""
+        """Why no graph can be drawn among this number of clients, or None."""
+        # A ring joins each member to degree / 2 on either side
         if self.degree < clients - 1 and self.degree % 2:
             return f"degree: expected an even number of neighbours, or all {clients - 1} others; got {self.degree}"
         return None
@@ -139,6 +139,7 @@ class Roster:
     identities: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
+        # One identity under two ids would count twice toward every quorum and threshold
         require(len(set(self.identities)) == len(self.identities), "roster: an identity stands twice.")
         require(all(len(key) == 32 for key in self.identities), "roster: expected Ed25519 public keys of 32 bytes.")
 
@@ -151,19 +152,19 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionPolicy:
-    """What a client insists on, whatever the server proposes.
+    """The least that a client accepts, whatever the server proposes.
 
-    What is safe depends on how many clients there are and how many of them may collude, so that nothing that decides it has a
-    default: `Policy.like` takes it from a configuration that was made for them (`Config.of`).
+    What is safe depends on how many clients there are and how many of them may collude, so the fields that decide it have no
+    defaults: `SessionPolicy.like` takes them from a configuration that was made for these clients (`SessionConfig.of`).
 
     Args:
-        members, threshold, quorum: the least that it accepts.
-        degree: the number of neighbors that it wants, no other. More of them may bring a threshold of colluders around
-            it, with fewer the graph is cut more easily.
-        length: of its input.
-        context: the encoding that it will use.
-        suite: the weakest suite.
-        ring: the smallest ring, in bits.
+        members, threshold, quorum: the smallest accepted values.
+        degree: the only accepted number of neighbors. With more, a threshold of colluders may be among them; with fewer, the
+            graph is cut more easily.
+        length: ring elements of its input.
+        context: hash of the encoding that it will use.
+        suite: the weakest accepted suite.
+        ring: the smallest accepted ring, in bits.
         attested: whether it insists on the consistency round.
     """
 
@@ -179,7 +180,7 @@ class SessionPolicy:
 
     @classmethod
     def like(cls, config: SessionConfig) -> SessionPolicy:
-        """A client that was told these parameters out of band and accepts no weaker ones."""
+        """The policy of a client that learned these parameters out of band and accepts no weaker ones."""
         return cls(
             members=config.members,
             threshold=config.threshold,
@@ -195,8 +196,10 @@ class SessionPolicy:
     def refuses(self, config: SessionConfig, clients: int) -> str | None:
         """Why a session is unacceptable, or None."""
         for name, least, got in (
+            # The pinned roster caps what a proposal can promise
             ("members", self.members, min(config.members, clients)),
             ("threshold", self.threshold, config.threshold),
+            # Without R3 nobody signs; whether that is accepted is decided below
             ("quorum", self.quorum, config.quorum if config.attested else self.quorum),
             ("suite", self.suite, config.suite),
             ("ring", self.ring, config.ring),
@@ -205,6 +208,7 @@ class SessionPolicy:
                 return f"{name}: expected at least {least}; the server proposes {got}"
         if config.degree != self.degree:
             return f"degree: expected {self.degree} neighbours; the server proposes {config.degree}"
+        # Equal, not at least: another length or encoding would make this client send something else than it meant
         if config.length != self.length:
             return f"length: expected {self.length} ring elements; the server proposes {config.length}"
         if self.attested and not config.attested:
@@ -220,6 +224,7 @@ def proposal_id(config: SessionConfig, round: int, model_hash: bytes, nonce: byt
     Each party computes it from what it holds itself, so that parties with different models share no key. It names what is
     agreed on before anybody has made a key; with all fresh keys it becomes the session's identifier (`Directory.sid`).
     """
+    # All parts have fixed lengths or a counted number, so that no two proposals have the same bytes
     head = struct.pack("<BII", VERSION, round, len(roster))
     parts = (_PROPOSAL, head, config.pack(), model_hash, nonce, *roster.identities)
     return hashlib.sha256(b"".join(parts)).digest()

@@ -18,14 +18,14 @@ PRIME = 2**256 + 297
 #: Bytes of a share or secret on the wire; PRIME has 257 bits.
 SHARE_BYTES = 33
 
-# 33 random bytes are taken modulo PRIME, those in the incomplete last turn being drawn again (one in 256).
+# The largest multiple of PRIME in 33 bytes: what is at or above it is drawn again (one in 256), or the residues were biased
 _UNBIASED = 2 ** (8 * SHARE_BYTES) // PRIME * PRIME
 
 
 def split(
     secrets: Sequence[int], threshold: int, points: Sequence[int], entropy: Entropy = system
 ) -> list[tuple[int, ...]]:
-    """The shares of every secret at every point: any ``threshold`` of them rebuild it, fewer say nothing about it.
+    """The shares of every secret at every point: any ``threshold`` of them rebuild it, fewer reveal nothing about it.
 
     f(x) = s + a_1 x + ... + a_(t-1) x^(t-1) mod PRIME, with a fresh uniform f for each secret.
 
@@ -54,11 +54,11 @@ def split(
 
 
 def combine(shares: Mapping[int, int]) -> int:
-    """The secret whose shares these are, by Lagrange's formula at 0.
+    """The secret behind a set of shares, by Lagrange's formula at 0.
 
     s = sum_i y_i prod_(j != i) x_j / (x_j - x_i) mod PRIME.
 
-    The shares do not tell how many are needed: fewer than the threshold, or a wrong one, give a wrong number.
+    Nothing in the shares says how many are needed: fewer than the threshold, or a wrong one, give a wrong number.
 
     Args:
         shares: value y in [0, PRIME) by point x in [1, PRIME).
@@ -76,9 +76,10 @@ def combine(shares: Mapping[int, int]) -> int:
 def _evaluate_polynomials(polynomials: Sequence[Sequence[int]], points: Sequence[int]) -> list[tuple[int, ...]]:
     """The value of each polynomial at each point, by Horner's scheme on all of them side by side in one integer.
 
-    Points are small, so the values grow slowly and are reduced but once: f(x) < PRIME (1 + ... + x^(t-1)) <= PRIME 2^(t b)
-    where x has b bits, and so each stays within its own ``width`` bits.
+    Points are small, so values grow slowly and are reduced only once: f(x) < PRIME (1 + ... + x^(t-1)) <= PRIME 2^(t b) for x
+    of b bits. Each value therefore stays within its own ``width`` bits.
     """
+    # One multiplication of a long integer costs Python little more than one of a short one
     width = PRIME.bit_length() + max(map(len, polynomials), default=0) * max(points).bit_length()
     places = [width * i for i in range(len(polynomials))]
     columns = [sum(map(lshift, column, places)) for column in zip(*polynomials, strict=True)]
@@ -104,11 +105,12 @@ def _uniform(count: int, entropy: Entropy) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _lagrange(points: tuple[int, ...]) -> tuple[int, ...]:
-    """prod_(j != i) x_j / (x_j - x_i) mod PRIME for every i. Points are public, so this may be kept.
+    """prod_(j != i) x_j / (x_j - x_i) mod PRIME for every i. Cached, since points are public.
 
-    Over the common denominator of all, one modular inverse does for the whole row.
+    Over the common denominator of all, a single modular inverse is enough for the whole row.
     """
     _check_points(points)
+    # Exact integers, not residues: lcm and its quotients need divisibility, and points are too small for them to grow much
     denominators = [x * prod(other - x for other in points if other != x) for x in points]
     common = lcm(*denominators)
     scale = prod(points) * pow(common, -1, PRIME) % PRIME
@@ -123,6 +125,6 @@ def _check_points(points: Sequence[int]) -> None:
 
 
 def _check_values(values: Sequence[int], what: str) -> None:
-    """The message names the place only: values are secret."""
+    """Check the range of values. The error names positions only, since values are secret."""
     outside = [i for i, value in enumerate(values) if not 0 <= value < PRIME]
     require(not outside, f"Every {what} must lie in [0, 2^256 + 297); number {outside[:1]} does not.")

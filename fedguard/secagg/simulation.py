@@ -1,4 +1,4 @@
-"""Whole rounds in one process: the real server and the real clients, with a loop in the place of the network."""
+"""Whole rounds in one process: the real server and the real clients, with a loop instead of a network."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ Drop = Mapping[str, Collection[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a federation runs its sessions with.
+    """Settings of all sessions of a federation.
 
     Args:
         ring: bits of a ring element, 32 or 64.
         suite: 1 for AES-128 masks, 2 for AES-256 masks.
         colluding: share of the clients that may collude with a malicious server.
         dropping: share of the clients that may drop out.
-        fewest: a session of fewer survivors is aborted, whatever the protocol itself would stand; for noise that takes them.
-        attested: with the consistency round; without, the server is trusted to show everybody the same survivors.
+        fewest: a session with fewer survivors is aborted, even if the protocol itself would tolerate them; for distributed
+            noise that needs this number of contributions.
+        attested: whether there is a consistency round; if not, the server is trusted to show all clients the same survivors.
     """
 
     ring: int = 32
@@ -60,13 +61,14 @@ class Settings:
             object.__setattr__(self, name, int(getattr(self, name)))
 
     def parameters(self, clients: int) -> Parameters:
-        """Degree, threshold and quorum for that many clients. Raises `ConfigError` where there are none."""
+        """Degree, threshold and quorum for this number of clients. Raises `ConfigError` if there are none."""
         return choose(clients, self.colluding, self.dropping, attested=self.attested)
 
     def config(self, clients: int, length: int, context: bytes = bytes(32)) -> SessionConfig:
-        """The configuration of a session of that many clients."""
+        """The configuration of a session of this number of clients."""
         require(clients >= self.fewest, f"clients: expected at least {self.fewest}; got {clients}.")
         plain = SessionConfig.of(self.parameters(clients), length, suite=self.suite, ring=self.ring, context=context)
+        # In the quorum, so that clients enforce it too: a server alone could open a sum with too little noise
         return replace(plain, members=max(plain.members, self.fewest), quorum=max(plain.quorum, self.fewest))
 
 
@@ -76,9 +78,9 @@ class MessageEvent:
 
     Attributes:
         sender, receiver: a client, or None for the server.
-        kind: such as ``SHARE``.
+        kind: name of the phase, such as ``SHARE``.
         size: bytes.
-        error: what the receiver, or on its behalf the sender, complained of.
+        error: the error that the receiver raised.
     """
 
     sender: int | None
@@ -88,19 +90,19 @@ class MessageEvent:
     error: str | None = None
 
 
-#: Is shown a message as it travels, with its bytes.
+#: Called with each message and its bytes.
 Watch = Callable[[MessageEvent, bytes], None]
 
 
 @dataclass(frozen=True)
 class SessionOutcome:
-    """What came out of a round.
+    """Outcome of a round.
 
     Attributes:
-        total: the sum of the inputs of ``included`` in the ring; None where the round was aborted.
-        included: the clients whose inputs are in the sum.
+        total: the sum of the inputs of ``included`` in the ring; None if the round was aborted.
+        included: the clients with an input in the sum.
         error: why there is no sum.
-        blamed: what did not stop the round, but was noticed.
+        blamed: errors that did not stop the round.
         transcript: every message in order.
     """
 
@@ -119,7 +121,7 @@ class SessionOutcome:
 
     @property
     def bytes_up(self) -> int:
-        """Bytes that all clients sent together."""
+        """Bytes that all clients sent, in total."""
         return sum(event.size for event in self.transcript if event.sender is not None)
 
     @property
@@ -151,11 +153,11 @@ class ProtocolSimulation:
 
         Args:
             length: ring elements of an input.
-            vector: from a client and the session id, its input: uint32 or uint64 ``[length]``.
-            model_hash: 32 bytes of the model that the clients received.
-            context: SHA-256 of what else the parties agree on, such as the encoding.
-            drop: for a step of the protocol, the clients that are silent from there on.
-            watch: is shown every message as it travels.
+            vector: maps a client and the session id to the client's input, uint32 or uint64 ``[length]``.
+            model_hash: 32 bytes, the hash of the model that the clients received.
+            context: SHA-256 of everything else that the parties agree on, such as the encoding.
+            drop: by step of the protocol, the clients that drop out there.
+            watch: called with every message.
 
         Raises:
             ConfigError: too few clients, or an unknown step.
@@ -211,7 +213,7 @@ class ProtocolSimulation:
 
 
 def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
-    """For each place of a client that drops out, the first message that it does not send."""
+    """By index in the roster, for each client that drops out, the first message that it does not send."""
     silent: dict[int, Phase] = {}
     require(isinstance(drop, Mapping), f"drop: expected clients by a step of the protocol; got {brief(drop)}.")
     for step, dropped in drop.items():
@@ -230,7 +232,7 @@ def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
 def _drive(
     server: ProtocolServer, parties: Sequence[Client], silent: Mapping[int, Phase], seen: Watch
 ) -> ProtocolError | None:
-    """Carry messages to and fro until there is a sum; return why there is none."""
+    """Deliver messages until there is a sum; return the error if there is none."""
     mail = dict.fromkeys(range(len(parties)), server.hello())
     while server.state is not ServerState.DONE:
         for place, data in mail.items():

@@ -1,4 +1,4 @@
-"""One secure sum of real or whole numbers: the whole protocol in one process, behind one call."""
+"""One secure sum of reals or integers: the whole protocol in one process, behind one call."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.simulation import Drop, MessageEvent, ProtocolSimulation, Settings
 
-#: The largest number of the inputs is at least that: then a step of it, however many bits, is one of a float64.
+#: The smallest accepted maximum of the inputs: from here on, a step is a normal float64 for every number of bits.
 _SMALLEST = 2.0**-970
 
 
 @dataclass(frozen=True)
 class SecureSum:
-    """What a server learns, and what it cost.
+    """What the server learns, and the cost of communication.
 
     Attributes:
-        sum: ``sum_u w_u x_u`` over the survivors: float64 ``[d]``, or int64 where the inputs were whole numbers.
+        sum: ``sum_u w_u x_u`` over the survivors: float64 ``[d]``, or int64 if the inputs were integers.
         weight: ``sum_u w_u``.
-        survivors: the clients whose inputs are in the sum.
-        rounding: how far rounding moves a coordinate of the sum; zeros for whole numbers.
-        encoding: how the inputs were written.
+        survivors: the clients with an input in the sum.
+        rounding: how far rounding moves a coordinate of the sum; zeros for integers.
+        encoding: encoding of the inputs.
         transcript: every message in order, with its size.
-        bytes_sent: by all clients together, in bytes.
-        bytes_received: by all clients together, in bytes.
+        bytes_sent: total of all clients, in bytes.
+        bytes_received: total of all clients, in bytes.
     """
 
     sum: NDArray[Any]
@@ -48,7 +48,7 @@ class SecureSum:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """``sum / weight``. Raises `InputError` where all survivors have weight 0."""
+        """``sum / weight``. Raises `InputError` if all survivors have weight 0."""
         if self.weight == 0:
             raise InputError("mean: the weights of all survivors are 0, and there is no mean of nothing.")
         return self.sum / self.weight
@@ -65,13 +65,13 @@ def secure_sum(
     settings: Settings | None = None,
     entropy: Entropy = system,
 ) -> SecureSum:
-    """Sum the rows of ``inputs`` so that nobody sees one of them: see `fedguard.secure_sum`.
+    """Sum the rows of ``inputs`` without revealing any of them: see `fedguard.secure_sum`.
 
     Raises:
-        InputError: not a matrix of finite numbers, numbers too large or too small for the encoding, or weights that are no
-            whole numbers from 0.
+        InputError: not a matrix of finite numbers, numbers too large or too small for the encoding, or weights that are not
+            integers from 0.
         ConfigError: too few clients, or an unknown step.
-        OverflowBudgetError: sums that might not fit the ring.
+        OverflowBudgetError: a sum might not fit the ring.
         ProtocolError: too many clients dropped out.
     """
     settings = Settings() if settings is None else settings
@@ -107,6 +107,7 @@ def secure_sum(
     if outcome.error is not None or outcome.total is None:
         raise outcome.error or AssertionError("a round without sum and without error")
     total, weight = encoding.decode(outcome.total, dim=dim, seed=outcome.sid)
+    # Integers come from the ring itself: decoding goes through float64, exact only up to 2^53
     return SecureSum(
         outcome.total[:-1].astype(np.int64 if settings.ring == 64 else np.int32).astype(np.int64) if whole else total,
         weight,
@@ -134,7 +135,8 @@ def _weights(weights: Sequence[int] | None, clients: int) -> list[int]:
 
 
 def _of_whole(inputs: NDArray[Any], ring: int) -> Encoding:
-    """One step per unit, and room for the sum of ``n`` numbers as large as the largest; in whole numbers, which do not wrap."""
+    """One step per unit, and room for ``n`` numbers of the largest size. Computed in Python integers, which do not wrap."""
+    # -int(min), since the absolute value of the smallest int64 overflows. At least 1, for inputs of zeros only
     largest, clients = max(int(inputs.max()), -int(inputs.min()), 1), len(inputs)
     most = min((2 ** (ring - 1) - 1) // clients - 1, 2**52 - 1)
     if largest > most:
@@ -149,7 +151,8 @@ def _of_whole(inputs: NDArray[Any], ring: int) -> Encoding:
 def _of_real(
     rows: NDArray[np.float64], heaviest: int, clip: float | None, bits: int | None, rotate: bool, ring: int
 ) -> Encoding:
-    """As exact as the ring allows. A clip that is not given is the smallest power of two that cuts nothing."""
+    """The encoding with the most bits that fit the ring. The default clip is the largest input, raised to a power of two."""
+    # A client's share of the ring, as in `Encoding.check`
     room = (2 ** (ring - 1) - 1) // len(rows)
     bits = min(53, max(2, room.bit_length())) if bits is None else int(bits)
     if clip is None:

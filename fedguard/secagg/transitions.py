@@ -1,8 +1,8 @@
 """Who may say what, when: the whole protocol as data.
 
-A client goes down its table, one message at a time; what does not stand at its state is refused and leaves the state as it
-was. A server waits for one kind of message in each of its states; when it closes the state it sends the next message to all
-who are still there.
+A client goes down its table, one message at a time; a message without an entry for its state is refused and leaves the state
+as it was. A server waits for one kind of message in each of its states; when it closes the state, it sends the next message to
+all clients that are left.
 
       client                        message                              server
       NEW          <------ HELLO     configuration, nonce
@@ -27,7 +27,7 @@ from fedguard.secagg.codec import Phase
 
 
 class ClientState(enum.Enum):
-    """Where a client stands; the value reads on in an error message."""
+    """State of a client; error messages quote the value."""
 
     NEW = "waiting for a session"
     ADVERTISED = "waiting for the roster"
@@ -39,7 +39,7 @@ class ClientState(enum.Enum):
 
 
 class ServerState(enum.Enum):
-    """What a server collects."""
+    """State of a server, named after what it collects."""
 
     ADVERTISING = "collecting keys"
     SHARING = "collecting shares"
@@ -50,6 +50,7 @@ class ServerState(enum.Enum):
     ABORTED = "aborted"
 
 
+# States only go forward, and each takes one message: so no secret is used for two answers, whatever the server repeats
 #: (state, message) -> (what the client does, the state after it).
 CLIENT: Mapping[tuple[ClientState, Phase], tuple[str, ClientState]] = {
     (ClientState.NEW, Phase.HELLO): ("advertise", ClientState.ADVERTISED),
