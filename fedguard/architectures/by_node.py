@@ -1,4 +1,4 @@
-"""How nodes do that have a model each."""
+"""Evaluation of nodes with a model each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedguard.contracts import Evaluation, NodesReport, RoundReport, Setup
 def by_node(
     setup: Setup, clients: Clients, models: Tensor, honest: tuple[int, ...], report: RoundReport
 ) -> RoundReport:
-    """The report with how the honest nodes do, and the means of that as its evaluation and backdoor.
+    """The report with the metrics of the honest nodes, and their means as its evaluation and backdoor.
 
     Args:
-        models: float32 ``[h, d]``, of the honest nodes.
+        models: float32 ``[h, d]``: models of the honest nodes.
     """
     centre, planted = models.mean(0), report.planted
     with setup.stopwatch.stage("evaluation"):
@@ -36,6 +36,6 @@ def by_node(
 
 
 def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """How the nodes do on average."""
+    """Mean of the nodes' evaluations."""
     by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
     return Evaluation(fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations), by_class)

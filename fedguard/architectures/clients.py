@@ -1,4 +1,4 @@
-"""The clients' side of a round: honest training, what honest clients do before they send, and who crafts."""
+"""The clients' side of a round: honest training, client defenses before sending, and crafting by malicious clients."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fedguard.contracts.returned import check_return, check_tensor_return
 from fedguard.mapped import allocate_rows, let_go, slice_rows
 from fedguard.rng import Rng
 
-#: The round (from 1) in which all clients are, or that of each.
+#: The round (from 1) of all clients, or the round of each.
 Rounds = int | Sequence[int]
 
 
 class Clients:
-    """All clients of a federation, with what they keep from one round to the next.
+    """All clients of a federation, with their state between rounds.
 
-    That is the worker momentum of each (float32 ``[clients, d]``, where it is on), what their algorithm keeps (``local``),
-    and the malicious clients' common memory (``malicious``).
+    The state is the worker momentum of each client (float32 ``[clients, d]``, if it is on), the state of the algorithm
+    (``local``), and the malicious clients' common memory (``malicious``).
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -48,15 +48,14 @@ class Clients:
     ) -> Wire:
         """Train the chosen clients from ``model``, let the malicious clients among them craft, and put all into ``buffer``.
 
-        The malicious clients' rows stand together, at the top or at the bottom by the toss of a coin: so the honest rows
-        can be shown to them without a copy, and no rule can gain from the order. Malicious clients that are silent have no
-        row.
+        The malicious clients' rows are together, at the top or at the bottom by a coin toss: so the honest rows can be shown to
+        them without a copy, and no rule can exploit the order. Silent malicious clients have no row.
 
         Args:
             known_rule: makes the malicious clients' copy of the server's rule for the honest and malicious clients of a
                 round.
             buffer: float32 ``[len(chosen), d]``, overwritten; its last rows stay unused if some are silent.
-            starts: float32 ``[clients, d]``, where honest clients train from models of their own.
+            starts: float32 ``[clients, d]``, if honest clients train from their own models.
         """
         setup = self._setup
         self.begin(chosen)
@@ -79,11 +78,11 @@ class Clients:
         return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added, handed=self.malicious.handed)
 
     def colluders(self) -> MaliciousClients:
-        """Malicious clients with a memory of their own, such as those who lie to one node and remember what they told it."""
+        """Malicious clients with their own memory, for example of their lies to one node."""
         return MaliciousClients(self._setup, self.local, self._train)
 
     def begin(self, chosen: Sequence[int]) -> None:
-        """A round begins, for these clients."""
+        """Begin a round for these clients."""
         self.local.begin(chosen)
         self.malicious.effect, self.malicious.added, self.malicious.handed = None, {}, {}
 
@@ -101,10 +100,10 @@ class Clients:
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
-            round: in which all are, or each of them.
-            shares: of its work that a client does, of those that do not do all.
-            batches: its examples in a step, of those that do not take the plan's.
-            faster: what the plan's step size is multiplied by.
+            round: the round of all, or of each.
+            shares: share of its work that a client does, for clients that do not do all.
+            batches: examples in a step, for clients that do not take the plan's number.
+            faster: factor of the plan's step size.
         """
         setup, plan = self._setup, replace(self._setup.honest_plan, shares=shares or None, batches=batches)
         plan = replace(plan, lr=plan.lr * faster)
@@ -130,13 +129,13 @@ class Clients:
         self.local.note(honest, rows)
 
     def train_client(self, client: int, turn: int, model: Tensor) -> Tensor:
-        """float32 ``[any]``: what one honest client sends after its so-manieth training, from a model ``[d]``."""
+        """float32 ``[any]``: message of one honest client after training number ``turn`` from a model ``[d]``."""
         row = torch.empty(1, len(model))
         self.train_honest(model, [turn], (client,), row)
         return self.local.pack_message((client, turn), row[0])
 
     def _prepare_task(self, starts: Tensor, rounds: Sequence[int], honest: tuple[int, ...]) -> Task:
-        """The task with what the honest clients train on in these rounds."""
+        """The task with the examples on which the honest clients train in these rounds."""
         setup, replaced = self._setup, {}
         for client, round, model in zip(honest, rounds, starts, strict=True):
             own = examples = setup.task.examples(client)
@@ -171,7 +170,7 @@ def _each(round: Rounds, clients: int) -> Sequence[int]:
 def client_context(
     setup: Setup, stage: int, client: int, round: int, model: Tensor, examples: Examples
 ) -> ClientContext:
-    """What a client knows at one stage of the pipeline, as it prepares its examples or its update."""
+    """Knowledge of a client at one stage of the pipeline, when it prepares its examples or its update."""
     name = setup.pipeline.transforms[stage].name
     # Where noise hides the examples, whatever comes after it must not look at them again.
     hidden = setup.protocol.privacy.unit == "record"

@@ -1,4 +1,4 @@
-"""How far a rule follows an attack, and how far it would have followed the attack's siblings in the same round."""
+"""Progress of a rule under an attack, and under the attack's siblings in the same round."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def effects(
     """The progress ``<R, mu> / |mu|^2`` of the rule under the attack, under each of its siblings, and under neither.
 
     Args:
-        view: what the attack was shown; its siblings are shown no more.
+        view: the attack's view; its siblings see no more.
         honest: float32 ``[h, d]``, the honest updates of the round.
-        crafted: float32 ``[f, d]``, what it sent.
+        crafted: float32 ``[f, d]``, the crafted updates.
         rule: the malicious clients' copy, whether or not they are granted it: it is probed in Gram space, coordinate rules
             on a sample of the coordinates.
 
     Returns:
-        by the attacks as a suite names them; None where the attack has no siblings, or the rule cannot be asked.
+        Progress by the names of the attacks in a suite; None if the attack has no siblings, or the rule cannot be probed.
     """
     siblings = attack.siblings()
     if not siblings or len(honest) == 0:

@@ -1,6 +1,8 @@
-"""Events in the order of simulated time. Those at one time happen by rank, and within a rank in an order drawn from the seed.
+"""Events in the order of simulated time. Events at the same time happen by rank, and within a rank in an order drawn from the
+seed.
 
-Never by number: where all are equally fast, and the first nine of ten count, the tenth would always be the same one.
+Ties are not broken by the devices' numbers: if all are equally fast and the first nine of ten count, the tenth would always
+be the same device.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ SECOND = 1_000_000_000
 _BLOCK = 4096
 
 
+# An update that arrives exactly at the deadline counts, since DELIVER is before DECIDE; a device that starts at the time of
+# an aggregate pulls the new model, since START is last
 class Rank(IntEnum):
-    """What goes first among the events at one time: what arrives, then what ends, what is decided, and what starts."""
+    """Order of events at the same time: arrivals, then ends, then decisions, then starts."""
 
     DELIVER = 0
     FINISH = 1
@@ -29,10 +33,10 @@ class Rank(IntEnum):
 
 
 class EventQueue:
-    """What will happen.
+    """Queue of future events.
 
     Args:
-        rng: draws the order of events that have time and rank in common.
+        rng: draws the order of events with the same time and rank.
     """
 
     def __init__(self, rng: Rng) -> None:
@@ -52,19 +56,20 @@ class EventQueue:
 
     @property
     def happened(self) -> int:
-        """How many events have happened."""
+        """Number of events that have happened."""
         return self._added - len(self._events)
 
     def after(self, delay: float, what: Callable[..., None], *arguments: Any, rank: Rank = Rank.FINISH) -> None:
-        """Let ``what(*arguments)`` happen ``delay`` seconds from now, at least 0."""
+        """Schedule ``what(*arguments)`` in ``delay`` seconds, at least 0."""
         if not self._ties:
             self._ties = self._draw.random(_BLOCK).tolist()
         self._added += 1
         time = self._now + round(delay * SECOND)
+        # The running number makes every key unique, so that the heap never compares two callables
         heapq.heappush(self._events, (time, rank, self._ties.pop(), self._added, what, arguments))
 
     def step(self) -> bool:
-        """Let the next event happen; False where there is none."""
+        """Process the next event; False if there is none."""
         if not self._events:
             return False
         self._now, _, _, _, what, arguments = heapq.heappop(self._events)

@@ -1,4 +1,4 @@
-"""When a server may aggregate what it has, and who may go on meanwhile: six words of the field in one record."""
+"""Barriers: when a server aggregates, and who may continue meanwhile (BSP, k of n, SSP, ASP, buffers)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class Barrier:
     """When updates are aggregated.
 
     Attributes:
-        count: as soon as so many have arrived; or all, in a round for which fewer are chosen.
-        fresh: whether only those count that were trained from the present model; then all start together after each
-            aggregate, and who comes later is late. Else each goes on as soon as it has sent.
-        ahead: tau: by how many trainings a device may be ahead of the slowest; infinity for any.
-        deadline: seconds after which those that have arrived are enough, if they are ``least`` or more; None for none. It
-            is for fresh updates alone.
-        least: with fewer at the deadline, the round is abandoned.
-        once: whether a device counts once in an aggregate at most; what else it sends waits for the next one.
-        backups: when at most so many of a round are still awaited, each of these gets a second copy of its task, see
+        count: number of updates that are aggregated; all of a round if fewer devices are chosen.
+        fresh: whether only updates trained from the current model count. Then all devices start together after each
+            aggregate, and an update that comes later is late. Otherwise each device continues as soon as it has sent.
+        ahead: tau, the number of trainings by which a device may be ahead of the slowest; infinity for no bound.
+        deadline: seconds after which the updates that have arrived are enough, if there are at least ``least``; None for no
+            deadline. For fresh updates only.
+        least: fewest updates at the deadline; with fewer the round is abandoned.
+        once: whether a device counts at most once in an aggregate; its other updates wait for the next aggregate.
+        backups: if at most this number of updates of a round is awaited, each of their tasks starts a second time, see
             `fedguard.simulated.course.ServerSimulation`.
-        selection: how a round of fresh updates finds its devices; None where those that are chosen start when they are there.
-        buffers: into how many the devices are dealt, device i into that of i modulo their number; none may be empty.
+        selection: how a round of fresh updates finds its devices; None if chosen devices start as soon as they are online.
+        buffers: number of buffers; device i sends to buffer i modulo this number. No buffer may be empty at an aggregate.
     """
 
     count: int
@@ -39,30 +39,32 @@ class Barrier:
     buffers: int = 1
 
     def enough(self, chosen: int) -> int:
-        """How many updates are aggregated where so many devices are chosen: never more than can come."""
+        """Number of updates aggregated if ``chosen`` devices are chosen: never more than can come."""
+        # Poisson sampling may choose fewer than the count, which the server would await for ever; without rounds every device
+        # sends again and again, so that any count is reached
         return min(self.count, chosen) if self.fresh else self.count
 
     def are_buffers_full(self, devices: Iterable[int]) -> bool:
-        """Whether those that have sent fill every buffer."""
+        """Whether every buffer has an update of these devices."""
         return self.buffers == 1 or len({device % self.buffers for device in devices}) == self.buffers
 
     def may_start(self, done: int, slowest: int) -> bool:
-        """Whether a device that has done so many trainings may begin another, where the slowest has done ``slowest``."""
+        """Whether a device with ``done`` trainings may begin another, if the slowest device has done ``slowest``."""
         return done - slowest <= self.ahead
 
 
 def bsp(n: int) -> Barrier:
-    """Bulk synchronous parallel: all n, each from the present model."""
+    """Bulk synchronous parallel: all n updates, each trained from the current model."""
     return Barrier(count=n, fresh=True)
 
 
 def k_of_n(k: int, deadline: float | None = None, least: int = 1) -> Barrier:
-    """The first k; the others are late."""
+    """The first k updates; the others are late."""
     return Barrier(count=k, fresh=True, deadline=deadline, least=least)
 
 
 def ssp(tau: int) -> Barrier:
-    """Stale synchronous parallel, or bounded delay: each update counts at once, and nobody is more than tau ahead."""
+    """Stale synchronous parallel, or bounded delay: each update counts at once, and no device is more than tau ahead."""
     return Barrier(count=1, fresh=False, ahead=tau)
 
 
@@ -72,10 +74,10 @@ def asp() -> Barrier:
 
 
 def buffer_barrier(size: int) -> Barrier:
-    """Each ``size`` updates are aggregated, and nobody waits."""
+    """Buffered: every ``size`` updates are aggregated, and nobody waits."""
     return Barrier(count=size, fresh=False)
 
 
 def covers(buffers: int) -> Barrier:
-    """As soon as each of so many buffers holds an update, and nobody waits."""
+    """Aggregate as soon as each buffer holds an update; nobody waits."""
     return Barrier(count=buffers, fresh=False, buffers=buffers)

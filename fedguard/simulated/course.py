@@ -1,6 +1,6 @@
 """The course of a training around a server: who trains when from which model, and which updates meet in one aggregate.
 
-It depends on speeds, links and barriers alone, and not on vectors: so it is told without any, and the training follows it.
+It depends only on speeds, links and barriers, not on vectors: it is simulated without any, and the training follows it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Arrival:
     """One update that reached the server.
 
     Attributes:
-        device: whose.
-        turn: of the device's trainings, from 1; where all start together, the round.
-        version: of the model that it was trained from: the number of aggregates before it.
+        device: the client that the update belongs to.
+        turn: number of the device's training, from 1; the round if all start together.
+        version: number of aggregates before the model that the update was trained from.
         began, at: simulated seconds of the pull and of the arrival.
-        job: who has trained it and how much of it, where that is not the device itself and everything.
+        job: who trained it and what share of the work; None for the device itself and all of its work.
     """
 
     device: int
@@ -43,7 +43,7 @@ class Arrival:
 
     @property
     def by(self) -> int:
-        """The device that has trained it."""
+        """The device that trained it."""
         return self.device if self.job is None else self.job.device
 
 
@@ -54,14 +54,14 @@ class AggregationEvent:
     Attributes:
         at: simulated seconds.
         version: number of aggregates before it.
-        begun: the devices that have pulled the model since the last one, each with its turn.
-        arrivals: the updates behind it, as they arrived.
-        late: devices whose training it has made useless, each with its turn.
-        lost: those whose update the network has lost since the last one.
-        interrupted: those that have left since the last one, before their update had arrived.
-        abandoned: why there is no aggregate; None where there is one.
-        spans: the trainings that have ended since the last one, in the order in which they did.
-        jobs: of those in ``begun``, where who trains what share of them is settled.
+        begun: devices that have pulled the model since the last aggregate, each with its turn.
+        arrivals: the aggregated updates, in the order of arrival.
+        late: devices still at work at a fresh barrier, so that their training is useless, each with its turn.
+        lost: devices whose update the network has lost since the last aggregate, each with its turn.
+        interrupted: devices that have left since the last aggregate before their update arrived, each with its turn.
+        abandoned: why there is no aggregate; None if there is one.
+        spans: trainings that have ended since the last aggregate, in the order of their ends.
+        jobs: who trains what share of each entry of ``begun``; empty if all devices train all of their own work.
     """
 
     at: float
@@ -76,11 +76,11 @@ class AggregationEvent:
     jobs: tuple[Job, ...] = ()
 
     def staleness(self) -> tuple[int, ...]:
-        """How many aggregates there were since each update's model."""
+        """Staleness of each update: number of aggregates since its model."""
         return tuple(self.version - arrival.version for arrival in self.arrivals)
 
     def without(self, devices: Collection[int], abandoned: str | None = None) -> AggregationEvent:
-        """What is left where the updates of these devices are lost after all, or the whole of it for a reason."""
+        """The event if the updates of these devices are lost after all, and ``abandoned`` says why the round is."""
         gone = {one.device for one in self.arrivals if one.device in devices}
         return replace(
             self,
@@ -96,31 +96,33 @@ class AggregationEvent:
 #: (round, from 1) -> the devices of a round.
 Chosen = Callable[[int], Sequence[int]]
 
-#: Rounds in which nobody may be chosen before a training is given up in which nobody starts together.
+#: Rounds that are searched for the first devices, if devices do not start together: Poisson sampling may choose nobody.
 _PATIENCE = 1000
 
-#: Trainings and waits in a row of which no update comes, or updates too many for an aggregate that lacks others, before a
-#: training is given up; and so many more for each device.
+#: Trainings and waits in a row that bring no update, or updates beyond the number of an aggregate that lacks others, before the
+#: simulation stops; and the further ones allowed for each device.
 _IN_VAIN, _IN_VAIN_EACH = 100_000, 100
 
 
 class ServerSimulation:
-    """All that happens, one release after the other. An event costs the same however many devices there are.
+    """Simulation of a server and its devices, one aggregation event after another. The cost of an event does not grow with the
+    number of devices.
 
-    A device that is not there starts when it comes. One that leaves before its update has arrived loses its work: where all
-    start together it is out of the round, and else its place is free as if it had sent.
+    A device that is offline starts when it comes online. A device that leaves before its update has arrived loses its work: it
+    is out of the round if all start together; otherwise its slot is free, as if it had sent.
 
-    Where the barrier has backups, the examples of each device lie at the next one, too, the first being next to the last. A
-    task that is started again there ends with the first of its two copies.
+    If the barrier has backups, the next device also holds each device's examples (device 0 holds those of the last). A task
+    that starts again there ends with the first of its two copies.
 
     Args:
-        chosen: the devices of a round, where all start together; where the barrier has a selection, those among which it looks
-            for them. Where each goes on by itself, those of the first round for which anybody is chosen start, and one that
-            has sent gives its place to one of the ``devices`` that are idle, itself among them.
-        rng: draws ties, and who gets a free place.
-        fractions: who trains whose examples, and what share of them, where all start together; None for its own, and all.
-        lies: who comes when it was not told to, or never reports, where all start together.
-        most: where each goes on by itself, how many trainings of a device begin; after these it takes no more part.
+        chosen: devices of a round, if all start together; candidates for the selection, if the barrier has one. Otherwise the
+            devices of the first round that chooses any start, and a device that has sent gives its slot to one of the idle
+            ``devices``, itself included.
+        rng: draws ties, and which device gets a free slot.
+        fractions: which device trains on which examples, and what share of them, if all start together; None if each trains on
+            all of its own.
+        lies: devices that check in at other times than assigned or never report, if all start together.
+        most: largest number of trainings that a device begins, if devices do not start together; afterwards it takes no part.
     """
 
     def __init__(
@@ -163,14 +165,14 @@ class ServerSimulation:
 
     @property
     def events(self) -> int:
-        """How many have happened."""
+        """Number of events so far."""
         return self._agenda.happened
 
     def releases(self) -> Iterator[AggregationEvent]:
-        """The releases, in order, without end.
+        """The aggregation events, in order, without end.
 
         Raises:
-            StalledError: nothing will ever happen again; or devices start again and again, and no update comes.
+            StalledError: no event is left; or devices start again and again, and no update comes.
         """
         if self._barrier.fresh:
             self._open()
@@ -187,9 +189,11 @@ class ServerSimulation:
                 )
 
     def _set_out(self) -> None:
-        """Those who go on by themselves start."""
+        """Start the devices that continue by themselves."""
         devices = len(self._turns)
         crew = next((crew for round in range(1, _PATIENCE) if (crew := self._chosen(round))), ())
+        # With fewer at work than devices, an idle one would be the slowest for ever: bounded delay needs all of them,
+        # which `ParameterServer.reasons` sees to
         if len(crew) == devices:
             self._places = StalenessScheduler(self._barrier, devices)
         else:
@@ -198,7 +202,7 @@ class ServerSimulation:
             self._enter(device)
 
     def _go_on(self, devices: Iterable[int]) -> None:
-        """Places are free for these, who go on by themselves."""
+        """Start these devices, which continue by themselves, unless they have used up their trainings."""
         for device in devices:
             if not self._is_exhausted(device):
                 self._enter(device)
@@ -211,11 +215,12 @@ class ServerSimulation:
         self._agenda.after(0.0, self._start, device, self._round, rank=Rank.START)
 
     def _open(self) -> None:
-        """A round begins, for those who are chosen; what others still do is of no use."""
+        """Begin a round; what devices of the last round still train is of no use."""
         self._round += 1
         self._busy.clear()
         chosen = self._chosen(self._round)
         if not chosen:
+            # Through the queue: releasing opens the next round, so that a series of empty rounds would recurse here
             self._agenda.after(0.0, self._close, self._round, "nobody was chosen", rank=Rank.DECIDE)
         elif self._selectors is None:
             self._configure(chosen)
@@ -223,7 +228,7 @@ class ServerSimulation:
             self._selectors.open(self._round, chosen, self._accept_selection)
 
     def _accept_selection(self, devices: list[int]) -> None:
-        """The selectors have found these devices."""
+        """Start the round with the devices that the selectors have found, or abandon it."""
         assert self._selectors is not None
         if why := self._selectors.too_few(devices):
             self._release(why)
@@ -231,7 +236,7 @@ class ServerSimulation:
             self._configure(devices)
 
     def _configure(self, devices: Sequence[int]) -> None:
-        """These are the devices of the round."""
+        """Start these devices, and the deadline of their round."""
         asked = len(devices)
         if self._fractions is not None:
             devices, asked = self._at_work(devices)
@@ -239,18 +244,20 @@ class ServerSimulation:
         for device in devices:
             self._enter(device)
         if self._barrier.deadline is not None:
+            # The window opens when the devices are known: a selection has a timeout of its own
             self._agenda.after(self._barrier.deadline, self._close, self._round, rank=Rank.DECIDE)
 
     def _at_work(self, devices: Sequence[int]) -> tuple[list[int], int]:
-        """Those that have work in a round of these devices, and how many updates may come of it."""
+        """The devices with work in a round, and the number of updates that may come of it."""
         assert self._fractions is not None
         found = self._fractions.open(devices, self.now)
         return list(found), sum(found.values())
 
     def _start(self, device: int, round: int) -> None:
-        """A device pulls the model and trains, if it is there."""
+        """A device pulls the model and trains, if it is online."""
         if round != self._round:
             return
+        # One that only claims to be online is not waited for: it counts as started, and nothing of it ever arrives
         now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
         wait = 0.0 if away else self._world.wait(device, now)
         if wait:
@@ -261,21 +268,23 @@ class ServerSimulation:
         if self._fractions is not None:
             self._do(self._fractions, device)
             return
+        # The round, not a count: what is drawn for a device in a round does not depend on the rounds in which it was chosen
         self._turns[device] = turn = self._round if self._barrier.fresh else self._turns[device] + 1
         training = Arrival(device, turn, self._version, now, now)
         self._busy[device] = training
         self._begun.append((device, turn))
+        # It stays in _busy without an event, so that the deadline reports it as late
         if away:
             return
         seconds, arrives = self._world.attempt(device, turn, now)
         self._ends(training, seconds, arrives)
 
     def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
-        """So many seconds from now its update arrives, or its device leaves."""
+        """Schedule the end of a training in ``seconds``: its update arrives, or its device leaves."""
         self._agenda.after(seconds, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
 
     def _do(self, fractions: Fractions, device: int) -> None:
-        """A device does what there is time for of its work, one client's after the other."""
+        """A device trains on the examples of one client after another, as far as there is time."""
         now = at = self.now
         for client, ready in fractions.jobs(device):
             at = max(at, ready)
@@ -292,13 +301,15 @@ class ServerSimulation:
             self._ends(training, at - now, arrives)
             if not arrives:
                 return
+            # Only what arrived is history: the time of a training that was cut short says nothing about the pace
             fractions.note(job, seconds)
 
     def _arrive(self, training: Arrival) -> None:
         device = training.device
         if self._busy.get(device) is not training:
-            return  # the round went on without it
+            return  # the round is over, or the other copy was faster: no event is taken out of the queue
         del self._busy[device]
+        # Drawn at the end: the network loses a finished upload, and the device does not learn of it
         lost = self._world.loses(device, training.turn)
         self._spans.append(Span(device, training.began, self.now, "lost" if lost else "arrived"))
         if lost:
@@ -315,7 +326,10 @@ class ServerSimulation:
             self._go_on(self._places.next_after_update(device))
 
     def _back_up(self, round: int) -> None:
-        """Start what is still awaited a second time, where the device that has the same examples is idle; once in a round."""
+        """Start awaited tasks a second time if the device with the same examples is idle; once in a round.
+
+        At rank DECIDE: an update that arrives at the same time needs no copy.
+        """
         if round != self._round or self._backed_up == round:
             return
         self._backed_up = round
@@ -329,13 +343,14 @@ class ServerSimulation:
                 self._agenda.after(seconds, self._arrive, training, rank=Rank.DELIVER)
 
     def _take(self, arrival: Arrival) -> None:
-        """Put an update to those of the next aggregate, or hold it for a later one."""
+        """Add an update to the next aggregate, or hold it for a later one."""
         self._in_vain = 0
         if self._barrier.once and arrival.device in self._senders:
             self._held.append(arrival)
         else:
             self._waiting.append(arrival)
             self._senders.add(arrival.device)
+        # A few fast devices may fill time with updates that an aggregate of others cannot use, without time ever moving on
         if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
             raise StalledError(
                 f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
@@ -343,7 +358,7 @@ class ServerSimulation:
             )
 
     def _leave(self, training: Arrival) -> None:
-        """A device is gone, and its work with it."""
+        """A device leaves, and its work is lost."""
         device = training.device
         if self._busy.get(device) is not training:
             return
@@ -355,7 +370,7 @@ class ServerSimulation:
             self._go_on(self._places.next_after_dropout(device))
 
     def _vain(self) -> None:
-        """Something came to nothing: the network lost an update, or a device left or waits."""
+        """Count an event without an update: the network lost one, or a device left or waits."""
         self._in_vain += 1
         if self._in_vain > self._patience:
             raise StalledError(
@@ -365,7 +380,7 @@ class ServerSimulation:
             )
 
     def _close(self, round: int, why: str | None = None) -> None:
-        """The deadline of a round, or its end for another reason."""
+        """End a round at its deadline or for another reason, unless it is over."""
         if round == self._round:
             self._release(why)
 
@@ -373,6 +388,7 @@ class ServerSimulation:
         arrived, least = len(self._waiting), self._barrier.least
         if abandoned is None and self._barrier.fresh and arrived < least:
             abandoned = f"{arrived} updates arrived, of at least {least}"
+        # Without rounds nobody is late: who is at work has pulled an older model, and its update counts for a later aggregate
         late = tuple(self._busy.values()) if self._barrier.fresh else ()
         self._spans += [Span(one.device, one.began, self.now, "late") for one in late]
         self._released.append(
@@ -389,6 +405,7 @@ class ServerSimulation:
                 jobs=tuple(self._jobs),
             )
         )
+        # An abandoned round leaves the model as it is, and makes no update older
         self._version += abandoned is None
         self._in_vain = 0
         self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []

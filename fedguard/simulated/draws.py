@@ -1,4 +1,5 @@
-"""Random numbers of devices: the k-th of each depends on the seed, the device and k alone, and costs about a microsecond."""
+"""Random numbers of devices: the k-th draw of a device depends only on the seed, the device and k; it takes about a
+microsecond."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from numpy.typing import NDArray
 
 from fedguard.rng import Rng
 
-#: Devices, and draws of each, that are made at once: to set up a stream costs as much as to draw a thousand numbers.
+#: Devices in a block, and draws for each: setting up a stream costs as much as drawing a thousand numbers.
 _DEVICES, _DRAWS = 64, 16
-#: Blocks that are kept of such a group of devices; one that is gone is drawn again.
+#: Blocks kept for each group of devices; an evicted block is drawn again.
 _KEPT = 8
 
 
 class Draws:
-    """Draws by one law.
+    """Draws from one distribution.
 
     Args:
-        rng: of these draws alone.
-        law: of a generator and a shape, such as ``lambda draw, shape: draw.normal(size=shape)``.
+        rng: random stream used for these draws only.
+        law: function of a generator and a shape, such as ``lambda draw, shape: draw.normal(size=shape)``.
     """
 
     def __init__(self, rng: Rng, law: Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]) -> None:
@@ -35,7 +36,9 @@ class Draws:
         block = blocks.get(number)
         if block is None:
             if len(blocks) == _KEPT:
+                # The oldest block goes: the k of a device mostly grows, and a block drawn again is the same
                 del blocks[next(iter(blocks))]
+            # Seeded by its place, not read from a running stream: the order in which devices ask changes no draw
             draw = self._rng.child(group, number).numpy()
             block = blocks[number] = self._law(draw, (_DEVICES, _DRAWS))
         return block.item(row * _DRAWS + column)

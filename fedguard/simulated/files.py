@@ -1,4 +1,4 @@
-"""What a suite names a file for: a graph, or when devices are there."""
+"""Files named in a suite: a graph, or the availability of devices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fedguard.errors import ConfigError, oneline
 
 
 def content(file: str, most: int, shorter: str) -> bytes:
-    """What a file holds.
+    """Content of a file.
 
     Args:
-        most: how many bytes it may have.
-        shorter: how to mend one that has more.
+        most: largest number of bytes accepted.
+        shorter: remedy named in the error if the file is larger.
 
     Raises:
-        ConfigError: there is none, it cannot be read, or it holds more.
+        ConfigError: the file does not exist, cannot be read, or is too large.
     """
     path = Path(file).expanduser()
     try:
@@ -24,6 +24,7 @@ def content(file: str, most: int, shorter: str) -> bytes:
                 f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."
             )
         with path.open("rb") as opened:
+            # One byte more shows that a file is too large without reading all of it
             found = opened.read(most + 1)
     except (OSError, RuntimeError) as error:
         raise ConfigError(f"{file}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None

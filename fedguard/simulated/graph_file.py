@@ -1,4 +1,4 @@
-"""A graph as a file says: who hears whom, and with which weight."""
+"""A graph read from a file: which node receives from which, and with what weight."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from numpy.typing import NDArray
 from fedguard.errors import ConfigError, brief, oneline
 from fedguard.simulated.files import content
 
-#: A graph has so many bytes at most: that of 500 nodes who all hear all has some 5 million.
+#: Largest size in bytes: a complete graph of 500 nodes has some 5 million.
 MOST_BYTES = 16 << 20
-#: What the weights of a node may lack to 1, or exceed it by.
+#: By how much the weights of a node may differ from 1.
 ROUNDING = 1e-6
 _HEADERS = (["node", "hears"], ["node", "hears", "weight"])
 
 
 def read(file: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
-    """The links or weights of a file, and whether these are weights.
+    """The links or weights of a file, and whether they are weights.
 
-    It holds comma-separated values under the header ``node,hears`` or ``node,hears,weight``: each row is a link over which
-    a node hears another one, in one direction; nodes are numbered from 0. Where there are weights, a row may name a node twice:
-    that is the weight of its own value, which is else what is missing to 1.
+    The file holds comma-separated values under the header ``node,hears`` or ``node,hears,weight``. Each row is a link over
+    which a node receives from another, in one direction; nodes are numbered from 0. A row with a weight may name one node
+    twice: this is the weight of its own value, which otherwise is what is missing to 1.
 
     Returns:
-        float64 ``[n, n]``, row i what node i hears: 1 for a link, or its weight; rows of weights add up to 1.
+        float64 ``[n, n]``, row i with what node i receives: 1 for a link, or its weight; rows of weights add up to 1.
 
     Raises:
-        ConfigError: it cannot be read, or is no such graph of so many nodes.
+        ConfigError: the file cannot be read, or is not such a graph of ``nodes`` nodes.
     """
     return _parse_graph(_content(file), file, nodes)
 
 
 def digest(file: str) -> str:
-    """Of what the file holds. Raises as `read`."""
+    """Hash of the content of the file. Raises as `read`."""
     return hashlib.sha256(_content(file)).hexdigest()[:16]
 
 
@@ -56,6 +56,7 @@ def _parse_graph(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64
                 f"{name}: row 1: expected the header node,hears or node,hears,weight; got {brief(','.join(header))}. Write "
                 "it so."
             )
+        # NaN marks a missing row: a weight of 0 is a row, and a second one for the same link must be noticed
         weighted, matrix = len(header) == 3, np.full((nodes, nodes), np.nan)
         for row in rows:
             where = f"{name}: row {rows.line_num}"
@@ -70,6 +71,7 @@ def _parse_graph(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64
     if weighted:
         _complete(matrix, name)
     matrix = np.nan_to_num(matrix)
+    # A link of weight 0 carries nothing, so it does not connect
     _check_connectivity(matrix != 0, name)
     return matrix, weighted
 
@@ -95,7 +97,7 @@ def _row(row: Sequence[str], where: str, header: Sequence[str], nodes: int) -> t
 
 
 def _complete(matrix: NDArray[np.float64], name: str) -> None:
-    """Give each node's own value what is missing to 1, in place, unless the file says it."""
+    """Set the weight of each node's own value to what is missing to 1, in place, unless the file gives it."""
     for node, row in enumerate(matrix):
         total = float(np.nansum(row))
         if np.isnan(row[node]):
@@ -108,9 +110,10 @@ def _complete(matrix: NDArray[np.float64], name: str) -> None:
 
 
 def _check_connectivity(links: NDArray[np.bool_], name: str) -> None:
-    """See to it that what one node sends comes to each other one in the end."""
+    """Check that what any node sends reaches every other node in the end (strong connectivity)."""
     import networkx
 
+    # Row i holds what node i receives, and an edge leads from the sender: hence the transpose
     graph = networkx.from_numpy_array(links.T, create_using=networkx.DiGraph)
     if networkx.is_strongly_connected(graph):
         return

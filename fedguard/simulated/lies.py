@@ -1,4 +1,4 @@
-"""What malicious devices say of when they are there, and what a server that asks them takes for the truth."""
+"""What malicious devices claim about their availability, and what the server takes for the truth."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class AvailabilityLies:
-    """Who lies of when it is there, and how.
+    """Which devices lie about their availability, and how.
 
     Attributes:
         acting: round (from 1) -> the devices that lie in it.
-        checks_in: seconds from the beginning of a selection in which such a device was told to check in -> those in which it
-            does, if it is there.
-        reports: whether such a device reports. One that does not says that it is there whenever it is asked, and never sends.
+        checks_in: check-in time that the server assigned to a lying device, in seconds from the start of the selection -> time
+            at which the device checks in, if it is online.
+        reports: whether a lying device reports. If not, it claims to be online whenever it is asked, and never sends.
     """
 
     acting: Callable[[int], Collection[int]]
@@ -22,11 +22,11 @@ class AvailabilityLies:
     reports: bool
 
     def comes_in(self, device: int, round: int, told: float) -> float:
-        """Seconds in which a device checks in that was told to do so in ``told``."""
+        """Seconds until a device checks in, if the server assigned ``told`` seconds."""
         return self.checks_in(told) if device in self.acting(round) else told
 
     def stays_away(self, device: int, round: int) -> bool:
-        """Whether a device only says that it is there."""
+        """Whether a device claims to be online and never sends."""
         return not self.reports and device in self.acting(round)
 
 

@@ -16,13 +16,13 @@ from fedguard.simulated.world import World
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSelection:
-    """How a round finds its devices: those that check in first, which then start together.
+    """How a round finds its devices: the first to check in, which then start together.
 
     Attributes:
-        goal: as soon as so many have checked in, the round starts.
-        timeout: seconds after which those that have are enough.
-        least: with fewer, or if fewer of them are still there, the round is abandoned.
-        pace: when devices check in; None where each does as soon as it is there.
+        goal: number of check-ins at which the round starts.
+        timeout: seconds after which the round starts with the devices that have checked in.
+        least: the round is abandoned if fewer devices have checked in and are still online.
+        pace: when devices check in; None if each does so as soon as it is online.
     """
 
     goal: int
@@ -32,11 +32,11 @@ class DeviceSelection:
 
 
 class Selectors:
-    """Finds the devices of one round after the other. One that is not there when it should check in does so when it comes.
+    """Finds the devices of one round after another. A device that is offline at its check-in time checks in when it comes.
 
     Args:
-        rng: draws what the pace tells each device.
-        lies: who comes when it was not told to, or says that it is there when it is not.
+        rng: draws the check-in times of the pace.
+        lies: devices that check in at other times than assigned, or claim to be online when they are not.
     """
 
     def __init__(
@@ -44,32 +44,35 @@ class Selectors:
     ) -> None:
         self._selection, self._world, self._agenda, self._lies = selection, world, agenda, lies
         self._draws = Draws(rng, uniform)
-        #: device -> when it comes back, and how often it was told.
+        #: Device -> its next check-in time, and the number of times that were assigned.
         self._told: dict[int, tuple[float, int]] = {}
         self._checked_in: list[int] = []
         self._found: Callable[[list[int]], None] | None = None
         self._round = 0
 
     def open(self, round: int, devices: Sequence[int], found: Callable[[list[int]], None]) -> None:
-        """Look for a round's devices among these, and hand those that were found to ``found``, once."""
+        """Look for a round's devices among these, and call ``found`` once with the result."""
         self._round, self._checked_in, self._found = round, [], found
         for device in devices:
             comes = self._lies.comes_in(device, round, self._comes_in(device))
             self._agenda.after(comes, self._check_in, device, round)
+        # At rank DECIDE: a device that checks in exactly at the timeout is still taken
         self._agenda.after(self._selection.timeout, self._end, self._round, rank=Rank.DECIDE)
 
     def too_few(self, found: Sequence[int]) -> str | None:
-        """Why a round of so many devices is abandoned; None where it is not."""
+        """Why a round of these devices is abandoned; None if it is not."""
         if len(found) >= self._selection.least:
             return None
         return f"{len(found)} devices checked in, of at least {self._selection.least}"
 
     def _comes_in(self, device: int) -> float:
-        """Seconds until a device checks in, by what it was told when it came last."""
+        """Seconds until a device checks in, by the time assigned at its last check-in."""
         pace, now = self._selection.pace, self._agenda.now
         if pace is None:
             return 0.0
+        # As if assigned one period before the start, so that period 0 already gets its share of the devices
         at, often = self._told.get(device, (-pace.period, 0))
+        # Each time that has passed was a check-in, at which the pace assigned the next one
         while at < now:
             at = pace.next(at, self._draws(device, 2 * often), self._draws(device, 2 * often + 1))
             often += 1
@@ -88,11 +91,12 @@ class Selectors:
             self._agenda.after(wait, self._check_in, device, round)
 
     def _end(self, round: int) -> None:
-        """The goal is met, or time is up: the devices that are still there are those of the round."""
+        """The goal is met or time is up: the round gets the devices that are still online."""
         if round == self._round and self._found is not None:
             found, self._found = self._found, None
+            # A device may have left between its check-in and the end of the selection
             found([device for device in self._checked_in if not self._wait(device)])
 
     def _wait(self, device: int) -> float:
-        """Seconds until a device says that it is there."""
+        """Seconds until a device claims to be online."""
         return 0.0 if self._lies.stays_away(device, self._round) else self._world.wait(device, self._agenda.now)

@@ -1,4 +1,4 @@
-"""Graphs of nodes without a server: who hears whom, and with which weight."""
+"""Graphs of nodes without a server: which node receives from which, and with what weight."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GraphName = Literal[
     "file",
 ]
 
-#: Where malicious nodes stand; see `assign_positions`.
+#: Positions of malicious nodes; see `assign_positions`.
 Places = Literal["drawn", "in_order", "clustered", "highest_degree", "cut"]
 
 #: Draws of a random graph until one is connected.
@@ -45,11 +45,11 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Who hears whom, and with which weight.
+    """A graph with its mixing matrices.
 
     Attributes:
-        matrices: float64 ``[n, n]`` each, of which one after another is used, again and again. In row i stands what node i
-            gives to the value of each node; its own is among them.
+        matrices: float64 ``[n, n]`` each, used in turn, again and again. Row i has the weights that node i gives to the values
+            of all nodes, its own included.
     """
 
     matrices: tuple[Matrix, ...]
@@ -64,33 +64,37 @@ class Topology:
 
     @cached_property
     def rows_add_up(self) -> bool:
-        """Whether each row adds up to 1: who has the same value as all others keeps it."""
+        """Whether each row sums to 1: nodes with equal values keep them."""
         return all(bool(np.allclose(one.sum(1), 1, atol=_ROUNDING)) for one in self.matrices)
 
     @cached_property
     def columns_add_up(self) -> bool:
-        """Whether each column does: the sum over all nodes stays what it is."""
+        """Whether each column sums to 1: the sum over all nodes does not change."""
         return all(bool(np.allclose(one.sum(0), 1, atol=_ROUNDING)) for one in self.matrices)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many values a node has to weigh in an exchange, its own among them: each number that occurs, in order."""
+        """Numbers of values that nodes weigh in an exchange, their own included, in ascending order without repetition."""
         return tuple(sorted({int(number) for one in self.matrices for number in _neighbor_mask(one).sum(1)}))
 
     @cached_property
     def _eigenvalues(self) -> NDArray[np.complex128]:
-        """Of one whole turn of the matrices, the one that stands for agreement left out, by falling modulus."""
+        """Eigenvalues of the product over one period without the consensus eigenvalue, by decreasing modulus."""
+        # The first exchange acts first, so it is the rightmost factor
         turn = np.linalg.multi_dot(self.matrices[::-1]) if len(self.matrices) > 1 else self.matrices[0]
+        # eigvals, not eigvalsh: with directed links W is not symmetric, and eigenvalues may be complex
         values = np.linalg.eigvals(turn).astype(np.complex128)
+        # One eigenvalue only: a graph in parts has 1 several times, and must come out with a gap of 0
         agreement = int(np.argmin(np.abs(values - 1)))
         rest = np.delete(values, agreement)
         return rest[np.argsort(-np.abs(rest))]
 
     @property
     def second(self) -> float:
-        """$|lambda_2|$: by what a disagreement is multiplied in an exchange, in the long run and at worst."""
+        """$|lambda_2|$: the asymptotic factor by which the slowest disagreement shrinks in one exchange."""
         if self.nodes == 1:
             return 0.0
+        # The product covers one period: the root gives the geometric mean for one exchange
         return float(np.abs(self._eigenvalues[0]) ** (1 / len(self.matrices)))
 
     @property
@@ -105,42 +109,41 @@ class Topology:
 
     @property
     def bias(self) -> float:
-        """The smallest $|1 - lambda|$ of a whole turn: a steady difference of nodes is multiplied by up to one over that.
+        """The smallest $|1 - lambda|$ of one period: a constant difference of nodes is amplified by up to its reciprocal.
 
-        It is no function of the gap: a directed ring mixes slower than one in both directions, and has less bias.
+        It is not a function of the gap: a directed ring mixes more slowly than an undirected ring, and has less bias.
         """
         return float(np.abs(1 - self._eigenvalues).min()) if self.nodes > 1 else 1.0
 
     @cached_property
     def heard(self) -> NDArray[np.bool_]:
-        """bool ``[n, n]``: whether node i (row) ever hears node j."""
+        """bool ``[n, n]``: whether node i (row) ever receives from node j."""
         heard: NDArray[np.bool_] = np.logical_or.reduce([_neighbor_mask(one) for one in self.matrices])
         return heard & ~np.eye(self.nodes, dtype=bool)
 
     @cached_property
     def cut(self) -> int:
-        """The fewest nodes without which some others no longer reach each other; n - 1 where all hear all."""
+        """Node connectivity: the fewest nodes that separate others if removed; n - 1 for a complete graph."""
         import networkx
 
         return int(networkx.node_connectivity(self.graph))
 
     @cached_property
     def graph(self) -> networkx.DiGraph[int]:
-        """An edge from each node to each that hears it."""
+        """Directed graph with an edge from each node to each node that receives from it."""
         import networkx
 
         return networkx.from_numpy_array(self.heard.T, create_using=networkx.DiGraph)
 
     def among(self, nodes: Sequence[int]) -> Topology:
-        """What is left of it between these nodes."""
+        """The subgraph of these nodes; rows need not sum to 1."""
         return Topology(tuple(one[np.ix_(list(nodes), list(nodes))] for one in self.matrices))
 
     @cached_property
     def slowest(self) -> Matrix:
-        """float64 ``[n]``, of length 1: what nodes come to agree on last, the direction of a link left out.
+        """float64 ``[n]``, of length 1: the pattern of disagreement that decays last, ignoring the direction of links.
 
-        It is the eigenvector of the second smallest eigenvalue of the Laplacian of the weights (Fiedler); of one node alone it
-        is 0.
+        It is the eigenvector of the second smallest eigenvalue of the Laplacian of the weights (Fiedler); 0 for a single node.
         """
         weights = np.mean(self.matrices, axis=0)
         weights = (weights + weights.T) / 2
@@ -151,7 +154,7 @@ class Topology:
         return found
 
     def reorder_nodes(self, places: Sequence[int]) -> Topology:
-        """The same graph, with node i at the place ``places[i]``."""
+        """The same graph with node i at position ``places[i]``."""
         order = np.asarray(places)
         return Topology(tuple(one[np.ix_(order, order)] for one in self.matrices))
 
@@ -164,14 +167,14 @@ def _neighbor_mask(matrix: Matrix) -> NDArray[np.bool_]:
 def topology(
     name: GraphName, nodes: int, *, weight: float = 1.0, p: float = 0.3, seed: int = 0, file: str | None = None
 ) -> Topology:
-    """A graph with the weights of Metropolis and Hastings, or of equal parts where links have a direction.
+    """A graph with Metropolis-Hastings weights, or equal weights if links are directed.
 
-    With a link in both directions $W_ij = 1/(1 + max(deg_i, deg_j))$; else what a node hears in one exchange, its own value
-    among it, weighs equally. What is missing to a row's sum of 1 is the weight of the node's own value. Of this ``weight`` (k)
-    is taken: $W_k = k W + (1 - k) I$.
+    For undirected links $W_ij = 1/(1 + max(deg_i, deg_j))$, and a node's own value has what is missing to 1. For directed links
+    all values that a node has in one exchange, its own included, weigh the same. With ``weight`` k the mixing matrix is
+    $W_k = k W + (1 - k) I$.
 
     Raises:
-        ConfigError: there is no such graph of so many nodes, or in the file.
+        ConfigError: there is no such graph of ``nodes`` nodes, or the file has none.
     """
     eye = np.eye(nodes)
     found = _matrices(name, nodes, p, seed) if file is None else (_of_file(file, nodes),)
@@ -179,7 +182,7 @@ def topology(
 
 
 def _of_file(file: str, nodes: int) -> Matrix:
-    """The weights of a file; of links in both directions those of Metropolis and Hastings, of others equal parts."""
+    """The weights of a file; Metropolis-Hastings weights for undirected links without weights, equal for directed links."""
     matrix, weighted = read(file, nodes)
     if weighted:
         return matrix
@@ -208,7 +211,7 @@ def _matrices(name: GraphName, nodes: int, p: float, seed: int) -> tuple[Matrix,
 
 
 def _circulant(nodes: int, hops: Sequence[int]) -> Matrix:
-    """Each node hears those so many places before it; all of it weighs equally."""
+    """Each node receives from the nodes ``hops`` positions before it; all values, its own included, weigh the same."""
     row = np.zeros(nodes)
     row[[0, *(-hop % nodes for hop in hops)]] = 1
     row /= row.sum()
@@ -233,6 +236,8 @@ def _links(name: GraphName, nodes: int, p: float, seed: int) -> NDArray[np.bool_
     elif name == "complete":
         graph = networkx.complete_graph(nodes)
     else:
+        # Redrawn until connected: this is G(n, p) given that it is connected. Each draw has a stream of its own, so that its
+        # number alone says which graph it is
         draws = (Rng(seed).child("graph", name, nodes, number).numpy() for number in range(_DRAWS))
         graphs = (networkx.gnp_random_graph(nodes, p, seed=draw) for draw in draws)
         connected = next((one for one in graphs if networkx.is_connected(one)), None)
@@ -248,6 +253,7 @@ def _links(name: GraphName, nodes: int, p: float, seed: int) -> NDArray[np.bool_
 
 def metropolis(links: NDArray[np.bool_]) -> Matrix:
     """$W_ij = 1/(1 + max(deg_i, deg_j))$ for a link, and on the diagonal what is missing to 1 (Xiao and Boyd, 2004)."""
+    # Symmetric, so doubly stochastic: the mean over nodes is kept; and a node needs only the degrees of its neighbors
     degrees = links.sum(1)
     matrix = np.where(links, 1 / (1 + np.maximum(degrees[:, None], degrees[None, :])), 0.0)
     np.fill_diagonal(matrix, 1 - matrix.sum(1))
@@ -257,19 +263,19 @@ def metropolis(links: NDArray[np.bool_]) -> Matrix:
 def assign_positions(
     topology: Topology, malicious: Collection[int], places: Places, rng: Rng, seats: Sequence[int] | None = None
 ) -> Topology:
-    """The graph with its nodes numbered as the clients are.
+    """The graph with its nodes numbered as the clients.
 
     Args:
-        places: where clients stand: ``in_order`` of their numbers; ``drawn``; and of the malicious ones ``clustered`` around
-            a drawn place; at the places with the ``highest_degree``; or at a ``cut``: the fewest places without which
-            others no longer reach each other, and if these are too few, those that most shortest paths pass. Honest clients
-            stand at drawn places.
-        seats: where the malicious ones stand instead, in the order of their numbers.
+        places: positions of the clients: ``in_order`` of their numbers or ``drawn``; for malicious clients also ``clustered``
+            around a drawn position, at the positions of ``highest_degree``, or at a ``cut``: the fewest positions that
+            separate others if removed, then the positions on most shortest paths. Honest clients get drawn positions.
+        seats: positions of the malicious clients instead, in the order of their numbers.
     """
+    # Drawn before any return, from a stream of its own: honest clients have the same order wherever the malicious ones are
     order = [int(place) for place in rng.numpy().permutation(topology.nodes)]
     if seats is None and places == "in_order":
         return topology
-    without_links = not topology.heard.any()  # one place is like another
+    without_links = not topology.heard.any()  # all positions are alike
     if not malicious or without_links or (seats is None and places == "drawn"):
         return topology.reorder_nodes(order)
     taken = list(seats) if seats is not None else _rank_positions(topology, places, order)[: len(malicious)]
@@ -281,12 +287,12 @@ def assign_positions(
 
 
 def lookouts(heard: NDArray[np.bool_], place: str, count: int, rng: Rng) -> tuple[int, ...]:
-    """So many nodes that look.
+    """``count`` observing nodes.
 
     Args:
-        heard: bool ``[n, n]``: whether node i (row) hears node j.
-        place: ``nodes`` at drawn places; ``side_by_side``: a drawn one and those nearest to it; ``around`` a drawn one: those
-            that hear it, and the nearest others if these are too few. What is equally near is drawn.
+        heard: bool ``[n, n]``: whether node i (row) receives from node j.
+        place: ``nodes`` at drawn positions; ``side_by_side``: a drawn node and the nearest to it; ``around`` a drawn node: the
+            nodes that receive from it, then the nearest others. Ties are drawn.
     """
     import networkx
 
@@ -295,12 +301,13 @@ def lookouts(heard: NDArray[np.bool_], place: str, count: int, rng: Rng) -> tupl
         return tuple(sorted(order[:count]))
     graph = networkx.from_numpy_array((heard | heard.T).astype(int))
     away, rank = networkx.single_source_shortest_path_length(graph, order[0]), {one: at for at, one in enumerate(order)}
+    # Distances ignore directions, so a neighbor may receive nothing from the drawn node: those that do come first
     nearest = sorted(order, key=lambda node: (away.get(node, len(heard)), not heard[node, order[0]], rank[node]))
     return tuple(sorted(nearest[:count] if place == "side_by_side" else nearest[1 : count + 1]))
 
 
 def _rank_positions(topology: Topology, places: Places, order: Sequence[int]) -> list[int]:
-    """All places, those first that malicious clients take first; ``order`` settles what is equal."""
+    """All positions in the order in which malicious clients take them; ``order`` breaks ties."""
     import networkx
 
     graph = topology.graph.to_undirected()
@@ -310,9 +317,11 @@ def _rank_positions(topology: Topology, places: Places, order: Sequence[int]) ->
         return sorted(order, key=lambda place: (away[place], rank[place]))
     if places == "highest_degree":
         return sorted(order, key=lambda place: (-graph.degree(place), rank[place]))
+    # A complete graph has no cut, and all its positions are alike
     if topology.cut == topology.nodes - 1:
         return list(order)
     cut, passed = networkx.minimum_node_cut(graph), networkx.betweenness_centrality(graph)
+    # Rounded: positions that are alike differ in the last digits, which would decide instead of the drawn order
     return sorted(order, key=lambda place: (place not in cut, -round(passed[place], 9), rank[place]))
 
 

@@ -1,4 +1,4 @@
-"""How long devices compute and messages take, in simulated seconds, when devices are there, and what it all costs."""
+"""Simulated devices and links: durations of computing and messages, availability, and resources used."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedguard.simulated.draws import Draws, exponential, normal, uniform
 def least_seconds(
     network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
 ) -> list[float]:
-    """What each device takes at least from its pull of the model to the arrival of its update, whatever is drawn.
+    """Lower bound in seconds, for each device, on the time from its pull of the model to the arrival of its update.
 
-    Where a law draws factors that may come near to 0, nothing is left of what they multiply. Arguments as of `World`.
+    A term multiplied by a random factor that may come near 0 counts as 0. Arguments as of `World`.
     """
     speeds, link = network.compute, network.link
     drawn = speeds.spread > 0 or speeds.jitter != 0
@@ -34,14 +34,14 @@ def least_seconds(
 
 @dataclass
 class ResourceUse:
-    """What the devices have spent so far, all together.
+    """Resources used so far, in total over the devices.
 
     Attributes:
-        seconds: of computing.
-        joules: for computing, sending and receiving.
-        bytes_up, bytes_down: sent by devices and to them, what was lost included. A message counts whole once it has begun.
-        lost: updates that the network lost.
-        interrupted: trainings whose device left before its update had arrived.
+        seconds: seconds of computing.
+        joules: energy of computing, sending and receiving.
+        bytes_up, bytes_down: bytes sent by devices and to them, lost messages included. A message counts in full once begun.
+        lost: number of updates that the network lost.
+        interrupted: number of trainings that ended because the device left before its update had arrived.
     """
 
     seconds: float = 0.0
@@ -55,15 +55,15 @@ class ResourceUse:
 class World:
     """The devices of a federation and their links.
 
-    What a device's k-th training takes depends on the seed, the device and k alone, and not on what happens elsewhere.
+    The duration of a device's k-th training depends only on the seed, the device and k.
 
     Args:
         work: examples that one training of each device passes over.
         size: bytes of a model, and of an update.
-        quick: the malicious devices, whose pace ``network.malicious_pace`` sets.
-        sent, got: bytes of what a device sends to a server, and gets from it; those of a model if None.
-        each_way: in how many messages each way, one after another: so often latency is waited for.
-        steady: devices that are always there, and of which the network loses nothing.
+        quick: malicious devices, with the pace ``network.malicious_pace``.
+        sent, got: bytes that a device sends to a server, and receives from it; the bytes of a model if None.
+        each_way: number of messages each way, one after another; each adds the latency.
+        steady: devices that are always online and never lose a message.
     """
 
     def __init__(
@@ -82,10 +82,12 @@ class World:
         self.network, self.size, self.spent = network, size, ResourceUse()
         self._sent, self._got = size if sent is None else sent, size if got is None else got
         self._each_way, self._steady = each_way, steady
+        # Each quantity has a stream of its own, drawn even without a spread: switching one on leaves all others as they are
         compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
         bandwidth = np.exp(rng.child("bandwidths").numpy().normal(0.0, 1.0, devices) * link.spread)
         order = rng.child("stragglers").numpy().permutation(devices)
         if speeds.slow.lasting:
+            # An exact share of the devices, not a chance for each: few devices would often have no straggler at all
             compute[order[: round(speeds.slow.share * devices)]] *= speeds.slow.factor
         compute[list(speeds.slow.devices)] *= speeds.slow.factor
         if speeds.paces is not None:
@@ -103,18 +105,19 @@ class World:
         self._loss = Draws(rng.child("loss"), uniform)
 
     def _message(self, bandwidth: float | None, factor: NDArray[np.float64], size: int) -> list[float]:
+        # Latency is part of the stored time; methods for other sizes take it out, as only the rest grows with the bytes
         seconds = np.zeros(len(factor)) if bandwidth is None else size / (bandwidth * factor)
         times: list[float] = (seconds + self._each_way * self.network.link.latency).tolist()
         return times
 
     def download(self, device: int) -> float:
-        """Seconds until a device has the model, or what else it gets in a training."""
+        """Seconds until a device has the model, or what else it receives for a training."""
         self.spent.bytes_down += self._got
         self.spent.joules += self.network.link.joules * self._got
         return self._down[device]
 
     def compute(self, device: int, turn: int, share: float = 1.0) -> float:
-        """Seconds of a device's ``turn``-th training (from 1), of whose work it does this share, or so many times as much."""
+        """Seconds of a device's ``turn``-th training (from 1), with its work multiplied by ``share``."""
         seconds = self._computing(device, turn) * share
         self._charge_computation(seconds)
         return seconds
@@ -134,28 +137,31 @@ class World:
         self.spent.joules += self.network.compute.watts * seconds
 
     def upload(self, device: int) -> float:
-        """Seconds until an update of a device has arrived, if it does."""
+        """Seconds until an update of a device arrives, unless it is lost."""
         self.spent.bytes_up += self._sent
         self.spent.joules += self.network.link.joules * self._sent
         return self._up[device]
 
     def between(self, source: int, device: int, sends: int, hears: int, size: int | None = None) -> float:
-        """Seconds of a vector from one device to another, which send and hear so many at once over their own links.
+        """Seconds for a vector from one device to another over their own links.
 
         Args:
-            size: its bytes; those of a model if None.
+            sends: vectors that the source sends at once.
+            hears: vectors that the device receives at once.
+            size: bytes of the vector; the bytes of a model if None.
         """
         self.carry(self.size if size is None else size)
         latency, scale = self.network.link.latency, 1.0 if size is None else size / self.size
+        # The vectors of a link share its bandwidth, so that each takes as long as all of them; latency passes only once
         up, down = (self._up[source] - latency) * scale, (self._down[device] - latency) * scale
         return latency + up * sends + down * hears
 
     def rate(self, device: int) -> float:
-        """Examples that a device trains on in a second, but for what is drawn for each training; infinity for no limit."""
+        """Examples that a device trains on in a second, without the random factors of each training; infinity for no limit."""
         return 1 / self._pace[device] if self._pace[device] > 0 else inf
 
     def bytes_within(self, seconds: float, source: int, device: int, sends: int, hears: int) -> float:
-        """How many bytes go from one device to another in so much time, latency left out; arguments as of `between`."""
+        """Bytes that travel from one device to another in ``seconds``, latency ignored; other arguments as of `between`."""
         latency = self.network.link.latency
         whole = (self._up[source] - latency) * sends + (self._down[device] - latency) * hears
         return seconds / whole * self.size if whole > 0 else inf
@@ -168,7 +174,7 @@ class World:
         return lost
 
     def drops(self, source: int, message: int) -> bool:
-        """Whether the network loses a device's so many-th message to another one (from 0)."""
+        """Whether the network loses a device's ``message``-th message to another device (from 0)."""
         loss = self.network.link.loss
         lost = loss > 0 and source not in self._steady and self._loss(source, message) < loss
         self.spent.lost += lost
@@ -179,37 +185,37 @@ class World:
         return self.download(device) + self.compute(device, turn) + self.upload(device)
 
     def wait(self, device: int, now: float) -> float:
-        """Seconds until a device is there: 0 if it is there ``now``, infinity if it never comes."""
+        """Seconds until a device is online: 0 if it is online ``now``, infinity if it never comes."""
         return 0.0 if device in self._steady else self._presence.wait(device, now)
 
     def leaves(self, device: int, now: float, seconds: float) -> float | None:
-        """Seconds until a device that is there ``now`` leaves, if that is in the next ``seconds``; None if it stays."""
+        """Seconds until a device that is online ``now`` leaves, if it does so in the next ``seconds``; None if it stays."""
         return None if device in self._steady else self._presence.leaves(device, now, seconds)
 
     def work(self, device: int) -> float:
-        """Examples that a whole training of a device's own passes over."""
+        """Examples that a whole training of a device passes over."""
         return self._work[device]
 
     def messages(self, device: int) -> float:
-        """Seconds that a model to a device and an update from it take together."""
+        """Seconds for a model to a device and an update from it, together."""
         return self._down[device] + self._up[device]
 
     def transfer(self, source: int, device: int, size: int) -> float:
-        """Seconds that so many bytes take from one device to another, by a server."""
+        """Seconds for ``size`` bytes from one device to another through a server."""
         latency, scale = self.network.link.latency, size / self.size
         return 2 * latency + (self._up[source] + self._down[device] - 2 * latency) * scale
 
     def carry(self, size: int) -> None:
-        """So many bytes travel from one device to another."""
+        """Charge ``size`` bytes that travel from one device to another."""
         self.spent.bytes_up += size
         self.spent.bytes_down += size
         self.spent.joules += 2 * self.network.link.joules * size
 
     def step(self, sent: Mapping[int, int], received: Mapping[int, int]) -> float:
-        """Seconds until messages between devices, all sent at once, have arrived. A link carries both directions at a time.
+        """Seconds until messages between devices, all sent at once, have arrived. Links carry both directions at a time.
 
         Args:
-            sent, received: bytes, by device.
+            sent, received: bytes by device.
         """
         latency, spent = self.network.link.latency, self.spent
         spent.bytes_up += sum(sent.values())
@@ -222,11 +228,11 @@ class World:
     def attempt(
         self, device: int, turn: int, now: float, task: int | None = None, share: float = 1.0
     ) -> tuple[float, bool]:
-        """Seconds from a device's pull of the model until its update has arrived, and True; or until it leaves, and False.
+        """Seconds from a device's pull of the model until its update arrives, and True; or until it leaves, and False.
 
         Args:
-            task: the device whose task it is; None for its own.
-            share: of the task that it does.
+            task: device that the task belongs to; None for its own.
+            share: share of the task that it does.
         """
         down, computing, up = self._down[device], self._computing(device, turn, task) * share, self._up[device]
         left = self.leaves(device, now, down + computing + up)

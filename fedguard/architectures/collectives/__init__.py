@@ -1,11 +1,11 @@
 """Collectives: who sends which chunk to whom, step by step, until every node has the sum. One topology, one file.
 
-schedule.py           what a schedule is, and how it is carried out: on floats, on masked integers, on symbols
+schedule.py           schedules and their execution: on floats, on masked integers, on symbols
 ring.py               ring: reduce-scatter, then all-gather
 reduce_broadcast.py   reduce_broadcast: all to a root, and back
 hierarchical.py       hierarchical: rings within groups, and rings across them
 all_to_all.py         all_to_all: each node sends its whole vector to each other
-butterfly.py          node j has part j of all vectors: that of btard, no topology of all_reduce
+butterfly.py          node j has part j of all vectors: used by btard, not a topology of all_reduce
 """
 
 from collections.abc import Callable

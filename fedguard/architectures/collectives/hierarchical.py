@@ -9,12 +9,12 @@ from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule
 def hierarchical(n: int, group: int) -> Schedule:
     """Reduce-scatter in a ring within each group of g, all-reduce across the G = n/g groups, all-gather within each group.
 
-    Node i is number i modulo g of group i / g. Within its group it ends the first turn with one g-th of the group's sum; those
-    that hold the same g-th in all groups reduce it in a ring of theirs. That is $2 (g - 1) + 2 (G - 1)$ steps instead of
-    $2 (n - 1)$, with as many elements a node: $2 d (g - 1)/g + 2 (d/g) (G - 1)/G = 2 d (n - 1)/n$ where n divides d.
+    Node i is number i modulo g of group floor(i / g). In its group it ends the first turn with one g-th of the group's sum;
+    the nodes with the same g-th in all groups reduce it in their own ring. That is $2 (g - 1) + 2 (G - 1)$ steps instead of
+    $2 (n - 1)$, with as many elements a node: $2 d (g - 1)/g + 2 (d/g) (G - 1)/G = 2 d (n - 1)/n$ if n divides d.
 
     Raises:
-        ValueError: groups of so many do not come out even.
+        ValueError: ``group`` does not divide n.
     """
     groups, rest = divmod(n, group)
     if rest:

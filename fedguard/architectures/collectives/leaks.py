@@ -16,7 +16,7 @@ from fedguard.privacy.determined import find_exposed_vectors
 def trace_messages(
     schedule: Schedule, chunk: int, masked: bool = False
 ) -> Iterator[tuple[ChunkTransfer, NDArray[np.int64]]]:
-    """Each message of a chunk, and what it is made of: how often each node's own chunk stands in it.
+    """Each message of a chunk with its composition: the coefficient of each node's own chunk.
 
     Under masks, a coefficient for each pair i < j of nodes follows: node i adds their mask, and node j subtracts it.
     """
@@ -32,9 +32,9 @@ def trace_messages(
 
 
 def read_by(schedule: Schedule, readers: Collection[int], masked: bool = False) -> dict[int, Fraction]:
-    """Which share of its vector the readers can solve for together, for each node of which they can for any.
+    """Share of its vector that the readers can solve for together, for each node with any such share.
 
-    They know their own vectors and masks, and what is sent to them. A share is one of chunks.
+    They know their own vectors and masks, and the messages sent to them. Shares are counted in chunks.
     """
     n, shares = schedule.nodes, dict[int, Fraction]()
     own = set(readers)

@@ -1,4 +1,4 @@
-"""What some nodes of a collective can solve for of the others' updates, and what they make of them."""
+"""The updates that some nodes of a collective can solve for, and their solution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedguard.privacy.determined import combinations
 
 
 def neighbours(schedule: Schedule) -> NDArray[np.bool_]:
-    """bool ``[n, n]``: whether node i (row) ever gets a message of node j."""
+    """bool ``[n, n]``: whether node i (row) ever receives a message of node j."""
     found = np.zeros((schedule.nodes, schedule.nodes), bool)
     for step in schedule.steps:
         for message in step:
@@ -26,13 +26,13 @@ def neighbours(schedule: Schedule) -> NDArray[np.bool_]:
 
 
 class CollectiveListeners(Listeners):
-    """Nodes that pool the chunks that come to them. All nodes train from one model, and end with one sum.
+    """Nodes that pool the chunks they receive. All nodes train from one model, and end with one sum.
 
     Args:
-        nodes: who they are.
-        weights: what each node multiplies its update by.
-        masked: whether chunks are masked, so that they have the sum alone, which `fedguard.privacy.determined` holds.
-        width: elements of a vector that is summed: d, and more.
+        nodes: the observing nodes.
+        weights: factor of each node's update.
+        masked: whether chunks are masked, so that they have only the sum (see `fedguard.privacy.determined`).
+        width: elements of a summed vector: d, and any further ones.
         dim: d.
     """
 
@@ -49,15 +49,15 @@ class CollectiveListeners(Listeners):
         return {node: float(share) for node, share in found.items()}
 
     def reads(self, round: int) -> Mapping[int, float]:
-        """See `Listeners.reads`: the share of chunks, in every round the same."""
+        """See `Listeners.reads`: the share of chunks, the same in every round."""
         return self._shares
 
     def sum_of(self, round: int) -> tuple[int, ...]:
-        """All others: they have the sum of all, and their own."""
+        """All other nodes: the observers have the sum of all, and their own updates."""
         return self._others if len(self._others) > 1 else ()
 
     def solve_update(self, watched: Sequence[RoundObservation], round: int, behind: tuple[int, ...]) -> SolvedUpdate:
-        """See `Listeners.solve_update`; the mean of all others is by their weights."""
+        """See `Listeners.solve_update`; the mean of all others is weighted."""
         one = watched[round - 1]
         if len(behind) > 1 or self._masked:
             return SolvedUpdate(behind, one.sent, self._of_sum(one, behind))
@@ -89,7 +89,7 @@ class CollectiveListeners(Listeners):
         return answer
 
     def _parts(self, one: RoundObservation, cut: slice) -> list[Tensor]:
-        """What each node puts in of a chunk; a last element beside the coordinates is its weight."""
+        """Input of each node for a chunk; a last element after the coordinates is its weight."""
         found = []
         for node, weight in enumerate(self._weights):
             whole = torch.cat([one.updates[one.clients.index(node)] * weight, torch.full((1,), float(weight))])

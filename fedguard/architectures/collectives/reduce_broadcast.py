@@ -1,4 +1,4 @@
-"""Reduce, then broadcast: one node adds up, and hands the sum on (the baseline of Patarasu and Yuan, JPDC 2009)."""
+"""Reduce, then broadcast: one node adds up, and passes the sum on (the baseline of Patarasu and Yuan, JPDC 2009)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedguard.architectures.collectives.schedule import ChunkTransfer, Schedule
 def reduce_broadcast(n: int) -> Schedule:
     """All send their vector to node 0, which adds them up in the order of their numbers and sends the sum to each.
 
-    Two steps. The root gets and sends $(n - 1) d$ elements, each other node d.
+    Two steps. The root receives and sends $(n - 1) d$ elements, each other node d.
     """
     leaves = range(1, n)
     first = tuple(ChunkTransfer(i, 0, 0, True) for i in leaves)

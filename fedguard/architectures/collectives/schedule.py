@@ -1,7 +1,7 @@
-"""A schedule of messages, and what it makes of the nodes' vectors.
+"""Schedules of messages, and their execution on the nodes' vectors.
 
-A schedule is data: steps one after another, the messages of a step all at once. The same few lines carry it out on floats, on
-masked integers, and on symbols, which tell what each message is made of; and its bytes and seconds are counted from it.
+A schedule is data: steps one after another, with all messages of a step at once. The same function executes it on floats, on
+masked integers, and on symbols that show the composition of each message; bytes and seconds are counted from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 
 
 class Addable(Protocol):
-    """What can be summed: a tensor, an array, a symbol."""
+    """Anything that can be summed: a tensor, an array, a symbol."""
 
     def __add__(self, other: Self, /) -> Self: ...
 
@@ -27,7 +27,7 @@ class ChunkTransfer(NamedTuple):
     """One chunk on its way.
 
     Attributes:
-        adds: whether the receiver adds it to its own chunk; else it takes it over. It is sent as it stood before the step.
+        adds: whether the receiver adds it to its own chunk; otherwise it replaces it. The state before the step is sent.
     """
 
     source: int
@@ -38,13 +38,13 @@ class ChunkTransfer(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Messages among n nodes, whose vectors are cut into chunks of nearly equal size.
+    """Messages among n nodes with vectors that are cut into chunks of nearly equal size.
 
     Args:
         nodes: n.
-        chunks: into how many a vector is cut.
-        steps: the messages of each step.
-        sums: whether every node ends with the sum; else every node ends with the vectors of all.
+        chunks: number of chunks of a vector.
+        steps: messages of each step.
+        sums: whether every node ends with the sum; otherwise every node ends with the vectors of all.
     """
 
     nodes: int
@@ -54,7 +54,7 @@ class Schedule:
 
     @cached_property
     def by_chunk(self) -> tuple[tuple[tuple[ChunkTransfer, ...], ...], ...]:
-        """For each chunk its steps: chunks have nothing to do with each other."""
+        """The steps of each chunk: chunks are independent."""
         found: list[list[tuple[ChunkTransfer, ...]]] = [[] for _ in range(self.chunks)]
         for step in self.steps:
             apart: dict[int, list[ChunkTransfer]] = {}
@@ -65,13 +65,13 @@ class Schedule:
         return tuple(tuple(steps) for steps in found)
 
     def cuts(self, width: int) -> tuple[slice, ...]:
-        """Where a vector of so many elements is cut: sizes differ by one at most, the larger ones first."""
+        """Cuts of a vector of ``width`` elements: sizes differ by one at most, the larger ones first."""
         size, larger = divmod(width, self.chunks)
         starts = [chunk * size + min(chunk, larger) for chunk in range(self.chunks + 1)]
         return tuple(slice(start, stop) for start, stop in pairwise(starts))
 
     def traffic(self, width: int) -> CollectiveCost:
-        """What a vector of so many elements costs each node."""
+        """Cost for each node of a vector of ``width`` elements."""
         sizes = [cut.stop - cut.start for cut in self.cuts(width)]
         sent, received = Counter[int](), Counter[int]()
         steps = []
@@ -91,7 +91,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """What a collective costs.
+    """Cost of a collective.
 
     Attributes:
         sent, received: elements, by node.
@@ -112,19 +112,20 @@ def simulate_chunk(
     handed: Mapping[int, V] | None = None,
     heard: Callable[[ChunkTransfer, V], None] | None = None,
 ) -> list[V]:
-    """What each node ends with of one chunk.
+    """Final value of one chunk at each node.
 
     Args:
-        parts: the chunk as each node holds it at the beginning; they are left as they are.
-        added: by node, what a malicious one adds to the first sum of others that it passes on.
-        handed: by node, what a malicious one adds to each finished sum that it hands on.
-        heard: is told each message and what was in it.
+        parts: the chunk as each node holds it at the start; not changed.
+        added: by node, what a malicious node adds to the first sum of others that it passes on.
+        handed: by node, what a malicious node adds to each finished sum that it passes on.
+        heard: called with each message and its content.
     """
     held, due, holding = list(parts), dict(added or {}), set[int]()
     lies = handed or {}
     for step in schedule.by_chunk[chunk]:
         for source in {message.source for message in step} & holding & due.keys():
             held[source] = held[source] + due.pop(source)
+        # All messages of a step leave before any arrives, so they are read before `held` changes
         sent = [(message, held[message.source]) for message in step]
         if lies:
             sent = [

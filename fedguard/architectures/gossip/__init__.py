@@ -1,7 +1,6 @@
-"""Training without a server: each node has a model of its own, hears its neighbors, and aggregates for itself.
+"""Training without a server: each node has its own model, receives from its neighbors, and aggregates for itself.
 
-`gossip` says what all have in common, `nodes` is what an algorithm works with, and each algorithm is a file that reads like its
-paper.
+`gossip` is the common base, `nodes` the interface that algorithms use; each algorithm is a file that reads like its paper.
 """
 
 GOSSIP = {

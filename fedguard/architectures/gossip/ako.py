@@ -24,26 +24,26 @@ from fedguard.simulated.topology import GraphName, Topology
 class Ako(Gossip):
     """Partial gradient exchange: all to all, and in round t (from 0) block t mod p of the parameters alone.
 
-    A worker adds its updates to what it has not sent, $a_i <- a_i + u_i(x_i)$, and in its own model they count at once. All
-    send block B of it: $z_i[B] <- z_i[B] + k R(a_j[B] / k)$, then $a_i[B] <- 0$, and $x_i = z_i + a_i / n$. k is the number of
-    updates in it, p but for the first rounds. With the mean that is $x_i <- x_i + u_i / n$, and to it the others' blocks over
-    n: each worker sends 1/p of a vector to each other one in a round, and nothing is lost, but up to p - 1 rounds late. With
+    A worker adds its updates to its unsent updates, $a_i <- a_i + u_i(x_i)$; in its own model they count at once. All send
+    block B: $z_i[B] <- z_i[B] + k R(a_j[B] / k)$, then $a_i[B] <- 0$, and $x_i = z_i + a_i / n$. k is the number of updates in
+    the block, p except in the first rounds. With the mean this is $x_i <- x_i + u_i / n$ plus the others' blocks over n: each
+    worker sends 1/p of a vector to each other worker in a round; nothing is lost, but it comes up to p - 1 rounds late. With
     one block it is the synchronous server.
 
-    The rule of the cell judges blocks: in its own model a worker puts what the rule made of a block in the place of its own
-    updates. Where workers do not ``wait`` for each other, as in the source, each goes on at its own speed, and its blocks queue
-    up before its link. With the mean the block of worker j counts at worker i, over n, in the first step that i begins, by its
-    own clock, after the block has come to it; any other rule judges the blocks of a step at i once all of them have. Steps
-    have numbers: of a worker that is ahead nobody counts a block of a later step than those that it has done itself. A queue
-    grows by what a block takes to be sent less what a step takes to be computed, which p has to be large enough for.
+    The rule of the cell aggregates blocks; a worker replaces its own updates of a block by the result. If workers do not
+    ``wait`` for each other, as in the source, each continues at its own speed, and its blocks queue before its link. With the
+    mean the block of worker j counts at worker i, over n, in the first step that i begins by its own clock after the block has
+    arrived. Any other rule aggregates the blocks of a step at i once all have arrived. Steps are numbered: no worker counts a
+    block of a later step than it has done itself. A queue grows by the time to send a block minus the time of a step, so p has
+    to be large enough.
 
-    Blocks follow the order of the parameters, so what a block holds depends on the network: in ``softmax`` a class or two,
-    which then wait for their turn together. ``shuffled`` cuts them in an order that is drawn for each training.
+    Blocks follow the order of the parameters, so their content depends on the network: in ``softmax`` a class or two, which
+    then wait for their turn together. ``shuffled`` cuts blocks from a random order, drawn for each training.
 
     Args:
         parts: p.
         wait: whether workers wait for each other in each step.
-        shuffled: as above.
+        shuffled: whether blocks are cut from a random order of the coordinates.
     """
 
     name = "ako"
@@ -87,6 +87,7 @@ class Ako(Gossip):
                     came = one.come(nodes.traffic.clocks, singly=nodes.adds_up)
                     if came.any():
                         settled = settled + one.updates * nodes.aggregate_parcels(one.posted, came, models=x)
+                        # Its own block counts in the settled model from now on, and must not count twice
                         on_the_way = on_the_way - torch.from_numpy(came.diagonal().copy())[:, None] * one.sent
                 under_way = [one for one in under_way if one.awaited.any()]
             x, t = settled + (unsent + on_the_way) / n, t + 1
@@ -97,10 +98,10 @@ class _BlockTransfer:
     """A block on its way from each worker to each.
 
     Attributes:
-        sent: float32 ``[n, d]``: what each worker sent of its updates.
-        updates: the number of updates in that.
-        posted: as `Nodes` know it.
-        awaited: bool ``[n, n]``: whether the block of worker j (column) does not count at worker i (row) yet.
+        sent: float32 ``[n, d]``: block of each worker's updates.
+        updates: number of updates in the block.
+        posted: the same block as a broadcast of `Nodes`.
+        awaited: bool ``[n, n]``: whether the block of worker j (column) does not yet count at worker i (row).
     """
 
     def __init__(self, sent: Tensor, updates: int, posted: ParcelBroadcast, arrivals: Matrix) -> None:
@@ -109,11 +110,11 @@ class _BlockTransfer:
         self.awaited = np.ones(arrivals.shape, bool)
 
     def come(self, clocks: NDArray[np.float64], singly: bool) -> NDArray[np.bool_]:
-        """bool ``[n, n]``: what has come to each worker by its own clock, and did not count yet.
+        """bool ``[n, n]``: blocks that have arrived at each worker by its own clock, and did not count yet.
 
         Args:
-            clocks: float64 ``[n]``: when each begins its next step, in simulated seconds.
-            singly: whether each block counts by itself; else none before all of them have come.
+            clocks: float64 ``[n]``: start of each worker's next step, in simulated seconds.
+            singly: whether each block counts by itself; otherwise none counts before all have arrived.
         """
         came: NDArray[np.bool_] = self.awaited & (self._arrivals <= clocks[:, None])
         if not singly:

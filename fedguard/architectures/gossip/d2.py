@@ -20,8 +20,8 @@ LEAST = -1 / 3
 class D2(Gossip):
     """Each node corrects its step by its last one, so that unlike data leave no bias.
 
-    $x_{t+1} = W(2 x_t - x_{t-1} + u_t - u_{t-1})$, with $x_1 = W(x_0 + u_0)$. It needs a W whose smallest eigenvalue is above
-    -1/3, which ``weight: 0.5`` gives any.
+    $x_{t+1} = W(2 x_t - x_{t-1} + u_t - u_{t-1})$, with $x_1 = W(x_0 + u_0)$. The smallest
+    eigenvalue of W must be above -1/3; with ``weight: 0.5`` it is for every graph.
     """
 
     whole = True

@@ -16,12 +16,12 @@ from fedguard.architectures.gossip.nodes import Nodes
 class DecentralizedSGD(Gossip):
     """Each node trains, and takes the mean of its own and its neighbors' models.
 
-    $x <- W(x + u(x))$, adapt first; the paper's form, combine first, is $x <- W x + u(x)$, in which each node moves by its own
-    update last: then even a complete graph is not the synchronous server. u is what local training moves a model by, $-eta g$
-    for one step. On unlike data nodes stay apart, the farther the sparser the graph.
+    $x <- W(x + u(x))$, adapt first. The paper's form, combine first, is $x <- W x + u(x)$: each node applies its own update
+    last, so that even a complete graph differs from the synchronous server. u is the update of local training, $-eta g$ for
+    one step. On heterogeneous data models stay apart, the more so the sparser the graph.
 
     Args:
-        order: whether a node moves before it mixes, or after it.
+        order: whether a node applies its update before it mixes, or after.
     """
 
     whole = True

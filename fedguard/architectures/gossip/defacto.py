@@ -18,9 +18,9 @@ from fedguard.architectures.gossip.nodes import Nodes
 class DeFacto(Gossip):
     """A phase is R trainings from one model, then R exchanges.
 
-    $x <- A_R(x + (u_1 + ... + u_R) / R)$ with $A_R$ as in `detag`, accelerated gossip; or as in the source, which has
-    plain exchanges here, $x <- W^R(x + (u_1 + ... + u_R) / R)$. So the nodes come nearly to agree after each step, at the
-    price of few steps. A round is a phase.
+    $x <- A_R(x + (u_1 + ... + u_R) / R)$ with accelerated gossip $A_R$ as in `detag`; or with plain exchanges, as in the
+    source, $x <- W^R(x + (u_1 + ... + u_R) / R)$. Nodes nearly agree after each step, at the price of few steps. A round is a
+    phase.
 
     Args:
         phase: R.

@@ -21,12 +21,12 @@ class DeTAG(Gossip):
 
     $x <- A_R(x + y)$, $y <- A_R(y + u_+ - u)$, adapt first; combine first it is $A_R x + y$ and $A_R y + u_+ - u$. $A_R a$ is
     $a_R$ of $a_{r+1} = (1 + c) W a_r - c a_{r-1}$ with $a_0 = a_{-1} = a$ and
-    $c = (1 - (1 - lambda^2)^{1/2}) / (1 + (1 - lambda^2)^{1/2})$, lambda the second eigenvalue of W by its modulus. A
-    round is a phase: it takes R times the work and the messages of one of DSGT, and makes one step.
+    $c = (1 - (1 - lambda^2)^{1/2}) / (1 + (1 - lambda^2)^{1/2})$, lambda the eigenvalue of W with the second largest
+    modulus. A round is a phase: it takes R times the work and the messages of a round of DSGT, and makes one step.
 
     Args:
         phase: R.
-        order: whether a node moves before it mixes, or after it.
+        order: whether a node applies its update before it mixes, or after.
     """
 
     believes = Gossip.believes | {"track"}
@@ -60,7 +60,7 @@ class DeTAG(Gossip):
 
 
 def mean_update(nodes: Nodes, models: Tensor, times: int) -> Tensor:
-    """float32 ``[n, d]``: the mean of so many trainings of each node from one model."""
+    """float32 ``[n, d]``: mean of ``times`` trainings of each node from one model."""
     total = nodes.updates(models)
     for _ in range(times - 1):
         total = total + nodes.updates(models)
@@ -76,6 +76,7 @@ def accelerate_mixing(
         about, trackers_at: as in `Nodes.mix_values`, in each of the exchanges.
         plain: whether c = 0, which leaves $W^R$.
     """
+    # Rounding may take lambda of a graph in parts slightly above 1
     root = sqrt(max(0.0, 1 - nodes.topology.second**2))
     c = 0.0 if plain else (1 - root) / (1 + root)
     before = values

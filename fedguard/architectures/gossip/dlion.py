@@ -17,10 +17,10 @@ from fedguard.architectures.gossip.place import Matrix
 from fedguard.contracts import Combination, NonNegativeFloat, NonNegativeInt, Share
 from fedguard.simulated.topology import GraphName, Topology
 
-#: By which power of the total step sizes grow.
+#: Exponent of the total by which step sizes grow.
 _RATES = {"constant": 0.0, "linear": 1.0, "sqrt": 0.5}
 
-#: Rules that go by what nodes claim of their examples, or by the weights that follow from it.
+#: Rules that use claimed numbers of examples, or weights derived from them.
 _RULES = ("mean", "capped_mean")
 
 
@@ -28,37 +28,36 @@ _RULES = ("mean", "capped_mean")
 class DLion(Gossip):
     """Each node trains on as much as it is capable of, sends what its links have room for, and takes over the best model.
 
-    - *Work by capability.* Of G examples in a step, n times the batch size at first, node j takes $b_j = G c_j / sum_k c_k$,
-      $c_j$ those that it trains on in a second, as it says; so all are done at once. Its update counts by what it says that
-      it took: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$; or, not ``weighted``, as one of n, whatever its batch.
-    - *A total that grows.* After t rounds $G_t = min(G_0 (1 + a)^t, m D)$, and never below $G_0$; D are all examples, as
-      nodes say. Step sizes follow it by one of three rules: $eta_t = eta (G_t / G_0)^r$ with r = 0 (``constant``), 1
-      (``linear``) or 1/2 (``sqrt``).
-    - *Messages by bandwidth.* $P_ij$ keeps the largest N % of the coordinates by their absolute values, as many as go from j
-      to i while a step is computed, 1 % or more; $P_ii$ keeps all. What is not sent is lost for the others; with ``feedback``
-      it goes along with the next, $c_ij = P_ij(e_ij + u_j)$ is sent and $e_ij <- e_ij + u_j - c_ij$ stays for that link.
-    - *Direct knowledge transfer.* After each k-th round nodes tell the losses of their models on their own examples, and the
-      node with the least sends its model $x_b$ to all: $x_i <- x_i - lambda (x_i - x_b)$. It brings the models together again.
+    - *Work by capability.* Of G examples in a step, at first n times the batch size, node j takes $b_j = G c_j / sum_k c_k$,
+      where $c_j$ is its claimed number of examples a second; so all finish at the same time. Its update is weighted by its
+      claimed batch: $x_i <- x_i + sum_j (b_j / sum_k b_k) P_ij(u_j)$; unless ``weighted``, all updates weigh the same.
+    - *Growing total.* After t rounds $G_t = min(G_0 (1 + a)^t, m D)$, and never below $G_0$; D is the claimed number of all
+      examples. Step sizes follow it: $eta_t = eta (G_t / G_0)^r$ with r = 0 (``constant``), 1 (``linear``) or 1/2 (``sqrt``).
+    - *Messages by bandwidth.* $P_ij$ keeps the N % of the coordinates with the largest absolute values, as many as go from j
+      to i while a step is computed, 1 % or more; $P_ii$ keeps all. The rest is lost for the others; with ``feedback`` it is
+      added to the next message: $c_ij = P_ij(e_ij + u_j)$ is sent, and $e_ij <- e_ij + u_j - c_ij$ is kept for that link.
+    - *Direct knowledge transfer.* After each k-th round nodes report the losses of their models on their own examples, and the
+      node with the lowest sends its model $x_b$ to all: $x_i <- x_i - lambda (x_i - x_b)$. This brings the models together.
 
-    Of what the network loses a node's own update, or model, takes the place; what nodes say of themselves always comes.
+    A node's own update or model replaces a lost message; self-reports are never lost.
 
-    With equal nodes, N = 100 % and no transfer it is the synchronous server, and D-PSGD over a complete graph. All that nodes
-    say of themselves is taken for true, unless the rule caps it (`capped_mean`: no f nodes weigh more than its share) or the
-    best model is tried (``checked``: a node keeps its own unless the merged one does better on its own examples). Other
-    rules would find nothing to compare: rows are sparse, each in other places. The source's nodes do not wait for each
-    other, and send what is within N % of the largest coordinate; here they wait, and N % of the coordinates are sent.
+    With equal nodes, N = 100 % and no transfer it is the synchronous server, and D-PSGD over a complete graph. Self-reports
+    are believed, unless the rule caps them (`capped_mean`: no f nodes weigh more than its share) or the best model is tried
+    (``checked``: a node keeps its own model unless the merged one does better on its own examples). Other rules would find
+    nothing to compare: rows are sparse in different coordinates. The source's nodes do not wait for each other, and send what
+    is within N % of the largest coordinate; here they wait, and send N % of the coordinates.
 
     Args:
-        by_capability: whether batches follow capability; else each takes as much.
-        weighted: whether updates count by their batches; else they count alike.
-        feedback: whether what a link had no room for is sent later.
-        growth: a, by what the total grows in a round.
+        by_capability: whether batches follow capability; otherwise all are equal.
+        weighted: whether updates are weighted by their batches; otherwise all weigh the same.
+        feedback: whether unsent coordinates are sent later.
+        growth: a, the growth of the total in a round.
         most: m, the largest share of all examples in a step.
-        rate: the rule by which step sizes follow the total.
-        top: N as a share for all links; None for what each has room for.
+        rate: rule by which step sizes follow the total.
+        top: N as a share for all links; None for the room of each link.
         transfer: k; 0 for never.
         step: lambda.
-        checked: whether nodes try what they merge.
+        checked: whether nodes test the merged model on their own examples.
     """
 
     name = "dlion"
@@ -85,12 +84,12 @@ class DLion(Gossip):
 
     @property
     def believes(self) -> frozenset[str]:  # type: ignore[override]
-        """What nodes say of their rates where work follows from it, and of their losses where the best is looked for."""
+        """Claimed rates if work follows from them, and claimed losses if the best model is transferred."""
         asked = {"claim_rate": self.by_capability, "claim_loss": self.transfer > 0}
         return Gossip.believes | {method for method, used in asked.items() if used}
 
     def spec(self) -> dict[str, Any]:
-        """As for any algorithm; how a total grows is left out where it does not."""
+        """As for any algorithm; the parameters of a growing total are left out without growth."""
         still = () if self.growth else ("growth", "most", "rate")
         return {key: value for key, value in super().spec().items() if value is not None and key not in still}
 
@@ -136,12 +135,12 @@ class DLion(Gossip):
                 total = min(total * (1 + self.growth), max(first, self.most * float(nodes.said.samples.sum())))
 
     def _batches(self, nodes: Nodes, total: float) -> list[int]:
-        """b of each node, rounded, 1 or more."""
+        """The batch b of each node, rounded, at least 1."""
         rates = nodes.said.rates if self.by_capability else np.ones(len(nodes.start))
         return [max(1, round(float(part))) for part in total * rates / rates.sum()]
 
     def _links(self, nodes: Nodes, batches: Sequence[int]) -> Links:
-        """What each link has room for, while the slowest node computes its step."""
+        """The parcel of each link that fits into the time in which the slowest node computes its step."""
         dim = nodes.start.shape[1]
         if self.top is not None:
             same = largest(dim, self.top)
@@ -155,7 +154,7 @@ class DLion(Gossip):
         return parcel
 
     def _transfer_best_model(self, nodes: Nodes, x: Tensor, start: Tensor) -> Tensor:
-        """The models after the best one was merged into the others; lies about it are made from the models at the start."""
+        """The models after the best one was merged into them; lies are crafted from the models at the start of the round."""
         losses = nodes.said.losses(x)
         if not np.isfinite(losses).any():
             return x
@@ -167,13 +166,13 @@ class DLion(Gossip):
 
 
 class _LinkResiduals:
-    """What each link had no room for: e of the links from honest nodes. A liar owes nobody anything."""
+    """Unsent residual e of each link from an honest node. Malicious nodes keep none."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes, self._owed = nodes, dict[tuple[int, int], Tensor]()
 
     def fill_links(self, updates: Tensor, links: Links) -> Links:
-        """The same links, which carry of each update, float32 ``[n, d]``, what there is room for with what was owed."""
+        """The same links, carrying what fits of each update (float32 ``[n, d]``) plus the residual of the link."""
         made: dict[tuple[int, int], Parcel] = {}
         for source in set(range(len(updates))) - self._nodes.said.acting:
             for node in set(range(len(updates))) - {source}:
@@ -187,14 +186,14 @@ class _LinkResiduals:
 
 
 def _coordinates(room: float, dim: int) -> int:
-    """How many go through so many bytes, each with its number but where all do; 1 % or more."""
+    """Number of coordinates that fit into ``room`` bytes, with their indices unless all fit; 1 % or more."""
     if room >= VALUE * dim:
         return dim
     return max(-(-dim // 100), min(int(room / (VALUE + NUMBER)), dim))
 
 
 def _towards(best: int, nodes: int, step: float) -> Matrix:
-    """float64 ``[n, n]``: each gives so much to the best, and the rest to itself."""
+    """float64 ``[n, n]``: each node gives ``step`` to the best node, and the rest to itself."""
     matrix: Matrix = (1 - step) * np.eye(nodes)
     matrix[:, best] += step
     return matrix

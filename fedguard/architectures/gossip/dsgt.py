@@ -20,15 +20,15 @@ class GradientTracking(Gossip):
     """Each node follows a tracker of the mean update, and exchanges model and tracker.
 
     $x_{t+1} = W(x_t + y_t)$, $y_{t+1} = W(y_t + u_{t+1} - u_t)$ with $y_0 = u_0$, adapt first; combine first it is
-    $W x_t + y_t$ and $W y_t + u_{t+1} - u_t$. The mean of all trackers is that of all updates at any time. Two vectors
-    to each neighbor in a round, one after the other; the tracker is measured from 0, as updates are. ``at_once`` both go in
-    one message, by one W, $x_{t+1} = W(x_t + y_t)$ and $y_{t+1} = W y_t + u_{t+1} - u_t$, as the source has it.
+    $W x_t + y_t$ and $W y_t + u_{t+1} - u_t$. The mean of all trackers equals the mean of all updates at any time. A round
+    has two vectors to each neighbor, one after the other; the tracker is measured from 0, as updates are. With ``at_once``
+    both go in one message, by one W, $x_{t+1} = W(x_t + y_t)$ and $y_{t+1} = W y_t + u_{t+1} - u_t$, as in the source.
 
-    A ``leak`` b lets trackers forget: $y_{t+1} = W((1 - b) y_t + u_{t+1} - (1 - b) u_t)$. Their mean is still that of the
-    updates; but what somebody adds to it once is down to $(1 - b)^t$ after t rounds, where it stayed for ever.
+    With a ``leak`` b trackers forget: $y_{t+1} = W((1 - b) y_t + u_{t+1} - (1 - b) u_t)$. Their mean is still the mean of the
+    updates, but what a node adds to it once decays to $(1 - b)^t$ after t rounds; without a leak it stays for ever.
 
     Args:
-        order: whether a node moves before it mixes, or after it; or model and tracker are exchanged ``at_once``.
+        order: whether a node applies its tracker before it mixes, or after; or model and tracker are exchanged ``at_once``.
         leak: b, the share of a tracker that is forgotten in a round.
     """
 

@@ -1,4 +1,4 @@
-"""What all ways of training without a server have in common."""
+"""Base of all decentralized algorithms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.graph_file import digest
 from fedguard.simulated.topology import GraphName, Places, Topology, assign_positions, lookouts, topology
 
-#: For how many rounds it is worked out what masks leave.
+#: Rounds for which `_leaks` computes what masked sums reveal.
 LISTENED = 3
 
 
@@ -44,39 +44,39 @@ LISTENED = 3
 class Gossip(Architecture):
     """Each node has a model of its own, hears its neighbors in a graph, and aggregates for itself.
 
-    The rule of the cell runs at each node, on its own value and those that it hears, measured from the node's model; the mean
-    weighs them by the graph's matrix W. A node's clean data are its own examples, and its root update is its own. A node
-    waits for its neighbors and for nobody else. Malicious nodes tell each honest neighbor something else, made for that
-    neighbor. Figures are means over honest nodes.
+    The rule of the cell runs at each node, on its own value and the received ones, relative to the node's model; the mean
+    weighs them by the mixing matrix W. A node's clean data are its own examples, and its root update is its own update. A node
+    waits for its neighbors only. Malicious nodes send each honest neighbor another message, crafted for this neighbor. Metrics
+    are means over honest nodes.
 
     Args:
-        graph: who hears whom. In both directions, with the weights of Metropolis and Hastings: ``ring``, ``torus``, ``star``,
-            ``complete``, ``erdos_renyi``. In one direction, with equal weights: ``directed_ring``, ``exponential`` (the nodes
-            1, 2, 4, ... places before), ``one_peer_exponential`` (one of these after the other). Or ``none``, or that of a
+        graph: the links. Undirected, with Metropolis-Hastings weights: ``ring``, ``torus``, ``star``, ``complete``,
+            ``erdos_renyi``. Directed, with equal weights: ``directed_ring``, ``exponential`` (from the nodes 1, 2, 4, ...
+            positions before), ``one_peer_exponential`` (from one of these after another). Or ``none``, or the links of a
             ``file``.
-        file: comma-separated values under the header ``node,hears``, a row for each link, or ``node,hears,weight`` for a W of
-            your own: its rows add up to 1, and what a node's lack is the weight of its own value. Relative to where
-            ``fedguard`` was started.
-        p: of ``erdos_renyi``: the chance of each link. The graph is drawn once, whatever the seed of the trial.
-        graph_seed: another one.
+        file: comma-separated values under the header ``node,hears``, a row for each link, or ``node,hears,weight`` for your
+            own W. Rows of W sum to 1; what is missing is the weight of the node's own value. The path is relative to the
+            folder in which ``fedguard`` was started.
+        p: link probability of ``erdos_renyi``. The graph is drawn once and does not depend on the seed of the trial.
+        graph_seed: seed of this draw.
         weight: k of $W_k = k W + (1 - k) I$.
-        places: where malicious nodes stand: ``drawn``, ``in_order`` of the clients' numbers, ``clustered``, at the
-            places of ``highest_degree``, or at a ``cut`` that parts the others.
-        at: the places of the malicious nodes one by one, instead: as many as there are, by their numbers in the graph from
-            0, such as the middle of a star, 0. Honest nodes stand at drawn places.
-        broadcast: whether all neighbors of a node hear the same, as by radio.
-        masks: bits of a coordinate, with its sign, where those whom a node hears add masks in pairs that cancel in their sum by
-            its weights, modulo $2^32$; None for no masks.
-        clip: under masks, the largest absolute value of a coordinate that an honest node sends, from the first model on.
+        places: positions of malicious nodes: ``drawn``, ``in_order`` of the clients' numbers, ``clustered``, at the positions
+            of ``highest_degree``, or at a ``cut`` that separates the others.
+        at: explicit positions of all malicious nodes instead, by their numbers in the graph from 0, such as 0 for the center
+            of a star. Honest nodes get drawn positions.
+        broadcast: whether all neighbors of a node receive the same message, as by radio.
+        masks: bits of a coordinate, sign included, if the neighbors of a node add pairwise masks that cancel in their weighted
+            sum modulo $2^32$; None for no masks.
+        clip: under masks, the largest absolute value of a coordinate that an honest node sends, relative to the first model.
     """
 
     in_time = True
     believes = frozenset({"mixes"})
-    #: Whether it needs weights whose rows and columns add up to 1.
+    #: Whether it needs a doubly stochastic W: rows and columns sum to 1.
     both_ways: ClassVar[bool] = True
-    #: Whether it goes on where messages are lost: values are sent, and no differences, or models now and then.
+    #: Whether it tolerates lost messages: it sends values instead of differences, or models from time to time.
     stands_loss: ClassVar[bool] = False
-    #: Whether nodes exchange whole vectors and nothing else, so that it runs on symbols too (`Symbols`).
+    #: Whether nodes exchange whole vectors only, so that it also runs on symbols (`Symbols`).
     whole: ClassVar[bool] = False
 
     graph: GraphName = "ring"
@@ -92,7 +92,7 @@ class Gossip(Architecture):
 
     @property
     def exposes(self) -> Exposure:  # type: ignore[override]
-        """What each node sees for its rule, and what the malicious ones do."""
+        """What each node sees for its rule, and what malicious nodes see."""
         seen = Sight.SUM | Sight.MODEL | Sight.GRAPH
         seen |= Sight.MASKED if self.masks else Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.ROOT_DATA
         tapped = Sight.NOTHING if self.masks else Sight.HONEST_UPDATES
@@ -106,10 +106,10 @@ class Gossip(Architecture):
 
     @abstractmethod
     def models(self, nodes: Nodes) -> Iterator[Tensor]:
-        """The nodes' models after each round, float32 ``[n, d]``, for ever."""
+        """The nodes' models after each round, float32 ``[n, d]``, without end."""
 
     def topology(self, clients: int) -> Topology:
-        """The graph of so many nodes."""
+        """The graph of ``clients`` nodes."""
         if (self.graph == "file") != (self.file is not None):
             raise ConfigError("graph: file is where links are read from. Set both graph: file and file, or neither.")
         return topology(self.graph, clients, weight=self.weight, p=self.p, seed=self.graph_seed, file=self.file)
@@ -119,7 +119,7 @@ class Gossip(Architecture):
         return None if self.file is None else digest(self.file)
 
     def spec(self) -> dict[str, Any]:
-        """As for any algorithm; what only other graphs ask for is left out."""
+        """As for any algorithm; parameters of other graphs are left out."""
         random = self.graph == "erdos_renyi"
         asked = {key: value for key, value in super().spec().items() if random or key not in ("p", "graph_seed")}
         return {key: value for key, value in asked.items() if value is not None}
@@ -181,7 +181,7 @@ class Gossip(Architecture):
             )
 
     def _of_places(self, attackers: int, nodes: int) -> Iterator[str]:
-        """Why the malicious nodes cannot stand where they are told to."""
+        """Why the malicious nodes cannot have the requested positions."""
         if self.at is None or not attackers:
             return
         if len(set(self.at)) != attackers:
@@ -198,7 +198,7 @@ class Gossip(Architecture):
             yield f"{self.name}: at says where malicious nodes stand, and so does places. Leave out one of the two."
 
     def _of_protocol(self, cell: Combination) -> Iterator[str]:
-        """Why it does not go with masks, noise, or a network that loses something."""
+        """Why it cannot be combined with masks, noise, or a lossy network."""
         name = self.name
         if cell.protocol.masked:
             yield f"under {name} each node hears its neighbours one by one, and nobody sums. Switch secure_aggregation off."
@@ -225,7 +225,7 @@ class Gossip(Architecture):
             )
 
     def _of_masks(self, graph: Topology, pipeline: Pipeline) -> Iterator[str]:
-        """Why masks within neighborhoods cannot be had, or would not hide what they should."""
+        """Why masks within neighborhoods are impossible, or would not hide single values."""
         name = self.name
         if self.clip is not None and not self.masks:
             yield f"clip of {name} is what the masks' encoding cuts, and there are none. Set masks, or leave out clip."
@@ -253,10 +253,9 @@ class Gossip(Architecture):
             yield f"{name}: {error}"
 
     def _leaks(self, graph: Topology) -> tuple[int, int] | None:
-        """A node that solves by itself for the update of another in the first rounds, in spite of masks; None if there is none.
+        """A node that can solve for the update of another in the first rounds despite masks, and this other node; None if none.
 
-        Where each round has one exchange there is none in any round: of the updates of the last round that it combines, it has
-        one multiple of a sum of two or more.
+        With one exchange in a round no node can in any round: of the newest updates it has one multiple of a sum of several.
         """
         symbols = self.on_symbols(graph, LISTENED)
         if len(symbols.values) == LISTENED:
@@ -269,11 +268,11 @@ class Gossip(Architecture):
         return None
 
     def encoding(self) -> Encoding:
-        """How values are written as numbers of the ring, under masks."""
+        """Encoding of values as ring elements, under masks."""
         return Encoding(bits=self.masks or 20, clip=self.clip or 4.0)
 
     def on_symbols(self, graph: Topology, rounds: int, linear: bool = True) -> Symbols:
-        """So many rounds of it, carried out on symbols.
+        """The algorithm for ``rounds`` rounds, executed on symbols.
 
         Args:
             linear: whether the rule is a sum by the graph's weights.
@@ -286,7 +285,7 @@ class Gossip(Architecture):
         return symbols
 
     def _of_listeners(self, cell: Combination, attack: InferenceAttack) -> Iterator[str]:
-        """Why nobody can look, or not from there."""
+        """Why no node can observe, or not from its position."""
         name = self.name
         if cell.lookers == 0:
             yield (
@@ -308,12 +307,12 @@ class Gossip(Architecture):
             )
 
     def eavesdropper_sight(self, nodes: int, clients: int) -> Sight:
-        """What nodes may see that look: under masks a single update where two collude, if the algebra says so."""
+        """What observing nodes may see: under masks a single update if two collude and the algebra allows it."""
         each = Sight.EACH_UPDATE if not self.masks or nodes > 1 else Sight.NOTHING
         return each | Sight.SUM | Sight.MODEL | Sight.ROOT_DATA
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
-        """So many nodes of the graph; on seats of the trial's own."""
+        """``nodes`` observing nodes of the graph; their positions are drawn for the trial."""
         graph = self.seats(setup)
         seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
         symbols = self.on_symbols(graph, rounds, _by_sum(setup.pipeline))
@@ -339,5 +338,5 @@ class Gossip(Architecture):
 
 
 def _by_sum(pipeline: Pipeline) -> bool:
-    """Whether a node makes a sum by the graph's weights of what it hears."""
+    """Whether a node's aggregate is the sum of the received values by the graph's weights."""
     return not pipeline.mixings and pipeline.rule.by_graph

@@ -1,4 +1,4 @@
-"""What some nodes of a graph can solve for from what they hear: the algorithm carried out on symbols, and then on numbers."""
+"""What some nodes of a graph can solve for from the messages they receive: the algorithm on symbols, then on numbers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Matrix = NDArray[np.float64]
 
 
 class Symbols:
-    """All that an algorithm asks of `Nodes`, on combinations of unknowns instead of vectors.
+    """The interface of `Nodes` on combinations of unknowns instead of vectors.
 
-    A value is a row over the unknowns: the common first model, the update of each node in each round, and what a rule makes
-    that is no sum. A round of several trainings has their mean for one unknown.
+    A value is a row over the unknowns: the common first model, the update of each node in each round, and the result of each
+    rule that is not a sum. In a round of several trainings their mean is one unknown.
 
     Args:
-        rounds: how many there will be.
-        exchanges: how many there are in a round at most, where the rule is no sum by the graph's weights; 0 where it is.
+        rounds: number of rounds.
+        exchanges: largest number of exchanges in a round, if the rule is not a sum by the graph's weights; 0 if it is.
 
     Attributes:
         start: float64 ``[n, U]``.
@@ -56,7 +56,7 @@ class Symbols:
         return self
 
     def weights(self, own: Matrix) -> Matrix:
-        """As of `Said`: push-sum weights."""
+        """As of `SelfReports`: push-sum weights."""
         return own
 
     def drop_messages(self, matrix: Matrix) -> Matrix:
@@ -78,7 +78,7 @@ class Symbols:
         trackers_at: Tensor | None = None,
         vectors: int = 1,
     ) -> Tensor:
-        """As of `Nodes`; what a rule makes that is no sum is a new unknown."""
+        """As of `Nodes`; the result of a rule that is not a sum is a new unknown."""
         matrix = self.matrix if matrix is None else matrix
         self.values.append((self._round, matrix, values))
         if self._linear:
@@ -93,12 +93,12 @@ class Symbols:
 
 
 def sources(matrix: Matrix, node: int) -> list[int]:
-    """Whom a node hears, in order."""
+    """The nodes from which a node receives, in order."""
     return [int(other) for other in np.flatnonzero(matrix[node]) if other != node]
 
 
 def messages(values: Tensor, matrix: Matrix, nodes: Collection[int], summed: bool) -> Iterator[Tensor]:
-    """What comes to these nodes of an exchange, in order: each value that one hears, or their sum by its weights."""
+    """What these nodes receive in an exchange, in order: each value, or for each node their weighted sum."""
     for node in sorted(nodes):
         heard = sources(matrix, node)
         if summed and heard:
@@ -108,10 +108,10 @@ def messages(values: Tensor, matrix: Matrix, nodes: Collection[int], summed: boo
 
 
 class Eavesdropper:
-    """What comes to the nodes that look, round by round; and of what they try to find out, the truth.
+    """What observing nodes receive, round by round, and the true values of what they try to find out.
 
     Args:
-        summed: whether they hear sums alone, which they are told by `hear_sum`.
+        summed: whether they receive sums only, through `hear_sum`.
     """
 
     def __init__(self, setup: Setup, summed: bool) -> None:
@@ -135,12 +135,12 @@ class Eavesdropper:
             self._heard += [one.clone() for one in messages(values, matrix, self._observer.seat, False)]
 
     def hear_sum(self, node: int, summed: Tensor) -> None:
-        """A node has the sum of its neighbors' values by its weights; nodes are told in order."""
+        """A node has the weighted sum of its neighbors' values; called in the order of the nodes."""
         if self._observer.watches(self._round) and node in self._observer.seat:
             self._heard.append(summed.clone())
 
     def observe_round(self, after: Tensor) -> RoundObservation | None:
-        """The round whole, with what was heard of it; ``after``: float32 ``[n, d]``, the nodes' models at its end."""
+        """The round with the received messages; ``after``: float32 ``[n, d]``, the nodes' models at its end."""
         if not self._observer.watches(self._round):
             return None
         own, n = self._observer.seat[0], len(after)
@@ -158,14 +158,14 @@ class Eavesdropper:
 
 
 class GossipListeners(Listeners):
-    """Nodes of a graph that pool what they hear.
+    """Nodes of a graph that pool the messages they receive.
 
-    They know their own updates, the first model, and the weights of the graph. What a rule made that is no sum they take for
-    unknown.
+    They know their own updates, the first model, and the weights of the graph. The result of a rule that is not a sum is
+    unknown to them.
 
     Args:
-        symbols: of a training of all the rounds in which they listen.
-        summed: whether they hear sums of their neighbors' values alone.
+        symbols: symbols of a training with all the rounds in which they listen.
+        summed: whether they receive only weighted sums of their neighbors' values.
     """
 
     def __init__(self, nodes: tuple[int, ...], symbols: Symbols, summed: bool) -> None:
@@ -181,7 +181,7 @@ class GossipListeners(Listeners):
         return {node: 1.0 for at, node in self._read if at == round}
 
     def sum_of(self, round: int) -> tuple[int, ...]:
-        """The neighbors of one of them that are none themselves: what comes of them is a sum by the graph's weights."""
+        """Neighbors of an observer that do not observe themselves, if the observers can solve for the sum of their updates."""
         for node in self.nodes:
             behind = self._beside(node)
             if len(behind) > 1 and self._solvable(round, behind).all():
@@ -202,7 +202,7 @@ class GossipListeners(Listeners):
 
     @cached_property
     def _read(self) -> tuple[tuple[int, int], ...]:
-        """Round and node of each update that they can solve for."""
+        """Round and node of each update that the observers can solve for."""
         rounds, others = range(1, self._rounds + 1), sorted(set(range(self._n)) - set(self.nodes))
         single = [(round, node) for round in rounds for node in others]
         wanted = np.concatenate([self._build_targets(round, (node,)) for round, node in single])
@@ -225,7 +225,7 @@ class GossipListeners(Listeners):
         return found
 
     def _shares(self, behind: tuple[int, ...]) -> Matrix:
-        """What each of them weighs in the sum that one of the nodes has of them."""
+        """Weights of these nodes in the sum that an observer has of them."""
         if len(behind) == 1:
             return np.ones(1)
         node = next(node for node in self.nodes if self._beside(node) == behind)

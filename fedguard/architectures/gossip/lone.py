@@ -16,8 +16,8 @@ from fedguard.simulated.topology import GraphName
 class IsolatedTraining(Gossip):
     """Each node trains on its own examples and hears nobody.
 
-    $x <- x + u(x)$. The reference for whoever exchanges anything: a node that ends below it would have done better without
-    the others.
+    $x <- x + u(x)$. The reference for all algorithms with exchanges: a node that ends below it would have done better
+    without the others.
     """
 
     name = "lone"

@@ -1,4 +1,4 @@
-"""Masks within neighborhoods: what a node hears is the sum of its neighbors' values by its weights, and no single one."""
+"""Masks within neighborhoods: a node learns the weighted sum of its neighbors' values, and no single value."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ELEMENT = 4
 
 
 class MaskedSums:
-    """The sums of one training, each among those whom one node hears.
+    """The masked sums of one training, each over the neighbors of one node.
 
     To node i its neighbor j sends $z_j = round(S W_ij (v_j - a)) + sum_{k > j} PRG(k_{jk}) - sum_{k < j} PRG(k_{jk})$ modulo
-    $2^32$, k over its other neighbors, with a public a and keys that are new for each node and exchange. So what it can make
-    of all of them is $sum_j W_ij v_j$, but for rounding. Keys come from the operating system, rounding from the trial's seed.
+    $2^32$, k over its other neighbors, with a public a and keys that are new for each node and exchange. So all that it can
+    compute is $sum_j W_ij v_j$, up to rounding. Keys come from the operating system, rounding from the trial's seed.
     """
 
     def __init__(self, setup: Setup, encoding: Encoding) -> None:
@@ -38,7 +38,7 @@ class MaskedSums:
         self._off, self._length = 0.0, 0.0
 
     def exchange_keys(self, senders: Sequence[int]) -> int:
-        """Bytes of the public keys that these hand each other, as far as they have not."""
+        """Bytes of the public keys that these nodes exchange, unless they have done so before."""
         new = {(one, other) for one in senders for other in senders if one != other} - self._met
         self._met |= new
         self._pairs.introduce(senders)
@@ -53,13 +53,14 @@ class MaskedSums:
         weights: Mapping[int, float],
         malicious: Collection[int],
     ) -> Tensor | None:
-        """float32 ``[d]``: $sum_j W_ij v_j$ as node i has it; None where a sender put in what is not finite.
+        """float32 ``[d]``: $sum_j W_ij v_j$ at node i; None if the vector of a sender is not finite.
 
         Args:
-            vectors: by sender, what it sends, measured from a.
-            malicious: senders that put in whatever the ring takes.
+            vectors: value of each sender, relative to a.
+            malicious: senders that are not clipped: they may put in any ring element.
         """
         senders = sorted(vectors)
+        # The sender weighs, as the receiver never has a single value; so the weights must be known to the senders
         weighted = {one: vectors[one].double() * weights[one] for one in senders}
         if not all(map(all_finite, weighted.values())):
             return None
@@ -67,6 +68,7 @@ class MaskedSums:
         summed = np.zeros_like(masked[0])
         for one in masked:
             summed += one
+        # The encoding expects a last element for the weights, which are public here
         found = torch.from_numpy(self._encoding.decode(np.append(summed, np.uint32(0)), dim=len(summed), seed=b"")[0])
         self._count(weighted, found, malicious)
         return found.to(vectors[senders[0]].dtype)
@@ -74,17 +76,18 @@ class MaskedSums:
     def message(
         self, node: int, exchange: int, sender: int, vector: Tensor, senders: Sequence[int], lies: bool
     ) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        """uint32 ``[d]``: what one sender sends to the node."""
+        """uint32 ``[d]``: masked value that one sender sends to the node."""
         rng = self._setup.rng.child("masking", exchange, node, sender)
         encode = self._encoding.encode_raw if lies else self._encoding.encode
         bits = expand_seed(rng.entropy().to_bytes(16, "little"))
         found = encode(vector.numpy(), seed=b"", entropy=bits)[:-1].astype(np.uint32)
+        # One name for each sum: with one key for two sums their difference would be in clear
         sid = hashlib.sha256(f"neighbourhood {node}, exchange {exchange}".encode()).digest()
         self._pairs.add(found, sender, senders, sid)
         return found
 
     def report(self) -> MaskedRound:
-        """What the sums of a round came to."""
+        """Report of the sums of a round."""
         n = len(self._setup.task.sizes)
         found = MaskedRound(
             clients=n,

@@ -1,4 +1,4 @@
-"""The nodes of a training without a server: how they train, what they tell each other, and what each makes of what it hears."""
+"""The nodes of a training without a server: their local training, their exchanges, and the rule at each node."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from fedguard.simulated.topology import Topology
 class Nodes:
     """All nodes of one training.
 
-    A malicious node does not train while it acts. What it sends to an honest node is made for that node's model, out of what
-    the honest ones among its neighbors send; for nodes that hear the same (`broadcast`), for the mean of all honest ones.
+    A malicious node does not train while it acts. What it sends to an honest node is crafted for that node's model, from the
+    values of the node's honest neighbors; with `broadcast`, for the mean model of all honest nodes.
 
     Attributes:
-        start: float32 ``[n, d]``: the models before the first round, all alike.
-        topology: with its nodes numbered as the clients are.
-        honest: the nodes that never lie.
-        said: what they say of themselves.
-        traffic: their clocks and links.
+        start: float32 ``[n, d]``: the models before the first round, all equal.
+        topology: the graph, with nodes numbered as the clients.
+        honest: nodes that never lie.
+        said: self-reports of the nodes.
+        traffic: clocks and links of the nodes.
     """
 
     def __init__(self, setup: Setup, topology: Topology, broadcast: bool, masks: MaskedSums | None = None) -> None:
         self._setup, self.topology, self._broadcast = setup, topology, broadcast
         self._n = topology.nodes
-        #: The nodes that are in this process: all of them, unless each is a process of its own.
+        #: Nodes in this process: all, unless each is a process of its own.
         self.here: tuple[int, ...] = tuple(range(self._n))
         malicious = setup.malicious if setup.attack else frozenset()
         self.honest = tuple(node for node in range(self._n) if node not in malicious)
@@ -78,36 +78,36 @@ class Nodes:
 
     @property
     def matrix(self) -> Matrix:
-        """float64 ``[n, n]``: what each node gives to each value in the next exchange."""
+        """float64 ``[n, n]``: the mixing matrix of the next exchange."""
         return self.topology.at(self._exchanges)
 
     def permutation(self) -> Tensor:
-        """int64 ``[d]``: an order of the coordinates, drawn for this training."""
+        """int64 ``[d]``: a random order of the coordinates, drawn for this training."""
         return torch.from_numpy(self._setup.rng.child("coordinates").numpy().permutation(self.start.shape[1]))
 
     @property
     def adds_up(self) -> bool:
-        """Whether the rule is a sum by the graph's weights, of which each part may come by itself."""
+        """Whether the rule is a sum by the graph's weights, so that its terms may arrive one by one."""
         pipeline = self._setup.pipeline
         return not pipeline.mixings and pipeline.rule.by_graph
 
     @property
     def batch_size(self) -> int:
-        """Examples per step of a node that takes as many as all others."""
+        """The plan's examples per step, the same for all nodes."""
         size = self._setup.local_plan.batch_size
         assert size is not None
         return size
 
     def drop_messages(self, matrix: Matrix) -> Matrix:
-        """float64 ``[n, n]``: the same without what the network loses of the messages of the next exchange."""
+        """float64 ``[n, n]``: the matrix without the messages of the next exchange that the network loses."""
         return self.traffic.drop_messages(matrix, self._exchanges)
 
     def updates(self, models: Tensor, batches: Sequence[int] | None = None, faster: float = 1.0) -> Tensor:
-        """float32 ``[n, d]``: what each node's next local training moves it by from its own model, ``[n, d]`` too.
+        """float32 ``[n, d]``: the update of each node's next local training from its own model, ``[n, d]`` as well.
 
         Args:
-            batches: each node's examples per step, if not the plan's; it takes as much longer.
-            faster: what the plan's step size is multiplied by.
+            batches: each node's examples per step, if not the plan's; training time grows with them.
+            faster: factor of the plan's step size.
         """
         self._trainings += 1
         training = [node for node in self.here if node not in self._acting]
@@ -133,18 +133,18 @@ class Nodes:
         trackers_at: Tensor | None = None,
         vectors: int = 1,
     ) -> Tensor:
-        """What each node makes of its own value and those that it hears, by the rule of the cell.
+        """Aggregate at each node its own value and the values that it receives, by the rule of the cell.
 
-        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix. The weight of what
-        is lost on its way is the node's own value's; a node goes on when it would have come.
+        $v_i <- a_i + R(v_j - a_i : j = i or i hears j)$; the mean weighs by row i of the matrix. The weight of a lost message
+        goes to the node's own value; the node continues at the time at which the message would have come.
 
         Args:
             values: float32 ``[n, d]``: what each node sends to its neighbors.
-            about: float32 ``[n, d]``: a, what each node measures from, which it has already.
-            matrix: float64 ``[n, n]``, instead of that of the graph.
-            trackers_at: float32 ``[n, d]``: the nodes' models, where trackers of the mean update are sent and no models. Lies
-                and rules remember these by themselves.
-            vectors: how many of that length a message holds; 0 where they went along with those of the exchange before.
+            about: float32 ``[n, d]``: a, the reference that each node has already and measures from.
+            matrix: float64 ``[n, n]``, instead of the mixing matrix of the graph.
+            trackers_at: float32 ``[n, d]``: the nodes' models, if trackers of the mean update are sent instead of models. Lies
+                and rules keep separate states for trackers.
+            vectors: number of vectors in a message; 0 if they were sent with the previous exchange.
         """
         at = about if trackers_at is None else trackers_at
         return self._exchange_values(values, about, at, matrix, trackers_at is not None, vectors=vectors)
@@ -157,19 +157,19 @@ class Nodes:
         models: Tensor,
         matrix: Matrix | None = None,
     ) -> Tensor:
-        """What each node makes of a parcel of its own update and those that it hears, by the rule of the cell.
+        """Aggregate at each node a parcel of its own update and the parcels that it receives, by the rule of the cell.
 
-        $R(x_j : j = i or i hears j)$, measured from 0, as updates are; lies have to fit into the parcel too.
+        $R(x_j : j = i or i hears j)$, measured from 0, as updates are; lies have to fit into the parcel as well.
 
         Args:
-            updates: float32 ``[n, d]``, packed already.
-            models: float32 ``[n, d]``: those that the nodes now have.
+            updates: float32 ``[n, d]``, already packed.
+            models: float32 ``[n, d]``: the current models of the nodes.
             matrix: as in `mix_values`.
         """
         return self._exchange_values(updates, torch.zeros_like(updates), models, matrix, False, parcel)
 
     def post_parcels(self, updates: Tensor, parcel: Parcel, *, models: Tensor) -> ParcelBroadcast:
-        """A parcel of each node's update, sent now by `Traffic.queue_parcels` and heard later; arguments as of `of_parcels`."""
+        """A parcel of each node's update, sent now (`Traffic.queue_parcels`), received later; arguments as of `of_parcels`."""
         self._exchanges += 1
         zeros, matrix, acting = torch.zeros_like(updates), self.matrix, self._acting
         told = self._craft_broadcast(updates, zeros, models, False, parcel) if self._broadcast and acting else {}
@@ -185,14 +185,14 @@ class Nodes:
         return ParcelBroadcast(self._exchanges, updates, parcel, matrix, acting, lies)
 
     def aggregate_parcels(self, posted: ParcelBroadcast, came: NDArray[np.bool_], *, models: Tensor) -> Tensor:
-        """float32 ``[n, d]``: what each node makes of those parcels that have come to it just now; 0 where none has.
+        """float32 ``[n, d]``: aggregate at each node of the parcels that have just arrived; 0 if none has.
 
-        Where the rule `adds_up` it is their sum by the graph's weights, $sum_j W_ij x_j$ over these j alone; what is not usable
-        or never sent has the node's own value in its place. Else all have come, and it is $R(x_j)$.
+        If the rule `adds_up`, it is the sum by the graph's weights, $sum_j W_ij x_j$ over these j only; the node's own value
+        replaces parcels that are not usable or were never sent. Otherwise all parcels have arrived, and it is $R(x_j)$.
 
         Args:
-            came: bool ``[n, n]``: whether that of node j (column) has come to node i (row).
-            models: float32 ``[n, d]``: those that the nodes now have.
+            came: bool ``[n, n]``: whether the parcel of node j (column) has arrived at node i (row).
+            models: float32 ``[n, d]``: the current models of the nodes.
         """
         made, values = torch.zeros_like(posted.values), posted.values
         with self._setup.stopwatch.stage("aggregation"):
@@ -211,7 +211,7 @@ class Nodes:
         return made
 
     def _of_posted(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_]) -> Wire:
-        """Those parcels that have come to a node, as far as they were sent."""
+        """The parcels that have arrived at a node, without those that were never sent."""
         lies = posted.lies.get(node, {})
         liars = posted.acting if node in posted.lies else frozenset()
         heard = np.flatnonzero(came).tolist()
@@ -224,7 +224,7 @@ class Nodes:
         return Wire(rows, sides.order, frozenset(lying))
 
     def _sum_parcels(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_]) -> Tensor:
-        """float32 ``[d]``: the sum by the graph's weights of those parcels that have come to a node."""
+        """float32 ``[d]``: sum by the graph's weights of the parcels that have arrived at a node."""
         wire = self._of_posted(posted, node, came)
         bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
         self._rules.not_finite.update(bad)
@@ -237,17 +237,17 @@ class Nodes:
         return self._sums(weights[kept], wire.updates) + missing * own
 
     def by_links(self, updates: Tensor, parcels: Links, *, models: Tensor, matrix: Matrix) -> Tensor:
-        """As `of_parcels`, with a parcel for each link; a node has its own update whole.
+        """As `of_parcels`, with a parcel for each link; a node has the whole of its own update.
 
-        A row of the matrix is what nodes claim: rules that go by claims of examples are told it, and the mean weighs by it.
+        A row of the matrix has the claims of the nodes: rules that use claimed examples get it, and the mean weighs by it.
 
         Args:
-            parcels: (source, node) -> what of the source's update is sent to the node.
+            parcels: (source, node) -> the part of the source's update that is sent to the node.
         """
         return self._exchange_values(updates, torch.zeros_like(updates), models, matrix, False, None, parcels)
 
     def mix_by_claims(self, values: Tensor, about: Tensor, matrix: Matrix) -> Tensor:
-        """As `mix_values`, where a row of the matrix is what nodes claim, as in `by_links`."""
+        """As `mix_values`, but a row of the matrix has the claims of the nodes, as in `by_links`."""
         return self._exchange_values(values, about, about, matrix, False, None, lambda source, node: None)
 
     def _exchange_values(
@@ -284,28 +284,29 @@ class Nodes:
     def exchange_values(
         self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
     ) -> Tensor:
-        """float32 ``[n, d]``: the values as far as they are in this process, once all have been sent."""
+        """float32 ``[n, d]``: the values known in this process after all have been sent."""
         return values
 
     def _sums(self, weights: Matrix, values: Tensor) -> Tensor:
         return torch.from_numpy(weights).to(values.dtype) @ values
 
     def _summable_nodes(self, values: Tensor, matrix: Matrix) -> list[int]:
-        """The nodes whose rule is a sum by the graph's weights of values that are all honest: one product for all of them."""
+        """Nodes with a weighted sum of honest values only as their aggregate: one matrix product serves all of them."""
         if self._masks is not None or not self.adds_up or unusable_rows(values):
             return []
+        # Acting nodes know each other's lies and do not craft for one another, so they take the values as they are
         lied_to = (matrix[:, sorted(self._acting)] != 0).any(1)
         return [node for node in range(self._n) if node in self._acting or not lied_to[node]]
 
     def _aggregate_at_node(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
-        """float32 ``[d]``: R of what one node has and hears."""
+        """float32 ``[d]``: R of the node's own value and the received ones."""
         wire = self._collect_messages(place, values, said)
         if self._masks is not None:
             return self._of_masked(place, wire, self._masks)
         return self._rules.aggregate_rows(place, wire, self._exchanges)
 
     def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
-        """What one node has and hears, measured from where it measures from."""
+        """The node's own value and the received ones, relative to the node's reference."""
         node, weights = place.node, place.weights
         assert weights is not None
         heard = {int(other) for other in np.flatnonzero(weights)} | {node}
@@ -326,9 +327,10 @@ class Nodes:
         return Wire(rows, sides.order, frozenset(lying))
 
     def _of_masked(self, place: Destination, wire: Wire, masks: MaskedSums) -> Tensor:
-        """float32 ``[d]``: the sum by the graph's weights, of which the node sees its own value and the sum of the others."""
+        """float32 ``[d]``: sum by the graph's weights; the node sees only its own value and the sum of the others."""
         node, weights = place.node, place.weights
         assert weights is not None
+        # Senders measure from a vector that all know, the first model, since they do not know the receiver's
         public = torch.zeros_like(place.about) if place.trackers else self.start[0]
         rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
         own = rows.pop(node)
@@ -347,7 +349,7 @@ class Nodes:
     def _craft_broadcast(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
-        """What each malicious node says where all of its neighbors hear the same; nothing of one that is silent."""
+        """The message of each malicious node if all its neighbors receive the same; none of silent nodes."""
         honest = list(self.honest)
         place = Destination(EVERYBODY, None, about[honest].mean(0), at[honest].mean(0), trackers, parcel)
         heard = self._colluders(place).choose_senders(tuple(sorted(self._acting)), self._round, place.model)
@@ -360,9 +362,9 @@ class Nodes:
         return {one: place.about + row for one, row in zip(heard, sides.malicious_rows, strict=True)}
 
     def _craft(self, place: Destination, sides: Sides, values: Tensor) -> None:
-        """Fill the malicious rows with what is made for one honest node, or for all."""
+        """Fill the malicious rows with messages crafted for one honest node, or for all."""
         links: dict[str, Any] = {}
-        seat = NodeContext(0, None)  # of any honest node, where all of them hear the same
+        seat = NodeContext(0, None)  # any honest node, if all receive the same
         if place.weights is not None:
             mixing = place.mixing((*sides.honest, *sides.malicious))
             links = {"receiver": place.node, "mixing": mixing, "slowest": self._slowest(place.node, values)}
@@ -374,21 +376,22 @@ class Nodes:
                 place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
             )
         if place.parcel is not None:
+            # A lie is no larger than an honest parcel: the receiver would see it at once
             sides.malicious_rows.copy_(place.parcel.packed(sides.malicious_rows))
         place.pack(sides.malicious_rows, sides.malicious)
 
     def _slowest(self, node: int, values: Tensor) -> Tensor:
-        """float32 ``[d]``: the part of a node's value that honest nodes come to agree on last."""
+        """float32 ``[d]``: component of a node's value on which honest nodes agree last."""
         along = torch.from_numpy(self._eigenvector).to(values.dtype)
         return along[self.honest.index(node)] * (along @ values[list(self.honest)])
 
     @cached_property
     def _eigenvector(self) -> Matrix:
-        """float64 ``[h]``: of the second smallest eigenvalue of the Laplacian of the honest nodes' weights for each other."""
+        """float64 ``[h]``: Fiedler vector of the honest subgraph (second smallest eigenvalue of the Laplacian)."""
         return self.topology.among(self.honest).slowest
 
     def _colluders(self, place: Destination) -> MaliciousClients:
-        """The malicious nodes as they work on one honest node; they remember what they did to it."""
+        """The malicious clients for one destination, with a memory of what they did to it."""
         if place.key not in self._working:
             self._working[place.key] = self.clients.colluders()
         return self._working[place.key]

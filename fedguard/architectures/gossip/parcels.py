@@ -1,4 +1,4 @@
-"""Parts of vectors, as they travel where whole ones would take too long."""
+"""Parcels: parts of vectors that are sent if whole vectors would take too long."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from math import ceil
 import torch
 from torch import Tensor
 
-#: Bytes of a coordinate, and of its number where a receiver could not tell which one it is.
+#: Bytes of a coordinate, and of its index if the receiver cannot know it.
 VALUE, NUMBER = 4, 4
-#: What rounding may add to a number of coordinates.
+#: Rounding error allowed in a number of coordinates.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Parcel:
-    """What one message holds of an update.
+    """The part of an update in one message.
 
     Attributes:
-        kind: rules and lies remember each kind by itself.
+        kind: rules and lies keep a separate state for each kind.
         size: bytes.
-        packed: float32 ``[m, d]`` -> ``[m, d]``: what of each row fits into a message; 0 elsewhere.
+        packed: float32 ``[m, d]`` -> ``[m, d]``: the part of each row that fits into a message; 0 elsewhere.
     """
 
     kind: int
@@ -30,15 +30,15 @@ class Parcel:
     packed: Callable[[Tensor], Tensor]
 
 
-#: (source, node) -> what a message from one to the other holds of a vector; None for all of it.
+#: (source, node) -> the part of a vector in a message between them; None for the whole vector.
 Links = Callable[[int, int], Parcel | None]
 
 
 def block(dim: int, parts: int, number: int, order: Tensor | None = None) -> Parcel:
-    """One of so many blocks of coordinates, as equal as can be; the first ones are longer by one.
+    """Block ``number`` of ``parts`` blocks of coordinates; sizes differ by one at most, the larger ones first.
 
     Args:
-        order: int64 ``[d]``: in which they are cut; that of the parameters if None.
+        order: int64 ``[d]``: order in which coordinates are cut; the order of the parameters if None.
     """
     least, longer = divmod(dim, parts)
     start = number * least + min(number, longer)
@@ -54,7 +54,7 @@ def block(dim: int, parts: int, number: int, order: Tensor | None = None) -> Par
 
 
 def largest(dim: int, share: float, kind: int = 0) -> Parcel:
-    """This share of a row's coordinates, rounded up: those with the largest absolute values, each with its number."""
+    """The coordinates of a row with the largest absolute values: this share of them, rounded up, each with its index."""
     count = min(dim, max(1, ceil(share * dim - _ROUNDING)))
     if count == dim:
         return Parcel(kind, VALUE * dim, torch.clone)

@@ -1,4 +1,4 @@
-"""Where something is heard: at one node, or by all."""
+"""Destinations of messages: one node, or all nodes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from fedguard.architectures.gossip.parcels import Links, Parcel
 
 Matrix = NDArray[np.float64]
 
-#: In the place of a node: all who hear a malicious one, where they hear the same.
+#: Instead of a node: all that receive from a malicious node, if they receive the same.
 EVERYBODY = -1
 
-#: A node, whether it hears trackers, and the kind of parcel: under what lies and rules remember it.
+#: Node, whether it receives trackers, and kind of parcel: the key of the states of lies and rules.
 Key = tuple[int, bool, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Destination:
-    """Where something is heard: at one node, or by all (`EVERYBODY`).
+    """Destination of messages: one node, or all nodes (`EVERYBODY`).
 
     Attributes:
-        weights: float64 ``[n]``: what the node gives to each value; None where all hear.
-        about: float32 ``[d]``: what it measures from.
-        model: float32 ``[d]``: its own.
-        trackers: whether trackers are heard, and no models.
-        parcel: which part of updates is heard; None for whole vectors.
-        links: which part of the update of each; None if the same of all.
+        weights: float64 ``[n]``: weight that the node gives to each value; None for all nodes.
+        about: float32 ``[d]``: reference that values are measured from.
+        model: float32 ``[d]``: the node's own model.
+        trackers: whether trackers are received instead of models.
+        parcel: part of updates that is received; None for whole vectors.
+        links: part of the update of each source; None if the same for all.
     """
 
     node: int
@@ -43,7 +43,7 @@ class Destination:
     links: Links | None = None
 
     def pack(self, rows: Tensor, sources: Sequence[int]) -> None:
-        """Leave of the rows of these nodes what their links have room for, in place."""
+        """Reduce the rows of these nodes to the part that fits into their links, in place."""
         for source, row in zip(sources, rows, strict=True):
             parcel = None if self.links is None or source == self.node else self.links(source, self.node)
             if parcel is not None:
@@ -51,11 +51,11 @@ class Destination:
 
     @property
     def key(self) -> Key:
-        """Under what lies and rules remember it."""
+        """Key of the states of lies and rules."""
         return self.node, self.trackers, 0 if self.parcel is None else self.parcel.kind
 
     def mixing(self, clients: Sequence[int]) -> Tensor:
-        """float64 ``[n]``: the weight of each of these rows; what is missing to 1 is the node's own."""
+        """float64 ``[n]``: weight of each of these rows; the node's own row has what is missing to 1."""
         assert self.weights is not None
         found = torch.tensor([self.weights[client] for client in clients], dtype=torch.float64)
         own = list(clients).index(self.node)
@@ -65,15 +65,15 @@ class Destination:
 
 @dataclass(frozen=True, eq=False)
 class ParcelBroadcast:
-    """Parcels of all nodes to all, as they were sent: lies in them are made then, and nobody has heard them yet.
+    """Parcels of all nodes to all, as sent: lies are crafted at this time, and no parcel has arrived yet.
 
     Attributes:
-        exchange: its number, from 1.
-        values: float32 ``[n, d]``: what each honest node sent.
-        parcel: which part of updates it is.
-        weights: float64 ``[n, n]``: what each node gives to each value.
-        acting: the nodes that lie in it.
-        lies: float32 ``[d]`` by honest node and liar; nothing of one that is silent.
+        exchange: number of the exchange, from 1.
+        values: float32 ``[n, d]``: the parcel of each honest node.
+        parcel: the part of updates that is sent.
+        weights: float64 ``[n, n]``: weight that each node gives to each value.
+        acting: nodes that lie in it.
+        lies: float32 ``[d]`` by honest node and liar; none of silent nodes.
     """
 
     exchange: int

@@ -18,14 +18,14 @@ from fedguard.kernels import unusable_rows
 
 
 class Rules:
-    """What each node makes of the rows that it has, and how that went in this round.
+    """The rule at each node, with counts of what happened in this round.
 
     Attributes:
-        states: what the rule remembers, by place.
-        acting: the nodes that lie in this round, whose rules nobody judges.
-        outvoted: places at which more rows were malicious than the rule was told.
-        abandoned: places at which the rule could not run.
-        not_finite: nodes that sent what is not.
+        states: states of the rule, by destination.
+        acting: nodes that lie in this round; their rules do not count.
+        outvoted: number of nodes with more malicious rows than the assumed f.
+        abandoned: number of nodes at which the rule could not run.
+        not_finite: nodes that sent values that are not finite.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -43,13 +43,14 @@ class Rules:
         self.abandoned += node not in self.acting
 
     def aggregate_rows(self, place: Destination, wire: Wire, exchange: int) -> Tensor:
-        """float32 ``[d]``: R of these rows, all usable; where it cannot run on them, the node's own."""
+        """float32 ``[d]``: R of these rows; the node's own row if R cannot run on them."""
         setup, node = self._setup, place.node
         told = setup.assume_f_among(len(wire.clients))
         bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
         self.not_finite.update(bad)
         if node in bad:
             return torch.zeros_like(place.about)
+        # Honest values are finite, so each dropped row was one of the malicious ones that the rule assumes
         wire, told = wire.without(bad), max(0, told - len(bad))
         own = wire.clients.index(node)
         if node not in self.acting:
@@ -75,7 +76,7 @@ class Rules:
         return found.vector
 
     def _samples(self, place: Destination, clients: Sequence[int]) -> Tensor:
-        """float64 ``[n]``: how many examples each of them claims, or what share of all in this exchange."""
+        """float64 ``[n]``: number of examples that each of them claims, or its claimed share of all in this exchange."""
         claims: Sequence[float] = self._setup.claims
         if place.links is not None and place.weights is not None:
             claims = place.weights.tolist()

@@ -1,4 +1,4 @@
-"""What nodes say of themselves: malicious ones, while they act, what their attack says."""
+"""Self-reports of nodes: malicious nodes, while they act, report what their attack says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.simulated.world import World
 
 
 class SelfReports:
-    """The word of each node of one training; nobody checks it.
+    """Self-reports of the nodes of one training; nobody checks them.
 
     Attributes:
         acting: the nodes that lie in this round.
@@ -28,33 +28,33 @@ class SelfReports:
 
     @property
     def samples(self) -> Matrix:
-        """float64 ``[n]``: how many examples each node says that it has."""
+        """float64 ``[n]``: claimed number of examples of each node."""
         return np.array(self._setup.claims, dtype=np.float64)
 
     @property
     def rates(self) -> Matrix:
-        """float64 ``[n]``: how many examples a second each node says that it trains on; all alike where time has no limit."""
+        """float64 ``[n]``: claimed number of examples a second of each node; all equal if computing takes no time."""
         rates = [self._world.rate(node) for node in range(len(self._setup.claims))]
         limits = [rate for rate in rates if rate < inf]
         most = max(limits, default=1.0)
         return np.array([self._claim_value("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
 
     def examples(self, batches: Sequence[int]) -> Matrix:
-        """float64 ``[n]``: on how many examples a step each node says that it trained, where it was to take so many."""
+        """float64 ``[n]``: claimed number of examples in a step of each node, given its assigned batch."""
         taken = map(min, batches, self._setup.task.sizes)
         return np.array([self._claim_value("claim", node, number) for node, number in enumerate(taken)])
 
     def weights(self, own: Matrix) -> Matrix:
-        """float64 ``[n]``: which push-sum weight each node says that it has, of ``[n]``."""
+        """float64 ``[n]``: claimed push-sum weight of each node, given the true ones, ``[n]``."""
         return np.array([self._claim_value("claim_weight", node, float(weight)) for node, weight in enumerate(own)])
 
     def losses(self, models: Tensor) -> Matrix:
-        """float64 ``[n]``: the loss that each node tells of its model, of ``[n, d]``; infinity if it is not finite."""
+        """float64 ``[n]``: claimed loss of each node's model (``[n, d]``); infinity if it is not finite."""
         told = [self._claim_value("claim_loss", node, loss) for node, loss in enumerate(self.own_losses(models))]
         return np.array([loss if isfinite(loss) else inf for loss in told])
 
     def own_losses(self, models: Tensor) -> Matrix:
-        """float64 ``[n]``: the mean loss of each node's model on its own examples, the truth; infinity if not finite."""
+        """float64 ``[n]``: true mean loss of each node's model on its own examples; infinity if not finite."""
         losses = [loss_on(self._setup, node, model) for node, model in enumerate(models)]
         return np.array([loss if isfinite(loss) else inf for loss in losses])
 

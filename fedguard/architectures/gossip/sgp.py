@@ -20,19 +20,19 @@ from fedguard.contracts import PositiveFloat
 class StochasticGradientPush(Gossip):
     """Each node pushes shares of its value and of its weight to those that hear it, and divides one by the other.
 
-    $x <- P(x + u(z))$, $w <- P w$, $z = x / w$ with $w = 1$ at first, and P whose columns add up to 1: a node gives each of
-    those that hear it, and itself, an equal share. So the sum over all nodes stays, whatever the graph. As a node sees it,
+    $x <- P(x + u(z))$, $w <- P w$, $z = x / w$ with $w = 1$ at first, and a column-stochastic P: a node gives itself and each
+    node that receives from it an equal share. So the sum over all nodes is kept for any graph. Node i computes
     $z_i <- z_i + R(x_j / w_j - z_i)$, where the mean weighs by $P_ij w_j / w_i$.
 
-    What is lost on its way takes its weight along, so that nodes still divide like by like.
+    A lost message takes its weight along, so that value and weight stay consistent.
 
-    A node's weight is its word: one that tells more than it has fills its neighbors' means, and makes the sum of all weights
-    grow, so that their own updates, which are divided by their weights, come to nothing: other rules than the mean do not
-    help against that. ``cap`` does: of the weight that a node is sent nothing counts beyond so many times what it keeps
-    itself, $P_ij w_j <= cap * P_ii w_i$; what is cut is lost.
+    Weights are self-reported: a node that claims too much dominates its neighbors' means and inflates the sum of all weights,
+    so that honest updates, which are divided by their weights, vanish. Rules other than the mean do not help. ``cap`` does:
+    a received weight counts up to a multiple of the weight that the node keeps, $P_ij w_j <= cap * P_ii w_i$; the excess is
+    lost.
 
     Args:
-        cap: as above; None for none.
+        cap: largest received weight as a multiple of the weight that the node keeps; None for no cap.
     """
 
     whole = True
@@ -62,14 +62,14 @@ class StochasticGradientPush(Gossip):
 
 
 def _shares(matrix: Matrix, weight: float) -> Matrix:
-    """Columns that add up to 1: equal shares for those that hear a node, and itself."""
+    """Column-stochastic matrix: a node gives equal shares to itself and the nodes that receive from it."""
     heard = (matrix != 0) | np.eye(len(matrix), dtype=bool)
     shares: Matrix = weight * heard / heard.sum(0) + (1 - weight) * np.eye(len(matrix))
     return shares
 
 
 def _cap_weights(pushed: Matrix, cap: float) -> Matrix:
-    """The weight that is sent, none of it beyond so many times what the node that hears it keeps of its own."""
+    """The sent weights, each cut to ``cap`` times the weight that the receiver keeps of its own."""
     kept = np.diag(pushed).copy()
     capped: Matrix = np.minimum(pushed, cap * kept[:, None])
     capped[np.diag_indices(len(kept))] = kept

@@ -1,4 +1,4 @@
-"""Messages of nodes without a server in simulated time: who waits for whom, what a link carries, and what is lost."""
+"""Messages of nodes without a server in simulated time: waiting, bandwidth and losses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Traffic:
     """The clocks and the links of all nodes of one training.
 
     Attributes:
-        messages: how many were sent since the start.
+        messages: number of messages sent since the start.
     """
 
     def __init__(self, setup: Setup, world: World, topology: Topology) -> None:
@@ -38,7 +38,7 @@ class Traffic:
         self._spans = []
 
     def advance_clocks(self, number: int, batches: Sequence[int] | None) -> None:
-        """All nodes have done their training of this number, with so many examples per step if not with the plan's."""
+        """Advance all clocks by training ``number``, with ``batches`` examples per step if not the plan's."""
         for node, began in enumerate(self._clocks):
             more = 1.0
             if batches is not None:
@@ -48,19 +48,19 @@ class Traffic:
             self._spans.append(Span(node, began, self._clocks[node], "arrived"))
 
     def seconds(self, batches: Sequence[int]) -> float:
-        """What the slowest node takes for its training with such batches, but for what is drawn for each training."""
+        """Seconds of the slowest node's training with these batches, without the random factors of each training."""
         work = [
             replace(self._plan, batch_size=batch).work(size) for batch, size in zip(batches, self._sizes, strict=True)
         ]
         return max(amount / self.world.rate(node) for node, amount in enumerate(work))
 
     def room(self, seconds: float) -> Matrix:
-        """float64 ``[n, n]``: how many bytes go from node j (column) to node i (row) in so much time, if all send to all."""
+        """float64 ``[n, n]``: bytes from node j (column) to node i (row) in ``seconds``, if all send to all."""
         others, n = self._n - 1, range(self._n)
         return np.array([[self.world.bytes_within(seconds, j, i, others, others) for j in n] for i in n])
 
     def drop_messages(self, matrix: Matrix, exchange: int) -> Matrix:
-        """float64 ``[n, n]``: the same without what the network loses of the messages of this exchange."""
+        """float64 ``[n, n]``: the matrix without the messages of this exchange that the network loses."""
         if self.world.network.link.loss:
             for node, source in zip(*np.nonzero(matrix), strict=True):
                 if source != node and self.world.drops(int(source), exchange * self._n + int(node)):
@@ -68,18 +68,20 @@ class Traffic:
         return np.where(self._lost, 0.0, matrix)
 
     def reassign_weights(self, matrix: Matrix, exchange: int) -> Matrix:
-        """float64 ``[n, n]``: the same, the weight of what the network loses being the node's own value's."""
+        """float64 ``[n, n]``: the matrix with the weight of lost messages moved to the node's own value."""
         arrived = self.drop_messages(matrix, exchange)
+        # Rows must still sum to 1: without this a lost message would pull the node toward 0
         own: Matrix = arrived + np.diag(np.where(self._lost, matrix, 0.0).sum(1))
         return own
 
     def send(self, matrix: Matrix, sent: Parcel | Links | None, vectors: int = 1) -> None:
-        """Each node waits for its neighbors, and no other.
+        """Advance the clocks by an exchange: each node waits for its neighbors only.
 
         Args:
-            sent: what a message holds, by its link if that counts; whole vectors if None.
-            vectors: how many of these.
+            sent: content of a message, or a function of its link; whole vectors if None.
+            vectors: number of whole vectors in a message.
         """
+        # A lost message has taken bandwidth, and its receiver waits until it would have come
         heard = ((matrix != 0) | self._lost) & ~np.eye(self._n, dtype=bool)
         self._lost = np.zeros_like(self._lost)
         sends, hears, began = heard.sum(0), heard.sum(1), list(self._clocks)
@@ -95,13 +97,13 @@ class Traffic:
 
     @property
     def clocks(self) -> NDArray[np.float64]:
-        """float64 ``[n]``: when each node is done with what it has begun, in simulated seconds."""
+        """float64 ``[n]``: simulated seconds at which each node has finished what it has begun."""
         return np.array(self._clocks)
 
     def queue_parcels(self, parcel: Parcel) -> Matrix:
-        """float64 ``[n, n]``: when such a parcel of node j (column) comes to node i (row), its own at once.
+        """float64 ``[n, n]``: arrival time of a parcel of node j (column) at node i (row); its own arrives at once.
 
-        Each node sends it to all as soon as it has computed and its link has sent what it sent before. No node waits for it.
+        Each node sends it to all as soon as it has computed and its link has sent all earlier parcels. No node waits for it.
         """
         latency, arrivals = self.world.network.link.latency, np.full((self._n, self._n), -np.inf)
         for source in range(self._n):
@@ -109,21 +111,22 @@ class Traffic:
             began = max(self._free[source], self._clocks[source])
             for node in others:
                 arrivals[node, source] = began + self.world.between(source, node, self._n - 1, self._n - 1, parcel.size)
+            # Without the latency: a link is free once the last byte has left, not when it has arrived
             self._free[source] = float(max(arrivals[others, source], default=began + latency)) - latency
         self.messages += self._n * (self._n - 1)
         return arrivals
 
     def moment(self, arrived: int, acting: frozenset[int]) -> RoundTiming:
-        """When the last node is done with the round, and what was spent up to then.
+        """Time at which the last node has finished the round, and resources used so far.
 
         Args:
-            arrived: how many trainings ended in the round.
-            acting: who is malicious.
+            arrived: number of trainings that ended in the round.
+            acting: malicious nodes that act.
         """
         return moment(self.world, max(self._clocks), (0,) * arrived, acting=acting, spans=tuple(self._spans))
 
     def report(self, outvoted: int, abandoned: int) -> NodesReport:
-        """What went over the links since the start; bytes of each only where messages or links are not all alike."""
+        """Traffic since the start; bytes of each link only if messages and links differ."""
         found = tuple(int(self._bytes[link]) for link in self._links)
         unlike = len(self._of_messages) > 1 and len(set(found)) > 1
         return NodesReport(
@@ -131,7 +134,7 @@ class Traffic:
         )
 
     def _backlog(self) -> float | None:
-        """Seconds that the longest queue still takes to be sent; None where nothing queues."""
+        """Seconds that the longest queue still takes to send; None without queues."""
         if not any(self._free):
             return None
         return max(max(0.0, free - now) for free, now in zip(self._free, self._clocks, strict=True))

@@ -22,20 +22,19 @@ from fedguard.simulated.topology import GraphName, Topology
 class WideArea(Gossip):
     """Nodes stand at sites: within a site they exchange each update whole, and between sites a part of it now and then.
 
-    $x_i <- x_i + (1/n) sum_j s_j u_j$ over the node's own site in each round. What other sites have not heard of yet adds up,
-    $a_j <- a_j + u_j$; after each k-th round a node sends them the largest coordinates of it, $c_j$, and $a_j <- a_j - c_j$,
-    $x_i <- x_i + (1/n) sum_j s_j c_j$ over the other sites. $s_j = n d_j / sum d$ makes this the gradient of all examples
-    where nodes have different numbers of them, $d_j$; each node's word is taken for its own. With k = 1 and whole vectors it
-    is the synchronous server that weighs by examples. A coordinate that is sent by itself takes four bytes, and four more for
-    its number.
+    $x_i <- x_i + (1/n) sum_j s_j u_j$ over the node's own site in each round. Updates not yet sent to other sites accumulate,
+    $a_j <- a_j + u_j$. After each k-th round a node sends them the largest coordinates $c_j$ of $a_j$; then
+    $a_j <- a_j - c_j$ and $x_i <- x_i + (1/n) sum_j s_j c_j$ over the other sites. If nodes have different numbers of examples
+    $d_j$, $s_j = n d_j / sum d$ makes this the gradient over all examples; $d_j$ is self-reported. With k = 1 and whole
+    vectors it is the synchronous server with weights by examples. A single coordinate takes four bytes, and four for its index.
 
-    What a node hears is of unlike ages, and sparse: nothing that a rule could compare, so only the mean may run.
+    Received values are sparse and of different ages, so a rule has nothing to compare, and only the mean can run.
 
     Args:
-        sites: of nodes side by side in the graph, as equal in number as can be.
+        sites: number of sites, each with consecutive nodes, in numbers that differ by one at most.
         every: k.
-        top: the share of coordinates that is sent between sites.
-        by_examples: whether $s_j$ is used; else it is 1.
+        top: share of the coordinates that is sent between sites.
+        by_examples: whether $s_j$ is used; otherwise it is 1.
     """
 
     name = "wide_area"
@@ -48,7 +47,7 @@ class WideArea(Gossip):
     by_examples: bool = True
 
     def topology(self, clients: int) -> Topology:
-        """Within sites, and between all."""
+        """Two mixing matrices: within sites, and among all nodes."""
         if clients < self.sites:
             raise ConfigError(f"sites: expected a client or more at each; got {self.sites} sites, {clients} clients.")
         site = np.arange(clients) * self.sites // clients
@@ -84,11 +83,11 @@ class WideArea(Gossip):
 
 
 def _weights(nodes: Nodes, by_examples: bool) -> tuple[Matrix, Matrix, Tensor]:
-    """What the nodes of its own site weigh in a node's mean of them, and those of the others in its mean of all.
+    """Weights of the nodes of its own site in a node's mean of the site, and of the other sites in its mean of all.
 
     Returns:
-        near, far: float64 ``[n, n]``; in far a node's own value stands for its site, so that rows add up to 1.
-        of_near: float ``[n, 1]``: what its site weighs among all.
+        near, far: float64 ``[n, n]``; in far a node's own value replaces its site, so that rows sum to 1.
+        of_near: float ``[n, 1]``: weight of a node's own site among all.
     """
     n, like = nodes.topology.nodes, nodes.start
     counts = nodes.said.samples if by_examples else np.ones(n)

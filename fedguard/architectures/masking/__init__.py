@@ -1,12 +1,12 @@
-"""Modes of secure aggregation, one file each; what they have in common is told in `fedguard.contracts.masking`.
+"""Modes of secure aggregation, one file each; the common interface is in `fedguard.contracts.masking`.
 
 full.py            full: one sum
 groups.py          groups: the sum of each group
-group_testing.py   group_testing: one sum of those who passed a test of overlapping groups
-sessions.py        the real protocol on the updates of a round, and how well its sums tell the means
-pairwise.py        masks in pairs without a server, which cancel if all send: no mode, but what fate and rings use
+group_testing.py   group_testing: one sum of the clients that passed a test of overlapping groups
+sessions.py        the real protocol on the updates of a round, and the accuracy of its means
+pairwise.py        pairwise masks without a server, which cancel if all send: not a mode, used by fate and rings
 inputs.py          what the clients put into a session
-decoding.py        who is malicious, as far as such tests tell
+decoding.py        which clients are malicious, given the results of such tests
 """
 
 MASKINGS = {

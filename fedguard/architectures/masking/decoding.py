@@ -1,7 +1,7 @@
-"""Who is malicious, as far as tests of overlapping groups tell: the design of the tests, and their exact posterior.
+"""Which clients are malicious, given tests of overlapping groups: the design of the tests, and the exact posterior.
 
 Xhemrishi et al., FedGT, IEEE Transactions on Information Forensics and Security 2025: forward and backward over a trellis
-whose states are the syndromes (which groups hold a malicious client), as Bahl et al. 1974 decode codes.
+with the syndromes as states (which groups hold a malicious client), as Bahl et al. 1974 decode codes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from fedguard.rng import Rng
 
-#: How often a test is positive without a malicious client in the group, and negative with one.
+#: Probability that a test is positive without a malicious client in the group, and negative with one.
 FALSE_ALARM = MISS = 0.05
-#: Designs of which the most even is taken.
+#: Number of designs from which the most even is taken.
 DRAWS = 30
-#: Sets of clients that are tried at most to tell how few clients a combination of sums can be over.
+#: Largest number of sets of clients tried to find the smallest combination of sums.
 SUBSETS = 20_000
 
 Matrix = NDArray[np.bool_]
@@ -28,19 +28,20 @@ Matrix = NDArray[np.bool_]
 def design(clients: int, tests: int, memberships: int) -> Matrix:
     """bool ``[tests, clients]``: who is in which group; each client in ``memberships``, the groups about equally large.
 
-    The most even of some fixed draws, so that what the groups promise can be told before anything runs. Which client gets
-    which column is for the training to draw.
+    The most even of some fixed draws, so that the guarantee of the groups is known before anything runs. The training draws
+    which client gets which column.
     """
     draws = (
         _draw_design(clients, tests, memberships, Rng(0).child("design", number).numpy()) for number in range(DRAWS)
     )
     matrix = min(draws, key=lambda drawn: float(drawn.sum(axis=1).var()))
+    # The cache hands out one array to all
     matrix.flags.writeable = False
     return matrix
 
 
 def _draw_design(clients: int, tests: int, memberships: int, rng: np.random.Generator) -> Matrix:
-    """One client after the other gets a set of groups that is used least so far, and of these one with the smallest groups."""
+    """Each client in turn gets one of the least used sets of groups so far, and among these one with the smallest groups."""
     patterns = np.array(list(itertools.combinations(range(tests), memberships)))
     used, sizes = np.zeros(len(patterns), int), np.zeros(tests, int)
     matrix = np.zeros((tests, clients), bool)
@@ -89,10 +90,10 @@ def smallest_of_design(clients: int, tests: int, memberships: int) -> int:
 
 
 def smallest_combination(matrix: Matrix, at_most: int = SUBSETS) -> int:
-    """The fewest clients that a linear combination of the sums can be over, or a smaller number that is certain.
+    """The fewest clients in a linear combination of the sums, or a lower bound on it.
 
-    There is a combination over the clients in S alone if and only if leaving out the columns of S lowers the rank. Sets of
-    one client, of two and so on are tried until one does, or until ``at_most`` sets are.
+    There is a combination over the clients in S alone if and only if removing the columns of S lowers the rank. Sets of one
+    client, of two and so on are tried until one does, or until ``at_most`` sets have been tried.
 
     Args:
         matrix: bool ``[sums, clients]``: who is in which sum.

@@ -12,7 +12,7 @@ from fedguard.contracts import Masking, ReceivedRound, Receiver, SentRound, Setu
 class FullMasking(Masking):
     """One session of all clients: the server sees one sum.
 
-    The rule gets one row: the mean of those whose update is in the sum.
+    The rule gets one row: the mean of the updates in the sum.
     """
 
     name = "full"
@@ -25,7 +25,7 @@ class FullMasking(Masking):
 
 
 class FullReceiver(Receiver):
-    """One session of all clients; the only row is the mean of those whose update is in the sum."""
+    """One session of all clients; the only row is the mean of the updates in the sum."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)

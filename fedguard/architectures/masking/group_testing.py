@@ -33,19 +33,19 @@ from fedguard.errors import require
 class GroupTesting(Masking):
     """In one round the server scores overlapping groups, and from then on leaves out whom it takes to be malicious.
 
-    A group's score is how much its mean lowers the loss on the server's clean data; it is suspected if that is less than
-    ``margin`` times what the best group's does. A client is left out, from the next round on, if it is more likely malicious
-    than not, given all tests and the share of malicious clients that the server is told. In the round of the test the row is
-    the mean of the groups that are not suspected: a further sum without the suspects would, taken from the sum of all
-    groups, leave their own updates bare.
+    The score of a group is the decrease in loss on the server's clean data by a step along its mean; a group is suspected if
+    its score is below ``margin`` times the best score. From the next round on, a client is left out if it is more likely
+    malicious than not, given all tests and the assumed share of malicious clients. In the round of the test the row is the
+    mean of the groups that are not suspected: a further sum without the suspects, subtracted from the sum of all groups,
+    would reveal the suspects' own updates.
 
     The source scores by accuracy, designs its groups by codes, and chooses its rule for clients by an error rate.
 
     Args:
         tests: T, the number of overlapping groups.
-        memberships: in how many of them each client is.
+        memberships: number of groups that each client is in.
         round: the round (from 1) in which the clients are tested.
-        margin: a group is suspected whose step gains less than this share of the best group's, on the server's clean data.
+        margin: a group is suspected if its step gains less than this share of the best gain, on the server's clean data.
     """
 
     name = "group_testing"
@@ -96,7 +96,7 @@ class GroupTesting(Masking):
 
 
 class GroupTester(Receiver):
-    """One session for each overlapping group in the round of the test, and in each other round one of those not suspected.
+    """One session for each overlapping group in the round of the test, and one of clients not suspected in any other round.
 
     Raises:
         ConfigError: the sums of the groups can be combined into one over too few clients.
@@ -127,7 +127,7 @@ class GroupTester(Receiver):
         return receive_sums(self.setup, sent, [self._rest.run(sent, rest, "all")], excluded=excluded)
 
     def _test(self, sent: SentRound) -> ReceivedRound:
-        """Run the groups' sessions, decide whom to leave out, and go on with the groups that are not suspected."""
+        """Run the groups' sessions, decide which clients to leave out, and use the groups that are not suspected."""
         ran = []
         for number, group in enumerate(self._groups):
             members = [client for client in sent.clients if group[client]]
@@ -150,14 +150,14 @@ class GroupTester(Receiver):
         )
 
     def _suspect_tests(self, sent: SentRound, tests: Sequence[SessionResult]) -> Matrix:
-        """bool ``[tests]``: whose step gains too little on the server's data."""
+        """bool ``[tests]``: whether the step of a group gains too little on the server's data."""
         step, before = self.setup.training.server_step, root_loss(self.setup, sent.model)
         moved = [sent.model + step * test.mean for test in tests if test.mean is not None]
         gains = np.array([before - root_loss(self.setup, model) for model in moved])
         return np.asarray(gains < self._plan.margin * gains.max())
 
     def _sums(self, tests: Sequence[SessionResult]) -> Matrix:
-        """bool ``[tests, clients]``: who is in which sum."""
+        """bool ``[tests, clients]``: which clients are in which sum."""
         matrix = np.zeros((len(tests), self.setup.participation.total), bool)
         for row, test in enumerate(tests):
             matrix[row, list(test.included)] = True

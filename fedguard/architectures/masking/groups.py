@@ -29,11 +29,11 @@ from fedguard.errors import require
 class Groups(Masking):
     """The clients of a round are dealt into groups, and the server sees the sum of each.
 
-    All colluders of a round may sit in one group, so each session withstands as many among its own clients.
+    All colluders of a round may be in one group, so each session withstands this number among its own clients.
 
     Args:
-        groups: G, their number; sizes differ by one at most.
-        redraw: whether they are dealt anew in each round; otherwise once, which takes all clients in each round.
+        groups: G, the number of groups; sizes differ by one at most.
+        redraw: whether groups are dealt anew in each round; otherwise once, which requires all clients in each round.
     """
 
     name = "groups"
@@ -76,7 +76,7 @@ class Groups(Masking):
 
 
 class GroupsReceiver(Receiver):
-    """One session for each group; one row for each whose session came about, the mean of those in its sum."""
+    """One session for each group; one row for each session that succeeded, the mean of the updates in its sum."""
 
     def __init__(self, setup: Setup, plan: Groups) -> None:
         super().__init__(setup)
@@ -88,7 +88,7 @@ class GroupsReceiver(Receiver):
         return receive_sums(self.setup, sent, sums)
 
     def deal(self, clients: Sequence[int], round: int) -> list[tuple[int, ...]]:
-        """The groups of a round: of ``clients``, those who would be in it; some may be empty."""
+        """The groups of a round, restricted to ``clients``; some may be empty."""
         rng = self.setup.rng.child("groups", round if self._plan.redraw else 0)
         everyone = clients if self._plan.redraw else range(self.setup.participation.total)
         order = rng.numpy().permutation(np.array(everyone, dtype=int)).tolist()

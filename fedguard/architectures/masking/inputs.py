@@ -1,4 +1,4 @@
-"""What the clients put into a session: honest ones clip, round and add noise; malicious ones do as they please."""
+"""Inputs of clients to a session: honest clients clip, round and add noise; malicious ones put in anything."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Inputs:
     """The updates of one round, as its clients put them into one session.
 
     Args:
-        noise: what an honest client adds; None for none.
-        weights: of all clients.
-        rng: of rounding and rotation.
-        name: of the session, which has rounding and noise of its own; the rotation is the round's.
-        noise_rng: of the noise, and of the rounding before it, which must be as secret; None for ``rng``.
+        noise: noise that an honest client adds; None for none.
+        weights: weights of all clients.
+        rng: random stream of rounding and rotation.
+        name: name of the session, which has its own rounding and noise; the rotation belongs to the round.
+        noise_rng: random stream of the noise, and of the rounding before it, which must be as secret; None for ``rng``.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Inputs:
         self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))
 
     def encode_update(self, client: int) -> RingVector:
-        """An honest client clips; a malicious one puts in whatever the ring takes, since nobody sees it, and no noise."""
+        """Input of a client: an honest client clips; a malicious one puts in any ring element, unseen, and adds no noise."""
         update, bits = self._update(client).numpy(), expand_seed(_bytes(self._rng.child(client)))
         if client in self._wire.malicious:
             return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
@@ -55,16 +55,16 @@ class Inputs:
         return np.append(self._noise.encode(rotated, bits), 1).astype(f"uint{self._encoding.ring}")
 
     def mean(self, clients: Sequence[int]) -> Tensor:
-        """float64 ``[d]``: the weighted mean of their updates, as they are before they are encoded."""
+        """float64 ``[d]``: weighted mean of the clients' updates before encoding."""
         total = torch.zeros(self.dim, dtype=torch.float64)
         for client in clients:
             total += self._weights[client] * self._update(client).double()
         return total / sum(self._weights[client] for client in clients)
 
     def mean_clip_fraction(self, clients: Sequence[int]) -> float:
-        """The share of coordinates that the encoding cuts, over the honest ones of these clients.
+        """Share of coordinates that the encoding clips, over the honest ones of these clients.
 
-        With noise whole updates are shortened, and it is the share of those.
+        With noise whole updates are clipped, and it is the share of clipped updates.
         """
         honest = [self._update(client) for client in clients if client not in self._wire.malicious]
         if self._noise is not None:
@@ -74,7 +74,7 @@ class Inputs:
         return sum(shares) / len(shares) if shares else 0.0
 
     def malicious_among(self, clients: Sequence[int]) -> int:
-        """How many of them are malicious, and so add no noise."""
+        """Number of malicious clients among them, which add no noise."""
         return len(self._wire.malicious & set(clients))
 
     def _update(self, client: int) -> Tensor:

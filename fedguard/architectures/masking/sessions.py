@@ -1,4 +1,4 @@
-"""Sessions of the real protocol on the updates of a round, and how well their sums tell the means."""
+"""Sessions of the real protocol on the updates of a round, and the accuracy of the means from their sums."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from fedguard.secagg.simulation import ProtocolSimulation, SessionOutcome, Setti
 
 @dataclass(frozen=True)
 class SessionResult:
-    """What came out of one session.
+    """Result of one session.
 
     Attributes:
-        included: the clients whose updates are in the sum; none where it was aborted.
-        mean: float32 ``[d]``: the mean that the server reads from the sum, weighted as the clients weigh themselves.
-        weight: the sum of their weights.
-        contributors: how many of them surely added their share of any noise: neither malicious nor, as others may be, in
-            collusion with the server.
-        off, length: squared distance of the mean from the true one, and squared length of that.
-        clipped: the share of the honest updates' coordinates that the encoding cut.
+        included: clients with updates in the sum; empty if the session was aborted.
+        mean: float32 ``[d]``: the mean that the server computes from the sum, with the weights that clients claim.
+        weight: sum of these weights.
+        contributors: clients that certainly added their share of any noise: not malicious, less the number that may collude
+            with the server.
+        off, length: squared distance of the mean from the true mean, and squared length of the true mean.
+        clipped: share of the honest updates' coordinates that the encoding clipped.
         aborted: why there is no sum.
-        inputs: by client, float64 ``[d]``: what it put in, for an observer that watches the round.
+        inputs: by client, float64 ``[d]``: its input, for an observer that watches the round.
     """
 
     included: tuple[int, ...] = ()
@@ -50,11 +50,11 @@ class SessionResult:
 class SessionRunner:
     """Runs sessions among some of the clients of a round.
 
-    Keys and masks come from the operating system. What changes results, the rounding and the signs of the rotation, comes
-    from the trial's seed, and the noise from a stream that is the cell's own, so that a trial repeats to the last bit.
+    Keys and masks come from the operating system. All that changes results comes from seeds: rounding and rotation signs from
+    the trial's seed, and the noise from a stream of the cell. So a trial repeats to the last bit.
 
     Raises:
-        ConfigError: a sum of so many clients could wrap around the ring, the noise does not fit its grid, or too few clients
+        ConfigError: the sum of the clients could wrap around the ring, the noise does not fit its grid, or too few clients
             would be left at the end.
     """
 
@@ -75,10 +75,9 @@ class SessionRunner:
         self._federation = ProtocolSimulation(settings)
 
     def run(self, sent: SentRound, clients: Sequence[int], name: str) -> SessionResult:
-        """One session among ``clients``; ``name`` tells it from the others of its round.
+        """One session among ``clients``; ``name`` distinguishes it from the others of its round.
 
-        Who cannot encode its update, since it is not finite, or does not have it in time, falls silent where it would have to
-        send it.
+        A client with an update that is not finite or not ready in time drops out where it would have to send the update.
         """
         if len(clients) < self._size.fewest:
             return SessionResult(
@@ -117,7 +116,7 @@ class SessionRunner:
                 context=self._context,
                 drop=drop,
             )
-        except ConfigError as error:  # as many clients as came cannot hold what the protocol promises
+        except ConfigError as error:  # the clients that came are too few for the guarantees of the protocol
             return SessionResult(aborted=f"{name}: {error}")
         return dataclasses.replace(self._read(outcome, inputs), inputs=seen)
 
@@ -143,7 +142,7 @@ class SessionRunner:
 
 
 def merge_sessions(sessions: Sequence[SessionResult]) -> SessionResult:
-    """Several sums added up, as if they were one."""
+    """Several sums merged into one."""
     weight = sum(session.weight for session in sessions)
     means = [session.weight * session.mean for session in sessions if session.mean is not None]
     included = {client for session in sessions for client in session.included}
@@ -159,12 +158,12 @@ def receive_sums(
     excluded: tuple[int, ...] = (),
     anonymity: int | None = None,
 ) -> ReceivedRound:
-    """What the server has after the sessions of a round: one row for each of ``sums`` that came about.
+    """What the server has received after the sessions of a round: one row for each of ``sums`` that succeeded.
 
     Args:
-        ran: the sessions that were run, where they are others than the sums.
-        excluded: clients whose update is in none of the sums, since they are taken to be malicious.
-        anonymity: as in `MaskedRound`, where it is not that of the smallest sum.
+        ran: the sessions that were run, if they are not the sums.
+        excluded: clients left out of all sums as suspected.
+        anonymity: as in `MaskedRound`, if it does not follow from the smallest sum.
     """
     ran = sums if ran is None else ran
     done = [session for session in sums if session.mean is not None]
@@ -195,7 +194,7 @@ def receive_sums(
 def _summary(
     sessions: Sequence[SessionResult], clients: int, anonymity: int | None, left_out: tuple[int, ...]
 ) -> MaskedRound:
-    """What all sessions of a round came to."""
+    """Summary of all sessions of a round."""
     done = [session for session in sessions if session.mean is not None]
     length, inputs = sum(session.length for session in done), sum(len(session.included) for session in done)
     return MaskedRound(

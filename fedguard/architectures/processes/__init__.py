@@ -1,5 +1,5 @@
-"""The architectures with real processes behind them: the same files, and an adapter where they meet the others.
+"""The architectures with real processes: the same algorithms, with adapters for their messages.
 
-`links` sends vectors to other processes, `gossip` is one node of a gossip, `collective` one of an all-reduce, and `course` lets
-a server follow what really arrives, or what once did.
+`links` sends vectors to other processes, `gossip` is one node of a gossip, `collective` one node of an all-reduce, and `course`
+lets a server follow real arrivals, or replays recorded ones.
 """

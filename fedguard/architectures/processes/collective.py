@@ -1,4 +1,4 @@
-"""One node of an all-reduce as a process: it follows the schedule, and adds what comes to what it has."""
+"""One node of an all-reduce as a process: it follows the schedule, and adds received chunks to its own."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def models(architecture: AllReduce, setup: Setup, links: ProcessLinks) -> Iterat
 def exchange_chunks(
     links: ProcessLinks, schedule: Schedule, chunks: Sequence[Tensor], added: Sequence[Tensor] | None
 ) -> list[Tensor]:
-    """What this process ends with, of each chunk; what `carried` does for all nodes at once, seen from one of them.
+    """Final value of each chunk in this process: `simulate_chunk`, as seen by one node.
 
     Args:
-        chunks: its own vector, cut; left as it is.
-        added: what a malicious one adds to the first sum of others that it passes on, cut.
+        chunks: its own vector, cut; not changed.
+        added: what a malicious node adds to the first sum of others that it passes on, cut.
     """
     held, due, holding = list(chunks), dict(enumerate(added or ())), set[int]()
     for step in schedule.steps:
@@ -51,7 +51,7 @@ def exchange_chunks(
 
 
 class CollectiveNodeProcess(SumRun):
-    """The sum as one node takes part in it. Others' updates are NaN here, and so is what comes of them.
+    """The sum from the view of one node. Updates of others are NaN here, and so is all that follows from them.
 
     A malicious node taps all links, as the threat model grants it, and crafts in its own process.
     """
@@ -88,7 +88,7 @@ class CollectiveNodeProcess(SumRun):
 
 
 class LocalTrainer:
-    """A trainer that trains the client of this process alone, and tells its update to those who tap the links."""
+    """A trainer for the client of this process only, which sends its update to the nodes that tap the links."""
 
     def __init__(self, setup: Setup, links: ProcessLinks) -> None:
         self._clients, self._links = Clients(setup), links
@@ -108,7 +108,7 @@ class LocalTrainer:
 
 
 class RemoteMaliciousClients(MaliciousClients):
-    """Malicious clients in other processes: nothing of theirs is here."""
+    """Malicious clients in other processes: their rows are NaN here."""
 
     def choose_senders(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
         return malicious

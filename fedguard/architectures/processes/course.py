@@ -1,7 +1,7 @@
-"""A server in simulated time that follows reality instead: what arrives when is what arrives; or what once did, in that order.
+"""A server in simulated time that follows real arrivals, or replays recorded ones in their order.
 
-Time counts arrivals: the k-th comes at second k. Between two of them everything happens at once, as it does for a server that
-is faster than its clients.
+Time counts arrivals: the k-th comes at second k. Between two arrivals everything happens at once, as for a server that is
+faster than its clients.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def real(
     """A training in which others train.
 
     Args:
-        setup: with a trainer that has what they came to.
-        begin: lets a client, in its so-manieth training, begin with a model; told at once.
-        arrived: waits for the next that is done, and says which it was.
-        order: is told what arrived, one after the other.
+        setup: the set-up, with a trainer that has the updates.
+        begin: starts the k-th training of a client from a model; returns at once.
+        arrived: waits for the next training to end, and returns its key.
+        order: list to which arrivals are appended.
     """
 
     def kind(run: ExternalEventRun) -> Callable[..., ServerSimulation]:
@@ -44,12 +44,12 @@ def real(
 
 
 def replay_course(system: EventServer, setup: Setup, order: Sequence[Key]) -> Iterator[RoundReport]:
-    """The same in simulation: what arrived when is told by ``order``."""
+    """The same training in simulation, with arrivals in the given ``order``."""
     return ExternalEventRun(system, setup, lambda run: partial(SimulationReplay, order=order)).reports()
 
 
 class ExternalEventRun(EventRun):
-    """A training whose course comes from elsewhere."""
+    """A training with arrivals from outside the simulation."""
 
     def __init__(
         self, system: EventServer, setup: Setup, kind: Callable[[ExternalEventRun], Callable[..., ServerSimulation]]
@@ -60,7 +60,7 @@ class ExternalEventRun(EventRun):
 
     @property
     def model(self) -> Tensor:
-        """float32 ``[d]``: as it is now."""
+        """float32 ``[d]``: the current model."""
         return self._model
 
     def course(self) -> ServerSimulation:
@@ -74,7 +74,7 @@ class ExternalEventRun(EventRun):
 
 
 class RealExecution(ServerSimulation):
-    """What really happens."""
+    """A simulation driven by real arrivals."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ArrivalQueue(EventQueue):
 
 
 class SimulationReplay(ServerSimulation):
-    """What once happened. Trainings that had not arrived when it ended do not arrive."""
+    """A simulation driven by recorded arrivals. Trainings without a recorded arrival never arrive."""
 
     def __init__(self, *given: Any, order: Sequence[Key]) -> None:
         super().__init__(*given)
@@ -130,7 +130,7 @@ class SimulationReplay(ServerSimulation):
 
 
 class OnDemandTrainings(LocalTrainings):
-    """Trainings that are computed when they are asked for, and no other: the others are still under way."""
+    """Trainings computed only if asked for, since the others are still under way in their processes."""
 
     def collect_updates(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
         super().collect_updates(keys, AllClients(), rows)

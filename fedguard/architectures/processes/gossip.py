@@ -1,4 +1,4 @@
-"""One node of a gossip as a process: the algorithm's own file runs in it, on the one row that it has."""
+"""One node of a gossip as a process: the algorithm runs in it unchanged, on the one row that it has."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def models(architecture: Gossip, setup: Setup, links: ProcessLinks) -> Iterator[
 
 
 class GossipNodeProcess(Nodes):
-    """The nodes as one of them sees them: of each matrix it has its own row, and the rows that it was sent.
+    """The nodes as one of them sees them: of each matrix it has its own row, and the received rows.
 
-    All others are NaN, and so is what comes of them: an algorithm that reads what nobody told its node ends in NaN. A malicious
-    node taps all links, as the threat model grants it, and makes what it tells each honest one in its own process.
+    All other rows are NaN, so an algorithm that reads a value its node never received ends in NaN. A malicious node taps all
+    links, as the threat model grants it, and crafts its messages to honest nodes in its own process.
     """
 
     def __init__(self, setup: Setup, architecture: Gossip, links: ProcessLinks) -> None:
@@ -61,7 +61,7 @@ class GossipNodeProcess(Nodes):
         return values
 
     def _tell(self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix) -> None:
-        """Honest values go to those who hear them; all of what a node has goes to those who tap the links."""
+        """Send honest values to their receivers, and all that a node has to the nodes that tap the links."""
         me, sent, received = self._me, list[Sent](), list[Sent]()
         own = torch.stack([values[me], about[me], at[me]])
         tapped = {node: torch.empty_like(own) for node in range(self.topology.nodes) if self._lies and node != me}
@@ -83,7 +83,7 @@ class GossipNodeProcess(Nodes):
     def _craft_messages(
         self, values: Tensor, about: Tensor, at: Tensor, matrix: Matrix, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
-        """What this malicious node tells each honest one that hears it."""
+        """Message of this malicious node to each honest node that receives from it."""
         hearing = [node for node in self.honest if matrix[node, self._me]]
         if self._broadcast:
             said = super()._craft_broadcast(values, about, at, trackers, parcel)
@@ -105,11 +105,11 @@ class GossipNodeProcess(Nodes):
     def _craft_broadcast(
         self, values: Tensor, about: Tensor, at: Tensor, trackers: bool, parcel: Parcel | None
     ) -> dict[int, Tensor]:
-        """Nothing more: it was sent."""
+        """Nothing: the messages are already sent."""
         return {}
 
     def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
-        """What came, in the order of rows that the seed gives it."""
+        """The received values, with rows in the order that the seed determines."""
         assert place.weights is not None
         heard = {int(other) for other in np.flatnonzero(place.weights)} | {place.node}
         lying = () if self._lies else tuple(sorted(heard & self._acting))

@@ -17,8 +17,8 @@ class VectorTransfer(NamedTuple):
 
     Attributes:
         other: the process at the other end.
-        vector: what is sent; or where what comes is put, of the size that is sent.
-        tag: tells vectors between the same two processes apart.
+        vector: the vector to send, or the buffer to receive into, of the same size.
+        tag: distinguishes vectors between the same two processes.
     """
 
     other: int
@@ -32,7 +32,7 @@ class ProcessLinks:
     Args:
         rank: its number, from 0.
         nodes: n.
-        meeting: a file that is not there yet, in a folder that all of them see.
+        meeting: a file that does not exist yet, in a folder that all processes share.
         timeout: seconds that any of them waits for another.
     """
 
@@ -43,7 +43,7 @@ class ProcessLinks:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=nodes, timeout=patience)
 
     def exchange(self, sent: Sequence[VectorTransfer], received: Sequence[VectorTransfer]) -> None:
-        """Send these, and fill those; all at once, so that nobody waits for who waits for him."""
+        """Send and receive these vectors, all at once, so that no two processes wait for each other."""
         work = [dist.P2POp(dist.isend, one.vector.contiguous(), one.other, tag=one.tag) for one in sent]
         into = [one.vector.contiguous() for one in received]
         work += [

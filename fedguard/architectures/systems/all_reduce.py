@@ -32,24 +32,23 @@ from fedguard.simulated.topology import lookouts
 class AllReduce(Peers):
     """All nodes train from one model, add up their updates among themselves, and each moves its own copy of the model.
 
-    $w <- w + server_lr * (1/n) sum_i x_i$ at every node, the sum in the order in which the topology adds it up.
+    $w <- w + server_lr * (1/n) sum_i x_i$ at every node, summed in the order of the topology.
 
-    ``ring`` cuts the vector into n chunks that go around twice, see `fedguard.architectures.collectives.ring`; in
-    ``hierarchical`` there are rings within groups and across them; in ``reduce_broadcast`` node 0 adds up. Nobody is given
-    each update there, and only rules that need the sum may run; with weights by samples each node multiplies its update by its
-    number of examples, which is summed as one more coordinate. In ``all_to_all`` each node has all updates, and runs any rule
-    by itself.
+    ``ring`` cuts the vector into n chunks that go around twice, see `fedguard.architectures.collectives.ring`;
+    ``hierarchical`` has rings within groups and across them; in ``reduce_broadcast`` node 0 adds up. No node is given each
+    update, so only rules that need the sum can run. With weights by samples each node multiplies its update by its number of
+    examples, which is summed as one more coordinate. In ``all_to_all`` each node has all updates, and runs any rule itself.
 
-    Malicious nodes that tap all links see what every node adds, but not under ``masks``.
+    Malicious nodes that tap all links see what every node adds, except under ``masks``.
 
     Args:
-        topology: who sends what to whom.
-        group: nodes of a group of ``hierarchical``; it divides their number.
-        masks: bits of a coordinate, with its sign, where each pair of nodes adds masks that cancel in the sum, modulo $2^32$;
-            None for no masks.
+        topology: the pattern of messages.
+        group: number of nodes in a group of ``hierarchical``; it divides the number of nodes.
+        masks: bits of a coordinate, sign included, if each pair of nodes adds masks that cancel in the sum modulo $2^32$; None
+            for no masks.
         clip: under masks, the largest absolute value of a coordinate that an honest node sends.
-        hashes: whether nodes tell each other a hash of the sum that they came to, and none of them moves where these are not
-            all the same: who handed on another one they do not learn.
+        hashes: whether nodes exchange a hash of their sums, and do not move unless all are equal; who passed on a false sum
+            they do not learn.
     """
 
     name = "all_reduce"
@@ -65,7 +64,7 @@ class AllReduce(Peers):
 
     @property
     def exposes(self) -> Exposure:  # type: ignore[override]
-        """What each node sees for its rule, and what the malicious ones do."""
+        """What each node sees for its rule, and what malicious nodes see."""
         if self.topology == "all_to_all":
             seen = Sight.EACH_UPDATE | Sight.GROUP_SUMS
         else:
@@ -100,11 +99,11 @@ class AllReduce(Peers):
         return updates if self.topology == "all_to_all" else 1
 
     def spec(self) -> dict[str, Any]:
-        """As for any algorithm; a parameter that is None or False switches something off, and is left out."""
+        """As for any algorithm; parameters that are None or False are left out."""
         return {key: value for key, value in super().spec().items() if value is not None and value is not False}
 
     def schedule(self, nodes: int) -> Schedule:
-        """Who sends what to whom among so many nodes."""
+        """The messages among ``nodes`` nodes."""
         return build_schedule(self.topology, nodes, self.group or 1)
 
     def reasons(self, cell: Combination) -> Iterator[str]:
@@ -135,12 +134,13 @@ class AllReduce(Peers):
                 yield f"all_reduce: {error}"
 
     def eavesdropper_sight(self, nodes: int, clients: int) -> Sight:
-        """What nodes see that look: under masks single updates if there is but one other."""
+        """What observing nodes see: under masks single updates only if there is one other node."""
+        # All but one collude: the sum without their own updates is the update of the last one
         each = Sight.EACH_UPDATE if not self.masks or nodes == clients - 1 else Sight.NOTHING
         return each | Sight.SUM | Sight.MODEL | Sight.ROOT_DATA
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
-        """So many nodes of the collective."""
+        """``nodes`` observing nodes of the collective."""
         schedule, sizes = self.schedule(setup.participation.total), setup.task.sizes
         seat = lookouts(neighbours(schedule), place, nodes, setup.rng.child("lookouts"))
         by_samples = setup.pipeline.rule.by_samples and self.topology != "all_to_all"
@@ -148,11 +148,12 @@ class AllReduce(Peers):
         return CollectiveListeners(seat, schedule, weights, bool(self.masks), width, setup.task.dim)
 
     def encoding(self, largest_weight: int = 1) -> Encoding:
-        """How updates are written as numbers of the ring, under masks."""
+        """Encoding of updates as ring elements, under masks."""
         return Encoding(bits=self.masks or 20, clip=self.clip or 4.0, largest_weight=largest_weight)
 
     def start(self, setup: Setup) -> PeerRun:
         if self.topology == "all_to_all":
             return AllToAllRun(self, setup)
+        # Nodes need models of their own only if some of them pass on false sums
         splits = setup.attack is not None and type(setup.attack).hands_on is not PoisonAttack.hands_on
         return SplitRun(self, setup) if splits else SumRun(self, setup)

@@ -18,15 +18,15 @@ class ApeX(CentralLearner):
     $w <- w + eta S(-g)$ whenever transitions of an actor have come, where g is the gradient of a batch that the learner draws
     from its replay (`training.algorithm: double_dqn`).
 
-    A batch has transitions of many actors, so no rule can tell actors apart: the rule is the mean. What holds malicious actors
-    are the replay's own means, ``recompute`` and ``quota``.
+    A batch has transitions of many actors, so no rule can tell actors apart: the rule is the mean. Defenses are the replay's
+    own ``recompute`` and ``quota``.
     """
 
     name = "apex"
     source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
     replays = True
     believes = frozenset({"priorities", "sends"})
-    #: The algorithm that it is for.
+    #: The algorithm that this architecture is for.
     wanted: ClassVar[str] = "double_dqn"
 
     @property

@@ -31,14 +31,14 @@ class BASGD(EventServer):
     $w <- w + server_lr * R(h_1, ..., h_B)$ with $h_b$ the mean of the updates that came into buffer b since the last
     aggregate; client i always sends to buffer $i mod B$, starting with 0. R is the rule of the cell.
 
-    A malicious client spoils one buffer, however fast it answers, and the rule is told so: of B rows at most f are spoiled,
-    and a robust rule needs $B >= 2 f + 1$. The server sees the means alone. The source also moves clients whose buffer
-    starves to another one; here each stays where it is. A buffer of which nothing arrives has no row, and an aggregate with
-    too few rows for the rule is abandoned.
+    A malicious client spoils one buffer, however fast it answers: of B rows at most f are spoiled, as the rule assumes, and a
+    robust rule needs $B >= 2 f + 1$. The server sees only the means. The source also moves clients of a starving buffer to
+    another one; here each stays in its buffer. A buffer without a usable update has no row, and an aggregate with too few rows
+    for the rule is abandoned.
 
     Args:
-        buffers: B. With one of them each update is an aggregate of its own, and with as many as clients nobody's second
-            update counts before everybody's first has come.
+        buffers: B. With one buffer each update is an aggregate of its own; with as many as clients, no second update of a
+            client counts before the first of all others.
     """
 
     name = "basgd"
@@ -55,7 +55,7 @@ class BASGD(EventServer):
         return covers(self.buffers)
 
     def updates(self, clients: Participation) -> int:
-        """As many as there are clients, since each malicious one may spoil a buffer in any aggregate."""
+        """The number of clients, since each malicious client may spoil a buffer in any aggregate."""
         return clients.total
 
     def rows(self, updates: int) -> int:
@@ -94,9 +94,12 @@ class BufferReceiver(CombinerReceiver):
     """One row for each buffer that holds anything usable."""
 
     def groups(self, sent: SentRound, each: ReceivedRound) -> list[Tensor]:
+        # By number, not drawn: a client that could come into several buffers would spoil more than one
         into = torch.tensor([client % self.combiners for (client,) in each.behind])
         return [(into == buffer).nonzero()[:, 0] for buffer in sorted(set(into.tolist()))]
 
     def spoilers(self, each: ReceivedRound) -> int:
         dropped = set(each.clients) - {client for row in each.behind for client in row}
+        # All f, not their share of those that arrived: one update spoils a buffer. A dropped update was malicious, since honest
+        # ones are finite
         return max(0, self.setup.told - len(dropped))

@@ -30,9 +30,9 @@ from fedguard.contracts import (
 from fedguard.contracts.returned import check_return
 from fedguard.kernels import all_finite
 
-#: How far a computation that is repeated may be off, over its length.
+#: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.
 _OFF = 1e-3
-#: How far a sum of pulls may be off for rounding in float32, over their lengths.
+#: Largest difference of a sum of pulls due to rounding in float32, relative to the sum of their lengths.
 _ROUNDING = 1e-5
 
 
@@ -43,23 +43,24 @@ class BTARD(Peers):
     $w <- w + server_lr * (R(x_1^1, ..., x_n^1), ..., R(x_1^n, ..., x_n^n))$ with part j of each update at node j, and R the
     rule; the source's is `centered_clipping`.
 
-    Before parts are sent, each node tells all others a hash of each part, and then one of what it made of its own: so nobody
-    can change what it has said. Then ``validators`` nodes are drawn in public, and as many others that they check: a validator
-    trains again what its node should have trained, from the same batches, and aggregates that node's part again. If one of
-    them is not what was committed to, it accuses; then all repeat the computation, and by majority the accused is banned, or
-    the accuser if nothing is wrong. Where a node sends nothing, it is one's word against another's, and both are banned. Who
-    is banned has no part in later rounds; what it did before stays in the model.
+    Before parts are sent, each node sends all others a hash of each part, and later a hash of its aggregated part, so that no
+    node can change either afterwards. Then ``validators`` nodes are drawn in public, and as many others for them to check. A
+    validator repeats the training of its node from the same batches, and aggregates the node's part again. If a result differs
+    from the commitment, it accuses the node. All nodes then repeat the computation; the majority bans the accused, or the
+    accuser if nothing is wrong. If a node sends nothing, its word is against another's, and both are banned. A banned node
+    takes no part in later rounds; its earlier influence stays in the model.
 
-    A malicious validator finds nothing wrong with another one. So each of f malicious nodes among n is found in a round with
-    the chance $(m / n) (n - f) / (n - 1)$ of m validators, and a lone one after $n / m$ rounds on average. Where half of
-    the nodes or more are malicious, the majority bans the honest ones.
+    A malicious validator never accuses another malicious node. With m validators, each of f malicious nodes among n is found
+    in a round with probability $(m / n) (n - f) / (n - 1)$, and a single one after $n / m$ rounds on average. If half of the
+    nodes or more are malicious, the majority bans the honest ones.
 
-    To train again one needs the examples: every node has those of all, as in the source, and no node's are private.
+    To repeat a training a node needs the examples: every node has the examples of all, as in the source, and none are private.
 
-    With ``sums`` nodes check all parts in each round, without repeating anything. A random direction $z_j$ is drawn once the
-    parts are out, and each node i tells all $s_ij = <z_j, D_ij>$, $D_ij = (x_i^j - c_j) min(1, tau / |x_i^j - c_j|)$ its
-    pull on part j. Where $sum_i s_ij$ is not $n <z_j, v_j - c_j>$ for what node j says it made of them, $v_j$, all repeat that
-    part, and node j is banned. A node that lies about its own $s_jj$ by as much passes, and is left to the validators.
+    With ``sums`` nodes check all parts in each round without repeating anything. A random direction $z_j$ is drawn after the
+    parts are sent, and each node i sends all others $s_ij = <z_j, D_ij>$ for its pull on part j,
+    $D_ij = (x_i^j - c_j) min(1, tau / |x_i^j - c_j|)$. If $sum_i s_ij$ is not $n <z_j, v_j - c_j>$ for the aggregate $v_j$
+    that node j claims, all nodes repeat that part, and node j is banned. A node that lies about its own $s_jj$ by the same
+    amount passes, and is left to the validators.
 
     Args:
         validators: m; half of all nodes at most.
@@ -77,11 +78,11 @@ class BTARD(Peers):
 
     @property
     def believes(self) -> frozenset[str]:  # type: ignore[override]
-        """What nodes make of parts, tell of their checks, and say of others."""
+        """Nodes believe each other's aggregated parts, accusations and, with ``sums``, pulls, until a check refutes them."""
         return frozenset({"adds", "accuses", "covers"} if self.sums else {"adds", "accuses"})
 
     def spec(self) -> dict[str, Any]:
-        """As for any algorithm, but for what is not switched on."""
+        """As for any algorithm; parameters that are False are left out."""
         return {key: value for key, value in super().spec().items() if value is not False}
 
     @property
@@ -118,7 +119,7 @@ class BTARD(Peers):
 
 
 class CheckedRun(PeerRun):
-    """One training, with who is banned."""
+    """One training, with the nodes that are banned."""
 
     def __init__(self, system: BTARD, setup: Setup) -> None:
         super().__init__(setup)
@@ -133,7 +134,7 @@ class CheckedRun(PeerRun):
         return [node for node in super().nodes(round) if node not in self._banned]
 
     def visible_states(self) -> tuple[State, ...]:
-        """The copy that malicious nodes have is of one rule on all coordinates, which remembers nothing of the parts."""
+        """None: the copy of malicious nodes is one rule on all coordinates, and has no state of the parts."""
         return ()
 
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
@@ -151,12 +152,16 @@ class CheckedRun(PeerRun):
         vector = result.vector.clone()
         parts = dict(zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True))
         for node, added in sent.wire.added.items():
+            # The attack adds to a sum of n updates, and a part is their mean
             vector[parts[node]] += added[parts[node]] / len(nodes)
         self._seen = frozenset(node for node, part in parts.items() if not all_finite(vector[part]))
+        # A malicious majority would vote that nothing is wrong with the part
         if self._system.sums and self._honest_majority(round, nodes):
             self._caught = self._off(round, sent, received.rows, parts, vector, states) - self._seen
             for node in self._caught:
+                # All have repeated the part, so the honest nodes go on with the true one
                 vector[parts[node]] = result.vector[parts[node]]
+        # After the repair: left are the lies that no sum has shown, for the validators to find
         self._wrong = frozenset(node for node, part in parts.items() if _differs(vector[part], result.vector[part]))
         if self._seen:
             return f"the part of {len(self._seen)} of {len(nodes)} nodes was not finite"
@@ -171,7 +176,11 @@ class CheckedRun(PeerRun):
         vector: Tensor,
         states: tuple[State, ...],
     ) -> frozenset[int]:
-        """The nodes whose part is not what the nodes' pulls on it add up to, as they tell."""
+        """Nodes with a part that does not agree with the sum of the claimed pulls on it.
+
+        In float64: the two sums nearly cancel, and float32 would lose more than `_ROUNDING`. A part that is not finite passes,
+        since comparisons with NaN are False; the caller has it in ``_seen``.
+        """
         found, tau, attack = set[int](), _radius(self.setup.pipeline), self.setup.attack
         covered = attack is not None and check_return(attack, "covers", attack.covers(), bool)
         for number, (node, part) in enumerate(parts.items()):
@@ -181,6 +190,7 @@ class CheckedRun(PeerRun):
             draw = self.setup.rng.child("check", round, node).numpy().normal(size=len(centre))
             z = torch.from_numpy(draw / np.linalg.norm(draw))
             told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - centre))
+            # The liar adds to its own claimed pull what it has added to the part, so that both sides of the check agree
             if covered and node in sent.wire.added:
                 told += float(z @ sent.wire.added[node][part].double())
             if abs(told - due) > _ROUNDING * float(pulls.norm(dim=1).sum()):
@@ -194,12 +204,15 @@ class CheckedRun(PeerRun):
         hostile = self.setup.acting(round)
         majority = self._honest_majority(round, nodes)
         out = {*sent.not_finite, *self._seen, *self._caught}
+        # Nobody can prove whether a message was not sent or not received: the silent node and one validator go together,
+        # so that silence costs the malicious side at least as much as the honest one
         for silent in sorted(set(nodes) - set(sent.clients)):
             missed = [
                 node for node in self._shuffle_validators(round, nodes) if node in sent.clients and node not in out
             ]
             out |= {silent, *missed[:1]}
         for checker, checked in self.checks(round, nodes):
+            # A banned validator cannot accuse, and a node that has sent nothing has no result to compare
             if {checker, checked} & out or checked not in sent.wire.clients:
                 continue
             guilty = self._guilty(checked, round, sent)
@@ -209,7 +222,7 @@ class CheckedRun(PeerRun):
         return tuple(sorted(out))
 
     def checks(self, round: int, nodes: Sequence[int]) -> list[tuple[int, int]]:
-        """Who checks whom in a round, as all draw it together."""
+        """Pairs of validator and checked node in a round, drawn in public."""
         order, m = self._shuffle_validators(round, nodes), min(self._system.validators, len(nodes) // 2)
         return list(zip(order[:m], order[m : 2 * m], strict=True))
 
@@ -222,14 +235,15 @@ class CheckedRun(PeerRun):
         return attack is not None and check_return(attack, "accuses", attack.accuses(), bool)
 
     def _guilty(self, node: int, round: int, sent: SentRound) -> bool:
-        """Whether its update is not what its examples give, or its part not what the rule gives."""
+        """Whether a node's update does not follow from its examples, or its part not from the rule."""
         again = torch.empty(1, len(sent.model))
         self.clients.train_honest(sent.model, round, (node,), again)
         return node in self._wrong or _differs(sent.wire.updates[sent.wire.clients.index(node)], again[0])
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
-        """The parts, there and back; the hashes, to all; then what the validators ask for, and their own training."""
+        """Seconds of the parts, to their node and back; of the hashes to all; of the validators' requests and training."""
         n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
+        # A hash of each of the n parts, and one of the aggregated part, to n - 1 others
         hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * HASH)
         seconds = self.carry(butterfly(n), d, nodes) + self.world.step(hashes, hashes)
         if self._system.sums:  # of each part its pull's length, and its product with the direction
@@ -244,7 +258,7 @@ class CheckedRun(PeerRun):
 
 
 def _radius(pipeline: Pipeline) -> float | None:
-    """How far a row pulls at most, None for the median of all, where pulls add up to the aggregate; 0 where they do not."""
+    """Largest length of a pull, None for the median of all; 0 if pulls do not sum to the aggregate of this pipeline."""
     told = pipeline.rule.spec()
     if told["name"] == "mean":
         return inf
@@ -253,31 +267,33 @@ def _radius(pipeline: Pipeline) -> float | None:
 
 
 def clip_deviations(rows: Tensor, centre: Tensor, tau: float | None) -> Tensor:
-    """float64 ``[n, b]``: what each node's part pulls its aggregate by, from the center: none longer than tau.
+    """float64 ``[n, b]``: the pull of each node's part on the aggregate, from the center, clipped to length tau.
 
     Args:
-        tau: the median of the distances if None.
+        tau: largest length; the median of the distances if None.
     """
     away = rows.double() - centre
     lengths = away.norm(dim=1)
     most = float(lengths.quantile(0.5)) if tau is None else tau
+    # A part at the center has length 0, and the quotient is 0 / 0 if the median is 0 as well
     shorter: Tensor = away * (most / lengths).clamp(max=1).nan_to_num(nan=1.0)[:, None]
     return shorter
 
 
 def accuses(hostile_checker: bool, hostile_checked: bool, guilty: bool, slander: bool) -> bool:
-    """Whether a validator accuses whom it checks: an honest one if something is wrong, a malicious one never its own."""
+    """Whether a validator accuses the node: an honest one if something is wrong, a malicious one never a malicious node."""
     return not hostile_checked and slander if hostile_checker else guilty
 
 
 def resolve_accusation(
     accuser: int, accused: int, guilty: bool, hostile: Collection[int], honest_majority: bool
 ) -> int:
-    """Who of the two is banned, once all have repeated the computation and said what came out."""
+    """Which of the two is banned after all nodes have repeated the computation and voted."""
     if honest_majority:
         return accused if guilty else accuser
     return accuser if accused in hostile else accused
 
 
 def _differs(one: Tensor, other: Tensor) -> bool:
+    # Relative and in float64; an update of length 0 tolerates no difference
     return float((one.double() - other.double()).norm()) > _OFF * float(other.double().norm())

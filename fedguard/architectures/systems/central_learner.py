@@ -1,4 +1,4 @@
-"""What all learners have in common to which actors send what they met with, and not what they learned from it."""
+"""Base of learners to which actors send experience (trajectories, transitions), not gradients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedguard.contracts import Combination, Exposure, PoisonAttack, Sight
 
 
 class CentralLearner(Learner):
-    """A learner that works out gradients by itself, and for that reads each observation, action and reward."""
+    """A learner that computes gradients itself, and therefore reads each observation, action and reward."""
 
     exposes = Exposure(
         server=EventServer.exposes.server | Sight.TRAJECTORIES,
         clients=EventServer.exposes.clients & ~Sight.HONEST_UPDATES,
-    )  # no update travels that colluders could look at
+    )  # no update travels that malicious actors could see
 
     @property
     def shows_others(self) -> str:
@@ -24,6 +24,7 @@ class CentralLearner(Learner):
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
         attack, name = cell.adversary, self.name
+        # Whatever such an attack crafts, the learner never gets: the cell would silently run without an attack
         if isinstance(attack, PoisonAttack) and type(attack).craft is not PoisonAttack.craft:
             yield (
                 f"{attack.name} changes updates, and the actors of {name} send trajectories. Use reward_flip, reward_scaling "

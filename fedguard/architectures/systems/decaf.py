@@ -22,20 +22,20 @@ class DeCaf(EventServer):
     """Each device trains what share of its examples the deadline leaves time for.
 
     $w <- w + server_lr * R(u_1, ..., u_n)$ with the updates that have come by the deadline D. Device i stops after the share
-    $p_i = min(1, r_i (D - t) / n_i)$ of its work, where t is when it starts, after the time of its messages, and $r_i$ its
-    rate as its last trainings tell it. One of which nothing is known trains the share ``least``. Where p times the predicted
-    availability is below ``least``, the examples move to the device of the trusted set that answers and of which most is
-    expected, which trains on them besides its own; where that is below ``least`` too, the device is dropped from the round
+    $p_i = min(1, r_i (D - t) / n_i)$ of its work, where t is its start plus the time of its messages, and $r_i$ its rate in
+    the last trainings. A device without history trains the share ``least``. If p times the predicted availability is below
+    ``least``, the examples move to the answering device of the trusted set with the largest expected share, which trains on
+    them besides its own; if that is below ``least`` as well, the client is dropped from the round
     (`fedguard.simulated.fractions`).
 
-    What a client claims is $p_i n_i$ examples, by which `weighted_mean` weighs. The trusted set is one party: what moves is
-    read by the device that it moves to, and a malicious one crafts the update of both. So it is one unit of privacy, too.
+    A client claims $p_i n_i$ examples, which are the weights of `weighted_mean`. The trusted set is one party: the device that
+    gets examples reads them, and a malicious one crafts the update of both clients. So the set is also one unit of privacy.
 
     Args:
         deadline: D, simulated seconds from the start of a round.
-        least: the smallest share of its work for which a device is asked; 1 for all or nothing.
-        trusted: devices to a trusted set, device i belonging to set $floor(i / trusted)$; with 1 nothing moves.
-        history: m: a rate is that of the slowest of the last m trainings, and availability follows from the last m rounds.
+        least: smallest share of its work for which a device is asked; 1 for all or nothing.
+        trusted: devices in a trusted set; device i belongs to set $floor(i / trusted)$; with 1 no examples move.
+        history: m, the number of last trainings (rate: the slowest of them) and last rounds (availability) of a prediction.
     """
 
     name = "decaf"
@@ -59,6 +59,7 @@ class DeCaf(EventServer):
         )
 
     def barrier(self, clients: Participation) -> Barrier:
+        # All that are chosen, not a goal: nobody knows at the start how many will have work, and the deadline ends the round
         return k_of_n(clients.most, self.deadline)
 
     def updates(self, clients: Participation) -> int:
@@ -99,7 +100,7 @@ class DeCaf(EventServer):
 
 
 class _Claims:
-    """What devices tell of themselves: malicious ones, while they act, what their attack says."""
+    """What devices claim about themselves: malicious devices, while they act, what their attack says."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -109,6 +110,7 @@ class _Claims:
         if attack is None or device not in self._setup.acting(round):
             return rate
         said = check_return(attack, "claim_rate", attack.claim_rate(rate), (int, float))
+        # A claimed rate is divided by, so 0 is no claim
         if not 0 < said < math.inf:
             raise contract_error(attack, f"claim_rate: expected a number above 0; got {said}")
         return float(said)

@@ -14,8 +14,8 @@ class Dreamer(ApeX):
     $w <- w + eta S(-g)$ whenever sequences of an actor have come, where g is the gradient of a batch that the learner draws
     from its replay (`training.algorithm: dreaming`): of a model of the world, of the actor that acts in it, and of its critic.
 
-    Each lie becomes part of the world that all actors are taught in. Sequences are drawn alike, so nobody can claim to be
-    drawn more often; ``quota`` holds who floods.
+    Each lie becomes part of the world model in which all actors are trained. Sequences are drawn uniformly, so no actor can
+    claim to be drawn more often; ``quota`` limits actors that flood the replay.
     """
 
     name = "dreamer"

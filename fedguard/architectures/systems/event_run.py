@@ -1,4 +1,4 @@
-"""One training around a server in simulated time: the course says what arrives when, and the server makes models of it."""
+"""One training around a server in simulated time: the simulation says what arrives when, and the server aggregates it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 def course_of(
     system: EventServer, setup: Setup, world: World, kind: Callable[..., ServerSimulation] = ServerSimulation
 ) -> ServerSimulation:
-    """Who trains when, in this world."""
+    """The simulation of this training in this world."""
     barrier = system.barrier(setup.participation)
+    # In a session of secure aggregation a client has one masked input
     barrier = replace(barrier, once=barrier.once or setup.protocol.masked)
     chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
@@ -57,9 +58,9 @@ def course_of(
 def by_rounds(
     system: EventServer, setup: Setup, world: World, course: ServerSimulation | None = None
 ) -> Iterator[tuple[AggregationEvent, int, bool]]:
-    """The releases of a training, each with its round, and whether it is the last of it.
+    """The aggregation events of a training, each with its round, and whether it is the last one of the round.
 
-    A round is one aggregate where all start together, else as many as it takes to hold a round's updates.
+    A round is one event if all start together; otherwise as many events as it takes to reach the updates of a round.
     """
     fresh = system.barrier(setup.participation).fresh
     releases = (course or course_of(system, setup, world)).releases()
@@ -73,13 +74,14 @@ def by_rounds(
 
 
 def count_participation(system: EventServer, setup: Setup, plan: Meeting, world: World) -> Meeting:
-    """The meeting with as many updates and trainings of a client as there are in the course; no fewer than planned.
+    """The meeting with the largest numbers of updates and trainings of one client in the simulation; never below the plan.
 
     Raises:
-        StalledError: the training does not come to its end.
+        StalledError: the simulation stalls before the training ends.
     """
     updates, ended = Counter[int](), Counter[int]()
     in_one = plan.in_one
+    # Exact, not an estimate: times depend on no vector, so the training itself will follow the same events
     for release, _, _ in by_rounds(system, setup, world):
         each = Counter(one.device for one in release.arrivals)
         in_one = max(in_one, *each.values(), 1)
@@ -90,16 +92,17 @@ def count_participation(system: EventServer, setup: Setup, plan: Meeting, world:
 
 
 def check_course(system: EventServer, setup: Setup, world: World) -> None:
-    """See to it that a training comes to its end, and that its malicious clients once have an honest update to craft from.
+    """Check that a training ends, and that its malicious clients at some time have an honest update to craft from.
 
     Raises:
-        PreconditionError: nothing happens any more; or they never have one, and would send honest updates to the end.
+        PreconditionError: the simulation stalls; or they never have one, and would send honest updates to the end.
     """
     sent = armed = False
     try:
         for release, round, _ in by_rounds(system, setup, world):
             acting = setup.acting(round)
             armed = armed or bool(acting and any(one.by not in acting for one in release.arrivals))
+            # The rest cannot fail any more, unless trainings run out; a long training need not be simulated to its end
             if armed and setup.participation.most_trainings is None:
                 return
             sent = sent or bool(acting and release.arrivals)
@@ -118,7 +121,7 @@ def _no_updates_error(system: EventServer) -> PreconditionError:
 
 
 class EventRun:
-    """One training, from its first release to its last report."""
+    """One training, from its first aggregation event to its last report."""
 
     def __init__(self, system: EventServer, setup: Setup) -> None:
         self._system, self._setup = system, setup
@@ -139,19 +142,19 @@ class EventRun:
         self._noise = self._private.start() if self._private else None
 
     def course(self) -> ServerSimulation:
-        """Who trains when."""
+        """The simulation of this training."""
         return course_of(self._system, self._setup, self._world)
 
     def _in_sessions(self) -> Setup:
-        """The set-up, with the federation as sessions of secure aggregation meet it."""
+        """The set-up with the federation as seen by sessions of secure aggregation."""
         meeting = self._system.sessions(self._setup.federation)
         return replace(self._setup, participation=meeting.clients, protocol=meeting.protocol)
 
     def reports(self) -> Iterator[RoundReport]:
-        """One for each round, of all its aggregates.
+        """A report of each round, with all its aggregates.
 
         Raises:
-            PreconditionError: malicious clients have acted and never had anything to craft from.
+            PreconditionError: malicious clients have acted without ever having an honest update to craft from.
         """
         parts: list[RoundReport] = []
         for part, last in self.steps():
@@ -183,18 +186,22 @@ class EventRun:
         release = system.after_failures(setup, release, round)
         began = dict(zip(release.begun, release.jobs, strict=True)) if release.jobs else {}
         self._trainings.begin(release.begun, model, {key: job.share for key, job in began.items() if job.share < 1})
+        # After begin: a training may begin and come to nothing before the same aggregate
         self._trainings.drop((*release.late, *release.interrupted))
         acting = setup.acting(round)
+        # An honest client has done the training even if the network loses it, and its momentum has moved
         remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
         self._trainings.lose(remembered)
         self._trainings.drop(key for key in release.lost if key not in remembered)
         due = setup.due(round) and last
+        # Read now: the aggregate may adapt the bound for the next one, and the report says which one was in force
         clip = self._noise.clip if self._noise else None
         watch = watching(setup, model, number)
         wire = self._wire(release, number, acting, due)
         with setup.stopwatch.stage("aggregation"):
             sent = self._send_updates(release, number, wire)
             if watch:
+                # Before the updates are received, since rows are reused
                 watch.see(sent)
             received = self._receive_updates(sent)
             result: Aggregate | str = release.abandoned or self._aggregate(received, number)
@@ -202,9 +209,10 @@ class EventRun:
             self._states = result.states
             arrived = [client for behind in received.behind for client in behind]
             with setup.stopwatch.stage("model"):
+                # The gain comes before the optimizer, whose moments are of the scaled aggregates
                 vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.participation)
                 self._model = self._server.apply_update(model, vector)
-        # Noise moves it, and what it is planned with are ages that are known before anything is trained.
+        # With noise every aggregate counts: the plan of the noise has ages that are known before anything is trained
         moved = setup.protocol.private or not torch.equal(self._model, model)
         self._version += moved
         self._moves[release.version + 1] = self._version
@@ -217,7 +225,7 @@ class EventRun:
         return replace(found, clip=clip, moment=self._add_weights(found, release))
 
     def _aggregate(self, received: ReceivedRound, number: int) -> Aggregate | str:
-        """The rule's; or the noisy sum of clipped, weighted updates, where the server is trusted to add noise."""
+        """The rule's aggregate; or the noisy sum of clipped, weighted updates, if the server is trusted to add noise."""
         if self._private is None or self._noise is None:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
         setup, system = self._setup, self._system
@@ -226,14 +234,15 @@ class EventRun:
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
             starts = [push.start for push in received.truth.pushes]
-            known = system.toward(torch.zeros_like(received.rows), starts, self._model)  # of models that are published
+            # A function of published models alone: it needs no noise, and no clip
+            known = system.toward(torch.zeros_like(received.rows), starts, self._model)
             vector = vector + weights @ known / system.updates(setup.participation)
         return Aggregate(vector, None, ())
 
     def _add_weights(self, found: RoundReport, release: AggregationEvent) -> RoundTiming | None:
-        """The moment, with what each client's updates weigh in the noisy sum; who is silent or not finite counts, too.
+        """The timing, with the weight of each client's updates in the noisy sum; silent and not finite ones count, too.
 
-        Under masks a client weighs its update itself, before it is clipped.
+        Under masks a client scales its update itself before it is clipped, so that its weight in the sum is 1.
         """
         if found.moment is None or release.abandoned:
             return found.moment
@@ -244,10 +253,11 @@ class EventRun:
         return replace(found.moment, weighed=(weights,))
 
     def _send_updates(self, release: AggregationEvent, number: int, wire: Wire) -> SentRound:
-        """What left the clients; of a session that began with the round, those who are missing are dropouts."""
+        """What left the clients; if the session began with the round, missing clients are its dropouts."""
         sent = leave(self._setup, self._model, number, wire)
         if not (self._setup.protocol.masked and self._barrier.fresh):
             return sent
+        # They have agreed on keys, so their masks are in the sum and have to be opened
         missing = (*release.late, *release.lost, *release.interrupted)
         return replace(sent, absent=tuple(device for device, _ in missing))
 
@@ -258,15 +268,18 @@ class EventRun:
             return self._receiver.receive(sent)
 
     def _wire(self, release: AggregationEvent, number: int, acting: Collection[int], due: bool) -> Wire:
-        """What arrived, with the malicious clients' rows together."""
+        """The updates that arrived, with the malicious clients' rows together."""
         setup, model, clients = self._setup, self._model, self._clients
+        # Sorted by device: the order of the rows tells a rule nothing about the order of arrival
         arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
         honest = [one for one in arrivals if one.by not in acting]
         malicious = [one for one in arrivals if one.by in acting]
-        if not honest and not self._last:  # whoever has seen nothing yet has nothing to craft from
+        # Without any honest update so far there is nothing to craft from: they send honest ones
+        if not honest and not self._last:
             honest, malicious = malicious, []
             self._unarmed = self._unarmed or bool(honest)
         self._armed = self._armed or bool(malicious)
+        # Before the next line forgets the models that they started from
         pushes = {one: self._push(one, release) for one in arrivals}
         self._trainings.drop((one.device, one.turn) for one in malicious)
         clients.begin([one.device for one in arrivals])
@@ -283,6 +296,7 @@ class EventRun:
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [pushes[one].scale for one in side]
+            # Under masks each client scales its own update, and a malicious one does not
             by_client = setup.protocol.masked and side is malicious
             if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
@@ -291,7 +305,7 @@ class EventRun:
         return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
 
     def _age(self, one: Arrival, release: AggregationEvent) -> int:
-        """How often the model moved between the pull and this aggregate: one that leaves it where it is makes nobody older."""
+        """Staleness: how often the model moved between the pull and this aggregate."""
         return self._moves[release.version] - self._moves[one.version]
 
     def _push(self, one: Arrival, release: AggregationEvent) -> Push:
@@ -313,7 +327,7 @@ class EventRun:
             self._last.update((client, row) for client, row in seen if client not in acting)
 
     def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
-        """Let the malicious clients craft their rows."""
+        """Let the malicious clients craft their rows from the honest updates of this aggregate, or else the last ones."""
         states = self._system.visible_states(self._states)
         known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
         known = partial(ColluderPipeline, known_setup, self._model, number, states, version=self._version)
@@ -321,6 +335,8 @@ class EventRun:
             self._clients.malicious.craft(self._model, number, sides, known, measure=due)
             self._replay(sides, number)
             return
+        # Crafted for all malicious clients at once on the last honest updates: alone in its aggregate, a client would have no
+        # honest row to craft from; only the rows of those that arrived are kept
         all_of_them = tuple(sorted({*acting, *sides.malicious}))
         others = tuple(sorted(self._last.keys() - all_of_them))
         cut = len(others)
@@ -332,7 +348,7 @@ class EventRun:
         self._replay(sides, number)
 
     def _replay(self, sides: Sides, number: int) -> None:
-        """Where a replay stands between actors and learner, what malicious actors sent goes there, too, and is no row."""
+        """If the learner has a replay, put in what malicious actors sent, too; it is not a row of its own."""
         if self._system.replays:
             keys = [(client, number) for client in sides.malicious]
             self._clients.local.learn(keys, self._model, sides.malicious_rows)
@@ -380,7 +396,7 @@ class EventRun:
 
 
 def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
-    """One report of the aggregates of a round; its figures are those of the last."""
+    """One report for the aggregates of a round, with the metrics of the last one."""
     if len(parts) == 1:
         return parts[0]
     last = parts[-1]
@@ -398,6 +414,7 @@ def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
         silent=tuple(client for part in parts for client in part.silent),
         chosen=tuple(client for part in parts for client in part.chosen),
         excluded=tuple(client for part in out for client in part) if out else None,
+        # A round with one aggregate has moved the model, whatever became of the others
         abandoned=last.abandoned if all(abandoned) else None,
         watched=None,
         masked=_together([part.masked for part in parts if part.masked is not None]),
@@ -416,7 +433,7 @@ def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
 
 
 def _together(parts: Sequence[MaskedRound]) -> MaskedRound | None:
-    """What the sessions of several aggregates came to; the error is the root of the mean square over those that have one."""
+    """The sessions of several aggregates as one; the error is the root mean square over the sessions that have one."""
     if not parts:
         return None
     errors = [part.error for part in parts if part.error is not None]
@@ -426,6 +443,7 @@ def _together(parts: Sequence[MaskedRound]) -> MaskedRound | None:
         sessions=sum(part.sessions for part in parts),
         aborted=tuple(why for part in parts for why in part.aborted),
         survivors=survivors,
+        # The worst of them: a client is hidden no better than in its smallest sum
         anonymity=min((part.anonymity for part in parts if part.anonymity is not None), default=None),
         contributors=min((part.contributors for part in parts if part.contributors is not None), default=None),
         error=(sum(error**2 for error in errors) / len(errors)) ** 0.5 if errors else None,

@@ -1,4 +1,4 @@
-"""A server in simulated time: who trains when follows from speeds, links and a barrier; what is learned follows from that."""
+"""A server in simulated time: speeds, links and a barrier determine who trains when, and this what is learned."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from fedguard.simulated.world import World
 
 
 class EventServer(Architecture):
-    """What all servers in simulated time have in common. The time of a suite without a ``network:`` is that of its defaults.
+    """Base of all servers in simulated time. A suite without ``network:`` has the defaults of `fedguard.contracts.Network`.
 
-    Malicious clients train and craft at the moment of an aggregate, from its model: their training costs no time that
-    `fedguard.contracts.Network` does not say. They see the honest updates of their aggregate; where there is none in it, as
-    where each counts by itself, the last update of each honest client; and before the first of these they send honest ones.
+    Malicious clients train and craft at the time of an aggregate, from its model; their training takes the time that the
+    network gives them. They see the honest updates of their aggregate. If it has none (each update may be an aggregate of its
+    own), they see the last update of each honest client; before the first honest update they send honest ones.
     """
 
     in_time = True
@@ -53,17 +53,19 @@ class EventServer(Architecture):
         """When the server aggregates."""
 
     def meeting(self, clients: Participation, rounds: int) -> Meeting:
-        """How updates meet in so many rounds.
+        """How updates meet in ``rounds`` rounds.
 
-        Where all start together a client is in a round once. Under bounded delay the slowest of n clients comes to one push a
-        round at most, for there are n a round in all, and nobody does more than tau + 1 more. That is, where all arrive: else
-        the course says how many there are. With other barriers nothing bounds it but ``most_trainings``. One who does not start
-        with the others may come into an aggregate of several more than once.
+        If all start together, a client is in a round once. Under bounded delay the slowest of n clients makes at most one push
+        a round, since there are n pushes in a round, and no client makes more than tau + 1 more. This holds if all updates
+        arrive; otherwise the simulation counts them. With other barriers only ``most_trainings`` is a bound. A client that
+        does not start with the others may be in a buffer more than once.
         """
         barrier = self.barrier(clients)
         if barrier.fresh:
+            # As under `server`: who is late or lost only makes it fewer
             return Meeting(updates=self.updates(clients), most=clients.participations(rounds))
         budget = inf if clients.most_trainings is None else clients.most_trainings
+        # A bound for the accountant: too high a value costs privacy budget, too low a value would make epsilon false
         ahead = min(rounds + barrier.ahead + 1, budget)
         most = int(ahead) if ahead < inf else None
         return Meeting(
@@ -75,9 +77,10 @@ class EventServer(Architecture):
 
     @property
     def carries(self) -> bool:
-        """Whether its rounds are those of `server`, for algorithms that carry more than updates from one to the next.
+        """Whether its rounds suit algorithms that carry more than updates from one round to the next, as rounds of `server` do.
 
-        All that counts was then trained in the round, from its model, by those who are told what the server carries.
+        All updates of an aggregate were then trained in its round, from its model, by clients that received what the server
+        carries.
         """
         return False
 
@@ -86,8 +89,9 @@ class EventServer(Architecture):
         if plan is None or plan.most is None or not plan.if_all_arrive or network is None or not network.loses:
             return plan
         try:
+            # The world needs only the size of the model, so an empty tensor will do
             return count_participation(self, setup, plan, world(setup, torch.empty(setup.task.dim), self))
-        except StalledError:  # it comes to no end, and whoever runs it is told so
+        except StalledError:  # `check` reports it before anything is trained
             return plan
 
     def counts_trainings(self, clients: Participation) -> bool:
@@ -97,44 +101,44 @@ class EventServer(Architecture):
         return min(self.barrier(clients).count, clients.expected)
 
     def choose_clients(self, setup: Setup, round: int) -> Sequence[int]:
-        """Who is asked to train in a round (from 1); where each goes on by itself, who is at work at any time."""
+        """Clients asked to train in a round (from 1); without rounds, the clients that start."""
         return setup.choose_clients(round)
 
     def after_failures(self, setup: Setup, release: AggregationEvent, round: int) -> AggregationEvent:
-        """What is left of a release where some of the servers fail."""
+        """What is left of an aggregation event if some of the servers fail."""
         return release
 
     def weight(self, staleness: int) -> float:
-        """What an update is multiplied by that was trained from a model of so many aggregates ago.
+        """Factor of an update that was trained ``staleness`` aggregates ago.
 
-        Under masks a client does so itself, since nobody else has the update; and a malicious one does not.
+        Under masks the client applies it, since nobody else has the update; a malicious client does not.
         """
         return 1.0
 
     def gain(self, clients: Participation) -> float:
-        """What an aggregate is multiplied by before the server's step."""
+        """Factor of an aggregate before the server's step."""
         return 1.0
 
     def toward(self, updates: Tensor, starts: Sequence[Tensor], model: Tensor) -> Tensor:
-        """What the server takes for updates of ``model``, of updates of ``starts``: float32 ``[n, d]``, and n of ``[d]``."""
+        """Updates of ``starts`` (n of ``[d]``) as updates of ``model``: float32 ``[n, d]``."""
         return updates
 
     def fractions(self, setup: Setup, world: World) -> Fractions | None:
-        """Who trains whose examples and what share of them; None where each trains all of its own."""
+        """Which client trains on which examples, and what share; None if each trains on all of its own."""
         return None
 
     def visible_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """What malicious clients who see all honest updates know of the states of the rule."""
+        """States of the rule that malicious clients know if they see all honest updates."""
         return states
 
     def aggregate(
         self, setup: Setup, model: Tensor, round: int, received: ReceivedRound, states: tuple[State, ...]
     ) -> Aggregate | str:
-        """The aggregate, with the states of the rule; or why there is none."""
+        """The aggregate with the states of the rule; or why there is none."""
         return release_aggregate(setup, model, round, received, states)
 
     def spec(self) -> dict[str, Any]:
-        """As for any algorithm; a parameter that is None switches something off, and is left out."""
+        """As for any algorithm; parameters that are None are left out."""
         return {key: value for key, value in super().spec().items() if value is not None}
 
     def reasons(self, cell: Combination) -> Iterator[str]:
@@ -163,11 +167,13 @@ class EventServer(Architecture):
                 "clients.schedule."
             )
         most, needed = cell.clients.most_trainings, cell.training.rounds * max(cell.clients.expected, barrier.count)
+        # A necessary condition only: fast clients may use up their trainings early, which `check_course` finds out
         if most is not None and most * cell.clients.total < needed:
             yield (
                 f"training.rounds asks for {needed} updates, and {cell.clients.total} clients begin {most} trainings each at "
                 "most. Raise clients.most_trainings, or lower training.rounds."
             )
+        # With `once` every row of an aggregate has another client behind it
         stages = () if barrier.once else cell.pipeline.stages
         looking = [stage.name for stage in stages if stage.reads_clients and not stage.meets_again]
         if looking:
@@ -177,13 +183,14 @@ class EventServer(Architecture):
             )
 
     def _noisy_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
-        """Why noise would not prove here what it proves elsewhere."""
+        """Why the guarantee of the noise would not hold here."""
         name, noise = self.name, cell.protocol.privacy
         if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
             yield (
                 f"a server that adds noise clips each update, and that of {name} has sums or means of several. Use privacy: "
                 "{kind: record}, or fedbuff, google, parameter_server or server."
             )
+        # A single row has nothing to be weighed against
         if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
             yield (
                 f"{cell.pipeline.rule.name} weighs the updates of an aggregate against each other, and under {name} each is an "
@@ -191,7 +198,7 @@ class EventServer(Architecture):
             )
 
     def _session_refusals(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
-        """Why its updates cannot meet in sessions of secure aggregation."""
+        """Why sessions of secure aggregation cannot sum its updates."""
         if barrier.count == 1 and not barrier.fresh:
             yield (
                 f"a session of secure aggregation sums several updates, and under {self.name} each counts by itself. "
@@ -215,14 +222,16 @@ class EventServer(Architecture):
                 yield f"a session of secure aggregation under {self.name}: {error}{late}"
 
     def check(self, setup: Setup) -> None:
-        """Some aggregates would be waited for for ever, rounds that end too early be abandoned, and some attacks never act."""
+        """Refuse settings with aggregates that never come, rounds that are all abandoned, or attacks that never act."""
         barrier = self.barrier(setup.participation)
         least = sorted(least_of(setup))
+        # Without losses and with time passing, a first aggregate always comes: this saves a simulation
         if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
             try:
                 next(course_of(self, setup, world(setup, torch.empty(setup.task.dim), self)).releases())
             except StalledError as error:
                 raise PreconditionError(f"under {self.name} {error}") from None
+        # The fewest updates that a round needs come from the fastest devices: if not even these make it, no round does
         seconds = least[barrier.least - 1]
         if barrier.deadline is not None and seconds > barrier.deadline * (1 + 1e-9):
             raise PreconditionError(
@@ -234,7 +243,7 @@ class EventServer(Architecture):
             check_course(self, setup, world(setup, torch.empty(setup.task.dim), self))
 
     def as_trained(self, setup: Setup) -> Setup:
-        """The set-up with what the system brings itself, such as what of the updates it adds up before anybody sees them."""
+        """The set-up with what the architecture adds, such as sums of updates that nobody sees one by one."""
         return setup
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:

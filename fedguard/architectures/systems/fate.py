@@ -42,14 +42,13 @@ class Fate(EventServer):
     $w <- w + server_lr * (sum_i n_i x_i) / (sum_i n_i)$ with the update x and the number of examples n of each party.
 
     Party i sends $n_i x_i + sum_{j > i} PRG(k_{ij}) - sum_{j < i} PRG(k_{ij})$ in the ring of 32 bits, with a key for each
-    pair, and $n_i$ in clear. The masks cancel in the sum of all who were chosen; nobody can take out those of one that is
-    silent, so that any party, a malicious one too, can stop each round. The guest, who starts a training and holds examples
-    as the hosts do, stands among them. What the arbiter sees beside the sum stands among its sights: each party's number of
-    examples.
+    pair, and $n_i$ in clear. The masks cancel in the sum of all chosen parties. Nobody can remove the masks of a silent party,
+    so any party, also a malicious one, can stop every round. The guest starts the training and holds examples like the hosts;
+    it is one of the parties. Besides the sum the arbiter sees each party's number of examples.
 
     Args:
-        bits: of one coordinate, with its sign.
-        clip: the largest absolute value of a coordinate that an honest party sends.
+        bits: bits of one coordinate, sign included.
+        clip: largest absolute value of a coordinate that an honest party sends.
     """
 
     name = "fate"
@@ -98,7 +97,7 @@ class Fate(EventServer):
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseMasks(Masking):
-    """Masks in pairs that nobody can take out again; no mode that a suite can set."""
+    """Pairwise masks without recovery; not a mode that a suite can set."""
 
     name = "pairwise"
     shows = Sight.SUM | Sight.MASKED | Sight.WEIGHTS
@@ -113,11 +112,12 @@ class PairwiseMasks(Masking):
 
 
 class PairwiseReceiver(Receiver):
-    """One row if all who were chosen have sent, else none. Keys come from the operating system, rounding from the seed."""
+    """One row if all chosen parties have sent, else none. Keys come from the operating system, rounding from the seed."""
 
     def __init__(self, setup: Setup, masks: PairwiseMasks) -> None:
         super().__init__(setup)
         self._sizes = setup.task.sizes
+        # The grid is as fine as the largest party allows: n_i x_i is encoded relative to the largest n
         self._encoding = Encoding(bits=masks.bits, clip=masks.clip, largest_weight=max(self._sizes))
         self._pairs = PairwiseKeys()
 
@@ -125,7 +125,9 @@ class PairwiseReceiver(Receiver):
         chosen = self.setup.choose_clients(sent.round)
         came = tuple(client for client in chosen if client in set(sent.wire.clients) - sent.lost)
         new, handed = self._pairs.introduce(chosen)
+        # Counted before the round may fail: what was sent in vain has cost as much
         up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed
+        # Of two parties each could subtract its own update from the sum
         if len(came) < max(len(chosen), 3):
             silent = len(chosen) - len(came)
             why = f"{silent} of {len(chosen)} parties sent nothing, and their masks do not cancel"
@@ -134,6 +136,7 @@ class PairwiseReceiver(Receiver):
             masked = MaskedRound(len(chosen), 1, (why,), 0, None, None, None, 0.0, up, down)
             return ReceivedRound(sent.wire.updates[:0], (), None, 0, (), sent.wire, why=why, masked=masked)
         inputs = Inputs(sent, self._encoding, None, self._sizes, self.setup.rng.child("masking"), "all")
+        # uint32 wraps modulo 2^32, where the masks cancel; the last element stays 0, since weights travel in clear
         total = np.zeros(self._encoding.length(len(sent.model)), np.uint32)
         for client in came:
             total[:-1] += self.message(inputs, client, chosen, sent)
@@ -163,7 +166,7 @@ class PairwiseReceiver(Receiver):
         )
 
     def message(self, inputs: Inputs, client: int, parties: Sequence[int], sent: SentRound) -> RingVector:
-        """uint32 ``[d]``: what a party sends beside its number of examples."""
+        """uint32 ``[d]``: masked update that a party sends besides its number of examples."""
         vector: RingVector = inputs.encode_update(client)[:-1].copy()
         self._pairs.mask(vector, client, parties, sent)
         return vector

@@ -18,16 +18,16 @@ from fedguard.simulated.barriers import Barrier, asp
 class FedAsync(EventServer):
     """Each client's model is mixed in as it comes, and counts the less, the older the one is that it was trained from.
 
-    $w <- (1 - a) w + a x$ for a client's model x, with $a = alpha s(tau)$ where x was trained from the model of tau aggregates
-    ago. $s = 1$ (``constant``), $(1 + tau)^{-slope}$ (``polynomial``), or 1 up
-    to ``bound`` and $1 / (slope (tau - bound) + 1)$ beyond it (``hinge``). ``server_lr`` and server momentum act on the
-    difference $a (x - w)$.
+    $w <- (1 - a) w + a x$ for a client's model x, with $a = alpha s(tau)$ if x was trained from the model of tau aggregates
+    ago. $s = 1$ (``constant``), $(1 + tau)^{-slope}$ (``polynomial``), or 1 up to ``bound`` and
+    $1 / (slope (tau - bound) + 1)$ beyond it (``hinge``). ``server_lr`` and server momentum act on the difference
+    $a (x - w)$.
 
     Args:
-        alpha: how much of a fresh model is mixed in.
-        staleness: how s falls.
-        slope: how fast it falls.
-        bound: from where on it falls.
+        alpha: weight of a fresh model.
+        staleness: form of s.
+        slope: how fast s falls.
+        bound: staleness up to which s is 1 (``hinge``).
     """
 
     name = "fedasync"
@@ -61,4 +61,5 @@ class FedAsync(EventServer):
         return self.alpha
 
     def toward(self, updates: Tensor, starts: Sequence[Tensor], model: Tensor) -> Tensor:
+        # x - w = (x - start) + (start - w): an old model pulls the server back, also where the client has learned nothing
         return updates + (torch.stack(tuple(starts)) - model)

@@ -20,15 +20,15 @@ class FedBuff(EventServer):
     $w <- w + eta R(s_1 u_1, ..., s_B u_B)$ as soon as B updates have come, with $s_i = (1 + tau_i)^{-1/2}$ where $u_i$ was
     trained from the model of $tau_i$ aggregates ago. R is the rule of the cell, eta is ``server_lr``. Nobody waits for anybody.
 
-    Under secure aggregation those whose updates fill a buffer run a session; what a client sends while it stands in one
-    already waits for the next. A client scales its own update, since nobody else has it, and a malicious one does not.
-    Those whose update is ready agree on keys, so the messages of a session take no time of training.
+    Under secure aggregation the clients with updates in a full buffer run a session; further updates of a client in the buffer
+    wait for the next one. Each client scales its own update, since nobody else has it; a malicious client does not. Keys are
+    agreed on when updates are ready, so the messages of a session take no training time.
 
     Args:
         buffer: B.
-        scaled: whether old updates count for less; else all $s_i$ are 1.
-        once: whether a client is in a buffer once at most, as it is under secure aggregation: what else it sends waits for
-            the next. Rules that look up clients then run.
+        scaled: whether stale updates count for less; otherwise all $s_i$ are 1.
+        once: whether a client is in a buffer at most once, as under secure aggregation; its further updates wait for the next
+            buffer. Rules that look up clients can then run.
     """
 
     name = "fedbuff"
@@ -59,6 +59,7 @@ class FedBuff(EventServer):
         return self.buffer
 
     def sessions(self, federation: Federation) -> Federation:
+        # A session has the clients of one buffer, whatever clients.per_round says of those at work
         return replace(federation, clients=replace(federation.clients, per_round=self.buffer, sampling="fixed"))
 
     def weight(self, staleness: int) -> float:

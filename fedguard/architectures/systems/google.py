@@ -25,35 +25,35 @@ class Google(EventServer):
 
     $w <- w + server_lr * R(u_1, ..., u_goal)$ with the first updates to come of $round(over * goal)$ devices.
 
-    The goal is ``clients.per_round``. A round closes when so many have reported, and whoever is late has trained in vain. At
-    the end of the report window $ceil(least * goal)$ updates are enough; with fewer the round is abandoned. The rule is told
-    the share of malicious clients among all, of those that arrived; but malicious clients that answer first come to
-    $min(1, over * f)$ of a round.
+    The goal is ``clients.per_round``. A round closes when this number of devices has reported; late devices have trained in
+    vain. At the end of the report window $ceil(least * goal)$ updates are enough; with fewer the round is abandoned. The rule
+    assumes the overall share of malicious clients among those that arrived, but malicious clients that answer first make up
+    to $min(1, over * f)$ of a round.
 
-    With ``selection`` a round looks for its devices: all that are there check in, the first of them are taken, and they start
-    together. It starts with $round(over * goal)$ of them, or after ``selection`` seconds with ``least`` of that; with fewer it
-    is abandoned. With ``check_ins`` devices are told when to come back, see `fedguard.simulated.pace`.
+    With ``selection`` all devices that are online check in, the first are taken, and they start together. A round starts with
+    $round(over * goal)$ devices, or after ``selection`` seconds with the share ``least`` of them; with fewer it is abandoned.
+    With ``check_ins`` the server assigns the times at which devices come back, see `fedguard.simulated.pace`.
 
-    Under secure aggregation all who are asked agree on keys, and the late are its dropouts. Each group of
-    ``secure_aggregation: {groups: k}`` is that of one of the paper's aggregators: a session of its own, and where too many of
-    its devices are late, its sum alone is lost.
+    Under secure aggregation all devices that are asked agree on keys, and late devices are dropouts. Each group of
+    ``secure_aggregation: {groups: k}`` belongs to one of the paper's aggregators and has a session of its own. If too many of
+    its devices are late, only its sum is lost.
 
-    With ``aggregators`` the devices of a round are dealt to so many, anew in each. Each fails with the chance
-    ``aggregator_fails`` before it has handed on its sum, and the updates of its devices are lost, no others; with fewer than
-    ``least`` of the goal left, the round is abandoned. With the chance ``coordinator_fails`` what coordinates a round fails
-    before it has committed the model, and the round is lost, and no more: the next one starts from the last model committed.
+    With ``aggregators`` the devices of a round are dealt to this number of aggregators, anew in each round. An aggregator fails
+    with probability ``aggregator_fails`` before it has passed on its sum, and the updates of its devices are lost; with fewer
+    than ``least`` of the goal left, the round is abandoned. With probability ``coordinator_fails`` the coordinator of a round
+    fails before it has committed the model. Only this round is lost: the next one starts from the last committed model.
 
     Args:
-        over: how many devices are asked for each one that is needed; at most all are.
-        window: simulated seconds from the start of a round to the end of its reports.
-        least: the share of the goal that is enough then, and of the devices asked that is enough after the selection.
-        selection: simulated seconds in which a round looks for its devices; None where those drawn are asked, and start when
-            they are there.
-        check_ins: the devices that check in a second, at most, on average; None where they do as soon as they can. The period
-            of the pace is the selection's.
-        aggregators: among how many the devices of a round are dealt; None for one that does not fail.
-        aggregator_fails: the chance of each, in each round; None for never.
-        coordinator_fails: the chance in each round; None for never.
+        over: number of devices asked for each device needed; at most all are asked.
+        window: simulated seconds from the start of training in a round to the end of its reports.
+        least: share of the goal that is enough at the end of the window, and share of the asked devices after the selection.
+        selection: simulated seconds in which a round looks for its devices; None if drawn devices are asked, and start as soon
+            as they are online.
+        check_ins: largest average number of check-ins a second; None if devices check in as soon as they can. The period of
+            the pace is ``selection``.
+        aggregators: number of aggregators; None for one that does not fail.
+        aggregator_fails: failure probability of each aggregator in each round; None for never.
+        coordinator_fails: failure probability in each round; None for never.
     """
 
     name = "google"
@@ -70,12 +70,12 @@ class Google(EventServer):
 
     @property
     def believes(self) -> frozenset[str]:  # type: ignore[override]
-        """That who is asked will report; and where devices are told when to check in, that those who come were."""
+        """The server believes that asked devices report and, with ``check_ins``, that they come at their assigned times."""
         return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
 
     @property
     def carries(self) -> bool:
-        """Of those who are late neither the update counts nor what they would carry on."""
+        """True: neither the update of a late device counts nor what it would carry on."""
         return True
 
     def barrier(self, clients: Participation) -> Barrier:
@@ -87,9 +87,11 @@ class Google(EventServer):
 
     def meeting(self, clients: Participation, rounds: int) -> Meeting:
         """A device is in a round once, however many are asked."""
+        # Who answers first decides who counts, so sampling does not bound a device: it may be in every round
         return Meeting(updates=clients.expected, most=rounds)
 
     def _least(self, goal: int) -> int:
+        # A product that is whole but for rounding must not ask for one more
         return max(1, math.ceil(self.least * goal - 1e-9))
 
     def _selection(self, clients: Participation) -> DeviceSelection | None:
@@ -102,11 +104,12 @@ class Google(EventServer):
         return DeviceSelection(goal=asked, timeout=self.selection, least=self._least(asked), pace=pace)
 
     def overselect_clients(self, clients: Participation) -> Participation:
-        """Who is asked: as the suite says, but more."""
+        """Participation with the over-selected number of clients."""
         return replace(clients, per_round=min(clients.total, round(self.over * clients.expected)))
 
     def choose_clients(self, setup: Setup, round: int) -> Sequence[int]:
         if self.selection is not None:
+            # All that take part at this time may check in; the goal of the selection takes the first
             return setup.participation.there(round)
         return setup.choose_clients(round, self.overselect_clients(setup.participation))
 
@@ -116,6 +119,7 @@ class Google(EventServer):
             return release.without(range(setup.participation.total), "the coordinator failed")
         if not self.aggregator_fails or not self.aggregators:
             return release
+        # Sorted, as they began in the order of their times, which must not decide who shares an aggregator
         devices = np.sort([device for device, _ in release.begun])
         dealt = draw.permutation(len(devices)) % self.aggregators
         failed = np.flatnonzero(draw.random(self.aggregators) < self.aggregator_fails)
@@ -128,9 +132,10 @@ class Google(EventServer):
         return left
 
     def sessions(self, federation: Federation) -> Federation:
-        """All who are asked agree on keys, and as many may fall silent as leave the least that a round needs."""
+        """All asked devices agree on keys, and as many may drop out as leave the fewest that a round needs."""
         clients, protocol = self.overselect_clients(federation.clients), federation.protocol
         kept = self.barrier(federation.clients).least / clients.expected * (1 - protocol.dropout.rate)
+        # A session has to open with the fewest updates that close a round, so its threshold counts all others as dropouts
         silent = replace(protocol.dropout, rate=min(1 - kept, 1 - 1e-9))
         return replace(federation, clients=clients, protocol=replace(protocol, dropout=silent))
 

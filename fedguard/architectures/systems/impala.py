@@ -15,11 +15,11 @@ class Impala(CentralLearner):
     """Importance-weighted actor-learner: actors send trajectories by themselves, and the learner learns from a few at a time.
 
     $w <- w + eta S(R(-g_1, ..., -g_B))$ as soon as B trajectories have come, where $g_i$ is the gradient of the i-th at the
-    learner's model of now, corrected by V-trace (`training.algorithm: vtrace`) for the older one by which its actor acted. The
-    learner works out each actor's gradient by itself, so any rule R goes.
+    learner's current model, corrected by V-trace (`training.algorithm: vtrace`) for the older model by which its actor acted.
+    The learner computes the gradient of each trajectory, so any rule R can run.
 
-    What travels are observations, actions, rewards, and the probabilities that actors say they acted with: a malicious actor
-    lies about these, and cannot send a gradient of its own making.
+    Messages are observations, actions, rewards, and the probabilities with which actors claim to have acted. A malicious actor
+    can lie about these, but cannot send a gradient of its own.
 
     Args:
         buffer: B.

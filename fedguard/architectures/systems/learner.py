@@ -1,4 +1,4 @@
-"""What all learners have in common to which actors send gradients."""
+"""Base of learners to which actors send gradients."""
 
 from __future__ import annotations
 

@@ -35,18 +35,18 @@ class MapReduce(EventServer):
 
     $w <- w + server_lr * R(m_1, ..., m_k)$ with $m_j$ the mean of the updates of combiner j, as soon as all are done.
 
-    Clients map; combiners and the server reduce. The clients of a round are dealt anew to k combiners, whose numbers of them
-    differ by one at most. The server sees no single update, so rules that must see these are refused; and of the k means as
-    many may be touched as there are malicious clients.
+    Clients map; combiners and the server reduce. The clients of a round are dealt anew to k combiners in groups of sizes that
+    differ by one at most. The server sees no single update, so rules that need single updates are refused. Each malicious
+    client may spoil one of the k means.
 
-    With ``backup``, the tasks that are still awaited when all but this share of a round are done start a second time, each on
-    another device with the same examples, if that one is idle; the first copy to end counts. So the examples of client i must
-    lie at client i + 1, too: they have left their client, which federated learning promises that they do not.
+    With ``backup``, when all but this share of a round's tasks are done, each awaited task starts a second time on another idle
+    device with the same examples; the first copy to end counts. So client i + 1 needs a copy of the examples of client i:
+    they have left their client, against the promise of federated learning.
 
     Args:
-        combiners: k, at most the clients of a round. With one of them the server has the mean alone; with as many as clients it
-            sees each update after all. Where Poisson sampling draws fewer than k, some combiners have nothing to send.
-        backup: the share of a round's tasks, rounded up, that get a second copy; None for no copies, and no examples that move.
+        combiners: k, at most the clients of a round. With one combiner the server has only the mean; with as many as clients
+            it sees each update. If Poisson sampling draws fewer than k clients, some combiners send nothing.
+        backup: share of a round's tasks, rounded up, that get a second copy; None for no copies, and no examples that move.
     """
 
     name = "mapreduce"
@@ -61,6 +61,7 @@ class MapReduce(EventServer):
         return "Here n counts combiners: raise their number."
 
     def barrier(self, clients: Participation) -> Barrier:
+        # A share that is a whole number of tasks but for rounding must not start a further copy
         return replace(bsp(clients.most), backups=math.ceil((self.backup or 0) * clients.expected - 1e-9))
 
     def rows(self, updates: int) -> int:
@@ -111,7 +112,7 @@ class MapReduce(EventServer):
 
 @dataclass(frozen=True, kw_only=True)
 class CombinerMasking(Masking):
-    """Updates travel as they are, and the server gets the mean of each combiner; no mode that a suite can set."""
+    """Updates travel unmasked, and the server gets the mean of each combiner; not a mode that a suite can set."""
 
     name = "combined"
     hides = Sight.EACH_UPDATE
@@ -130,7 +131,7 @@ class CombinerMasking(Masking):
 
 
 class CombinerReceiver(PlainReceiver):
-    """One row for each combiner that got anything."""
+    """One row for each combiner that received an update."""
 
     def __init__(self, setup: Setup, combiners: int) -> None:
         super().__init__(setup)
@@ -141,6 +142,7 @@ class CombinerReceiver(PlainReceiver):
         if not each.behind or each.samples is None:
             return each
         by_samples = self.setup.pipeline.rule.by_samples
+        # Weighted within a group as well as across them: only then is the mean of the means the mean of all
         weights = each.samples if by_samples else torch.ones_like(each.samples)
         groups = self.groups(sent, each)
         means = [combine_rows(each.rows[group], weights[group] / weights[group].sum()) for group in groups]
@@ -149,14 +151,16 @@ class CombinerReceiver(PlainReceiver):
             rows=torch.stack(means),
             behind=tuple(tuple(each.behind[row][0] for row in group.tolist()) for group in groups),
             samples=torch.stack([each.samples[group].sum() for group in groups]) if by_samples else None,
+            # In the worst case every malicious client is in another group
             told=min(self.spoilers(each), len(groups)),
         )
 
     def groups(self, sent: SentRound, each: ReceivedRound) -> list[Tensor]:
-        """The rows that each group adds up, int64 ``[.]``; none is empty."""
+        """Indices of the rows of each group, int64 ``[.]``; no group is empty."""
+        # Dealt among what arrived, after dropouts, so that no combiner is empty while others have several
         order = torch.randperm(len(each.behind), generator=self.setup.rng.child("combiners", sent.round).torch())
         return [group.sort().values for group in order.tensor_split(min(self.combiners, len(order)))]
 
     def spoilers(self, each: ReceivedRound) -> int:
-        """How many groups may be spoiled."""
+        """Largest number of groups that malicious clients may spoil."""
         return each.told

@@ -23,18 +23,18 @@ from fedguard.simulated.barriers import Barrier, asp, bsp, ssp
 class ParameterServer(EventServer):
     """Clients push their updates and pull the model by themselves, from servers that hold a range of its coordinates each.
 
-    $w <- w + eta u / n$ for the update u of each client as it comes, where eta is ``server_lr`` and n the number of clients
-    that train at a time; or, where these wait for each other, $w <- w + eta R(u_1, ..., u_n)$ with the rule R of the cell.
+    $w <- w + eta u / n$ for the update u of each client as it comes, with eta the ``server_lr`` and n the number of clients
+    that train at a time; or $w <- w + eta R(u_1, ..., u_n)$ with the rule R of the cell, if clients wait for each other.
 
     Args:
         consistency: ``sequential``: all clients wait for each other (BSP), and the rule aggregates their updates; ``bounded``:
             a client that has pushed t times starts again only when all others have pushed t - tau times (SSP); ``eventual``:
             nobody waits (ASP).
-        tau: by how many pushes a client may be ahead of the slowest, under ``bounded``.
-        ranges: over how many servers the coordinates are spread, in contiguous ranges of nearly equal size. Each server
-            runs the rule on its range alone.
-        shuffled: whether ranges are cut in an order of the coordinates that is drawn for each training. Else they follow the
-            order of the parameters, so that what lies in one depends on the network: in ``softmax`` a few classes.
+        tau: number of pushes by which a client may be ahead of the slowest, under ``bounded``.
+        ranges: number of servers that share the coordinates, in contiguous ranges of nearly equal size. Each server runs the
+            rule on its own range.
+        shuffled: whether ranges are cut from a random order of the coordinates, drawn for each training. Otherwise they follow
+            the order of the parameters, so that their content depends on the network: in ``softmax`` a few classes each.
     """
 
     name = "parameter_server"
@@ -62,7 +62,7 @@ class ParameterServer(EventServer):
         return ssp(self.tau) if self.consistency == "bounded" else asp()
 
     def gain(self, clients: Participation) -> float:
-        """A push is one n-th of what a round of all would be."""
+        """1 / n without rounds: a push is one n-th of a round of all clients."""
         return 1.0 if self.consistency == "sequential" else 1 / clients.expected
 
     def reasons(self, cell: Combination) -> Iterator[str]:
@@ -89,7 +89,7 @@ class ParameterServer(EventServer):
             )
 
     def visible_states(self, states: tuple[State, ...]) -> tuple[State, ...]:
-        """The copy that malicious clients have is of one rule on all coordinates, which remembers nothing of the ranges."""
+        """None with several ranges: the malicious clients' copy is one rule on all coordinates, without their states."""
         return states if self.ranges == 1 else ()
 
     def aggregate(
@@ -99,6 +99,7 @@ class ParameterServer(EventServer):
             return release_aggregate(setup, model, round, received, states)
         order = None
         if self.shuffled:
+            # The same in every round: what a rule remembers of a range must stay about the same coordinates
             order = torch.from_numpy(setup.rng.child("coordinates").numpy().permutation(len(model)))
         return by_ranges(setup, model, round, received, states, self.ranges, order)
 
@@ -112,11 +113,11 @@ def by_ranges(
     ranges: int,
     order: Tensor | None = None,
 ) -> Aggregate | str:
-    """The rule on each of so many ranges of the coordinates by itself; or why there is nothing.
+    """The rule applied to each range of the coordinates by itself; or why there is no aggregate.
 
     Args:
-        states: of each range's stages, one range after another; none in a first round.
-        order: int64 ``[d]``: in which the coordinates are cut; that of the parameters if None.
+        states: states of the stages of each range, one range after another; empty in a first round.
+        order: int64 ``[d]``: order in which the coordinates are cut; the order of the parameters if None.
     """
     cuts = (torch.arange(len(model)) if order is None else order).tensor_split(min(ranges, len(model)))
     each = len(states) // len(cuts)
@@ -127,6 +128,7 @@ def by_ranges(
             context = rule_context(setup, model, round, received.told).restrict(
                 f"server {index}",
                 setup.rule_sees,
+                # Servers do not share randomness: a stage that deals rows into buckets does so anew for each range
                 rng=setup.rng.child("rule", round, index),
                 clients=None if received.of_groups else tuple(client for (client,) in received.behind),
                 samples=received.samples,
@@ -143,7 +145,7 @@ def by_ranges(
 
 
 def _within(layers: tuple[int, ...], keys: Tensor) -> tuple[int, ...]:
-    """How many coordinates of each layer lie in a range."""
+    """Numbers of coordinates of each layer in a range, without empty ones."""
     ends = torch.tensor(layers).cumsum(0)
     sizes = torch.bincount(torch.searchsorted(ends, keys, right=True), minlength=len(layers))
     return tuple(size for size in sizes.tolist() if size > 0)

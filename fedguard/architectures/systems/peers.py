@@ -1,4 +1,4 @@
-"""Nodes without a server, in rounds: all train from one model, exchange, and each comes to the same next model by itself."""
+"""Nodes without a server, in rounds: all train from one model, exchange updates, and each computes the same next model."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from fedguard.contracts import (
 )
 from fedguard.mapped import round_buffer
 
-#: Bytes of an element, be it a float or a number of the ring.
+#: Bytes of an element: a float32 or a ring element.
 ELEMENT = 4
 #: Bytes of a hash.
 HASH = 32
-#: Nodes whose messages are told one by one: of n there are some 2 n^2 in a round, which take seconds.
+#: Largest number of nodes: n nodes send some 2 n^2 messages in a round, and simulating each takes seconds.
 MOST_NODES = 500
 
 
 class Peers(Architecture):
-    """What all of them have in common. What a server would do, its rule and its optimizer's step, each node does for itself.
+    """Base of architectures of peers. Each node does a server's work, its rule and its optimizer's step, for itself.
 
-    Everybody takes part in each round. A node that is silent when a round begins has no part in it: the others close up.
-    Where no ``network:`` is set, simulated time is that of its defaults.
+    All nodes take part in each round. A node that is silent when a round begins has no part in it: the others close the gap.
+    A suite without ``network:`` has the defaults of `fedguard.contracts.Network`.
     """
 
     in_time = True
@@ -112,27 +112,28 @@ class PeerRun(ABC):
 
     @property
     def starts(self) -> Tensor | None:
-        """float32 ``[n, d]``: from what each node trains, where these are not one model."""
+        """float32 ``[n, d]``: the models from which nodes train; None if all have one model."""
         return None
 
     def move(self, vector: Tensor) -> None:
-        """Every node moves its model by what it made of the round, float32 ``[d]``."""
+        """Every node moves its model by its aggregate of the round, float32 ``[d]``."""
         self.model = self._step.apply_update(self.model, vector)
 
     def nodes(self, round: int) -> Sequence[int]:
-        """Who takes part, in ascending order."""
+        """The nodes that take part, in ascending order."""
         return self.setup.choose_clients(round)
 
     @abstractmethod
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
-        """What every node has of a round."""
+        """What every node has received in a round."""
 
     @abstractmethod
     def exchange(self, nodes: Sequence[int], round: int) -> float:
-        """Simulated seconds of the exchange among these nodes, whose bytes and energy the world is told."""
+        """Simulated seconds of the exchange among these nodes; its bytes and energy are charged to the world."""
 
     def carry(self, schedule: Schedule, width: int, nodes: Sequence[int]) -> float:
-        """Simulated seconds of a collective on so many elements among these nodes, step by step."""
+        """Simulated seconds of a collective on ``width`` elements among these nodes, step by step."""
+        # By the number of nodes alone: width and kind of collective are the same in all rounds
         if schedule.nodes not in self._traffic:
             self._traffic[schedule.nodes] = schedule.traffic(width)
 
@@ -143,19 +144,19 @@ class PeerRun(ABC):
         return sum(self.world.step(size(sent), size(received)) for sent, received in steps)
 
     def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
-        """What every node makes of it; or why there is nothing."""
+        """The aggregate of every node; or why there is none."""
         return release_aggregate(self.setup, self.model, round, received, self.states)
 
     def visible_states(self) -> tuple[State, ...]:
-        """What malicious nodes who see all honest updates know of the states of the rule."""
+        """States of the rule that malicious nodes know if they see all honest updates."""
         return self.states
 
     def ban_nodes(self, round: int, sent: SentRound, nodes: Sequence[int]) -> tuple[int, ...]:
-        """Who has no part in later rounds, for what it did in this one."""
+        """Nodes that take no part in later rounds, for what they did in this one."""
         return ()
 
     def reports(self) -> Iterator[RoundReport]:
-        """One for each round."""
+        """A report of each round."""
         setup = self.setup
         for round in range(1, setup.training.rounds + 1):
             nodes = tuple(self.nodes(round))
@@ -166,6 +167,7 @@ class PeerRun(ABC):
                     watch.see(sent)
                 received = self.receive_updates(sent)
                 result = self.aggregate(round, sent, received)
+                # After the aggregate: nodes find out in the same round what they have computed, so a liar still had its effect
                 banned = self.ban_nodes(round, sent, nodes)
             if isinstance(result, Aggregate):
                 self.states = result.states
@@ -205,7 +207,7 @@ class PeerRun(ABC):
         )
 
     def _moment(self, sent: SentRound, round: int, received: ReceivedRound) -> RoundTiming:
-        """All wait for the slowest, and then for the exchange."""
+        """All nodes wait for the slowest, and then for the exchange."""
         began, setup = self._seconds, self.setup
         ended = {node: began + self.world.compute(node, round) for node in sent.clients}
         self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)

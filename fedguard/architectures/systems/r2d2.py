@@ -9,12 +9,12 @@ from fedguard.architectures.systems.apex import ApeX
 
 @dataclass(frozen=True, kw_only=True)
 class R2D2(ApeX):
-    """Recurrent replay: as `apex`, but actors send sequences of steps, with what their network remembered before the first.
+    """Recurrent replay: as `apex`, but actors send sequences of steps, with the recurrent state before the first.
 
     $w <- w + eta S(-g)$ whenever sequences of an actor have come, where g is the gradient of a batch that the learner draws
     from its replay (`training.algorithm: recurrent_dqn`).
 
-    What an actor remembered is a claim like its priorities; burn-in makes it matter less.
+    The remembered state is a claim of the actor, like its priorities; burn-in reduces its influence.
     """
 
     name = "r2d2"

@@ -14,13 +14,13 @@ from fedguard.contracts import ActingTask, Combination, Exposure, Messages, Pois
 class SeedRL(Impala):
     """Scalable, efficient deep RL: as `impala`, but each step's observation goes to the learner, which answers with the action.
 
-    $w <- w + eta S(R(-g_1, ..., -g_B))$, and equal to `impala` where trajectories come in the same order. No model travels:
-    of one rollout each copy sends ``t_max`` observations, rewards and ends and one observation more, and gets ``t_max``
-    actions, one step after the other; so the latency of a link counts twice in every step.
+    $w <- w + eta S(R(-g_1, ..., -g_B))$, and equal to `impala` if trajectories come in the same order. No model travels: for
+    a rollout each copy sends ``t_max`` observations, rewards and ends plus one observation, and receives ``t_max`` actions,
+    one step after another, so the latency of a link counts twice in every step.
 
-    The learner draws the actions, and so knows by itself how likely they were: nobody can lie about that. A malicious actor
-    does not see the model; its observations and rewards are still its own to change. A rollout is acted by the model with
-    which it began, where the source takes that of the moment.
+    The learner draws the actions and knows their probabilities, so no actor can lie about them. A malicious actor does not see
+    the model, but can still change its observations and rewards. A rollout is acted by the model with which it began; the
+    source uses the current model in every step.
     """
 
     name = "seed_rl"
@@ -44,5 +44,6 @@ class SeedRL(Impala):
         assert isinstance(task, ActingTask)
         copies, steps = task.sizes[0], training.plan().epochs or 1
         observation = 4 * math.prod(task.shape)
+        # A reward is a float32, an end one byte; the last observation is for the bootstrapped value
         up = copies * (steps * (observation + 4 + 1) + observation)
         return Messages(up=up, down=copies * steps * 4 * task.policy.numbers, each_way=steps)

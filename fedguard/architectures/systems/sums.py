@@ -1,4 +1,4 @@
-"""The exchange of an all-reduce: sums as its topology adds them up, of floats or of masked numbers, and who splits them."""
+"""The exchange of an all-reduce: sums in the order of its topology, of floats or masked ring elements, and false sums."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Collective(PeerRun):
 
     @property
     def width(self) -> int:
-        """Elements of a vector: the coordinates, and the number of examples where it counts, and under masks."""
+        """Elements of a vector: the coordinates, and one for the number of examples with weights by samples or under masks."""
         return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
@@ -57,7 +57,7 @@ class Collective(PeerRun):
         return seconds + self.world.step(told, told)
 
     def schedule(self, nodes: Sequence[int]) -> Schedule:
-        """Among these nodes: without those that are silent, groups may not come out even, and are one ring then."""
+        """The messages among these nodes; one ring if the nodes left cannot be dealt into groups of equal size."""
         group = self.system.group
         if group is not None and len(nodes) % group:
             return build_schedule("ring", len(nodes), 1)
@@ -65,7 +65,7 @@ class Collective(PeerRun):
 
 
 class AllToAllRun(Collective):
-    """Each node has all updates, and runs the rule by itself; with one seed all come to the same."""
+    """Each node has all updates, and runs the rule itself; with a common seed all get the same aggregate."""
 
     def __init__(self, system: AllReduce, setup: Setup) -> None:
         super().__init__(system, setup)
@@ -76,11 +76,12 @@ class AllToAllRun(Collective):
 
 
 class SumRun(Collective):
-    """Each node has the sum, as the topology adds it up: of floats, or of masked numbers of the ring."""
+    """Each node has the sum in the order of the topology: of floats, or of masked ring elements."""
 
     def __init__(self, system: AllReduce, setup: Setup) -> None:
         super().__init__(system, setup)
         self._weighted = setup.pipeline.rule.by_samples
+        # Of the claims, since a malicious node's may be the largest, and the ring must hold it
         self._encoding = system.encoding(max(setup.claims) if self._weighted else 1)
         if system.masks:
             self._encoding.check(len(setup.claims))
@@ -88,10 +89,12 @@ class SumRun(Collective):
 
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         nodes = sent.clients
+        # Nobody sees the single updates, so one that is not finite cannot be left out: the round is lost
         if sent.not_finite or not nodes:
             return _nothing(
                 sent, f"{len(sent.not_finite)} of {len(nodes)} nodes sent what is not finite, and so was the sum"
             )
+        # Of two nodes each could subtract its own update from the sum
         if self.system.masks and len(nodes) < 3:
             return _nothing(sent, f"{len(nodes)} nodes came, and it takes at least 3 for a sum to hide any")
         if not all(map(all_finite, sent.wire.added.values())):
@@ -114,21 +117,22 @@ class SumRun(Collective):
         )
 
     def _weights(self, wire: Wire) -> list[int]:
-        """What each node multiplies its update by; of all nodes."""
+        """The factor of each node's update, for all nodes."""
         if not self._weighted:
             return [1] * len(self.setup.claims)
         sizes, claims = self.setup.task.sizes, self.setup.claims
         return [claims[node] if node in wire.malicious else size for node, size in enumerate(sizes)]
 
     def _of_floats(self, sent: SentRound, weights: Sequence[int]) -> Tensor:
-        """float32 ``[d]``: the mean, as all nodes come to it."""
+        """float32 ``[d]``: the mean, which is the same at all nodes."""
+        # A finished chunk is passed on as it is, so all nodes have the same bits, and the first is enough
         return self.ends(sent, weights, 1)[0]
 
     def ends(self, sent: SentRound, weights: Sequence[int], some: int | None = None) -> Tensor:
-        """float32 ``[n, d]``: the mean as each of the nodes has it.
+        """float32 ``[n, d]``: the mean as each node has it.
 
         Args:
-            some: of the first so many nodes.
+            some: number of first nodes to compute it for; None for all.
         """
         wire, nodes = sent.wire, sent.clients
         parts = [wire.updates[wire.clients.index(node)] for node in nodes]
@@ -141,7 +145,7 @@ class SumRun(Collective):
         return self.sum_vectors(self.schedule(nodes), parts, added, handed, some) / total
 
     def cuts(self, schedule: Schedule) -> list[slice]:
-        """Where a vector of the model's length is cut; the last coordinate that is sent may be the number of examples."""
+        """Where the model's coordinates are cut; the last element that is sent may be the number of examples."""
         return [slice(cut.start, min(cut.stop, len(self.model))) for cut in schedule.cuts(self.width)]
 
     def sum_vectors(
@@ -152,24 +156,26 @@ class SumRun(Collective):
         handed: Mapping[int, Tensor],
         some: int | None,
     ) -> Tensor:
-        """float32 ``[n, d]``: the sum that each node ends with, chunk by chunk, as it would be added up.
+        """float32 ``[n, d]``: the sum that each node ends with, added up chunk by chunk in the order of the messages.
 
         Args:
             vectors: float32 ``[d]`` of each node.
-            added: by node, what a malicious one adds to the first sum of others that it passes on.
-            handed: by node, what a malicious one hands on in place of a finished sum.
-            some: of the first so many nodes; None for all.
+            added: by node, what a malicious node adds to the first sum of others that it passes on.
+            handed: by node, what a malicious node adds to each finished sum that it passes on.
+            some: number of first nodes to compute it for; None for all.
         """
         sums = self.model.new_empty(len(vectors) if some is None else some, len(self.model))
+        # In float32 and in the topology's order, so that rounding is as it would be in a real run
         for chunk, cut in enumerate(self.cuts(schedule)):
             more, other = ({node: vector[cut] for node, vector in lies.items()} for lies in (added, handed))
             ends = simulate_chunk(schedule, chunk, [vector[cut] for vector in vectors], added=more, handed=other)
+            # Not strict: `some` may ask for fewer nodes than there are
             for whole, end in zip(sums, ends, strict=False):
                 whole[cut] = end
         return sums
 
     def _of_masked(self, sent: SentRound, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
-        """The same on masked numbers of the ring, and what the masks came to. What keys take is traffic, and no time."""
+        """The mean from masked ring elements, and a report of the masks. Keys count as traffic and take no time."""
         setup, encoding, nodes, schedule = self.setup, self._encoding, sent.clients, self.schedule(sent.clients)
         _, handed = self._pairs.introduce(nodes)
         self.world.carry(KEY * handed)
@@ -179,8 +185,10 @@ class SumRun(Collective):
         total = np.empty_like(vectors[0])
         for chunk, cut in enumerate(schedule.cuts(self.width)):
             more = {node: vector[cut] for node, vector in added.items()}
+            # Addition in the ring is exact, so the order does not matter, and any node's sum will do
             total[cut] = simulate_chunk(schedule, chunk, [vector[cut] for vector in vectors], added=more)[0]
         summed, weight = encoding.decode(total, dim=inputs.dim, seed=inputs.seed)
+        # Malicious weights are in the sum, too, and may take it to 0 or below
         mean, true = torch.from_numpy(summed / max(weight, 1)), inputs.mean(nodes)
         return mean.to(self.model.dtype), MaskedRound(
             clients=len(nodes),
@@ -196,28 +204,30 @@ class SumRun(Collective):
         )
 
     def message(self, inputs: Inputs, node: int, sent: SentRound) -> NDArray[np.uint32]:
-        """uint32 ``[d + 1]``: what a node puts in instead of its update and its number of examples."""
+        """uint32 ``[d + 1]``: masked update and number of examples that a node puts in."""
         vector = inputs.encode_update(node).astype(np.uint32)
         self._pairs.mask(vector, node, sent.clients, sent)
         return vector
 
     def _encode_addend(self, added: Tensor, inputs: Inputs) -> NDArray[np.uint32]:
-        """uint32 ``[d + 1]``: what a malicious node adds to a masked sum, which counts no examples."""
+        """uint32 ``[d + 1]``: what a malicious node adds to a masked sum; its number of examples is 0."""
         vector = self._encoding.encode_raw(added.numpy(), weight=1, seed=inputs.seed).astype(np.uint32)
+        # The encoding appends the weight, and what is added on the way is nobody's update
         vector[-1] = 0
         return vector
 
 
 class SplitRun(SumRun):
-    """The same where some hand on other sums than they got: each node has a model of its own.
+    """The sums if some nodes pass on false ones: each node has a model of its own.
 
-    What malicious nodes know of the model, and what the rule does, is of the honest nodes' mean model.
+    Malicious nodes know the honest nodes' mean model, and the rule works on it.
     """
 
     def __init__(self, system: AllReduce, setup: Setup) -> None:
         super().__init__(system, setup)
         n = setup.participation.total
         self._models = self.model.expand(n, -1).clone()
+        # Momentum follows each node's own sums, which differ
         self._steps = [ServerStep(setup.training, self.model) for _ in range(n)]
         self._honest = tuple(node for node in range(n) if node not in setup.malicious)
         self._means: dict[int, Tensor] = {}
@@ -234,12 +244,13 @@ class SplitRun(SumRun):
         honest = [self._means[node] for node in self._honest if node in self._means]
         if not all(map(all_finite, honest)):
             return _nothing(sent, "a node handed on a sum that was not finite")
+        # Equal to the last bit: honest nodes add up in one order, so only a false sum makes hashes differ
         if self.system.hashes and len({sha256(mean.numpy().tobytes()).digest() for mean in honest}) > 1:
             return _nothing(sent, "the nodes' sums differ, as their hashes tell")
         return found
 
     def _of_floats(self, sent: SentRound, weights: Sequence[int]) -> Tensor:
-        """float32 ``[d]``: the mean of what honest nodes end with; each node's is kept."""
+        """float32 ``[d]``: mean over the honest nodes of what they end with; each node's own mean is kept."""
         schedule, nodes = self.schedule(sent.clients), sent.clients
         ends = self.ends(sent, weights)
         self._means = dict(zip(nodes, ends, strict=True))
@@ -250,6 +261,7 @@ class SplitRun(SumRun):
     def move(self, vector: Tensor) -> None:
         for node, mean in self._means.items():
             self._models[node] = self._steps[node].apply_update(self._models[node], mean)
+        # The model that is reported: malicious nodes may hold anything, so they do not count
         self.model = self._models[list(self._honest)].mean(0)
 
     def _report(
@@ -267,5 +279,5 @@ def _nothing(sent: SentRound, why: str) -> ReceivedRound:
 
 @cache
 def build_schedule(topology: str, nodes: int, group: int) -> Schedule:
-    """Who sends what to whom among so many nodes; ``group`` as of a hierarchy."""
+    """The messages among ``nodes`` nodes; ``group`` is the group size of a hierarchy."""
     return TOPOLOGIES[topology](nodes, group)

@@ -1,4 +1,4 @@
-"""Trainings that have begun, each from the model of its moment: computed late, and all together."""
+"""Local trainings that have begun, each from the model of its start: computed lazily and in batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Key = tuple[int, int]
 
 
 class LocalTrainings:
-    """What the honest clients that compute at a moment began with, and what came of it.
+    """Trainings under way of honest clients: the models they began with, and their updates once computed.
 
-    A training is computed when its update is asked for, and with it all others that have begun: so clients that start one by
-    one cost about what they cost when they start together.
+    A training is computed when its update is needed, together with all others that have begun. So clients that start one by one
+    cost about as much as clients that start together.
     """
 
     def __init__(self, clients: Clients, stopwatch: Stopwatch) -> None:
@@ -30,27 +30,28 @@ class LocalTrainings:
         self._shares: dict[Key, float] = {}
 
     def begin(self, begun: Iterable[Key], model: Tensor, shares: Mapping[Key, float]) -> None:
-        """These begin with ``model`` (float32 ``[d]``), which nobody changes in place.
+        """Begin these trainings from ``model`` (float32 ``[d]``), which is never changed in place.
 
         Args:
-            shares: of its work that each does, of those that do not do all.
+            shares: share of its work that a training does, for trainings that do not do all.
         """
+        # References, not copies: a model lives as long as a training that began with it
         self._starts.update(dict.fromkeys(begun, model))
         self._shares.update(shares)
 
     def start(self, key: Key) -> Tensor:
-        """float32 ``[d]``: the model that a training which is not yet forgotten began with."""
+        """float32 ``[d]``: the model from which a training began that is not yet forgotten."""
         return self._starts[key]
 
     def drop(self, keys: Iterable[Key]) -> None:
-        """These are of no use to anybody."""
+        """Forget trainings that nobody needs."""
         for key in keys:
             self._starts.pop(key, None)
             self._updates.pop(key, None)
             self._shares.pop(key, None)
 
     def lose(self, keys: Iterable[Key]) -> None:
-        """These reach nobody, but each client remembers that it has done them: so they are computed with the next ones."""
+        """Trainings that are lost after they were done: still computed with the next ones, for the state of their clients."""
         self._lost.update(keys)
         self._forget_lost()
 
@@ -60,10 +61,10 @@ class LocalTrainings:
         self._lost -= done
 
     def collect_updates(self, keys: Sequence[Key], apart: Container[int], rows: Tensor) -> None:
-        """Fill ``rows`` (float32 ``[n, d]``) with what these came to. They are forgotten.
+        """Fill ``rows`` (float32 ``[n, d]``) with the updates of these trainings, and forget them.
 
         Args:
-            apart: clients whose trainings are not computed unless they are asked for.
+            apart: clients with trainings that are computed only if asked for.
         """
         if any(key not in self._updates for key in keys):
             with self._stopwatch.stage("training"):
@@ -73,12 +74,13 @@ class LocalTrainings:
         self.drop(keys)
 
     def _compute(self, wanted: Collection[Key], apart: Container[int]) -> None:
-        """Train all that have begun: a client's earlier trainings go before its later ones."""
+        """Compute all trainings that have begun, a client's earlier ones before its later ones."""
         now = sorted(
             (key for key in self._starts if key not in self._updates and (key in wanted or key[0] not in apart)),
+            # By turn first: worker momentum carries from one training of a client to the next
             key=lambda key: key[::-1],
         )
-        if self._shares:  # who does a share of its work does it in one turn, and of the next another
+        if self._shares:  # shares are by client, and a client may do another share in its next turn
             for _, some in groupby(now, key=lambda key: key[1]):
                 self._train(list(some))
         else:
@@ -87,6 +89,7 @@ class LocalTrainings:
 
     def _train(self, now: Sequence[Key]) -> None:
         starts = [self._starts[key] for key in now]
+        # By identity: comparing models would cost more than it saves, and one pull hands out one object
         common = all(start is starts[0] for start in starts)
         rows = torch.empty(len(now), len(starts[0]))
         clients, turns = tuple(client for client, _ in now), [turn for _, turn in now]

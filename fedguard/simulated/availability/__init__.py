@@ -1,4 +1,4 @@
-"""Laws by which devices come and go, and traces of real ones, one file each; what they have in common stands in
+"""Models of the availability of devices, and traces of real ones, one file each; the common interface is in
 `fedguard.contracts.availability`.
 
 on_off.py          on_off: at random

@@ -18,13 +18,13 @@ _HOUR, _DAY = 3600.0, 86400.0
 class DayAndNight(Availability):
     """Each device is there for some hours of each day.
 
-    There are ``night`` such hours in a day of 24. Those of device i begin at $t = u_i$, with $u_i$ even over
-    ``spread`` hours from the start, and again after each day.
+    There are ``night`` such hours in a day of 24. The hours of device i begin at $t = u_i$ plus any number of days, with $u_i$
+    uniform over ``spread`` hours; a night that begins before the start of the training may reach into it.
 
     Args:
         night: hours of each day that a device is there.
         spread: hours over which the nights begin: 0 for all at once, 24 for all around the clock.
-        owls: the share of the devices, those with the highest numbers, whose nights begin twelve hours later; None for none.
+        owls: share of the devices, those with the highest numbers, with nights that begin twelve hours later; None for none.
     """
 
     name = "day_and_night"
@@ -43,6 +43,7 @@ class DayAndNight(Availability):
 
 class _DayAndNight(Presence):
     def __init__(self, law: DayAndNight, devices: int, rng: Rng) -> None:
+        # Nights of 24 hours would touch, and a device would seem to leave at the end of each
         self._night = law.night * _HOUR if law.night < 24 else inf
         begins = rng.numpy().random(devices) * law.spread * _HOUR
         begins[devices - round((law.owls or 0.0) * devices) :] += _DAY / 2
@@ -52,6 +53,7 @@ class _DayAndNight(Presence):
         first = self._begins[device]
         if self._night == inf:
             return -inf, inf
+        # Floors to -1 before the first begin: the night of the day before may reach past the start
         day = (after - first) // _DAY
         if first + _DAY * day + self._night <= after:
             day += 1

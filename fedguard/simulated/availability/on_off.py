@@ -17,12 +17,12 @@ from fedguard.simulated.draws import Draws, exponential
 class OnOff(Availability):
     """Each device comes and goes at random, by itself.
 
-    It is a Markov chain: its stretches are exponential with mean ``on``, and so are the gaps between them, with mean ``off``.
-    At the start it is there with the chance $on / (on + off)$, which is its share of all time.
+    Each device is a Markov chain: online stretches are exponential with mean ``on``, gaps between them with mean ``off``. At
+    the start the device is online with probability $on / (on + off)$, the long-run share of time online.
 
     Args:
-        on: mean seconds that a device stays.
-        off: mean seconds that it is away.
+        on: mean seconds that a device stays online.
+        off: mean seconds that a device is offline.
     """
 
     name = "on_off"
@@ -38,12 +38,12 @@ class OnOff(Availability):
 class _OnOff(Presence):
     def __init__(self, law: OnOff, rng: Rng) -> None:
         self._law, self._draw = law, Draws(rng, exponential)
-        #: device -> the end of the stretch before, the stretch that was asked for last, and how many draws it took.
+        #: Device -> end of the previous stretch, begin and end of the last stretch asked for, and number of draws used.
         self._last: dict[int, tuple[float, float, float, int]] = {}
 
     def stretch(self, device: int, after: float) -> tuple[float, float]:
         since, begin, end, drawn = self._last.get(device, (inf, inf, inf, 0))
-        if after < since:  # never asked before, or asked for what is past: told from the start
+        if after < since:  # never asked, or about the past: replayed from the start with the same draws
             since, begin, end, drawn = self._first(device)
         if end <= after:
             draw, on, off = self._draw, self._law.on, self._law.off
@@ -55,8 +55,8 @@ class _OnOff(Presence):
         return begin, end
 
     def _first(self, device: int) -> tuple[float, float, float, int]:
-        """A chain forgets: what is left at the start of a stretch or a gap is as long as a whole one."""
+        """The first stretch; in a memoryless chain the rest of a stretch or gap is distributed as a whole one."""
         draw, on, off = self._draw, self._law.on, self._law.off
-        there = exp(-draw(device, 0)) < on / (on + off)  # even in [0, 1]
+        there = exp(-draw(device, 0)) < on / (on + off)  # exp(-Exp(1)) is uniform on [0, 1]
         begin = 0.0 if there else off * draw(device, 1)
         return -inf, begin, begin + on * draw(device, 2), 3

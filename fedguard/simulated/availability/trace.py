@@ -16,11 +16,11 @@ from fedguard.errors import ConfigError, brief, oneline
 from fedguard.rng import Rng
 from fedguard.simulated.files import content
 
-#: A trace has so many bytes at most, which is some three million rows.
+#: Largest size in bytes of a trace, some three million rows.
 MOST_BYTES = 64 << 20
-#: Seconds that a stretch takes at least: simulated time is rounded.
+#: Fewest seconds of a stretch: simulated time is rounded, and a shorter one could vanish.
 LEAST = 0.001
-#: Of the number of a device, at most.
+#: Most digits of a device number.
 _DIGITS = 18
 
 
@@ -28,10 +28,10 @@ _DIGITS = 18
 class Trace(Availability):
     """Devices come and go as a file says.
 
-    It holds comma-separated values under the header ``device,start,end``. Each row is one stretch of time in seconds. Devices
-    are numbered from 0; those beyond the federation's are left out, and each of the federation's has a row. The stretches of
-    a device stand in order, and each takes a millisecond or more. From the last end in the file on all is repeated. A file
-    has 64 MiB at most, which is some three million rows.
+    The file holds comma-separated values under the header ``device,start,end``. Each row is one online stretch in seconds.
+    Devices are numbered from 0; devices beyond the federation are ignored, and each device of the federation has a row. The
+    stretches of a device are in order, and each lasts a millisecond or more. After the last end in the file the trace repeats.
+    A file has at most 64 MiB, some three million rows.
 
     Args:
         file: the file, relative to where ``fedguard`` was started.
@@ -63,6 +63,7 @@ class Trace(Availability):
 
 class _Trace(Presence):
     def __init__(self, stretches: dict[int, list[tuple[float, float]]], devices: int) -> None:
+        # Over all devices of the file, ignored ones included: all repeat together, and clients.total does not move the period
         self._period = max(end for those in stretches.values() for _, end in those)
         self._stretches = [_around(stretches[device], self._period) for device in range(devices)]
         self._ends = [[end for _, end in those] for those in self._stretches]
@@ -80,7 +81,7 @@ class _Trace(Presence):
 
 
 def _around(stretches: Sequence[tuple[float, float]], period: float) -> list[tuple[float, float]]:
-    """Stretches that touch as one, with those around the end of a period among them; sorted by their ends."""
+    """Merge stretches that touch, also across the end of the period; sorted by their ends."""
     joined = [stretches[0]]
     for begin, end in stretches[1:]:
         if begin == joined[-1][1]:
@@ -90,16 +91,17 @@ def _around(stretches: Sequence[tuple[float, float]], period: float) -> list[tup
     if joined == [(0.0, period)]:
         return [(-inf, inf)]
     if joined[0][0] == 0 and joined[-1][1] == period:
+        # Once in each neighboring period: without it, a device online over midnight would seem to leave and lose its work
         first, (begin, _) = joined[0], joined[-1]
         return [(begin - period, first[1]), *joined[1:-1], (begin, period + first[1])]
     return joined
 
 
 def _read(file: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
-    """The stretches of each device of a file, and a digest of it.
+    """The stretches of each device of a file, and a digest of the file.
 
     Raises:
-        ConfigError: it cannot be read, or is no trace.
+        ConfigError: the file cannot be read, or is not a trace.
     """
     held = content(file, MOST_BYTES, "Leave out devices beyond clients.total, or cut it short: it is repeated.")
     try:
@@ -108,8 +110,10 @@ def _read(file: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
         raise ConfigError(f"{file}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
 
 
+# Cached by content: a file that is changed under the same name is parsed anew
 @lru_cache(maxsize=4)
 def _parse_trace(held: bytes, name: str) -> tuple[dict[int, list[tuple[float, float]]], str]:
+    # utf-8-sig, since spreadsheets write a byte order mark, which would be part of the header
     rows = csv.reader(held.decode("utf-8-sig").splitlines(), strict=True)
     header = next(rows, [])
     if header != ["device", "start", "end"]:
@@ -135,6 +139,7 @@ def _row(row: Sequence[str], where: str) -> tuple[int, float, float]:
     """Device, begin and end of a row."""
     if len(row) != 3:
         raise ConfigError(f"{where}: expected device,start,end; got {brief(','.join(row))}. Give three values.")
+    # isdigit accepts digits such as a superscript two, for which int fails
     if not (row[0].isascii() and row[0].isdigit() and len(row[0]) <= _DIGITS):
         raise ConfigError(f"{where}: expected the number of a device, from 0; got {brief(row[0])}. Number the devices.")
     begin, end = (_seconds(text, f"{where}: {name}") for text, name in zip(row[1:], ("start", "end"), strict=True))
