@@ -1,4 +1,4 @@
-"""MoNNA's nearest-neighbour averaging (Farhadkhani et al., ICML 2023)."""
+"""MoNNA's nearest-neighbor averaging (Farhadkhani et al., ICML 2023)."""
 
 from __future__ import annotations
 

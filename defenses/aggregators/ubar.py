@@ -40,7 +40,7 @@ class UBAR(WeightRule):
         near = smallest_alike(gram.distances_to(gram.unit(own))[others], n - 1 - context.f) > 0
         looked_at = others[near]
         tried = [context.root_loss(context.model + gram.vectors[row]) for row in looked_at]
-        # A model that overflows on the node's examples has no loss, and must not pass for a good one
+        # A model that overflows on the node's examples has a loss of NaN, which compares as neither good nor bad
         losses = torch.tensor(tried, dtype=torch.float64).nan_to_num(nan=torch.inf)
         # If no neighbor does as well as the node, this is the smallest loss, and its row the only one chosen
         least = max(context.root_loss(context.model + gram.vectors[own]), float(losses.min()))

@@ -1,4 +1,4 @@
-"""Nearest-neighbour mixing (Allouah et al., AISTATS 2023)."""
+"""Nearest-neighbor mixing (Allouah et al., AISTATS 2023)."""
 
 from __future__ import annotations
 
