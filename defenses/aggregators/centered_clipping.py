@@ -49,7 +49,6 @@ class CenteredClipping(WeightRule):
             pull = (tau / distances).clamp(max=1).nan_to_num(nan=1.0) / gram.n
             centre = centre * (1 - pull.sum())
             centre[: gram.n] += pull
-        # Without the origin, which takes the rest in any case
         return centre[:-1]
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:

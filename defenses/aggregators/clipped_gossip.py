@@ -17,12 +17,13 @@ class ClippedGossip(WeightRule):
     """Each node takes a step towards every neighbor, no longer than its radius allows.
 
     $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$, where $clip(z, tau) = z min(1, tau / |z|)$. What a malicious neighbor adds
-    is bounded by $W_ij tau_i$, whatever it sends. But with heterogeneous data the radius is the honest spread, and steady pushes
-    of that length add up: the rule bounds each step, not the bias.
+    is bounded by $W_ij tau_i$, whatever it sends. But with heterogeneous data the radius is the honest spread, and steady
+    pushes of that length add up: the rule bounds each step, not the bias.
 
     Args:
         tau: the radius; None takes the source's, $tau_i^2 = (1 / b) sum_j W_ij |x_j - x_i|^2$ over the nearest rows with a
-            total weight of 1 - b, where b is the largest weight that malicious neighbors can have: the weight of the f heaviest.
+            total weight of 1 - b, where b is the largest weight that malicious neighbors can have: the
+            weight of the f heaviest.
     """
 
     name = "clipped_gossip"

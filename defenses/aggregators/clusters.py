@@ -43,7 +43,6 @@ def hdbscan(distances: Tensor, smallest: int, *, single: bool = False) -> Tensor
     for row in range(n):  # the longest link on the best way from row to row
         linked = torch.minimum(linked, torch.maximum(linked[:, row : row + 1], linked[row : row + 1]))
     labels = torch.full((n,), -1)
-    # Minimax distances are an ultrametric: below any threshold they are an equivalence, which _condense() relies on
     root = _condense(linked.fill_diagonal_(0), torch.arange(n), 0.0, smallest)
     for label, cluster in enumerate(_most_stable(root, root, single)[1]):
         # All rows start in the root, outliers too: if it is chosen, it holds the rows that are left when it ends
@@ -115,7 +114,7 @@ def mean_shift(points: Tensor, bandwidth: float, steps: int = 300) -> Tensor:
 
 
 def distances_between(rows: Tensor) -> Tensor:
-    """float64 ``[n, n]``: distances of ``rows`` (``[n, p]``), without the matrix product, which loses distances between close rows."""
+    """float64 ``[n, n]``: distances of ``rows`` (``[n, p]``), without a matrix product, which would lose small distances."""
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
 
 
@@ -185,7 +184,7 @@ def _lexicographic(points: Tensor) -> Tensor:
 
 
 def _start(rows: Tensor, k: int, draw: torch.Generator) -> Tensor:
-    """k-means++ (Arthur & Vassilvitskii, SODA 2007): each next center is drawn by its squared distance to the nearest so far."""
+    """k-means++ (Arthur & Vassilvitskii, SODA 2007): each center is drawn by the squared distance to the nearest so far."""
     sets, n, p = rows.shape
     chances = torch.ones(sets, n, dtype=rows.dtype)
     centres = torch.empty(sets, k, p, dtype=rows.dtype)

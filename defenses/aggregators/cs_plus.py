@@ -29,7 +29,6 @@ class CSPlus(WeightRule):
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         weights, distances = weights_of(context, gram.n), gram.distances_to(gram.unit(context.own))
-        # The slack is for sums of rounded weights
         allowed = 1 - 2 * hostile_weight(weights, context) + 1e-9
         order = distances.argsort(stable=True)
         near = order[weights[order].cumsum(0) <= allowed]

@@ -65,7 +65,6 @@ class DeepSight(WeightRule):
         accepted = accept(hdbscan(merged, self.cluster, single=self.one), suspicious(energies), self.tau)
         norms = gram.norms()
         shortened = (norms.quantile(0.5) / norms).clamp(max=1).nan_to_num(nan=1.0)
-        # Without an accepted update the weights are 0, not 0/0: the model stays as it is
         return torch.where(accepted, shortened, 0.0) / accepted.sum().clamp(min=1)
 
     def _differences(self, updates: Tensor, context: RuleContext, seed: int) -> Tensor:
@@ -109,7 +108,7 @@ def suspicious(energies: Tensor) -> Tensor:
 
 
 def accept(labels: Tensor, suspects: Tensor, tau: float) -> Tensor:
-    """bool ``[n]``: members of clusters with a share of suspects below ``tau``, and unclustered updates that are not suspects."""
+    """bool ``[n]``: members of clusters with a share of suspects below ``tau``, and unsuspected updates in no cluster."""
     accepted = ~suspects
     for inside in members(labels):
         accepted[inside] = bool(suspects[inside].double().mean() < tau)

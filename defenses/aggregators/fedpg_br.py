@@ -17,9 +17,10 @@ class FedPGBR(WeightRule):
     r"""The mean of what lies as close to a center as honest policy gradients would.
 
     $R(x) = mean_G$ with $G = {i : |x_i - x_c| <= T}$. S is the set of updates with more than n/2 updates within T of them,
-    and the center c the one in S nearest to $mean_S$. First $T = 2 sigma sqrt(2 log(2n / delta) / B)$, within which honest means over B
-    trajectories lie with probability $1 - delta$ if each of them is within $sigma$ of its expectation; if G then has fewer
-    than n - f members, the test is repeated with $T = 2 sigma$. The results of tied centers are averaged.
+    and the center c the one in S nearest to $mean_S$. First $T = 2 sigma sqrt(2 log(2n / delta) / B)$: honest means over B
+    trajectories are within T of each other with probability $1 - delta$ if each trajectory's gradient is within $sigma$ of its
+    expectation. If G then has fewer than n - f members, the test is repeated with $T = 2 sigma$. The results of tied centers
+    are averaged.
 
     If S is empty even then, or without ``sigma``, the result is the mean of the n - f updates in the smallest ball around one
     of them; the source has no such case. The source's server then takes steps on its own trajectories, with reduced

@@ -107,7 +107,6 @@ class FLDetector(WeightRule):
         if not bool(rows.any()):
             return scores
         distances = self._distances(gram.vectors, rows, clients, context)
-        # All distances are 0 if every prediction is exact: nobody is then off
         shares = distances / distances.sum().clamp(min=1e-300)
         scores[clients[rows]] = torch.cat([scores[clients[rows], 1:], shares[:, None]], 1)
         return scores

@@ -47,7 +47,6 @@ class Flame(WeightRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.of == "updates":
-            # Updates alone suffice then, so it also runs where the global model is not granted
             object.__setattr__(self, "needs", ROWS)
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:

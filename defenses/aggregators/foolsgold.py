@@ -67,7 +67,6 @@ def _similarities(updates: Tensor, context: RuleContext) -> Tensor:
     places = [known.index(context.clients[row]) for row in again]
     inner = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for block in column_blocks(len(updates), updates.shape[1]):
-        # Long histories in float64: cosines near 1 are what separates Sybils from honest clients
         sums = updates[:, block].double()
         if again:
             sums[again] += context.state["history"][places, block]

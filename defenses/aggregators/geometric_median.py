@@ -65,7 +65,6 @@ class GeometricMedian(WeightRule):
             if count:
                 # near / pull adds up to count / pull, the part of the step that stays behind at the update
                 shares = (1 - count / pull) * shares + near / pull
-            # As weights on rows: in Gram space a step never touches the d coordinates
             point = gram.affine(torch.from_numpy(shares)).numpy()
         return torch.from_numpy(shares)
 

@@ -52,7 +52,6 @@ class Huber(WeightRule):
             # At an update itself this is infinite or 0/0: there the loss is quadratic, with weight 1
             closeness = (threshold / away).clamp(max=1).nan_to_num(nan=1.0)
             previous, shares = shares, closeness / closeness.sum()
-            # Shares are free of units, and so is the bound on their change
             if (shares - previous).abs().max() < 1e-10:
                 break
             away = _distances_to(inner, shares)

@@ -90,7 +90,6 @@ class _Stream:
         self._last[f"client {client}"] = now
         if before is None:
             return True
-        # Both differences in float64: consecutive models are close, and their distance is a divisor
         changed, moved = (now - before).norm(dim=1).tolist()
         if moved > 0:
             self._coefficients[client] = changed / moved
@@ -101,7 +100,7 @@ class _Stream:
         return bool(self._coefficients[client] <= known[max(most, 1) - 1])
 
     def state(self) -> dict[str, Tensor]:
-        """Update and model of each client (float64 ``[2, d]``), the coefficients, and the clients of the last updates that passed."""
+        """Update and model of each client (float64 ``[2, d]``), the coefficients, and the clients of the last accepted updates."""
         return {
             **self._last,
             "coefficients": torch.tensor(list(self._coefficients.items()), dtype=torch.float64).reshape(-1, 2),

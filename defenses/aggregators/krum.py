@@ -40,7 +40,6 @@ class Krum(WeightRule):
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         best = smallest(krum_scores(gram, context.f))
-        # Masked, not indexed: the second criterion only chooses among those that tie in the first
         best &= smallest(gram.distances_squared().sum(1).masked_fill(~best, torch.inf))
         return best.double() / best.sum()
 

@@ -66,7 +66,7 @@ def thin(row: Tensor, sparsity: float) -> Tensor:
 
 
 def _usual(values: Tensor, radius: float) -> Tensor:
-    """bool ``[n]``: values within ``radius`` standard deviations of the median, up to rounding; all values if they are equal."""
+    """bool ``[n]``: values within ``radius`` standard deviations of the median, up to rounding; all if they are equal."""
     away = (values - values.quantile(0.5)).abs()
     # Without spread the strict inequality of the source would reject even updates at the median
     return (away < radius * values.std(correction=0) * (1 - 1e-9)) | (away == 0)

@@ -27,7 +27,6 @@ class Median(CoordinateRule):
     def reduce(self, block: Tensor, context: RuleContext) -> Tensor:
         n = len(block)
         ordered = sort_rows(block)
-        # The sum of two values cannot overflow: `kernels.LARGEST` bounds each
         return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
     def kappa(self, n: int, f: int) -> float:

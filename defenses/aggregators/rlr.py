@@ -37,7 +37,6 @@ class RLR(CoordinateRule):
     theta: NonNegativeFloat | None = None
 
     def reduce(self, block: Tensor, context: RuleContext) -> Tensor:
-        # Signs are whole numbers, so their sum is exact in float32, and so is the comparison with theta
         theta = context.f + 1 if self.theta is None else self.theta
         mean = block.mean(0)
         return torch.where(block.sign().sum(0).abs() >= theta, mean, -mean)

@@ -52,7 +52,6 @@ class SignGuard(WeightRule):
         kept = (norms >= self.lower * usual) & (norms <= self.upper * usual)
         kept &= _largest(_clusters(self._mixtures(gram.vectors, context), self.quantile), gram.distances_squared())
         shortened = (usual / norms).clamp(max=1).nan_to_num(nan=1.0)
-        # Without an update in both sets the weights are 0, not 0/0
         return torch.where(kept, shortened, 0.0) / kept.sum().clamp(min=1)
 
     def _mixtures(self, vectors: Tensor, context: RuleContext) -> Tensor:

@@ -91,7 +91,7 @@ class _SubsetSearch:
         return weights
 
     def _spread(self, subsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Per subset: top eigenvalue, total variance, squared lengths of mean and rows; and all rows along its top direction."""
+        """Per subset: top eigenvalue, total variance, squared lengths of mean and rows; all rows along its top direction."""
         pairs = subsets[:, :, None], subsets[:, None, :]
         inner = self._inner[pairs]
         across = inner.mean(1, keepdims=True)

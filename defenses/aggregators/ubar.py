@@ -42,7 +42,7 @@ class UBAR(WeightRule):
         tried = [context.root_loss(context.model + gram.vectors[row]) for row in looked_at]
         # A model that overflows on the node's examples has a loss of NaN, which compares as neither good nor bad
         losses = torch.tensor(tried, dtype=torch.float64).nan_to_num(nan=torch.inf)
-        # If no neighbor does as well as the node, this is the smallest loss, and its row the only one chosen
+        # If no neighbor does as well as the node, this is the smallest loss, and its row is chosen
         least = max(context.root_loss(context.model + gram.vectors[own]), float(losses.min()))
         chosen = looked_at[losses <= least]
         weights = torch.zeros(n, dtype=torch.float64)

@@ -49,7 +49,6 @@ class StalenessClipping(Mixing):
         return (allowed / lengths).clamp(max=1).nan_to_num(nan=1.0).diag()
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
-        # A fixed bound needs no memory
         return {} if self.bound is not None else {"lengths": self._lengths(gram, context)}
 
     def _lengths(self, gram: Gram, context: RuleContext) -> Tensor:

@@ -239,7 +239,6 @@ class _KappaSearch:
             honest = best.honest.copy()
             honest[inside[i]], honest[outside[j]] = False, True
             value = ratio(best.rows, honest, best.answer)
-            # `not >` also ends at NaN, which compares as neither
             if not value > best.value:
                 break
             best = replace(best, value=value, honest=honest)
@@ -256,7 +255,7 @@ class _KappaSearch:
                 rows = _round_to_float32(pull_rows(kind, start.rows, start.honest, 10.0**power, direction))
                 further = self._evaluate_rows(rows, start.honest, start.family)
                 best = max(best, further, key=_value)
-                # A ratio without bound grows by about the square of the pull, a hundredfold a step: less than twice is a plateau
+                # A ratio without bound grows by about the square of the pull, a hundredfold a step: below twofold is a plateau
                 if best.value > UNBOUNDED or not further.value > 2 * current.value:
                     break
                 current = further
