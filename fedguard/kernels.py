@@ -121,7 +121,7 @@ def projections(updates: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def sort_rows(block: Tensor) -> Tensor:
-    """``[n, b]``: each column sorted in ascending order, in place where the block is stored column by column."""
+    """``[n, b]``: each column sorted in ascending order, in place if the block is stored column by column."""
     columns = block.T.contiguous()
     if columns.device.type == "cpu":
         columns.numpy().sort(axis=1)  # numpy's vectorised sort: ten times faster than torch's on short columns

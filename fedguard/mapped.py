@@ -79,7 +79,7 @@ def slice_rows(updates: Tensor, memory: int | None) -> Iterator[slice]:
 def _in_a_file(n: int, d: int) -> Tensor:
     size = 4 * n * d
     with tempfile.TemporaryFile() as file:
-        try:  # a disk that is full only later would end the process, since nobody hears of it but the kernel
+        try:  # a disk that is full only later would end the process, since only the kernel notices
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             raise OSError(

@@ -22,8 +22,8 @@ class ClippedGossip(WeightRule):
 
     Args:
         tau: the radius; None takes the source's, $tau_i^2 = (1 / b) sum_j W_ij |x_j - x_i|^2$ over the nearest rows with a
-            total weight of 1 - b, where b is the largest weight that malicious neighbors can have: the
-            weight of the f heaviest.
+            total weight of 1 - b, where b is the largest weight that malicious neighbors can have: the weight
+            of the f heaviest.
     """
 
     name = "clipped_gossip"

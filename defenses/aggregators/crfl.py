@@ -25,8 +25,8 @@ class CRFL(WeightRule):
 
     This is the training part of the source. Its certificate comes from the votes of many noisy copies of the final model at
     test time, which are not made here: no certificate is claimed. The source evaluates each model before it adds noise, and
-    adds none in the last round, since the noisy copies bring their own. Here metrics are those of the models with noise,
-    except from ``last_round`` on.
+    adds none in the last round, since the noisy copies bring their own. Here metrics are computed on the models
+    with noise, except from ``last_round`` on.
 
     Args:
         bound, growth, cap: $rho_t$ in the units of the parameters; with cap None it has no end. The defaults are the

@@ -64,7 +64,7 @@ class DnC(WeightRule):
         return int(self.filter_factor * f + 1e-9)
 
     def _views(self, gram: Gram, context: RuleContext) -> list[Tensor]:
-        """The inner products of the x_i - mu, on all coordinates or on those of each draw."""
+        """The inner products of the x_i - mu, on all coordinates or on the coordinates of each draw."""
         if self.sample is None:
             return [gram.about(gram.affine(torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)))]
         views = []

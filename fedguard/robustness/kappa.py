@@ -45,7 +45,7 @@ class Kappa:
     Attributes:
         rule: the pipeline, in words.
         n, f: updates, and how many of them are malicious.
-        value: the largest ratio; ``inf`` where it grows without bound. The true kappa is no smaller.
+        value: the largest ratio; ``inf`` if it grows without bound. The true kappa is no smaller.
         witness: the input that shows it, float32 ``[n, d]``, and S, the ``n - f`` rows that count as honest.
         lower_bound: f / (n - 2f), which no rule can be below.
         upper_bound: the published bound of the rule; None if there is none, or none for this few updates.
@@ -84,7 +84,7 @@ class Kappa:
         return f"above the lower bound f/(n - 2f) = {lower:.3g}{times}; {published}."
 
     def entry(self) -> dict[str, Any]:
-        """All of it for machines; ``kappa`` is None where it is unbounded."""
+        """All fields as JSON types; ``kappa`` is None if it is unbounded."""
         rows, honest = self.witness
         return {
             "rule": self.rule,
