@@ -100,7 +100,7 @@ class _Stream:
         return bool(self._coefficients[client] <= known[max(most, 1) - 1])
 
     def state(self) -> dict[str, Tensor]:
-        """Each client's update and model (float64 ``[2, d]``), the coefficients, and the clients of the last accepted updates."""
+        """Update and model of each client (float64 ``[2, d]``), coefficients, and clients of the last accepted updates."""
         return {
             **self._last,
             "coefficients": torch.tensor(list(self._coefficients.items()), dtype=torch.float64).reshape(-1, 2),
