@@ -1,8 +1,8 @@
-"""Runs a defense pipeline on the updates of one round, or asks it about rounds that never were.
+"""Runs a defense pipeline on the updates of one round, or on hypothetical rounds.
 
 Weight rules and mixings see the Gram matrix alone, so a pipeline of any length costs one Gram matrix and one weighted
-sum: two passes over the updates. Coordinate rules get blocks of columns, mixed on the way if mixings stand before them.
-But for matrix rules behind a mixing, no second ``[n, d]`` matrix is ever made, and the input is left as it was.
+sum: two passes over the updates. Coordinate rules get blocks of columns, mixed on the way if there are mixings before them.
+Except for matrix rules behind a mixing, no second ``[n, d]`` matrix is made, and the input is not changed.
 
 Robustness (Allouah et al., AISTATS 2023): a rule R is (f, kappa)-robust if for all x_1 ... x_n and every S with
 ``|S| = n - f``: ``|R(x) - mean_S|^2 <= kappa * mean_{i in S} |x_i - mean_S|^2``.
@@ -38,12 +38,12 @@ from fedguard.mapped import is_mapped
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What came out of a pipeline.
+    """The result of a pipeline.
 
     Attributes:
         vector: float32 ``[d]``.
         weights: float64 ``[n]``, the share of each update in the vector; None for coordinate and matrix rules.
-        states: what each stage carries to the next round.
+        states: the state of each stage for the next round.
     """
 
     vector: Tensor
@@ -56,7 +56,7 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
 
     Args:
         context: what the server sees; each stage gets its own state and its own random stream.
-        states: the `Aggregate.states` of the round before; empty in the first.
+        states: the `Aggregate.states` of the previous round; empty in the first.
 
     Raises:
         PreconditionError: a stage cannot run on this n and f.
@@ -64,6 +64,7 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
         ContractError: a stage returned weights or a vector of the wrong shape, values that are not finite, or changed the
             updates.
     """
+    # torch counts in-place writes; a comparison at the end would need a copy of all updates
     version = updates._version
     run = _Run(pipeline, context, states, updates.shape[1])
     rule, rule_context = pipeline.rule, run.contexts[-1]
@@ -80,12 +81,14 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
     if isinstance(rule, CoordinateRule):
         vector = _by_coordinate(rule, updates, mixed, rule_context)
     elif isinstance(rule, MatrixRule):
+        # Only unmixed updates can be read in blocks: a mixing makes a matrix of its own
         by_blocks = mixed is None and rule.by_blocks
         vector = rule.combine(updates if by_blocks else grams[-1].vectors, rule_context)
     else:
         affine = run.weigh(grams[-1])
         weights = affine[: grams[-1].n] if mixed is None else affine[: grams[-1].n] @ mixed
         vector = combine_rows(updates, weights)
+        # The last weight is the origin's, which adds nothing to the vector
         for weight, anchor in zip(affine[grams[-1].n : -1].tolist(), run.anchored, strict=True):
             vector += weight * anchor
     _check_result(rule, "combine" if isinstance(rule, MatrixRule) else "its result", vector, (updates.shape[1],))
@@ -97,11 +100,11 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
 
 
 class KnownPipeline:
-    """A copy of the server's pipeline in somebody else's hands, as `fedguard.contracts.KnownRule` describes it.
+    """A copy of the server's pipeline that an adversary can query, as `fedguard.contracts.KnownRule` describes it.
 
     Args:
-        context: makes the copy's context for a matrix ``[n, d]`` of which the first h rows are honest.
-        states: what the server's stages carry, as far as it can be computed from what all saw.
+        context: makes the copy's context for a matrix ``[n, d]``; its first h rows are honest.
+        states: the states of the server's stages, as far as public knowledge determines them.
     """
 
     #: Coordinates on which coordinate rules are probed.
@@ -137,6 +140,7 @@ class _Probes:
             dim, whole = honest.shape[1], isinstance(pipeline.rule, MatrixRule)
             rows = [honest, directions]
             if dim > KnownPipeline.SAMPLE and not whole:
+                # Coordinate rules treat each coordinate alone, so a sample of them estimates the answer; matrix rules need all
                 drawn = torch.randperm(dim, generator=context.rng.child("probes").torch())[: KnownPipeline.SAMPLE]
                 rows = [honest.index_select(1, drawn), directions.index_select(1, drawn)]
             self._sample = torch.cat(rows)
@@ -144,7 +148,7 @@ class _Probes:
 
     @cached_property
     def _base(self) -> Tensor:
-        """The Gram matrix of the honest updates, the directions, the anchors and the origin; coordinate rules need none."""
+        """The Gram matrix of the honest updates, the directions, the anchors and the origin; made on first use."""
         return gram_matrix(self._honest, [*self._directions, *self._run.anchored])
 
     def __call__(self, coefficients: Tensor) -> Probe:
@@ -162,6 +166,7 @@ class _Probes:
         if mixed is not None:
             sampled = mixed.to(sampled.dtype) @ sampled
         if isinstance(rule, CoordinateRule):
+            # Stored column by column, as aggregate() hands blocks over
             answer = rule.reduce(sampled.T.contiguous().T, context)
         else:
             answer = rule.combine(sampled, context)
@@ -173,10 +178,11 @@ class _Probes:
         return torch.cat([self._honest, self._directions])
 
     def _in_gram_space(self, weights: Tensor, on_anchors: Tensor, rows: Tensor) -> Probe:
-        """The probe from the weights on the round's rows and anchors, without a vector in sight."""
+        """The probe from the weights on the round's rows and anchors, computed without vectors ``[d]``."""
         answer = torch.zeros_like(self._mean)
         answer[: self._rows] = weights @ rows
         answer[self._rows : -1] = on_anchors
+        # Differences of affine combinations have weights that add up to 0, on which the reference point has no effect
         answer[-1] = 1 - answer.sum()
         origin = torch.zeros_like(answer)
         origin[-1] = 1
@@ -188,7 +194,7 @@ class _Probes:
 
 
 class _Run:
-    """The stages of a pipeline, each with the part of the context that it declared to need."""
+    """The stages of a pipeline, each with the part of the context that it declares in ``needs``."""
 
     def __init__(self, pipeline: Pipeline, context: RuleContext, states: Sequence[State], dim: int) -> None:
         self.pipeline, self._f = pipeline, context.f
@@ -201,18 +207,19 @@ class _Run:
         self.anchored = list(self.anchors.values())
 
     def mix(self, gram: Gram) -> tuple[list[Gram], Tensor | None]:
-        """What each stage is given, and the product of all mixings (float64 ``[m, n]``)."""
+        """The Gram matrix that each stage gets, and the product of all mixings (float64 ``[m, n]``; None without mixings)."""
         self.pipeline.check(gram.n, self._f)
         grams, mixed = [gram], None
         for mixing, context in zip(self.pipeline.mixings, self.contexts, strict=False):
             gram = grams[-1]
+            # Checked before it is used: NaN in a mixing would be blamed on the rule behind it
             matrix = _check_result(mixing, "matrix", mixing.matrix(gram, context), (mixing.rows_out(gram.n), gram.n))
             mixed = matrix if mixed is None else matrix @ mixed
             grams.append(gram.mix(matrix))
         return grams, mixed
 
     def weigh(self, gram: Gram) -> Tensor:
-        """The affine weights of a weight rule on the rows it is given, its anchors and the origin."""
+        """The affine weights of a weight rule on its rows, its anchors and the origin."""
         rule = self.pipeline.rule
         assert isinstance(rule, WeightRule)
         weights = rule.weights(gram, self.contexts[-1])
@@ -220,13 +227,14 @@ class _Run:
 
 
 def _context_of(stage: Defense, number: int, context: RuleContext, states: Sequence[State]) -> RuleContext:
-    """The part of ``context`` that the stage declared to need, with its own state and random stream."""
+    """The part of ``context`` that the stage declares in ``needs``, with its own state and random stream."""
     sees = first_met(stage.needs, context.granted)
     if sees is None:
         raise NotAllowed(
             f"{stage.name} needs {needs_in_words(stage.needs)}; the server sees {context.granted.words()}."
         )
     state = states[number] if states else {}
+    # A stream per stage and place: what one stage draws does not change what the others draw
     return context.restrict(stage.name, sees, state=state, rng=context.rng.child(number, stage.name))
 
 
@@ -237,6 +245,7 @@ def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, 
     vector = torch.empty(d, dtype=updates.dtype, device=updates.device)
     scratch = torch.empty(0, dtype=updates.dtype, device=updates.device)
     for block in walk(updates, rows):
+        # One scratch for all blocks, stored column by column: rules sort it in place and cannot reach the updates
         columns = scratch.resize_(block.stop - block.start, rows)
         if mix is None:
             columns.copy_(updates[:, block].T)
@@ -249,7 +258,7 @@ def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, 
 
 
 def _whole(updates: Tensor, pipeline: Pipeline) -> Tensor:
-    """The updates as one matrix in memory, for the stages that ask for it."""
+    """The updates as one matrix in memory, for the stages that need all of it."""
     if is_mapped(updates):
         raise InputError(
             f"'{pipeline}' reads the updates as a whole; these lie in a memory-mapped file, which is read in blocks. "

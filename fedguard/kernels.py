@@ -1,7 +1,7 @@
-"""The few operations that pass over a whole update matrix, written for memory: blocks that fit the cache, no copies.
+"""The operations that pass over a whole update matrix, written to save memory: blocks that fit the cache, no copies.
 
-Each works on float32 ``[n, d]``, leaves it as it was, and needs one block of scratch. A matrix may lie in a memory-mapped
-file that is larger than the memory: see `fedguard.mapped`.
+Each works on float32 ``[n, d]``, does not change it, and needs one block of scratch. A matrix may be a memory-mapped file
+that is larger than the memory: see `fedguard.mapped`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fedguard.mapped import is_mapped, let_go
 
 #: Bytes of scratch that one block of columns may take where it is worked on: about a core's second-level cache.
 BLOCK_BYTES = 2 << 20
-#: Bytes of one block where a pass mostly reads: long runs of each row, which memory and disks give the fastest.
+#: Bytes of one block in a pass that mostly reads: memory and disks are fastest at long runs of each row.
 LONG_BYTES = 8 << 20
-#: The largest value that an update may hold. Sums of thousands of such are finite in float32, where those of 3e38 are not.
+#: The largest value that an update may hold: sums of thousands of them are finite in float32, unlike sums of 3e38.
 LARGEST = 2.0**112
-#: Squares of float32 values below the root of this are rounded as those of larger ones are not, or are lost.
+#: Below this, squares of float32 values are rounded more coarsely than larger squares, or underflow.
 FAINT = 2.0**-110
 #: Where the central update's squared length is more than this times its typical squared distance to the others, the updates
 #: are far from the origin.
@@ -30,12 +30,13 @@ FAR = 4.0
 
 def column_blocks(n: int, d: int, size: int = BLOCK_BYTES) -> Iterator[slice]:
     """Slices over d columns such that n rows of one slice, in float32, fit ``size`` bytes."""
+    # With very many rows, slivers of a few columns would cost more in calls than they save in cache
     width = max(256, size // (4 * max(n, 1)))
     return (slice(start, min(start + width, d)) for start in range(0, d, width))
 
 
 def walk(updates: Tensor, rows: int | None = None, size: int = BLOCK_BYTES) -> Iterator[slice]:
-    """`column_blocks` of a matrix, for scratch of ``rows`` rows; lets go of what a mapped one has read on the way."""
+    """`column_blocks` of a matrix, for scratch of ``rows`` rows; releases the memory of a mapped one on the way."""
     n, d = updates.shape
     for block in column_blocks(rows or n, d, size):
         yield block
@@ -43,14 +44,14 @@ def walk(updates: Tensor, rows: int | None = None, size: int = BLOCK_BYTES) -> I
 
 
 def _stretches(updates: Tensor) -> Iterator[slice]:
-    """Slices for a pass that needs no scratch: all at once, or long blocks where the matrix lies in a file."""
+    """Slices for a pass that needs no scratch: all columns at once, or long blocks if the matrix is in a file."""
     return walk(updates, size=LONG_BYTES) if is_mapped(updates) else iter([slice(0, updates.shape[1])])
 
 
 def unusable_rows(updates: Tensor) -> list[int]:
-    """Which rows hold NaN, infinity or a value beyond `LARGEST`, in ascending order: sums of the others are finite.
+    """The rows that hold NaN, infinity or a value beyond `LARGEST`, in ascending order: sums of the others are finite.
 
-    One pass for the lengths, at the cost of a sum; a second one over the rows only whose length float32 cannot hold.
+    One pass computes the lengths, at the cost of a sum; a second one reads only rows with a length that float32 cannot hold.
     """
     bad: set[int] = set()
     for block in _stretches(updates):
@@ -71,6 +72,7 @@ def all_finite(values: Tensor) -> bool:
 def combine_rows(updates: Tensor, weights: Tensor) -> Tensor:
     """float32 ``[d]``: ``weights @ updates`` (weights ``[n]``), in one pass over the rows that count."""
     used = weights.nonzero()[:, 0].tolist()
+    # Rules such as krum select a few rows: to read these alone is faster than a product over all
     if 4 * len(used) > len(weights):
         shares, total = weights.to(updates.dtype).to(updates.device), torch.empty_like(updates[0])
         for block in _stretches(updates):
@@ -86,8 +88,8 @@ def combine_rows(updates: Tensor, weights: Tensor) -> Tensor:
 def distances_from(updates: Tensor, point: Tensor | None = None) -> Tensor:
     """float64 ``[n]``: ``|x_i - p|`` for a point p (float32 ``[d]``), or the lengths ``|x_i|``, in one pass.
 
-    Each block is measured in float32, their squares are added up in float64; where float32 overflows or underflows, all is
-    done in float64.
+    Blocks are measured in float32 and their squares added up in float64. If float32 overflows or underflows, the pass is
+    repeated in float64.
     """
     found = _distances(updates, point, updates.dtype)
     lost = not all_finite(found) or _underflown(updates, found.square(), point)
@@ -110,7 +112,7 @@ def _distances(updates: Tensor, point: Tensor | None, dtype: torch.dtype) -> Ten
 
 
 def projections(updates: Tensor, draw: torch.Generator) -> Tensor:
-    """float64 ``[n]``: inner products of the rows with a Gaussian direction drawn block by block: what tells rows apart."""
+    """float64 ``[n]``: inner products of the rows with a Gaussian direction, which separate different rows almost surely."""
     found = torch.zeros(len(updates), dtype=torch.float64, device=updates.device)
     for block in walk(updates):
         rows = updates[:, block].double()
@@ -119,7 +121,7 @@ def projections(updates: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def sort_rows(block: Tensor) -> Tensor:
-    """``[n, b]``: each column sorted in ascending order, in place where the block is stored column by column."""
+    """``[n, b]``: each column sorted in ascending order, in place if the block is stored column by column."""
     columns = block.T.contiguous()
     if columns.device.type == "cpu":
         columns.numpy().sort(axis=1)  # numpy's vectorised sort: ten times faster than torch's on short columns
@@ -131,11 +133,11 @@ def sort_rows(block: Tensor) -> Tensor:
 def gram_matrix(updates: Tensor, others: Sequence[Tensor] = ()) -> Tensor:
     """float64 ``[k, k]``: inner products of the updates, ``others`` (float32 ``[d]`` each) and the origin.
 
-    All are given about the update that is most central: a reference amid the bulk, which the mean of rows with one huge
-    outlier would not be. Products about the origin need no copy of the updates, but where these lie close together and
-    far from it, float32 would lose their distances; then each block is shifted to the central update first. A sample of
-    the coordinates tells, and what was found without the shift is asked the same question again.
-    Blocks are multiplied in float32 and added up in float64; where float32 overflows or underflows, all is done in float64.
+    The reference point is the most central update; the mean would be far from the bulk if one row is a huge outlier. Products
+    about the origin need no copy of the updates. But if the updates are close together and far from the origin, float32 would
+    lose their distances; then each block is shifted to the central update first. A sample of the coordinates decides, and
+    the products found without the shift are checked again.
+    Blocks are multiplied in float32 and added up in float64. If float32 overflows or underflows, all is done in float64.
     """
     row, far = _central_row(_sample_products(updates))
     inner = None if far else _gram(updates, others, None)
@@ -155,9 +157,9 @@ def _gram(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None) -> T
 
 
 def _underflown(rows: Sequence[Tensor] | Tensor, squares: Tensor, point: Tensor | None) -> bool:
-    """Whether any of the squared distances of ``rows`` from ``point`` is too faint for float32; those that are 0 are right.
+    """Whether any squared distance of ``rows`` from ``point`` is too small for float32; true zeros do not count.
 
-    The squares tell, so that only rows at ``point``, or all but at it, are looked at again.
+    Only rows with a tiny square, at ``point`` or close to it, are read again.
     """
     faint = (squares < FAINT * rows[0].numel()).nonzero()[:, 0].tolist()
     return any(bool(rows[i].any()) if point is None else not torch.equal(rows[i], point) for i in faint)
@@ -177,6 +179,7 @@ def _products(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None, 
             rows = torch.sub(rows.to(dtype), about, out=scratch.resize_(rows.shape))
             beside -= about
         inner[:n, :n] += _multiply_by_transpose(rows)
+        # Without others and about the origin itself, the last row and column are 0 already
         if others or centre is not None:
             inner[:n, n:] += rows @ beside.T
             inner[n:, n:] += beside @ beside.T
@@ -201,6 +204,7 @@ def _sample_products(updates: Tensor, coordinates: int = 4096) -> Tensor:
     if d <= coordinates:
         sample = updates.double()
     else:
+        # Runs spread over all layers, whose scales differ, and each a few cache lines long
         starts = torch.linspace(0, d - 64, runs).long().tolist()
         parts = []
         for start in starts:
@@ -211,7 +215,7 @@ def _sample_products(updates: Tensor, coordinates: int = 4096) -> Tensor:
 
 
 def _central_row(products: Tensor) -> tuple[int, bool]:
-    """The row whose median distance to the others is the smallest, and whether that is small beside its length."""
+    """The row with the smallest median distance to the others, and whether this is small compared with its length."""
     lengths = products.diagonal()
     typical = (lengths[:, None] + lengths - 2 * products).median(dim=1).values
     row = int(typical.argmin())

@@ -1,7 +1,7 @@
-"""Update matrices in memory-mapped files: larger than the memory, and read in passes that let go of what they have read.
+"""Update matrices in memory-mapped files: larger than the memory, and read in passes that release the pages they have read.
 
-The system counts the pages of a mapped file as the process's own until it is told that they are done with. `let_go` tells
-it; nothing is lost, since the file keeps what was written.
+The system counts the pages of a mapped file as memory of the process until they are released. `let_go` releases them;
+nothing is lost, since the file keeps what was written.
 """
 
 from __future__ import annotations
@@ -27,32 +27,34 @@ def wrap_memmap(array: np.memmap[tuple[int, int], np.dtype[np.float32]]) -> Tens
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # rules only read
         tensor = torch.from_numpy(array)
     if array.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):  # a private copy would lose what was written
+        # By the storage, which views share: a block of rows or columns finds the mapping of the whole
         _MAPPINGS[tensor.untyped_storage().data_ptr()] = vars(array)["_mmap"]
     return tensor
 
 
 def is_mapped(updates: Tensor) -> bool:
-    """Whether the matrix, or the one of which it is a part, was made by `wrap_memmap`."""
+    """Whether the matrix, or the matrix that it is a view of, was made by `wrap_memmap`."""
     return updates.untyped_storage().data_ptr() in _MAPPINGS
 
 
 def let_go(updates: Tensor) -> None:
-    """Hand back the memory that holds what was read or written of a mapped matrix; for any other, nothing."""
+    """Release the memory of the pages of a mapped matrix that were read or written; does nothing for other matrices."""
     mapping = _MAPPINGS.get(updates.untyped_storage().data_ptr())
     if mapping is not None:
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def round_buffer(n: int, d: int, memory: int | None, before: Tensor | None = None) -> Tensor:
-    """float32 ``[n, d]`` for the updates of a round, its values left open: in memory if it takes no more than ``memory``
-    bytes (None: always), else in a file without a name in the folder for temporary files, which vanishes with it.
+    """float32 ``[n, d]`` for the updates of a round, uninitialized: in memory if it takes no more than ``memory`` bytes (None:
+    always), else in an unnamed file in the folder for temporary files, which is deleted with the tensor.
 
-    ``before`` is the buffer of the round before, used again where it is large enough.
+    ``before`` is the buffer of the previous round, reused if it is large enough.
 
     Raises:
         OSError: the disk has no room for the file.
     """
     if before is not None and before.untyped_storage().nbytes() >= before.element_size() * n * d:
+        # A fresh file each round would have its blocks allocated on disk once more
         return before.as_strided((n, d), (d, 1))
     return torch.empty(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
 
@@ -63,9 +65,9 @@ def allocate_rows(n: int, d: int, memory: int | None) -> Tensor:
 
 
 def slice_rows(updates: Tensor, memory: int | None) -> Iterator[slice]:
-    """Slices over the rows for work that fills them: all at once, or of a matrix in a file as many as ``memory`` bytes hold.
+    """Slices over the rows for work that fills them: all at once, or for a matrix in a file as many as ``memory`` bytes hold.
 
-    That is one row at least, and a power of two, so that a little more or less memory makes no other slices.
+    A slice of a file has a power of two of rows, 1 or more, so that a little more or less memory gives the same slices.
     """
     n, d = updates.shape
     count = max(1, n)
@@ -77,7 +79,7 @@ def slice_rows(updates: Tensor, memory: int | None) -> Iterator[slice]:
 def _in_a_file(n: int, d: int) -> Tensor:
     size = 4 * n * d
     with tempfile.TemporaryFile() as file:
-        try:  # a disk that is full only later would end the process, since nobody hears of it but the kernel
+        try:  # a disk that is full only later would end the process, since only the kernel notices
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             raise OSError(

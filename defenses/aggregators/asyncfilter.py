@@ -19,16 +19,16 @@ class AsyncFilter(WeightRule):
     """Leaves out what lies far from other updates of its model.
 
     Updates that were trained from one model form a group, over all aggregates that they come in. With $M_g$ the mean of a
-    group's updates so far, this aggregate's among them, $d_i = |x_i - M_g|$, and the score of $x_i$ is $d_i$ over the root
-    mean square of the group's distances so far. k-means parts the scores of an aggregate into three; the mean of all but
-    those of the highest is the result. Updates are compared as they were before the architecture scaled them for their age.
+    group's updates so far, including those in this aggregate, $d_i = |x_i - M_g|$, and the score of $x_i$ is $d_i$ over the
+    root mean square of the group's distances so far. k-means divides the scores of an aggregate into three clusters. The
+    result is the mean of all updates outside the cluster with the highest score. Updates are compared as they were before the
+    architecture scaled them for their age.
 
-    The source takes the scores of a group in one aggregate alone, and only where it has three or more: here those of
-    the same model that came before count with them, so that few at a time can be judged. A group of one tells nothing: its
-    score is 1.
+    The source scores a group within one aggregate, and only if it has three or more updates. Here earlier updates from the
+    same model count too, so that a few updates at a time can be judged. The score of a group of one is 1.
 
     Args:
-        kept: for how many models, the latest, the mean is kept.
+        kept: number of models, the latest ones, for which the mean is kept.
     """
 
     name = "asyncfilter"
@@ -50,6 +50,7 @@ class AsyncFilter(WeightRule):
             distances, _, squares, count = self._distances(gram, context, model, rows)
             if count > 1 and squares > 0:
                 scores[rows] = distances / (squares / count) ** 0.5
+        # k-means would part scores that only rounding keeps apart, and then drop one of two equal updates
         scores = merge_ties(scores)
         if scores.max() == scores.min():  # all alike but for rounding
             return torch.full_like(scores, 1 / gram.n)
@@ -65,19 +66,23 @@ class AsyncFilter(WeightRule):
             before = state.get(f"mean {model}", torch.zeros_like(aggregate)).double()
             state[f"mean {model}"] = ((count * before + sent.sum(0)) / total).to(aggregate.dtype)
             state[f"so far {model}"] = torch.tensor([total, squares], dtype=torch.float64)
+        # One mean [d] per model: without a limit the state would grow with every aggregate
         models = sorted({int(name.rsplit(" ", 1)[1]) for name in state})[-self.kept :]
         return {name: value for name, value in state.items() if int(name.rsplit(" ", 1)[1]) in models}
 
     def _distances(
         self, gram: Gram, context: RuleContext, model: int, rows: Tensor
     ) -> tuple[Tensor, float, float, float]:
-        """Of the updates from one model, float64 ``[rows]``: how far each lies from the mean of its group.
+        """Distances of the updates from one model to the mean of their group.
 
         Returns:
-            The distances; how many updates came before; the sum of all squared distances so far; how many there are now.
+            The distances, float64 ``[rows]``; the number of earlier updates; the sum of all squared distances so far; the
+            number of updates so far.
         """
+        # Earlier distances stay as they were measured: to measure them from the mean of now would take all earlier updates
         before, squares = context.state.get(f"so far {model}", torch.zeros(2)).tolist()
         total = before + len(rows)
+        # The group of a model spans several aggregates, whose updates differ in age and so in the architecture's scale
         sent = gram.mix(torch.diag(1 / context.scale))
         mean = torch.zeros(sent.rows, dtype=torch.float64)
         mean[rows] = 1 / total
@@ -88,6 +93,6 @@ class AsyncFilter(WeightRule):
 
 
 def _groups(context: RuleContext) -> dict[int, Tensor]:
-    """By the number of the model that they were trained from, int64 ``[.]``: the rows of the updates."""
+    """The rows (int64 ``[.]``) of the updates, by the number of the model from which they were trained."""
     models = context.versions
     return {model: (models == model).nonzero()[:, 0] for model in sorted(set(models.tolist()))}

@@ -15,8 +15,8 @@ from fedguard.kernels import sort_rows, walk
 class Bridge(MatrixRule):
     """In each coordinate the f largest and the f smallest values of the neighbors are dropped; the node's own stays.
 
-    $R_k = (x_ik + sum_{j kept in k} x_jk) / (n - 2f)$ for n rows, the node's own among them. `trimmed_mean` at a node may drop
-    its own value; this one never does. On a ring, where a node hears two, f = 1 leaves it alone.
+    $R_k = (x_ik + sum_{j kept in k} x_jk) / (n - 2f)$ for n rows, including the node's own. `trimmed_mean` at a node may drop
+    the node's own value; this rule never does. On a ring, where a node has two neighbors, f = 1 leaves only its own value.
     """
 
     name = "bridge"
@@ -33,6 +33,8 @@ class Bridge(MatrixRule):
         others = [row for row in range(n) if row != context.own]
         out = torch.empty(d, dtype=updates.dtype)
         for block in walk(updates):
+            # Indexing by a list copies, so the in-place sort leaves the updates alone.
+            # At n = 2f + 1 no neighbor's value is left, and the node keeps its own
             kept = sort_rows(updates[others, block])[context.f : n - 1 - context.f]
             out[block] = (kept.sum(0) + updates[context.own, block]) / (n - 2 * context.f)
         return out

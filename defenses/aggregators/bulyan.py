@@ -18,12 +18,12 @@ from fedguard.kernels import gram_matrix, projections, sort_rows, walk
 class Bulyan(MatrixRule):
     """Selects n - 2f updates by repeated Krum, then averages each coordinate over the values closest to the median.
 
-    Krum chooses among the updates that are left, $theta = n - 2f$ times; each chosen one leaves the pool. Then $R(x)_k$ is
-    the mean of the $beta = theta - 2f$ values among the chosen $x_ik$ that lie closest to their median; where that leaves
-    several choices, the mean of the lowest and the highest. For $f = 0$ it is the mean. The selection looks at inner
-    products alone, the second step at single coordinates, so that the updates are passed over twice and never copied as
-    a whole. Ties of Krum are resolved as `krum` does; of updates that remain tied the first goes in an order drawn by what
-    they hold, not by where they stand.
+    Krum chooses among the remaining updates, $theta = n - 2f$ times; each chosen update leaves the pool. Then $R(x)_k$ is
+    the mean of the $beta = theta - 2f$ values among the chosen $x_ik$ that are closest to their median; if several sets of
+    values are equally close, the mean of the lowest and the highest set. For $f = 0$ it is the mean. The selection needs
+    inner products only, and the second step single coordinates. So the updates are read twice and never copied as a whole.
+    Ties of Krum are resolved as in `krum`; updates that remain tied are chosen in a random order that depends on their
+    values, not on their positions.
     """
 
     name = "bulyan"
@@ -39,6 +39,7 @@ class Bulyan(MatrixRule):
         chosen = select_by_krum(gram_matrix(updates), context, lambda: projections(updates, draw))
         vector = torch.empty_like(updates[0])
         for block in walk(updates):
+            # n >= 4f + 3 leaves at least three values to average
             vector[block] = mean_around_median(sort_rows(updates[chosen, block]), len(chosen) - 2 * context.f)
         return vector
 
@@ -48,12 +49,13 @@ def select_by_krum(inner: Tensor, context: RuleContext, projected: Callable[[], 
 
     Args:
         inner: the Gram matrix of rows and origin.
-        projected: float64 ``[n]``: of rows that tie the one with the smallest value goes first; asked for where rows tie.
+        projected: returns float64 ``[n]``; among tied rows the one with the smallest value is chosen. Called only for ties.
     """
     pool, first = list(range(len(inner) - 1)), cache(projected)
     chosen: list[int] = []
     for _ in range(len(pool) - 2 * context.f):
         rows = [*pool, len(inner) - 1]
+        # The assumed f stays as it is while the pool shrinks: all f malicious updates may still be in it
         tied = Krum().weights(_gram(inner[rows][:, rows]), context).nonzero()[:, 0].tolist()
         place = tied[0] if len(tied) == 1 else min(tied, key=lambda at: float(first()[pool[at]]))
         chosen.append(pool.pop(place))  # Krum names a place in the pool, which is not the row's own number
@@ -61,15 +63,16 @@ def select_by_krum(inner: Tensor, context: RuleContext, projected: Callable[[], 
 
 
 def mean_around_median(ordered: Tensor, count: int) -> Tensor:
-    """``[b]``: of each column of ``ordered`` (``[m, b]``, ascending) the mean of the ``count`` values closest to its median.
+    """``[b]``: in each column of ``ordered`` (``[m, b]``, ascending) the mean of the ``count`` values closest to its median.
 
-    In a sorted column these stand side by side, so the best of the m - count + 1 windows is sought; where windows tie,
-    the mean of the lowest and the highest, which favors neither side.
+    In a sorted column these values are adjacent, so the best of the m - count + 1 windows is sought. If windows tie, the
+    result is the mean over the lowest and the highest window, which favors neither side.
     """
     m = len(ordered)
     median = (ordered[(m - 1) // 2] + ordered[m // 2]) / 2
     reach = torch.maximum(median - ordered[: m - count + 1], ordered[count - 1 :] - median)
     window = torch.arange(count, device=ordered.device)[:, None]
+    # argmin returns the first of equal values, so the flipped search finds the last of the tied windows
     lowest, highest = reach.argmin(dim=0), m - count - reach.flip(0).argmin(dim=0)
     result = ordered.gather(0, lowest + window).mean(0)
     return result if torch.equal(lowest, highest) else (result + ordered.gather(0, highest + window).mean(0)) / 2

@@ -17,10 +17,10 @@ class CAF(WeightRule):
 
     From $c_i = 1$, until $sum_i c_i <= n - 2f$: $mu = sum_i c_i x_i / (sum_i c_i)$, with $(lambda, v)$ the top eigenpair of
     the covariance under the weights c, then $c_i <- c_i (1 - tau_i / (max tau))$ with $tau_i = <v, x_i - mu>^2$. $R(x)$ is
-    the $mu$ with the smallest $lambda$. For $f = 0$ it is the mean. All of it takes place in the Gram matrix: the
-    covariance has the eigenvalues of the n by n matrix of $sqrt(c_i c_j) <x_i - mu, x_j - mu>$. The maximum is over the
-    updates that still have weight, so that each step takes the whole weight of one at least. Eigenvectors that share the
-    largest eigenvalue count together, and of $mu$ that tie the first is taken.
+    the $mu$ with the smallest $lambda$. For $f = 0$ it is the mean. The Gram matrix suffices: the covariance has the
+    nonzero eigenvalues of the n by n matrix of $sqrt(c_i c_j) <x_i - mu, x_j - mu>$, up to the factor $sum_i c_i$. The
+    maximum is over the updates that still have weight, so each step takes the whole weight of at least one update. The
+    scores add up over all eigenvectors that share the largest eigenvalue, and among tied $mu$ the first is taken.
     """
 
     name = "caf"
@@ -38,10 +38,13 @@ class CAF(WeightRule):
             inner = gram.about(gram.affine(shares))
             roots = shares.sqrt()
             largest, vectors = top_directions(roots[:, None] * inner * roots)
+            # Smaller by more than rounding: otherwise the order of the rows would choose between tied means
             if largest < smallest * (1 - TIE):
                 smallest, best = largest, shares
+            # <v, x_i - mu> but for the factor 1 / sqrt(lambda), which cancels in tau / max tau
             along = (inner @ (roots[:, None] * vectors)).square().sum(1) * (weight > 0)
             if along.max() > 0:
                 weight = weight * (1 - along / along.max())
+            # The slack is for a sum that is n - 2f but for rounding; without any spread there is no direction to filter by
             if weight.sum() <= (gram.n - 2 * context.f) * (1 + TIE) or along.max() <= 0:
                 return best

@@ -16,12 +16,13 @@ from fedguard.errors import PreconditionError
 class CappedMean(WeightRule):
     """The weighted mean, with a cap on the examples claimed.
 
-    $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ of the claims $m_i$, and the largest U for which the f
-    largest $c_i$ come to at most ``share`` of the sum. Where no claim stands out nothing is cut, and it is the weighted
-    mean. It bounds what a lie about examples is worth, and nothing else: what f updates say still counts by that share.
+    $R(x) = sum_i (c_i / (sum_j c_j)) x_i$ with $c_i = min(m_i, U)$ for the claims $m_i$, and the largest U for which the f
+    largest $c_i$ add up to at most ``share`` of the sum. If no cap is needed, it is the weighted mean. The cap bounds only the
+    weight that a false claim gains: the updates of f clients still count with up to that share.
 
     Args:
-        share: of all weight, that any f clients may hold; f/n or more. Half of it is enough to stop a mean.
+        share: the largest share of the total weight that any f clients may hold; f/n or more. Half of the weight is enough
+            to stop a mean.
     """
 
     name = "capped_mean"
@@ -47,16 +48,18 @@ class CappedMean(WeightRule):
         return shares(self.name, self._cap_claims(context.samples, context.f))
 
     def _cap_claims(self, claims: Tensor, f: int) -> Tensor:
-        """float64 ``[n]``: the claims, none above the largest cap that will do."""
+        """float64 ``[n]``: the claims, cut to the largest cap that bounds the share of the f largest."""
 
         def will_do(cap: float) -> bool:
             cut = claims.clamp(max=cap)
+            # The slack lets a share pass that is met exactly, such as the share of equal claims at f = share n
             return float(cut.topk(f).values.sum()) <= self.share * float(cut.sum()) * (1 + 1e-12)
 
+        # `low` always passes: under the smallest claim as the cap all weigh alike, and check() refuses f > share n
         low, high = float(claims.min()), float(claims.max())
         if will_do(high):
             return claims
-        for _ in range(60):  # what the largest hold grows with the cap
+        for _ in range(60):  # the share of the f largest grows with the cap; 60 halvings are finer than float64
             middle = (low + high) / 2
             low, high = (middle, high) if will_do(middle) else (low, middle)
         return claims.clamp(max=low)

@@ -16,7 +16,7 @@ class CenteredClipping(WeightRule):
     """Moves from the aggregate of the round before, each update pulling no further than a radius.
 
     $v <- v + (1/n) sum_i (x_i - v) min(1, tau / |x_i - v|)$, ``steps`` times, from the last round's v (at first 0).
-    The source's proof wants worker momentum (``training.worker_momentum``), so that honest updates stay close together.
+    The source's proof needs worker momentum (``training.worker_momentum``), which keeps honest updates close together.
 
     Args:
         tau: clipping radius, in the units of the updates. The source leaves its choice open; None takes the median of
@@ -42,8 +42,10 @@ class CenteredClipping(WeightRule):
         start = "centre" if "centre" in gram.anchors else "origin"
         centre = gram.unit(start)
         for step in range(self.steps):
+            # By name the first step costs one pass over the updates, without a Gram matrix
             distances = gram.distances_to(start if step == 0 else centre)
             tau = distances.quantile(0.5) if self.tau is None else self.tau
+            # 0/0 is an update at v under a radius of 0: it pulls nowhere, with any weight
             pull = (tau / distances).clamp(max=1).nan_to_num(nan=1.0) / gram.n
             centre = centre * (1 - pull.sum())
             centre[: gram.n] += pull

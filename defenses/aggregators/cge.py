@@ -15,8 +15,8 @@ class CGE(WeightRule):
     """The mean of the n - f shortest updates.
 
     $R(x) = 1/(n - f)$ times the sum over the $n - f$ smallest $|x_i|$ of $x_i$; updates of equal length that tie for the
-    last places share them. The source adds where this averages, its step size being set for that. For $f = 0$ it is the
-    mean. A malicious update that is short passes, whatever its direction.
+    last places share them. The source takes the sum, for which its step size is chosen; this is the mean. For $f = 0$ it
+    is the mean of all. A short malicious update passes, whatever its direction.
     """
 
     name = "cge"
@@ -27,4 +27,5 @@ class CGE(WeightRule):
     cost = "O(nd): norms"
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        # An exact comparison of lengths would let the order of the rows decide between, say, clipped updates of one length
         return smallest_alike(gram.norms(), gram.n - context.f)

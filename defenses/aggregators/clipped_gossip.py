@@ -1,4 +1,4 @@
-"""ClippedGossip: a node clips what it hears around its own value (He, Karimireddy and Jaggi, 2022)."""
+"""ClippedGossip: a node clips what it receives around its own value (He, Karimireddy and Jaggi, 2022)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class ClippedGossip(WeightRule):
     """Each node takes a step towards every neighbor, no longer than its radius allows.
 
     $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$, where $clip(z, tau) = z min(1, tau / |z|)$. What a malicious neighbor adds
-    is bounded by $W_ij tau_i$, whatever it sends. But with unlike data the radius is the honest spread, and a steady push of
-    that length adds up: it bounds a step and no bias.
+    is bounded by $W_ij tau_i$, whatever it sends. But with heterogeneous data the radius is the honest spread, and steady
+    pushes of that length add up: the rule bounds each step, not the bias.
 
     Args:
-        tau: the radius; None takes the source's, $tau_i^2 = (1 / b) sum_j W_ij |x_j - x_i|^2$ over the nearest rows that weigh
-            1 - b together, b being the weight that malicious neighbors can have: that of the f heaviest.
+        tau: the radius; None takes the source's, $tau_i^2 = (1 / b) sum_j W_ij |x_j - x_i|^2$ over the nearest rows with a
+            total weight of 1 - b, where b is the largest weight that malicious neighbors can have: the weight
+            of the f heaviest.
     """
 
     name = "clipped_gossip"
@@ -44,7 +45,9 @@ class ClippedGossip(WeightRule):
             return self.tau
         hostile = hostile_weight(weights, context)
         if hostile == 0:
+            # No malicious weight is plain gossip: the radius of the source, which divides by b, grows without bound
             return math.inf
         order = distances.argsort()
+        # The slack is for sums of rounded weights, which may miss 1 - b by a few units in the last place
         near = order[weights[order].cumsum(0) <= 1 - hostile + 1e-9]
         return math.sqrt(float((weights[near] * distances[near].square()).sum()) / hostile)

@@ -17,12 +17,12 @@ class CosineClustering(WeightRule):
     """Splits the updates in two by their directions, and averages the larger part.
 
     The split A, B is the one with the smallest max over i in A, j in B of $cos(x_i, x_j)$: single linkage, cut at its
-    weakest link. $R(x)$ is the mean of the larger part. Where several links are the weakest all are cut; where no part is
-    larger than all others nobody is dropped, since neither is then a majority. Only directions count, so that a long
-    update which points as the others do stays.
+    weakest link. $R(x)$ is the mean of the larger part. If several links are the weakest, all of them are cut. If no part is
+    larger than all others, no update is dropped, since no part is then a majority. Only directions count: a long update in
+    the direction of the others stays.
 
-    In the source each part goes on as a federation of its own, and splits come late, when training has come to rest;
-    here there is one model, the smaller part is dropped, and each round is split anew.
+    In the source each part continues as a federation of its own, and splits come late, when training has converged. Here
+    there is one model, the smaller part is dropped, and each round is split anew.
     """
 
     name = "cosine_clustering"
@@ -34,6 +34,7 @@ class CosineClustering(WeightRule):
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         products, norms = gram.products(), gram.norms()
+        # An update of zeros has no direction: its cosine to all others counts as 0
         cosines = (products / norms[:, None] / norms).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         parts = weakest_cut(cosines.fill_diagonal_(1).numpy())
         sizes = np.bincount(parts)
@@ -43,9 +44,10 @@ class CosineClustering(WeightRule):
 
 
 def weakest_cut(similarities: np.ndarray) -> np.ndarray:
-    """int ``[n]``: the part of each row, after the weakest of the links that hold all rows together are cut."""
+    """int ``[n]``: the part of each row, once the weakest of the links that connect all rows are cut."""
     levels = np.unique(similarities)
-    low, high = 0, len(levels) - 1  # at the lowest level all rows hang together
+    # Links only go as the level rises, so bisection finds the weakest link in O(log n) searches of the graph
+    low, high = 0, len(levels) - 1  # at the lowest level all rows are connected
     while low < high:
         middle = (low + high + 1) // 2
         if _parts(similarities >= levels[middle]).max() == 0:

@@ -19,20 +19,20 @@ class CRFL(WeightRule):
     """The mean, after which the new model is shortened to a bound and gets Gaussian noise.
 
     With w the model, $eta$ the server's step and $u = w + eta (1/n) sum_i x_i$, the new model is $u min(1, rho_t / |u|) +
-    N(0, sigma^2 I)$, $rho_t = min(bound + growth t, cap)$ in round t, and $R(x)$ is what takes w there: a combination of
-    the updates, w and the noise. It needs no more than the sum. With server momentum the server goes another way, and the
+    N(0, sigma^2 I)$, $rho_t = min(bound + growth t, cap)$ in round t, and $R(x)$ is the step from w to it: a combination of
+    the updates, w and the noise. It needs only the sum. With server momentum the server takes another step, and the
     model is no longer bounded by $rho_t$.
 
-    This is the part of the source that happens in training. Its certificate comes from the votes of many noisy copies
-    of the final model at test time, which is no aggregation and not done here: no certificate is claimed. The source
-    evaluates each model before it gets its noise, and spares the last round the noise, which those copies bring; here
-    figures are those of the models with it, but from ``last_round`` on.
+    This is the training part of the source. Its certificate comes from the votes of many noisy copies of the final model at
+    test time, which are not made here: no certificate is claimed. The source evaluates each model before it adds noise, and
+    adds none in the last round, since the noisy copies bring their own. Here metrics are computed on the models
+    with noise, except from ``last_round`` on.
 
     Args:
         bound, growth, cap: $rho_t$ in the units of the parameters; with cap None it has no end. The defaults are the
             source's on MNIST; on LOAN it has 2, 0.025 and 5, on EMNIST 4, 0.25 and 100.
         noise: $sigma$, standard deviation in each parameter.
-        last_round: from this round on there is no noise: that of the training's last spares its model, as the source does.
+        last_round: from this round on there is no noise; the number of the training's last round does as the source does.
     """
 
     name = "crfl"
@@ -59,14 +59,17 @@ class CRFL(WeightRule):
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
         noisy = self.last_round is None or context.round < self.last_round
         noise = self.noise * noisy * torch.randn(dim, generator=context.rng.torch())
+        # Zero noise remains an anchor, so that weights() has one shape in all rounds
         return {"model": context.model, "noise": noise}
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         step = context.server_lr
         mean = torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
         moved = gram.affine(torch.cat([step * mean, torch.tensor([1.0, 0.0], dtype=torch.float64)]))
+        # Gram products are about a reference point, of which only weights that add up to 0 are free: so u less the origin
         moved -= gram.unit("origin")
         length = max(0.0, float(moved @ gram.inner @ moved)) ** 0.5
         rho = min(self.bound + self.growth * context.round, math.inf if self.cap is None else self.cap)
         kept = min(1.0, rho / length) if length > 0 else 1.0
+        # The server adds its step times the result, so what is meant for the model is divided by the step
         return torch.cat([kept * mean, torch.tensor([(kept - 1) / step, 1 / step], dtype=torch.float64)])

@@ -15,9 +15,9 @@ class CSPlus(WeightRule):
     """Each node takes a step towards every neighbor, at least twice the malicious weight of them clipped.
 
     $R = x_i + sum_j W_ij clip(x_j - x_i, tau_i)$ with $tau_i$ the largest $|x_j - x_i|$ such that all rows as near or nearer
-    weigh 1 - 2b at most, the node's own among them; b is the weight that malicious neighbors can have: that of the f
-    heaviest. So for each of them an honest one is clipped as well. Where 2b is more than all neighbors weigh, the node keeps
-    to itself.
+    weigh 1 - 2b at most, including the node's own; b is the largest weight that malicious neighbors can have: the weight of
+    the f heaviest. So for each malicious neighbor an honest one is clipped as well. If 2b exceeds the weight of all neighbors,
+    the node keeps its own value.
     """
 
     name = "cs_plus"
@@ -32,5 +32,6 @@ class CSPlus(WeightRule):
         allowed = 1 - 2 * hostile_weight(weights, context) + 1e-9
         order = distances.argsort(stable=True)
         near = order[weights[order].cumsum(0) <= allowed]
+        # Nothing is near if the node's own weight exceeds 1 - 2b: a radius of 0 keeps its own value
         radius = float(distances[near].max()) if len(near) else 0.0
         return clip_around(context.own, weights, distances, radius)

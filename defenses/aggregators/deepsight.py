@@ -21,23 +21,22 @@ class DeepSight(WeightRule):
     normalized $E_ic = e_ic / (sum_c e_ic)$. Update i is suspicious if the number of c with $E_ic >= max(0.01, 1/C) max_c
     E_ic$ is at most half of the median of these numbers. Division differences: $D_ic = mean_z p_c(w + x_i, z) / p_c(w, z)$
     over random inputs z with p the predicted probabilities, for several sets of inputs. HDBSCAN clusters by the cosine
-    distances of the db_i, by the $E_i$ and by each set of $D_i$; two updates are as far apart as the part of these
-    clusterings that separates them (the sets of $D_i$ together count as one), and HDBSCAN on these distances, which may
-    put all into one cluster, gives the clusters. A cluster is dropped where suspicious updates are at least ``tau`` of it;
-    an update in no cluster, if it is suspicious. The result is the mean of $x_i min(1, S / |x_i|)$ over the rest with S the
-    median of all $|x_i|$; where none is left, the model stays as it is.
+    distances of the db_i, by the $E_i$ and by each set of $D_i$. The distance of two updates is the share of these
+    clusterings that separates them (the sets of $D_i$ together count as one). HDBSCAN on these distances, which may put all
+    updates into one cluster, gives the clusters. A cluster is dropped if the share of suspicious updates in it is at least
+    ``tau``; an update in no cluster is dropped if it is suspicious. The result is the mean of $x_i min(1, S / |x_i|)$ over
+    the rest, with S the median of all $|x_i|$; if no update is left, the model stays as it is.
 
-    The output layer is the last two parameter tensors, where these are the weights and the bias of C outputs. In a network
-    without such, the whole update is treated as that layer: each coordinate as an output, all of them as the bias.
+    The output layer is the last two parameter tensors, if they are the weights and the bias of C outputs. In other networks
+    the whole update is treated as this layer: each coordinate is an output, and all of them are the bias.
 
     Args:
-        tau: the part of suspicious updates from which on a cluster is dropped.
-        cluster: the smallest cluster. The source does not say, and its authors' program is not to be had; other programs take
-            3 to 5. With 2 any two malicious clients can form one.
-        one: whether the last clustering may find one cluster alone, as it does in some programs and in others not.
-        seeds: sets of random inputs, each uniform in [0, 1].
-        samples: inputs in a set. The source takes 20,000; the same inputs serve all updates, so that far fewer tell them
-            apart.
+        tau: the share of suspicious updates from which on a cluster is dropped.
+        cluster: size of the smallest cluster. The source does not give it, and its authors' program is not available; other
+            programs take 3 to 5. With 2, any two malicious clients can form a cluster.
+        one: whether the last clustering may return a single cluster, as in some programs.
+        seeds: number of sets of random inputs, each uniform in [0, 1].
+        samples: inputs in a set. The source takes 20,000; here all updates share the inputs, so far fewer separate them.
     """
 
     name = "deepsight"
@@ -70,6 +69,7 @@ class DeepSight(WeightRule):
 
     def _differences(self, updates: Tensor, context: RuleContext, seed: int) -> Tensor:
         """float64 ``[n, C]``: by how much each update raises the probability of each class on random inputs."""
+        # The same inputs for all updates: fresh ones would add their sampling error to each distance
         draw = context.rng.child("inputs", seed).torch()
         inputs = torch.rand(self.samples, *context.shape, generator=draw)
         before = _log_probabilities(context, context.model, inputs)
@@ -87,6 +87,7 @@ class DeepSight(WeightRule):
 def output_layer(updates: Tensor, layers: tuple[int, ...], classes: int) -> tuple[Tensor, Tensor]:
     """float64 ``[n, C]``, the normalized energies of the outputs; float64 ``[n, C]``, the update of the bias."""
     last = layers[-1]
+    # Only the sizes of the tensors are known, so the last two are taken for a dense layer if their sizes fit one
     if len(layers) < 2 or last != classes or layers[-2] % last:
         bias = updates.double()
         magnitudes = bias.abs()
@@ -99,14 +100,15 @@ def output_layer(updates: Tensor, layers: tuple[int, ...], classes: int) -> tupl
 
 
 def suspicious(energies: Tensor) -> Tensor:
-    """bool ``[n]``: updates with at most half as many energies above the threshold as is usual."""
+    """bool ``[n]``: updates with at most half the median number of energies above the threshold."""
     threshold = max(0.01, 1 / energies.shape[1]) * energies.amax(1, keepdim=True)
+    # An update of zeros reaches its threshold of 0 everywhere, and so is not suspicious
     exceedings = (energies >= threshold).sum(1).double()
     return exceedings <= exceedings.quantile(0.5) / 2
 
 
 def accept(labels: Tensor, suspects: Tensor, tau: float) -> Tensor:
-    """bool ``[n]``: members of clusters with less than ``tau`` suspects, and others that are not suspect themselves."""
+    """bool ``[n]``: members of clusters with a share of suspects below ``tau``, and unsuspected updates in no cluster."""
     accepted = ~suspects
     for inside in members(labels):
         accepted[inside] = bool(suspects[inside].double().mean() < tau)
@@ -117,5 +119,6 @@ def _log_probabilities(context: RuleContext, model: Tensor, inputs: Tensor) -> T
     """float64 ``[samples, C]``, held above log 1e-30 so that a ratio stays finite."""
     with torch.no_grad():
         logits = context.predict(model, inputs).double()
+    # A malicious model may overflow; a NaN would spread to all distances, and so to the clusters of honest updates
     held = logits.nan_to_num(nan=0.0, posinf=1e300, neginf=-1e300)
     return held.log_softmax(1).clamp(min=-69.0)

@@ -18,16 +18,16 @@ class DnC(WeightRule):
     """Drops the updates that stand out along the direction in which all vary the most, and averages the others.
 
     With $mu$ the mean of all and v the top right singular vector of the $x_i - mu$, the $c f$ updates with the largest
-    scores $<v, x_i - mu>^2$ are dropped; $R(x)$ is the mean of those that pass in every iteration. The source draws a
-    subset of the coordinates in each iteration, because the singular vectors of all would be too dear. From the Gram matrix
-    they cost next to nothing, so the default takes all coordinates; repeating then changes nothing, and is left out.
-    Directions that vary equally count together, and updates that tie for the last places share them. Where no update passes
+    scores $<v, x_i - mu>^2$ are dropped; $R(x)$ is the mean of the updates that pass in every iteration. The source draws a
+    subset of the coordinates in each iteration, because the singular vectors of all coordinates would be too expensive. From
+    the Gram matrix they cost little, so the default takes all coordinates and a single iteration.
+    Scores add up over directions of equal variance, and updates that tie for the last places share them. If no update passes
     every iteration, the result is zero and the model stays as it is: no client is trusted instead.
 
     Args:
         filter_factor: c; $floor(c f)$ updates are dropped in each iteration. The source uses 1.
         sample: number of coordinates to draw in each iteration; None takes all.
-        iterations: how often coordinates are drawn; of no effect without ``sample``.
+        iterations: number of draws of coordinates; without effect if ``sample`` is None.
     """
 
     name = "dnc"
@@ -53,21 +53,25 @@ class DnC(WeightRule):
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         passed, kept = torch.ones(gram.n, dtype=torch.float64), gram.n - self._count_removals(context.f)
         for inner in self._views(gram, context):
+            # The left singular vectors of n rows are eigenvectors of their Gram matrix: no decomposition of an [n, d] matrix
             outlying = top_directions(inner)[1].square().sum(1)  # the scores over their common lambda
+            # Times `kept`, an update that passes has 1 and a tied one its share: the minimum intersects the iterations
             passed = torch.minimum(passed, kept * smallest_alike(outlying, kept))
         return passed / passed.sum().clamp(min=1)
 
     def _count_removals(self, f: int) -> int:
+        # A product such as 0.29 * 100 is rounded to just below the whole number that is meant
         return int(self.filter_factor * f + 1e-9)
 
     def _views(self, gram: Gram, context: RuleContext) -> list[Tensor]:
-        """The inner products of the x_i - mu, on all coordinates or on those of each draw."""
+        """The inner products of the x_i - mu, on all coordinates or on the coordinates of each draw."""
         if self.sample is None:
             return [gram.about(gram.affine(torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)))]
         views = []
         for iteration in range(self.iterations):
             drawn = torch.randperm(gram.vectors.shape[1], generator=context.rng.child(iteration).torch())[: self.sample]
             rows = gram.vectors[:, drawn].double()
+            # Centered before the product: the common part of close updates may be far longer than their differences
             rows = rows - rows.mean(0)
             views.append(rows @ rows.T)
         return views

@@ -16,19 +16,20 @@ from fedguard.defenses.aggregators.ties import TIE, smallest
 class FedPGBR(WeightRule):
     r"""The mean of what lies as close to a center as honest policy gradients would.
 
-    $R(x) = mean_G$ with $G = {i : |x_i - x_c| <= T}$. The center c is, of those with more than n/2 updates within T of them
-    ($S$), the one nearest to $mean_S$. First $T = 2 sigma sqrt(2 log(2n / delta) / B)$, within which honest means over B
-    trajectories lie with probability $1 - delta$ if each of them is within $sigma$ of its expectation; if G then has fewer
-    than n - f members, all again with $T = 2 sigma$. Centers that tie are averaged.
+    $R(x) = mean_G$ with $G = {i : |x_i - x_c| <= T}$. S is the set of updates with more than n/2 updates within T of them,
+    and the center c the one in S nearest to $mean_S$. First $T = 2 sigma sqrt(2 log(2n / delta) / B)$: honest means over B
+    trajectories are within T of each other with probability $1 - delta$ if each trajectory's gradient is within $sigma$ of its
+    expectation. If G then has fewer than n - f members, the test is repeated with $T = 2 sigma$. The results of tied centers
+    are averaged.
 
-    Where even that leaves S empty, and without ``sigma``, the result is the mean of the n - f updates in the smallest ball
-    around one of them; this is ours. The source's server then takes steps of its own, on trajectories of its own and with less
-    variance; that is no part of the rule.
+    If S is empty even then, or without ``sigma``, the result is the mean of the n - f updates in the smallest ball around one
+    of them; the source has no such case. The source's server then takes steps on its own trajectories, with reduced
+    variance; they are no part of the rule.
 
     Args:
-        sigma: by how much one trajectory's gradient may be off; null for the smallest ball.
-        delta: the chance that the first test fails an honest actor.
-        trajectories: B, of which each update is the mean.
+        sigma: bound on the deviation of one trajectory's gradient; null for the smallest ball.
+        delta: the probability that the first test rejects an honest actor.
+        trajectories: B, the number of trajectories that each update is the mean of.
     """
 
     name = "fedpg_br"
@@ -55,21 +56,23 @@ class FedPGBR(WeightRule):
                 return found
         smallest_radius = float(distances.sort(dim=1).values[:, honest - 1].min())
         found = around_the_centre(gram, distances, smallest_radius, honest)
-        assert found is not None  # who has as many within it
+        assert found is not None  # the radius is the distance within which one update has that many
         return found
 
 
 def around_the_centre(gram: Gram, distances: Tensor, radius: float, count: int) -> Tensor | None:
-    """float64 ``[n]``: equal weights on what is within the radius of the center; None where nobody has ``count`` so near.
+    """float64 ``[n]``: equal weights on the updates within the radius of the center; None if no update has ``count`` within it.
 
-    The center is, of those who have, the one nearest to their mean.
+    The center is the update nearest to the mean of all updates that have ``count`` within the radius.
     """
+    # The update that defines the smallest ball must be inside it, whatever its distance is rounded to
     near = distances <= radius * (1 + TIE)
     agree = near.sum(1) >= count
     if not agree.any():
         return None
     middle = torch.zeros(gram.rows, dtype=torch.float64)
     middle[: gram.n] = agree / agree.sum()
+    # Only a majority's center counts: a malicious update may lie nearest to the mean without neighbors of its own
     away = torch.where(agree, gram.distances_to(middle), math.inf)
     members = near[smallest(away)].double()
     return (members / members.sum(1, keepdim=True)).mean(0)

@@ -20,18 +20,18 @@ class FedSECA(MatrixRule):
     """Elects the sign of each coordinate by weighted vote, and averages what agrees with it of shortened, thinned updates.
 
     Election: $omega_ij = mean_k sign(x_ik) sign(x_jk)$; the concordance ratio of update i is $rho_i = max(0, mean_j
-    sign(omega_ij))$; the elected sign is $s_k = sign(sum_i rho_i sign(x_ik))$, and none where
-    the votes tie. Averaging: $y_i = x_i min(1, M / |x_i|)$ with M
-    the median length, $|y_ik|$ cut to the median of the $|y_jk|$ over j, and set to 0 where $|x_ik|$ lies below the $gamma$
-    quantile of the $|x_i.|$: the thinned update. Then $a_k$ is the mean of the $y_ik$ with $s_k y_ik > 0$, and 0 where none
-    is. The result is $v <- beta v + (1 - beta) a$, from $v = 0$.
+    sign(omega_ij))$; the elected sign is $s_k = sign(sum_i rho_i sign(x_ik))$, and there is none
+    if the votes tie. Averaging: $y_i = x_i min(1, M / |x_i|)$ with M the median length, $|y_ik|$ cut to the median of the
+    $|y_jk|$ over j, and set to 0 where $|x_ik|$ is below the $gamma$ quantile of the $|x_i.|$: the thinned update. Then
+    $a_k$ is the mean of the $y_ik$ with $s_k y_ik > 0$, or 0 if there is none. The result is $v <- beta v + (1 - beta) a$,
+    from $v = 0$.
 
-    The source's equation 4 has all signs vote, as here; in its authors' program, with which its figures were made, only what
-    is left of the thinned updates votes: $s_k = sign(sum_i rho_i sign(y_ik))$.
+    In the source's equation 4 all signs vote, as here. In its authors' program, which made its published results, only the
+    remaining coordinates of the thinned updates vote: $s_k = sign(sum_i rho_i sign(y_ik))$.
 
     Args:
-        vote: ``raw``, by the signs of the updates, as printed; or ``thinned``, as in the program.
-        gamma: the part of each update that is thinned out.
+        vote: ``raw`` votes by the signs of the updates, as in the equation; ``thinned`` as in the program.
+        gamma: the share of each update that is set to 0.
         beta: momentum of the server across rounds; 0.5 as in the source's experiments.
     """
 
@@ -52,7 +52,8 @@ class FedSECA(MatrixRule):
         n, d = updates.shape
         norms = torch.stack([row.double().norm() for row in updates])
         shorten = (norms.quantile(0.5) / norms).clamp(max=1).nan_to_num(nan=1.0).to(updates.dtype)[:, None]
-        # The gamma quantile lies between two magnitudes, of which the larger is the smallest one kept.
+        # The gamma quantile is between two magnitudes, of which the larger is the smallest one kept; the slack is for a
+        # gamma (d - 1) that rounding lifts above a whole number.
         first = math.ceil(self.gamma * (d - 1) - 1e-9)
         smallest = torch.stack([row.abs().kthvalue(first + 1).values for row in updates])[:, None]
         # n rho_i are whole numbers, and so are the sums of votes: exact in float32 below 2^24, so that a tie is one.
@@ -65,6 +66,7 @@ class FedSECA(MatrixRule):
             thinned = torch.where(rows.abs() >= smallest, shortened.clamp(-most, most), 0.0)
             voting = rows if self.vote == "raw" else thinned
             agreeing = thinned.sign() == (votes @ voting.sign().to(votes.dtype)).sign()
+            # A tied vote has sign 0 and so has a thinned coordinate: without this line they would agree, and dilute the mean
             agreeing &= thinned != 0
             aggregate[block] = torch.where(agreeing, thinned, 0.0).sum(0) / agreeing.sum(0).clamp(min=1)
         momentum = context.state.get("momentum", torch.zeros(()))
@@ -75,7 +77,7 @@ class FedSECA(MatrixRule):
 
 
 def concordance_ratios(updates: Tensor) -> Tensor:
-    """float64 ``[n]``: max(0, mean_j sign(omega_ij)): how many more updates an update agrees with than not, itself included."""
+    """float64 ``[n]``: max(0, mean_j sign(omega_ij)): the share of agreeing updates less the share of disagreeing ones."""
     n, d = updates.shape
     agreement = torch.zeros(n, n, dtype=torch.float64)
     for block in column_blocks(n, d):

@@ -19,23 +19,23 @@ class FLDetector(WeightRule):
 
     The prediction is $x_i' + H (w - w_i')$ with $x_i'$ and $w_i'$ the client's last update and the model it started from, w
     the model now, and H the L-BFGS estimate from the last ``window`` steps of the model and changes of the aggregate;
-    updates take the place of the source's gradients, whose sign falls out of it. A client's score is the mean over its last
-    ``window`` predictions of its share $d_i / (sum_j d_j)$ of the round's distances $d_i = |prediction - x_i|$. Where the
-    gap statistic finds more than one cluster among the scores, k-means forms two, and the one of higher scores is left out.
-    The result is the mean of the rest.
+    updates replace the source's gradients, and their opposite sign cancels. A client's score is the mean over its last
+    ``window`` predictions of its share $d_i / (sum_j d_j)$ of the round's distances $d_i = |prediction - x_i|$. If the gap
+    statistic finds more than one cluster among the scores, k-means forms two, and the cluster with the higher scores is left
+    out. The result is the mean of the rest.
 
-    Clients without ``window`` scores are neither judged nor left out, so the first ``window`` + 1 rounds are means. The
-    source's program predicts nothing in its first 20 rounds (``wait``), and removes detected clients for good and trains
-    anew; here each round is judged by its scores, which a client that turned honest leaves behind.
+    Clients with fewer than ``window`` scores are neither judged nor left out, so the first ``window`` + 1 rounds are means. The
+    source's program predicts nothing in its first 20 rounds (``wait``), removes detected clients permanently and restarts
+    the training. Here each round is judged by its scores, so a client that turns honest is admitted again.
 
-    The source's clients compute full gradients. Where honest clients draw small batches, malicious clients who all send one
-    smooth vector are the more consistent ones, and the honest majority is left out: no bound on the number of those left
-    out stands in the source, and none is added here.
+    The source's clients compute full gradients. If honest clients draw small batches, malicious clients that all send one
+    smooth vector are the more consistent ones, and the honest majority is left out. The source does not bound the number of
+    clients that are left out, and neither does this rule.
 
     Args:
         window: N, rounds.
         clusters: the largest number of clusters that the gap statistic tries.
-        references: sets of uniform scores that it compares with.
+        references: number of sets of uniform scores for the gap statistic.
         gap: ``log_of_mean`` compares with the logarithm of their mean spread, as the source's program does; ``mean_of_logs``
             with the mean of the logarithms, as the gap statistic is defined.
         wait: rounds of the training without predictions; 20 in the source's program.
@@ -66,11 +66,13 @@ class FLDetector(WeightRule):
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
         old, clients = context.state, torch.tensor(context.clients)
+        # The round of each client's last update; rounds count from 1, so 0 is a client not seen yet
         known = _pad_rows(old.get("seen", torch.zeros(0, dtype=torch.long)), int(clients.max()) + 1, 0)
         seen = known.index_fill(0, clients, context.round)
         updates = _pad_rows(old.get("updates", torch.zeros(0, len(aggregate))), len(seen), 0.0)
         updates[clients] = gram.vectors
         starts = old.get("starts", torch.zeros(0, dtype=torch.long))
+        # A model is kept as long as some client's last update started from it: one d-vector per such round, not per client
         needed = torch.isin(starts, seen)
         models = old.get("models", torch.zeros(0, len(aggregate)))
         kept: dict[str, Tensor] = {
@@ -78,6 +80,7 @@ class FLDetector(WeightRule):
             "updates": updates,
             "starts": torch.cat([starts[needed], torch.tensor([context.round])]),
             "models": torch.cat([models[needed], context.model[None]]),
+            # A rule keeps nothing between weights() and here, so the scores are computed again
             "scores": self._scores(gram, context),
             "model": context.model,
             "aggregate": aggregate,
@@ -92,10 +95,11 @@ class FLDetector(WeightRule):
         return kept
 
     def _scores(self, gram: Gram, context: RuleContext) -> Tensor:
-        """float64 ``[clients, window]``: each client's last shares of the distances; NaN where there is none yet."""
+        """float64 ``[clients, window]``: each client's last shares of the distances; NaN if there are fewer."""
         clients = torch.tensor(context.clients)
         old = context.state.get("scores", torch.zeros(0, self.window, dtype=torch.float64))
         scores = _pad_rows(old, int(clients.max()) + 1, torch.nan)
+        # A Hessian takes two models and two aggregates, so nothing can be predicted in the first two rounds
         if "steps" not in context.state or context.round <= self.wait:
             return scores
         seen = context.state["seen"]
@@ -108,7 +112,7 @@ class FLDetector(WeightRule):
         return scores
 
     def _distances(self, updates: Tensor, rows: Tensor, clients: Tensor, context: RuleContext) -> Tensor:
-        """float64 ``[rows]``: how far the updates of clients seen before lie from their predictions."""
+        """float64 ``[rows]``: distances of the updates of clients seen before from their predictions."""
         state = context.state
         moved = {
             start: hessian_product(state["steps"], state["changes"], context.model - model)
@@ -127,6 +131,7 @@ class FLDetector(WeightRule):
         of_mean = self.gap == "log_of_mean"
         if clusters_by_gap(points, self.clusters, self.references, context.rng.torch(), of_mean=of_mean) == 1:
             return torch.zeros_like(scores, dtype=torch.bool)
+        # Two clusters however many the gap statistic finds, as in the source: it only says whether to look
         labels = kmeans(points[None], 2, context.rng.child("clusters").torch())[0][0]
         return labels == labels[scores.argmax()]
 
@@ -136,7 +141,7 @@ def hessian_product(steps: Tensor, changes: Tensor, vector: Tensor) -> Tensor:
 
     With S the ``steps`` and Y the ``changes`` (``[k, d]``, oldest first), sigma = y_k.s_k / s_k.s_k, D and L the diagonal
     and the strict lower triangle of S Y^T: H = sigma I - [sigma S, Y]^T [[sigma S S^T, L], [L^T, -D]]^-1 [sigma S, Y].
-    Pairs in which the model stood still are left out, and collinear ones share what one of them would get.
+    Pairs without a step of the model are left out, and collinear pairs share the weight of one of them.
     """
     moved = steps.abs().amax(1) > 0
     s, y, v = steps[moved].double(), changes[moved].double(), vector.double()
@@ -148,6 +153,7 @@ def hessian_product(steps: Tensor, changes: Tensor, vector: Tensor) -> Tensor:
     middle = torch.cat(
         [torch.cat([sigma * s @ s.T, lower], 1), torch.cat([lower.T, -products.diagonal().diag()], 1)],
     )
+    # pinv cuts off small eigenvalues relative to the largest: without a unit diagonal it would drop short steps as collinear
     scale = middle.diagonal().abs().sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
     weights = torch.linalg.pinv(middle / scale[:, None] / scale, hermitian=True) @ (

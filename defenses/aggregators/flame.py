@@ -20,15 +20,15 @@ class Flame(WeightRule):
     HDBSCAN on the cosine distances of the local models $w + x_i$, w the global model, with a smallest cluster of
     $floor(n/2) + 1$ and one neighbor, finds the one cluster A that more than half belong to. $R(x) = (1/|A|) sum_{i in A}
     x_i min(1, S / |x_i|) + N(0, (noise * S)^2 I)$ with S the median of all $|x_i|$. With these settings A is the smallest
-    group, linked by nearest neighbors, that holds a majority: in quiet rounds too, up to half of the honest updates are
+    group, linked by nearest neighbors, that holds a majority. So even without an attack up to half of the honest updates are
     left out.
 
-    Where w is much longer than the updates, two models are about $|x_i - x_j|^2 / (2 |w|^2)$ apart, less what of it lies
-    along w: so the length of an update counts, which its own cosine is blind to.
+    If w is much longer than the updates, the distance of two models is about $|x_i - x_j|^2 / (2 |w|^2)$, less the part
+    along w. So the length of an update counts, which the cosine of updates ignores.
 
     Args:
-        of: ``models`` takes the cosines of the $w + x_i$, as the source does; ``updates`` those of the $x_i$, as some other
-            programs do, and does without the global model.
+        of: ``models`` takes the cosines of the $w + x_i$, as the source does; ``updates`` takes the cosines of the $x_i$, as
+            some other programs do, and needs no global model.
         noise: $lambda$, the standard deviation of the noise on each coordinate in units of S; 0.001 is the source's choice
             for images, 0.01 for network traffic.
     """
@@ -61,6 +61,7 @@ class Flame(WeightRule):
         admitted |= ~admitted.any()  # a single update makes no cluster
         shortened = (bound / norms).clamp(max=1).nan_to_num(nan=1.0)
         weights = torch.where(admitted, shortened, 0.0) / admitted.sum().clamp(min=1)
+        # The anchor is unit noise, drawn before the median is known; its weight brings the scale
         others = [0.0] * (self.of == "models") + [self.noise * float(bound)] * bool(self.noise)
         return torch.cat([weights, torch.tensor(others, dtype=torch.float64)])
 
@@ -68,14 +69,15 @@ class Flame(WeightRule):
 def _between_models(gram: Gram) -> Tensor:
     """float64 ``[n, n]``: 1 - cos of the models $w + x_i$; 1 to and from a model of zeros.
 
-    As $(|x_i - x_j|^2 - (|w + x_i| - |w + x_j|)^2) / (2 |w + x_i| |w + x_j|)$, since 1 - cos itself would be lost to rounding
-    where w is long.
+    Computed as $(|x_i - x_j|^2 - (|w + x_i| - |w + x_j|)^2) / (2 |w + x_i| |w + x_j|)$, since rounding would erase 1 - cos
+    itself if w is long.
     """
     own = gram.norms().square() + 2 * gram.products_with("model")  # |w + x_i|^2 - |w|^2
     origin = gram.unit("origin")
     model = gram.unit("model") - origin
     lengths = (own + model @ gram.inner @ model).clamp(min=0).sqrt()
     sums = lengths[:, None] + lengths[None, :]
+    # A difference of lengths as one of squares over their sum: lengths of long models would cancel
     longer = ((own[:, None] - own[None, :]) / sums).nan_to_num(nan=0.0)
     apart = (gram.distances_squared() - longer.square()).clamp(min=0) / (2 * lengths[:, None] * lengths[None, :])
     return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), apart, 1.0).clamp(max=2).fill_diagonal_(0)

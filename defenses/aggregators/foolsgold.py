@@ -17,15 +17,16 @@ class FoolsGold(WeightRule):
     """Distrusts clients whose updates, added up over all rounds, point the same way as another's.
 
     With $H_i$ the sum of all that client i ever sent and $s_ij = cos(H_i, H_j)$, $v_i = max_j s_ij$: pardoning takes $s_ij$
-    to $s_ij v_i / v_j$ where $v_j > v_i$; then $a_i = 1 - max_j s_ij$, $a_i <- a_i / (max a)$, and $a_i <- kappa (ln(a_i /
-    (1 - a_i)) + 1/2)$, cut off at 0 and 1. $R(x) = sum_i a_i x_i / (sum_j a_j)$. Where all look alike nobody is trusted,
-    and the model stays as it is. It looks for Sybils: a lone attacker resembles nobody, and gains weight.
+    to $s_ij v_i / v_j$ if $v_j > v_i$; then $a_i = 1 - max_j s_ij$, $a_i <- a_i / (max a)$, and $a_i <- kappa (ln(a_i /
+    (1 - a_i)) + 1/2)$, clamped to [0, 1]. $R(x) = sum_i a_i x_i / (sum_j a_j)$. If all clients look alike, none is trusted,
+    and the model stays as it is. The rule looks for Sybils: a lone attacker resembles no other client, and gains weight.
 
-    The source adds the $a_i x_i$ up, its step size being set for that; divided by the sum of the $a_i$, the step is as long
-    as the mean's. Its weighing of features by their share in the output layer is left out, and negative $s_ij$ count as 0.
+    The source takes the sum of the $a_i x_i$, for which its step size is chosen. Divided by the sum of the $a_i$, the step is
+    about as long as the step of the mean. The source's weights of features by their share in the output layer are left out,
+    and negative $s_ij$ count as 0.
 
     Args:
-        confidence: $kappa$, how sharply the weights part.
+        confidence: $kappa$, which sets how sharply the weights separate.
     """
 
     name = "foolsgold"
@@ -42,9 +43,11 @@ class FoolsGold(WeightRule):
         similar = _similarities(gram.vectors, context).fill_diagonal_(0).clamp(0, 1)
         most = similar.max(dim=1).values
         pardon = torch.where(most[None, :] > most[:, None], most[:, None] / most[None, :], 1.0)
+        # Pardoning: a client that resembles a more suspicious one is probably honest, so only its side of the pair shrinks
         trust = 1 - (similar * pardon).max(dim=1).values
         if trust.max() < 1e-7:  # all the same but for rounding
             return torch.zeros(gram.n, dtype=torch.float64)
+        # The logit is infinite at 0 and 1, and the clamp brings both back; the most trusted weighs 1, so the sum is not 0
         trust = (self.confidence * (torch.logit(trust / trust.max()) + 0.5)).clamp(0, 1)
         return trust / trust.sum()
 
@@ -58,7 +61,7 @@ class FoolsGold(WeightRule):
 
 
 def _similarities(updates: Tensor, context: RuleContext) -> Tensor:
-    """float64 ``[n, n]``: the cosines of all that these clients sent, this round included; 0 for one that sent zeros."""
+    """float64 ``[n, n]``: cosines of the sums of all updates of these clients, including this round; 0 for a sum of zeros."""
     known = context.state["clients"].tolist() if context.state else []
     again = [row for row, client in enumerate(context.clients) if client in known]
     places = [known.index(context.clients[row]) for row in again]

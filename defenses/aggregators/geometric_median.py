@@ -14,10 +14,10 @@ from fedguard.defenses.aggregators.ties import TIE
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-#: Steps after which it is asked whether the median lies at one of the updates.
+#: Steps after which the search checks whether the median is one of the updates.
 PATIENCE = 8
 
-#: Inner products of float32 rows tell points apart that are farther than this share of their lengths about the reference.
+#: Inner products of float32 rows separate points if their distance exceeds this share of their lengths about the reference.
 RESOLUTION = 2.0**-10
 
 
@@ -27,15 +27,14 @@ class GeometricMedian(WeightRule):
 
     $R(x) = argmin_z sum_i |z - x_i|$, from $z = 0$ by $z <- sum_i w_i x_i / (sum_i w_i)$ with $w_i = 1 / max(nu, |z -
     x_i|)$. In Gram space a step costs $O(n^2)$, so the default runs until the gradient vanishes; the source stops after 3
-    or 4 steps, since there each one costs a round of secure aggregation. Where z comes to lie upon k of the updates, which
-    holds up Weiszfeld's steps, they count as Vardi and Zhang (PNAS 2000) have it: z is the median if the others pull with a
-    force of no more than k, sum over them of $(x_i - z) / |x_i - z|$, and else moves away, by the share $1 - k / force$ of
-    the step.
+    or 4 steps, since each one costs a round of secure aggregation there. If z coincides with k of the updates, Weiszfeld's
+    step is undefined, and Vardi and Zhang's (PNAS 2000) replaces it: z is the median if the force of the others, the
+    length of their sum of $(x_i - z) / |x_i - z|$, is at most k; else z takes the share $1 - k / force$ of the step.
 
     Args:
         steps: largest number of steps.
-        nu: floor of the distances, in the units of the updates. The source needs one against division by zero; here updates
-            that z lies upon are told by their share of the lengths, at any scale of the updates, so that none is needed.
+        nu: floor of the distances, in the units of the updates. The source needs one against division by zero. Here updates
+            that coincide with z are recognized by a share of the lengths, at any scale of the updates, so none is needed.
     """
 
     name = "geometric_median"
@@ -54,6 +53,7 @@ class GeometricMedian(WeightRule):
         for step in range(self.steps):
             near, shares, pull = _measure_pull(inner, n, point, self.nu)
             count = near.sum()
+            # The pull adds up n unit vectors, so n is the largest that it can be
             settled = count == 0 and pull < 1e-6 * n
             if (settled or step == PATIENCE) and (resting := _resting_row(inner, n)) is not None:
                 return torch.from_numpy(resting)
@@ -63,6 +63,7 @@ class GeometricMedian(WeightRule):
                 shares = near / count
                 break
             if count:
+                # near / pull adds up to count / pull, the part of the step that stays behind at the update
                 shares = (1 - count / pull) * shares + near / pull
             point = gram.affine(torch.from_numpy(shares)).numpy()
         return torch.from_numpy(shares)
@@ -73,7 +74,7 @@ class GeometricMedian(WeightRule):
 
 
 def _measure_pull(inner: Array, n: int, point: Array, nu: float) -> tuple[Array, Array, float]:
-    """Which updates ``point`` lies upon, the shares of the others, and the force with which they pull."""
+    """Which updates coincide with ``point``, the shares of the others, and the force with which the others pull."""
     towards = inner @ point
     here, lengths = max(float(point @ towards), 0.0), np.maximum(inner.diagonal()[:n], 0)  # rounding may leave less
     distances = np.sqrt(np.maximum(lengths - 2 * towards[:n] + here, 0))
@@ -83,17 +84,18 @@ def _measure_pull(inner: Array, n: int, point: Array, nu: float) -> tuple[Array,
     if total == 0:
         return near, closeness, 0.0
     shares = closeness / total
+    # A difference of affine weights adds up to 0, so the reference point of `inner` drops out of its length
     moved = np.append(shares, np.zeros(len(inner) - n)) - point
     moved[-1] -= moved.sum()
     return near, shares, float(total * np.sqrt(max(moved @ inner @ moved, 0)))
 
 
 def _resting_row(inner: Array, n: int) -> Array | None:
-    """The weights of the update at which the median lies, if it lies at one: Weiszfeld's steps would only creep there.
+    """The weights of the update that is the median, or None: Weiszfeld's steps converge only slowly to an update.
 
-    That can only be the update with the smallest sum of distances to all, since the sum is convex; and where updates in several
-    places tie for it, their mean is a median as they are. Between two equal halves every point is one; which of them the steps
-    reach depends on where they begin, and the mean does not.
+    Only the update with the smallest sum of distances to all can be the median, since the sum is convex. If different updates
+    tie for the smallest sum, their mean is a median as well. Between two equal halves every point is a median: the steps would
+    end at one that depends on where they begin; the mean does not.
     """
     lengths = inner.diagonal()[:n]
     distances = np.sqrt(np.maximum(lengths[:, None] + lengths - 2 * inner[:n, :n], 0))

@@ -13,10 +13,10 @@ from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 class InverseVariance(WeightRule):
     """The average of the updates, each weighted by how little noise its client's privacy level adds.
 
-    $R(x) = sum_i w_i x_i$ with $w_i ~ 1 / (z_i C_i)^2$ and $sum_i w_i = 1$: of all weights the ones that leave the least
-    noise in the average. The levels (clip $C_i$ and noise multiplier $z_i$) are public and not the clients' to claim, so
-    the weights tell nothing of their data. Clients that ask for more privacy count for less. What a server in simulated time
-    multiplies an old update by stands beside these weights: an update is not thought the better for being old.
+    $R(x) = sum_i w_i x_i$ with $w_i ~ 1 / (z_i C_i)^2$ and $sum_i w_i = 1$: these weights leave the least
+    noise in the average. The levels (clip $C_i$ and noise multiplier $z_i$) are public and no claims of the clients, so
+    the weights reveal nothing about their data. Clients that ask for more privacy count for less. Staleness weights of a
+    server in simulated time apply in addition, and do not count as less noise.
     """
 
     name = "inverse_variance"

@@ -17,22 +17,22 @@ from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, State
 class Kardam(WeightRule):
     """Takes no update that changes faster than most others do.
 
-    One update after the other, as they came. With $u$ and $w$ a client's update and the model that it was trained from, $u'$
-    and $w'$ those before, its coefficient is $k = |u - u'| / |w - w'|$. The update passes if k is at most the $(n - f)/n$
-    quantile of the last coefficients of all clients, $f$ of $n$ in all being malicious; and if none of the last $2 f$ that
-    passed are of the same client, so that of $2 f + 1$ in a row at most f are malicious. Those that pass count
-    $exp(-alpha s)$, s their staleness, others 0: what is rejected does not move the model, and so makes nobody older.
-    $R(x) = (1/m) sum_i a_i x_i$ over the m updates of an aggregate.
+    Updates are filtered in the order of their arrival. With $u$ and $w$ a client's update and the model it was trained from,
+    and $u'$ and $w'$ the client's previous ones, its coefficient is $k = |u - u'| / |w - w'|$. An update passes if
+    (1) k is at most the $(n - f)/n$ quantile of the last coefficients of all clients, of which $f$ of $n$ are malicious; and
+    (2) none of the last $2 f$ updates that passed is by the same client, so among $2 f + 1$ in a row at most f are malicious.
+    Updates that pass weigh $a_i = exp(-alpha s)$ with s their staleness, others 0. A rejected update does not move the model,
+    and so adds to no client's staleness. $R(x) = (1/m) sum_i a_i x_i$ over the m updates of an aggregate.
 
-    A client's first update has no coefficient and passes the first filter; one from the same model as its last is judged by
-    the coefficient before. So a model that stands still moves again, but not for who was rejected. The quantile is the
-    $ceil((n - f) m / n)$-th smallest of the m coefficients.
+    A client's first update has no coefficient and passes the first filter. An update from the same model as the client's last
+    one is judged by the previous coefficient. So a model that has stopped can move again, but not by a rejected client. The
+    quantile is the $ceil((n - f) m / n)$-th smallest of the m coefficients.
 
-    It asks how fast an update changes, not where it points to: malicious clients whose updates change as smoothly as
-    honest ones pass. It needs updates that are far less noisy than the way of the model, as of full gradients.
+    The rule judges how fast an update changes, not its direction: malicious updates that change as smoothly as honest ones
+    pass. It needs updates with little noise relative to the model's steps, such as full gradients.
 
     Args:
-        alpha: how fast old updates lose weight, each time that the model moves; 0 for not at all.
+        alpha: decay of an update's weight per step of the model since its start; 0 for no decay.
     """
 
     name = "kardam"
@@ -51,22 +51,25 @@ class Kardam(WeightRule):
         return passed * torch.exp(-self.alpha * context.staleness.double()) / gram.n
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
+        # The filter advances the stream, so weights() and this method each replay it from the state before
         stream = _Stream(gram, context)
         stream.filter_updates()
         return stream.state()
 
 
 class _Stream:
-    """The updates of an aggregate, one after the other, after all that came before."""
+    """The updates of an aggregate in the order of their arrival, after all earlier ones."""
 
     def __init__(self, gram: Gram, context: RuleContext) -> None:
         self._context = context
+        # Without the scale for their age: coefficients compare what clients sent, and the weights are Kardam's own
         self._updates = gram.vectors.double() / context.scale[:, None]
         self._f, self._n = context.federation
         state = context.state
         self._last = {name: value for name, value in state.items() if name.startswith("client ")}
         pairs = state.get("coefficients", torch.zeros(0, 2, dtype=torch.float64)).tolist()
         self._coefficients = {int(client): value for client, value in pairs}
+        # For f = 0 it holds nothing, and every update passes the frequency filter
         self._recent: deque[int] = deque(state.get("passed", torch.zeros(0)).long().tolist(), maxlen=2 * self._f)
 
     def filter_updates(self) -> Tensor:
@@ -83,6 +86,7 @@ class _Stream:
         """The Lipschitz filter."""
         now = torch.stack([self._updates[row], self._context.starts[row].double()])
         before = self._last.get(f"client {client}")
+        # Even if it is rejected: the coefficient is about consecutive updates of a client, whether they passed or not
         self._last[f"client {client}"] = now
         if before is None:
             return True
@@ -96,7 +100,7 @@ class _Stream:
         return bool(self._coefficients[client] <= known[max(most, 1) - 1])
 
     def state(self) -> dict[str, Tensor]:
-        """By client, float64 ``[2, d]``: update and model; its coefficient; and whose were the last to pass."""
+        """Update and model of each client (float64 ``[2, d]``), coefficients, and clients of the last accepted updates."""
         return {
             **self._last,
             "coefficients": torch.tensor(list(self._coefficients.items()), dtype=torch.float64).reshape(-1, 2),

@@ -26,8 +26,8 @@ class Krum(WeightRule):
     """The one update that lies closest to its neighbors.
 
     $R(x) = x_i$ with the smallest score $s(i)$, the sum over the $n - f - 2$ nearest j of $|x_i - x_j|^2$. The source
-    leaves ties open, and behind nnm they are common: they go to the update closest to all others, and if that is a tie too,
-    to the mean of the tied ones. So the order of the clients never matters.
+    does not define ties, which are common behind nnm. Here they go to the update closest to all others, and if updates tie
+    in this too, to the mean of the tied updates. So the order of the clients never matters.
     """
 
     name = "krum"
@@ -46,8 +46,8 @@ class Krum(WeightRule):
     def kappa(self, n: int, f: int) -> float | None:
         """6 (n - f) / (n - 2f - 1) for n >= 2f + 2.
 
-        Allouah et al. (AISTATS 2023) have 6 (n - f) / (n - 2f), for a Krum that looks at n - f - 1 neighbors. The source looks
-        at n - f - 2, and so does this rule: of these and the chosen update itself, n - 2f - 1 at least are honest, over whom
-        the same proof averages.
+        Allouah et al. (AISTATS 2023) have 6 (n - f) / (n - 2f), for a Krum with n - f - 1 neighbors. The source and this rule
+        take n - f - 2. Of these and the chosen update itself at least n - 2f - 1 are honest, over which the same proof
+        averages.
         """
         return 6 * (n - f) / (n - 2 * f - 1) if n >= 2 * f + 2 else None

@@ -19,11 +19,11 @@ class LASA(MatrixRule):
     (1) $x_i min(1, M / |x_i|)$ with M the median length. (2) Of each update the ``sparsity`` smallest magnitudes become 0.
     (3) For each layer l, with $a_i = |x_i^l|$ and the sign purity $rho_i = (1 + sum_k sign(x_ik^l) / (sum_k
     |sign(x_ik^l)|)) / 2$: the result is the mean of $x_i^l$ over the i with $|a_i - median a| < lambda_n std(a)$ and
-    $|rho_i - median rho| < lambda_s std(rho)$, and over all i where none is. A layer is one parameter tensor. The source's
-    code thins out the weights only; which tensors are biases is not known here, so all coordinates are treated alike.
+    $|rho_i - median rho| < lambda_s std(rho)$, or over all i if there is none. A layer is one parameter tensor. The source's
+    code thins out weights only; here it is unknown which tensors are biases, so all coordinates are treated alike.
 
     Args:
-        sparsity: the part of each update that becomes 0.
+        sparsity: the share of each update that becomes 0.
         lambda_n, lambda_s: filtering radius of the lengths and of the signs, in standard deviations.
     """
 
@@ -42,6 +42,7 @@ class LASA(MatrixRule):
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
         norms = torch.stack([row.double().norm() for row in updates])
         shorten = (norms.quantile(0.5) / norms).clamp(max=1).nan_to_num(nan=1.0)
+        # Thinned before shortened, unlike (1) and (2): a positive factor changes no order of magnitudes
         thinned = torch.stack([thin(row, self.sparsity) * float(by) for row, by in zip(updates, shorten, strict=True)])
         return torch.cat([self._layer(layer) for layer in torch.split(thinned, list(context.layers), 1)])
 
@@ -54,15 +55,18 @@ class LASA(MatrixRule):
 
 
 def thin(row: Tensor, sparsity: float) -> Tensor:
-    """``row`` (``[d]``) with its ``sparsity`` * d smallest magnitudes, rounded down, set to 0."""
+    """``row`` (``[d]``) with its floor(``sparsity`` * d) smallest magnitudes, and any that tie with them, set to 0."""
+    # A product such as 0.29 * 100 is rounded to just below the whole number that is meant
     dropped = int(sparsity * len(row) + 1e-9)
     if dropped == 0:
         return row
     magnitudes = row.abs()
+    # Values that tie with the threshold go too, so an update of one magnitude, such as of signs, loses all
     return torch.where(magnitudes > magnitudes.kthvalue(dropped).values, row, 0.0)
 
 
 def _usual(values: Tensor, radius: float) -> Tensor:
-    """bool ``[n]``: within ``radius`` standard deviations of the median, but for rounding; all, where all are alike."""
+    """bool ``[n]``: values within ``radius`` standard deviations of the median, up to rounding; all if they are equal."""
     away = (values - values.quantile(0.5)).abs()
+    # Without spread the strict inequality of the source would reject even updates at the median
     return (away < radius * values.std(correction=0) * (1 - 1e-9)) | (away == 0)

@@ -20,12 +20,12 @@ def middle(ordered: Tensor) -> Tensor:
 def mean_of_nearest(ordered: Tensor, centre: Tensor, f: int) -> Tensor:
     """``[b]``: the mean of the n - f values nearest to ``centre`` (``[b]``) in each column of ``ordered`` (``[n, b]``, sorted).
 
-    The n - f nearest values stand side by side, so of x_(i) and x_(n-f+i), for i = 1 ... f, exactly one is among them: the
-    nearer one. Of two that are equally near it is the one nearer to zero, and of -a and a it is half of each. So neither
-    the order of the clients nor the sign of the updates decides a tie, where a rule that always took the smaller value
-    would drift downwards.
+    The n - f nearest values are adjacent, so exactly one of x_(i) and x_(n-f+i), for i = 1 ... f, is among them: the nearer
+    one. If both are equally near, it is the one nearer to zero, and of -a and a half of each. So neither the order of the
+    clients nor the sign of the updates decides a tie; always taking the smaller value would make the model drift.
     """
     kept = len(ordered) - f
+    # n >= 2f + 1, so that the two do not overlap
     low, high = ordered[:f], ordered[kept:]
     below, above = centre - low, high - centre
     smaller = torch.where(low.abs() < high.abs(), low, torch.where(low.abs() > high.abs(), high, (low + high) / 2))
@@ -38,7 +38,7 @@ class Meamed(CoordinateRule):
     """The mean of the n - f values nearest to the median, in each coordinate.
 
     $R(x)_k = 1/(n - f)$ times the sum of the $n - f$ values $x_ik$ with the smallest $|x_ik - median_k|$. For $f = 0$ it is
-    the mean. The source leaves ties open: of two values equally near, the one nearer to zero counts.
+    the mean. The source does not define ties: of two values equally near, the one nearer to zero counts.
     """
 
     name = "meamed"

@@ -14,7 +14,7 @@ from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 class Mean(WeightRule):
     """The average of the updates; one malicious client can move it anywhere.
 
-    $R(x) = (1/n) sum_i x_i$. It needs no more than the sum, and so runs under secure aggregation. At a node without a server it
+    $R(x) = (1/n) sum_i x_i$. It needs only the sum, and so runs under secure aggregation. At a node without a server it
     is $sum_j W_ij x_j$, with the weights of the graph.
     """
 

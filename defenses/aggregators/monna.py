@@ -1,4 +1,4 @@
-"""MoNNA's nearest-neighbour averaging (Farhadkhani et al., ICML 2023)."""
+"""MoNNA's nearest-neighbor averaging (Farhadkhani et al., ICML 2023)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from fedguard.errors import PreconditionError
 class MoNNA(WeightRule):
     """The mean of the n - f updates nearest to that of one trusted client.
 
-    $R(x) = 1/(n - f)$ times the sum over the $n - f$ nearest j to the pivot p of $x_j$, p itself among them; updates that
-    tie for the last places share them. In the source every node averages for itself, with its own update as the pivot, and
-    with worker momentum; a server has none, so it must name a client that it trusts. If that client is malicious, nothing
-    holds: attackers are drawn among all clients, and a share $f/n$ of the seeds will draw it. In a round without an update
-    of the trusted client there is no pivot, and no other is put in its place, since nobody vouches for it: the round is
-    given up.
+    $R(x) = 1/(n - f)$ times the sum over the $n - f$ nearest j to the pivot p of $x_j$, including p itself; updates that
+    tie for the last places share them. In the source every node averages for itself, with its own update as the pivot and
+    with worker momentum. A server has no update, so it must name a client that it trusts. If this client is malicious, no
+    guarantee holds: malicious clients are drawn among all clients, so it is one of them in a share $f/n$ of the seeds. A round
+    without an update of the trusted client has no pivot and is aborted; no other client replaces it.
 
     Args:
         trusted: number of the trusted client, from 0.
@@ -40,6 +39,7 @@ class MoNNA(WeightRule):
     trusted: NonNegativeInt = 0
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
+        # No other pivot in its place: a client that nobody vouches for would decide the round
         if self.trusted not in context.clients:
             raise PreconditionError(
                 f"monna needs the update of client {self.trusted}, whom it trusts, and has none in this round. "

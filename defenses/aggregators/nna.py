@@ -15,8 +15,8 @@ class NearestNeighborAveraging(WeightRule):
     """The mean of the n - f rows nearest to the node's own, its own among them.
 
     $R = 1/(n - f)$ times the sum of $x_j$ over the n - f nearest to $x_i$; rows that tie for the last places share them. It
-    is `monna` with each node as its own pivot. Weights of the graph do not count. Whoever sends something far away is left out,
-    so what a malicious neighbor can do is bounded by the spread of the honest ones.
+    is `monna` with each node as its own pivot, and ignores the weights of the graph. Rows far away are left out, so the spread
+    of the honest rows bounds the influence of a malicious neighbor.
     """
 
     name = "nna"

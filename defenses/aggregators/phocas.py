@@ -16,8 +16,8 @@ class Phocas(CoordinateRule):
     """The mean of the n - f values nearest to the trimmed mean, in each coordinate.
 
     $R(x)_k = 1/(n - f)$ times the sum of the $n - f$ values $x_ik$ with the smallest $|x_ik - t_k|$, where $t_k$ is the
-    mean of the values without their f largest and f smallest. For $f = 0$ it is the mean. Of two values equally near, which
-    the source leaves open, the one nearer to zero counts.
+    mean of the values without their f largest and f smallest. For $f = 0$ it is the mean. Of two values equally near, a tie
+    that the source does not define, the one nearer to zero counts.
     """
 
     name = "phocas"

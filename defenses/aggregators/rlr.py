@@ -15,13 +15,14 @@ from fedguard.contracts import ROWS, CoordinateRule, NonNegativeFloat, RuleConte
 class RLR(CoordinateRule):
     """The mean, walked backwards in each coordinate in which too few updates agree on the sign.
 
-    $R(x)_k = mean_i x_ik$ where $|sum_i sign(x_ik)| >= theta$, and $-mean_i x_ik$ elsewhere. The source weighs by the
-    claimed number of examples, which a malicious client may invent; here all weigh alike. Malicious directions are turned
-    round, but no length is bounded, for which `clip` can stand before it.
+    $R(x)_k = mean_i x_ik$ where $|sum_i sign(x_ik)| >= theta$, and $-mean_i x_ik$ elsewhere. The source weights updates by
+    the claimed number of examples, which a malicious client may invent; here all updates count alike. The rule reverses
+    malicious directions but bounds no length; `clip` before it does.
 
     Args:
-        theta: votes by which one sign must win. The source asks for more than the malicious clients have, and finds the
-            value by trial; None takes $f + 1$, the smallest such, which turns round the fewest honest coordinates.
+        theta: the majority, in votes, that one sign needs. The source requires more votes than the malicious clients have,
+            and finds the value by trial; None takes $f + 1$, the smallest such value, which reverses the fewest honest
+            coordinates.
     """
 
     name = "rlr"

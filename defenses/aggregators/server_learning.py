@@ -17,9 +17,9 @@ class ServerLearning(WeightRule):
     """The mean of the updates, and a step that the server learns from clean data of its own.
 
     $R(x) = (1/n) sum_i x_i + gamma g$ with g the server's update. In the source the server trains on from the new
-    average; here g starts from the model before the round, as the updates do, so that the two steps add up: the same
-    to first order in the step size. It was made against data that differ, and no update is left out: it needs no more
-    than the sum, and one malicious client can move it anywhere.
+    average. Here g starts from the model before the round, as the updates do, so that the two steps add up; this is the same
+    to first order in the step size. The rule is meant for heterogeneous data and leaves no update out: it needs only the sum,
+    and one malicious client can move it anywhere.
 
     Args:
         weight: $gamma$, how much the server's update counts beside the mean; the source leaves its choice open.

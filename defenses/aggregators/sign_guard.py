@@ -21,14 +21,14 @@ class SignGuard(WeightRule):
 
     With M the median of the $|x_i|$, first those with $lower <= |x_i| / M <= upper$. Second, the shares $p_is$ of positive,
     zero and negative signs s on a block of neighboring coordinates, each as $p_is / max_j p_js$ so that few zeros weigh as
-    much as many positive values, are clustered by mean-shift, and the largest cluster counts. The result is the mean of
-    $x_i min(1, M / |x_i|)$ over the updates in both; where there is none, the model stays as it is. Of clusters equally
-    large, which the source leaves open, the one whose updates lie closest together counts, and all that tie in this too.
+    much as many positive values, are clustered by mean-shift, and the largest cluster is kept. The result is the mean of
+    $x_i min(1, M / |x_i|)$ over the updates in both sets; if there is none, the model stays as it is. Among clusters of equal
+    size, a tie that the source does not define, the one with the closest updates is kept, or all that tie in this too.
 
     Args:
         lower, upper: bounds of the usual length, in units of M.
-        share: the length of the block, as a part of all coordinates; where it begins is drawn anew in each round.
-        quantile: bandwidth of the mean-shift: the mean distance within which each update finds this part of the others.
+        share: the length of the block, as a share of all coordinates; its start is drawn in each round.
+        quantile: sets the bandwidth of the mean-shift: the mean distance within which an update has this share of all.
     """
 
     name = "sign_guard"
@@ -58,6 +58,7 @@ class SignGuard(WeightRule):
         """float64 ``[n, 3]``: the shares of positive, zero and negative signs, over the largest share of any update."""
         d = vectors.shape[1]
         count = math.ceil(self.share * d)
+        # A fixed block would let malicious clients keep their usual signs in it, and change all others
         start = int(torch.randint(d - count + 1, (), generator=context.rng.torch()))
         signs = vectors[:, start : start + count].sign()
         shares = torch.stack([(signs == sign).double().mean(1) for sign in (1, 0, -1)], 1)
@@ -66,17 +67,19 @@ class SignGuard(WeightRule):
 
 
 def _clusters(points: Tensor, quantile: float) -> Tensor:
-    """int64 ``[n]``: the clusters of the mean-shift whose bandwidth is the mean distance to the ``quantile`` nearest points."""
+    """int64 ``[n]``: the clusters of a mean-shift; its bandwidth is the mean distance to the ``quantile`` nearest points."""
     n = len(points)
     distances = distances_between(points)
+    # As scikit-learn's estimate_bandwidth: the point itself counts among its nearest
     bandwidth = float(distances.sort(dim=1).values[:, max(1, int(quantile * n)) - 1].mean())
     return mean_shift(points, max(bandwidth, 1e-9))  # 0 where most are alike, and then only those alike belong together
 
 
 def _largest(labels: Tensor, distances: Tensor) -> Tensor:
-    """bool ``[n]``: the largest cluster; of those equally large, those with the smallest sum of squared distances."""
+    """bool ``[n]``: the largest cluster; among clusters of equal size, the smallest sum of squared distances decides."""
     clusters = members(labels)
     most = max(int(inside.sum()) for inside in clusters)
     largest = torch.stack([inside for inside in clusters if int(inside.sum()) == most])
     apart = torch.stack([distances[inside][:, inside].sum() for inside in largest])
+    # A first-come choice would let malicious clients win a tie by their position
     return largest[smallest(apart)].any(0)

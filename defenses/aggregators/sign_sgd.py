@@ -19,10 +19,10 @@ class SignSGD(MatrixRule):
     $R(x)_k = scale * sign(sum_i sign(x_ik))$, and 0 where the vote is a tie.
 
     Args:
-        scale: the size of every coordinate, in the units of the updates. The source folds it into a learning rate of its
-            own, about 1e-4; here the server's step is that of the other rules, for which 1 would be far too long. None
-            takes the median over the updates of their mean magnitude $|x_i|_1 / d$: the factor that brings $sign(x)$
-            closest to x (Karimireddy et al., ICML 2019). It follows the training as updates shrink, and fewer than $n/2$
+        scale: the size of every coordinate, in the units of the updates. The source makes it part of its learning rate of
+            about 1e-4. Here the server's step is the same for all rules, so a scale of 1 would be far too large. None takes
+            the median over the updates of their mean magnitude $|x_i|_1 / d$, the factor that brings $sign(x)$ closest to x
+            (Karimireddy et al., ICML 2019). It follows the scale of the updates as they shrink, and fewer than $n/2$
             malicious updates cannot inflate it.
     """
 
@@ -43,6 +43,7 @@ class SignSGD(MatrixRule):
         vote = torch.empty(d, dtype=updates.dtype)
         lengths = torch.zeros(n, dtype=torch.float64)
         for block in walk(updates):
+            # Sums of signs are exact in float32, so a tied vote is exactly 0
             vote[block] = updates[:, block].sign().sum(0).sign()
             lengths += updates[:, block].abs().sum(1, dtype=torch.float64)
         return vote * (lengths.quantile(0.5) / d if self.scale is None else self.scale)

@@ -14,7 +14,7 @@ from fedguard.contracts import ROWS, Gram, RuleContext, WeightRule
 from fedguard.defenses.aggregators.ties import TIE
 from fedguard.errors import PreconditionError
 
-#: Subsets whose eigenvalues are computed at once, at first; each further time twice as many.
+#: Subsets in the first batch of eigenvalues; each further batch is twice as large.
 BATCH = 32
 
 
@@ -23,9 +23,9 @@ class SMEA(WeightRule):
     """The mean of the n - f updates that spread the least in the direction in which they spread the most.
 
     $R(x) = mean_S$ with the smallest $lambda_max((1/|S|) sum_{i in S} (x_i - mean_S)(x_i - mean_S)^T)$, $|S| = n - f$,
-    found exactly: the variance along any one direction bounds $lambda_max$ from below, so the top directions of the
-    subsets looked at rule out most of the others. The source leaves ties open; here the subset with the smaller total
-    variance wins, then the one whose mean is shorter, and of those that still tie it is the mean of their means.
+    found exactly: the variance along any direction is a lower bound of $lambda_max$, so the top directions of the
+    subsets evaluated first rule out most of the others. The source does not define ties. Here the subset with the smaller
+    total variance wins, then the one with the shorter mean; subsets that still tie share the result.
     """
 
     name = "smea"
@@ -62,6 +62,7 @@ class _SubsetSearch:
         self._products = gram.products().numpy()
         n, count = gram.n, math.comb(gram.n, f)
         dropped = np.fromiter(chain.from_iterable(combinations(range(n), f)), dtype=np.int64, count=count * f)
+        # All subsets at once: n float64 each, which LIMIT keeps in memory
         self._stays = np.ones((count, n))
         np.put_along_axis(self._stays, dropped.reshape(count, f), 0.0, axis=1)
         self._size = n - f
@@ -77,6 +78,7 @@ class _SubsetSearch:
             spread, directions = self._spread(np.nonzero(self._stays[looked[-1]])[1].reshape(-1, self._size))
             spreads.append(spread)
             found = min(found, spread[:, 0].min())
+            # Bad subsets mostly spread along the directions already found, and so fall without an eigenvalue of their own
             floor = np.maximum(floor, self._along(directions[:, :BATCH], open_))
             still = floor <= found * (1 + TIE)  # the inner products are rounded, and so are the bounds
             open_, floor, batch = open_[still], floor[still], 2 * batch
@@ -89,20 +91,22 @@ class _SubsetSearch:
         return weights
 
     def _spread(self, subsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each subset top eigenvalue, total variance, squared lengths of mean and rows; the rows along its top direction."""
+        """Per subset: top eigenvalue, total variance, squared lengths of mean and rows; all rows along its top direction."""
         pairs = subsets[:, :, None], subsets[:, None, :]
         inner = self._inner[pairs]
         across = inner.mean(1, keepdims=True)
         values, vectors = np.linalg.eigh(inner - across - across.transpose(0, 2, 1) + across.mean(2, keepdims=True))
         top, total = values[:, -1].clip(min=0) / self._size, values.clip(min=0).sum(1) / self._size
         length, lengths = self._products[pairs].mean((1, 2)), self._products.diagonal()[subsets].mean(1)
+        # The top eigenvector of a centered matrix adds up to 0, so the rows need not be centered
         along = np.einsum("nkm,km->nk", self._inner[:, subsets], vectors[:, :, -1])
         scale = np.sqrt(values[:, -1].clip(min=0))
         along = np.divide(along, scale, out=np.zeros_like(along), where=scale > 0)
         return np.stack([top, total, length, lengths], 1), along
 
     def _along(self, directions: np.ndarray, subsets: np.ndarray) -> np.ndarray:
-        """The largest variance of each subset along any of the directions."""
+        """The largest variance of each subset along any of the ``directions``, a lower bound of its top eigenvalue."""
         stays = self._stays[subsets] / self._size
+        # A variance does not depend on the origin of `directions`, and no unit direction has more than lambda_max
         variances: np.ndarray = stays @ directions**2 - (stays @ directions) ** 2
         return np.asarray(variances.max(axis=1, initial=0.0))

@@ -15,10 +15,10 @@ from fedguard.defenses.aggregators.ties import smallest_alike
 class UBAR(WeightRule):
     """First the neighbors nearest to the node's own, then those of them whose loss on its examples is no larger than its own.
 
-    $R = alpha x_i + (1 - alpha) mean_{j in S} x_j$: of the n - 1 neighbors the n - 1 - f nearest are looked at, and S are
-    those with $l(x_j) <= l(x_i)$; if there is none, the one with the smallest loss. The source looks at a share rho of the
-    neighbors, which is meant to be that of the honest ones, and takes the loss on one batch; here it is that on all of a
-    node's examples.
+    $R = alpha x_i + (1 - alpha) mean_{j in S} x_j$: of the n - 1 neighbors the n - 1 - f nearest are candidates, and S are
+    the candidates with $l(x_j) <= l(x_i)$; if there is none, the candidate with the smallest loss. In the source the
+    candidates are a share rho of the neighbors, meant to be the share of honest ones, and the loss is over one batch; here
+    it is over all of the node's examples.
 
     Args:
         alpha: the weight of the node's own value.
@@ -40,7 +40,9 @@ class UBAR(WeightRule):
         near = smallest_alike(gram.distances_to(gram.unit(own))[others], n - 1 - context.f) > 0
         looked_at = others[near]
         tried = [context.root_loss(context.model + gram.vectors[row]) for row in looked_at]
+        # A model that overflows on the node's examples has a loss of NaN, which compares as neither good nor bad
         losses = torch.tensor(tried, dtype=torch.float64).nan_to_num(nan=torch.inf)
+        # If no neighbor does as well as the node, this is the smallest loss, and its row is chosen
         least = max(context.root_loss(context.model + gram.vectors[own]), float(losses.min()))
         chosen = looked_at[losses <= least]
         weights = torch.zeros(n, dtype=torch.float64)

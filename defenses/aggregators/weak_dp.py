@@ -17,7 +17,7 @@ class WeakDP(WeightRule):
     """The mean of the clipped updates, with a little Gaussian noise against what a backdoor hides in it.
 
     $R(x) = (1/n) sum_i x_i min(1, C / |x_i|) + N(0, sigma^2 I) / eta$ with $eta$ the server's step, so that the new model
-    gets noise of $sigma$. The noise is far below what a privacy guarantee would take, and none is claimed.
+    gets noise of $sigma$. The noise is far smaller than a privacy guarantee requires, and none is claimed.
 
     Args:
         bound: C, in the units of the updates; None takes the median length in the round, as `clip` does. The source picks
@@ -43,4 +43,5 @@ class WeakDP(WeightRule):
         norms = gram.norms()
         bound = norms.quantile(0.5) if self.bound is None else self.bound
         shares = (bound / norms).clamp(max=1).nan_to_num(nan=1.0) / gram.n
+        # The server multiplies by its step, which must not scale the noise in the model
         return torch.cat([shares, torch.tensor([1 / context.server_lr], dtype=torch.float64)])

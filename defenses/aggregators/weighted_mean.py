@@ -14,8 +14,8 @@ from fedguard.contracts.claims import shares
 class WeightedMean(WeightRule):
     """The average of the updates, weighted by the number of examples each client claims to have.
 
-    $R(x) = sum_i (m_i / (sum_j m_j)) x_i$. The $m_i$ are claims: a client that lies about its size gains weight. Where they add
-    up to 0 it cannot run.
+    $R(x) = sum_i (m_i / (sum_j m_j)) x_i$. The $m_i$ are claims: a client with a false claim gains weight. If the claims add
+    up to 0, the rule cannot run.
     """
 
     name = "weighted_mean"

@@ -19,11 +19,11 @@ class Zeno(WeightRule):
 
     $R(x) = 1/(n - f)$ times the sum over the $n - f$ largest $s_i$ of $x_i$, $s_i = L(w) - L(w + eta x_i) - rho |x_i|^2$,
     with $eta$ the server's step and L the loss on all its clean examples, where the source draws some in each round.
-    Updates whose scores tie for the last places share them; one after which the loss is not a number comes last.
+    Updates with scores that tie for the last places share them; an update after which the loss is not a number is last.
 
     Args:
         rho: weight of the squared length, in nats per squared unit of the updates. Small by default, so that the loss
-            decides and length only keeps out what it cannot tell apart.
+            decides, and the length only between updates of about equal loss.
     """
 
     name = "zeno"
@@ -39,6 +39,7 @@ class Zeno(WeightRule):
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         before = context.root_loss(context.model)
         after = [context.root_loss(context.model + context.server_lr * update) for update in gram.vectors]
+        # Infinite scores tie, NaN never does: without a finite loss anywhere the round is the mean, not 0/0
         rise = torch.tensor([loss - before for loss in after], dtype=torch.float64).nan_to_num(
             nan=math.inf, posinf=math.inf
         )

@@ -16,16 +16,15 @@ from fedguard.contracts import Gram, NonNegativeFloat, RuleContext, Sight, Weigh
 class ZenoPlusPlus(WeightRule):
     """Takes what points as the server's own clean update does.
 
-    What passes is brought to the length of that update. With g the server's update and $y_i = (|g| / |x_i|) x_i$, the
-    score of $x_i$ is $<g, y_i> - rho |y_i|^2$. $R(x) = (1/n)$
-    times the sum of the $y_i$ whose score is at least $-epsilon$: an update that does not pass moves nothing, which is all
-    where one is an aggregate of its own. Updates stand for the source's steps $-gamma v$, so its rho is $gamma rho$ and
-    its epsilon is $epsilon / gamma^2$ of these. The source's server computes g now and then; here it is always that of the
-    present model. Since updates are brought to one length, what their staleness is worth to the architecture is not seen.
+    Updates that pass are scaled to the length of that update. With g the server's update and $y_i = (|g| / |x_i|) x_i$, the
+    score of $x_i$ is $<g, y_i> - rho |y_i|^2$. $R(x) = (1/n)$ times the sum of the $y_i$ with a score of at least
+    $-epsilon$; other updates count as 0. Updates replace the source's steps $-gamma v$, so its rho is $gamma rho$ and
+    its epsilon is $epsilon / gamma^2$ of these. The source's server computes g only now and then; here g is always computed at
+    the current model. Since all updates get one length, staleness weights of the architecture have no effect.
 
     Args:
-        rho: the least cosine of $x_i$ and g, where epsilon is 0.
-        epsilon: how far below that a score may be, in squared units of the updates: it lets all pass once g is short.
+        rho: the smallest cosine of $x_i$ and g that passes if epsilon is 0.
+        epsilon: slack of the score, in squared units of the updates: all updates pass once g is short.
     """
 
     name = "zeno_plus_plus"
@@ -43,6 +42,7 @@ class ZenoPlusPlus(WeightRule):
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         norms, root_norm = gram.norms(), float(context.root.double().norm())
+        # An update of zeros would become infinite; with a scale of 0 it may pass and moves nothing
         scale = (root_norm / norms).nan_to_num(nan=0.0, posinf=0.0)
         scores = scale * gram.products_with("root") - self.rho * (scale * norms).square()
         return torch.where(scores >= -self.epsilon, scale, 0.0) / gram.n

@@ -22,10 +22,10 @@ Transform = Literal["rotate", "shear", "shift", "flip", "contrast", "brightness"
 class ATS(ClientTransform):
     """Each honest client trains on transformed copies of its images, in place of these.
 
-    The transforms of ``policy`` act one after the other; each image draws its own amounts, anew in each round. The paper
-    searches for the policy that hides most at the least loss of accuracy; the default here was not searched for. The
-    update is that of the transformed images, and tells of them what it would tell of others. No formal guarantee. An
-    attacker compares as ever, and finds the transformed image.
+    The transforms of ``policy`` are applied in sequence; each image draws its own amounts in each round. The paper searches
+    for the policy that hides most at the least loss of accuracy; the default here was not found by a search. The update
+    reveals as much about the transformed images as any update reveals about its images. No formal guarantee. An attacker
+    compares as without the defense, and finds the transformed image.
 
     Args:
         policy: names of transforms: ``rotate`` by up to 60 degrees, ``shear`` by up to a half, ``shift`` by up to a quarter
@@ -56,8 +56,10 @@ class ATS(ClientTransform):
                 "Use another defense on tables."
             )
         for number, name in enumerate(self.policy):
+            # One stream per place in the policy: what a transform draws does not depend on the transforms before it
             draws = torch.rand(2, len(x), generator=context.rng.child(number).torch()) * 2 - 1
             if name in _WARPS:
+                # grid_sample fills with 0, which is the lowest value of the range only after the shift
                 x = _warp_images(x - low, _WARPS[name](*draws)) + low
             else:
                 x = low + (high - low) * _POINTWISE[name]((x - low) / (high - low), draws[0].view(-1, 1, 1, 1)).clamp(
@@ -70,7 +72,7 @@ class ATS(ClientTransform):
 
 
 def _warp_images(x: Tensor, pulled: Tensor) -> Tensor:
-    """The images ``[N, C, H, W]`` at the places ``pulled [N, 2, 3]``, interpolated, and 0 outside."""
+    """The images ``[N, C, H, W]`` under the affine maps ``pulled [N, 2, 3]``, interpolated, and 0 outside."""
     grid = affine_grid(pulled, list(x.shape), align_corners=False)
     return grid_sample(x, grid, align_corners=False)
 

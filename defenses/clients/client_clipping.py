@@ -14,8 +14,8 @@ from fedguard.contracts import ClientContext, ClientTransform, PositiveFloat, Si
 class ClientClipping(ClientTransform):
     """Each honest client shortens its update to a fixed bound before it sends it.
 
-    $y = x min(1, C / |x|)$. Nothing makes a malicious client do so: alone it bounds what honest data reveal, not what an
-    attacker does. The direction is kept: attackers that compare directions lose nothing, others clip what they compare.
+    $y = x min(1, C / |x|)$. Nothing makes a malicious client do so: alone it bounds what honest data reveal, not the
+    influence of an attacker. The direction is kept: attackers that compare directions lose nothing, others clip their dummy.
 
     Args:
         bound: C, in the units of the updates.
@@ -30,9 +30,11 @@ class ClientClipping(ClientTransform):
     bound: PositiveFloat = 1.0
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
+        # float32 squares overflow beyond 1e19, and a length of infinity would make the update 0
         norm = float(update.double().norm())
         return update * min(1.0, self.bound / norm) if norm > 0 else update.clone()
 
     def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
+        # The attacker's optimizer may pass through a dummy of zeros, where the bound over the length would be infinite
         norm = dummy.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(dummy.dtype).tiny)
         return dummy * (self.bound / norm).clamp(max=1), observed

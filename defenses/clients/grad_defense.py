@@ -17,18 +17,18 @@ class GradDefense(ClientTransform):
     """Each honest client adds noise to slices of its update that tell equally much of its inputs.
 
     The sensitivity of layer l is $s_l = mean_x |d(sum_k g_lk)/dx|$, where $g_l$ is the layer's gradient and x an example. A
-    layer's coordinates share it equally, and the update is cut, in order, into ``slices`` of equal sensitivity: few
-    coordinates where they tell much. ``noisy`` slices, drawn at random, get noise: $y = x + sigma z$, $z ~ N(0, I)$, with
+    layer's coordinates share it equally, and the update is cut, in order, into ``slices`` of equal sensitivity, which have few
+    coordinates where these are sensitive. ``noisy`` slices, drawn at random, get noise: $y = x + sigma z$, $z ~ N(0, I)$, with
     $sigma = scale |x| / sqrt(d)$.
 
-    Other than in the paper, sensitivity is that of the client's own examples, not of public ones, $sigma$ goes with the
-    update's length, and what the server does after (denoising the mean by its spectrum) is left out. No formal guarantee. An
-    attacker does not know which slices are noisy and matches what was sent; rows of the first layer without noise still
-    agree on $x = dW/db$.
+    Unlike in the paper, the sensitivity is computed on the client's own examples, not on public ones; $sigma$ is proportional
+    to the update's length; and the server does not denoise the mean by its spectrum. No formal guarantee. An attacker does
+    not know which slices are noisy and matches the update as it was sent; rows of the first layer without noise still agree
+    on $x = dW/db$.
 
     Args:
-        slices: their number.
-        noisy: how many of them get noise.
+        slices: number of slices.
+        noisy: number of slices that get noise.
         scale: standard deviation of the noise, over the update's root mean square.
     """
 
@@ -64,16 +64,19 @@ class GradDefense(ClientTransform):
         total = each.sum()
         if total == 0:  # a network that tells nothing of its inputs: slices of equal length
             each, total = torch.ones_like(each), torch.tensor(float(len(each)))
+        # By the middle of each coordinate's share: at its edge rounding would decide the slice
         return ((each.cumsum(0) - each / 2) / total * self.slices).long().clamp(max=self.slices - 1)
 
 
 def _sensitivities(context: ClientContext, sizes: list[int]) -> list[float]:
-    """s_l of each tensor of parameters."""
+    """The sensitivity s_l of each parameter tensor."""
     model, x = context.model.clone().requires_grad_(), context.examples.x.clone().requires_grad_()
+    # The mean over the batch scales all sensitivities alike, and only their shares count
     loss = cross_entropy(context.predict(model, x), context.examples.y)
     (gradient,) = torch.autograd.grad(loss, model, create_graph=True)
     told = []
     for layer in torch.split(gradient, sizes):
+        # Layers that do not depend on the inputs have no graph to them: their sensitivity is 0
         (slope,) = torch.autograd.grad(layer.sum(), x, retain_graph=True, allow_unused=True, materialize_grads=True)
         told.append(float(slope.flatten(1).norm(dim=1).double().mean()))
     return told

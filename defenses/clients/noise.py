@@ -14,13 +14,13 @@ from fedguard.contracts import ClientContext, ClientTransform, NonNegativeFloat
 class UpdateNoise(ClientTransform):
     """Each honest client adds Gaussian noise to its update.
 
-    $y = x + sigma z$ with $z ~ N(0, I)$; $sigma = scale$, or $scale |x| / sqrt(d)$ where it is relative. The update's
-    length is not bounded and nothing is accounted, so that no epsilon follows. No formal guarantee. An attacker knows no
-    better than to match what was sent: least squares are maximum likelihood here.
+    $y = x + sigma z$ with $z ~ N(0, I)$; $sigma = scale$, or $scale |x| / sqrt(d)$ if ``relative``. The update's
+    length is not bounded and nothing is accounted, so no epsilon follows. No formal guarantee. The best that an attacker can
+    do is match the update as it was sent: least squares are maximum likelihood here.
 
     Args:
-        scale: standard deviation of each coordinate's noise, over the update's root mean square, or in the updates' units.
-        relative: which of the two.
+        scale: standard deviation of the noise on each coordinate; its unit follows from ``relative``.
+        relative: whether ``scale`` is relative to the update's root mean square, or in the units of the updates.
     """
 
     name = "noise"
@@ -35,5 +35,6 @@ class UpdateNoise(ClientTransform):
     relative: bool = True
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
+        # In float64: float32 squares of small updates underflow, and the noise would vanish with them
         size = float(update.double().square().mean().sqrt()) if self.relative else 1.0
         return update + torch.randn(len(update), generator=context.rng.torch()) * (self.scale * size)

@@ -18,7 +18,7 @@ class Pruning(ClientTransform):
     error feedback). No formal guarantee. An attacker compares the coordinates that were sent.
 
     Args:
-        keep: the share of coordinates that is kept; Zhu et al. find that inversion fails where more than a fifth is pruned.
+        keep: the share of coordinates that is kept; Zhu et al. find that inversion fails if more than a fifth is pruned.
     """
 
     name = "pruning"
@@ -36,4 +36,5 @@ class Pruning(ClientTransform):
         return torch.zeros_like(update).index_copy(0, largest, update[largest])
 
     def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
+        # A coordinate sent as 0 looks like one not sent; the attacker, too, has only this mask
         return dummy * (observed != 0), observed

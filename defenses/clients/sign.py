@@ -27,5 +27,6 @@ class Sign(ClientTransform):
         return update.sign() * update.abs().double().mean().float()
 
     def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
+        # sign() has a gradient of 0 everywhere, so that the attacker could not optimize through it; tanh has one
         size = dummy.square().mean(-1, keepdim=True).sqrt().clamp(min=torch.finfo(dummy.dtype).tiny)
         return torch.tanh(dummy / size) * observed.abs().max(), observed

@@ -51,7 +51,7 @@ class Soteria(ClientTransform):
         return dummy * rest, observed * rest
 
     def _locate_layer(self, module: nn.Module) -> tuple[nn.Linear, int]:
-        """The layer, and where its weights start in an update."""
+        """The layer, and the index of its first weight in an update."""
         layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
         if not -len(layers) <= self.layer < len(layers):
             raise ConfigError(
@@ -66,7 +66,7 @@ class Soteria(ClientTransform):
 
 
 def _representation(module: nn.Module, layer: nn.Linear, model: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """What ``layer`` is given ``[B, m]``, and the inputs ``[B, *shape]`` that it can be differentiated by."""
+    """The input of ``layer`` (``[B, m]``), and the network inputs ``[B, *shape]`` by which it can be differentiated."""
     shapes: Mapping[str, nn.Parameter] = dict(module.named_parameters())
     parts = torch.split(model, [parameter.numel() for parameter in shapes.values()])
     weights = {name: part.view(shapes[name].shape) for name, part in zip(shapes, parts, strict=True)}
@@ -85,7 +85,9 @@ def _scores(of: tuple[Tensor, Tensor]) -> Tensor:
     representation, x = of
     scores = []
     for entry in representation.unbind(1):
+        # Each example's entry depends on that example alone, so one backward pass of the sum serves the whole batch
         (slope,) = torch.autograd.grad(entry.sum(), x, retain_graph=True)
         ratio = entry.detach().abs() / slope.flatten(1).norm(dim=1)
+        # An entry that no input moves but that is not 0 has an infinite ratio, which becomes the largest float: pruned first
         scores.append(ratio.nan_to_num(nan=0.0).sum())
     return torch.stack(scores)

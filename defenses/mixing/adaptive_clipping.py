@@ -16,13 +16,13 @@ class AdaptiveClipping(Mixing):
     """Shortens updates to a bound that moves, round by round, towards a quantile of their lengths.
 
     $y_i = x_i min(1, C / |x_i|)$, and after the round $C <- C exp(-eta (b - gamma))$ with b the share of the $|x_i|$ that
-    were at most C. In the source each client clips by itself and sends b's bit beside its update, so that sums are all the
-    server sees; here the server clips, and so it sees the rows: malicious clients cannot evade the bound, but count in b.
-    Behind a mask on groups the lengths are those of the group means. The source's noise on b is left out.
+    were at most C. In the source each client clips its own update and sends its bit of b, so the server sees only sums. Here
+    the server clips, and so it sees the rows: malicious clients cannot evade the bound, but count in b. With secure
+    aggregation in groups, the lengths are the lengths of the group means. The source's noise on b is left out.
 
     Args:
         initial: C in the first round, in the units of the updates.
-        quantile: $gamma$, the share of lengths that the bound should reach, in [0, 1]; the source recommends the median.
+        quantile: $gamma$, the share of lengths that should be at most C, in [0, 1]; the source recommends the median.
         rate: $eta$, the rate at which ln C moves.
     """
 
@@ -38,9 +38,11 @@ class AdaptiveClipping(Mixing):
     rate: PositiveFloat = 0.2
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
+        # A zero update keeps its zeros: C / 0 is infinite, and 0/0 only if C has shrunk to 0
         return (self._read_bound(context) / gram.norms()).clamp(max=1).nan_to_num(nan=1.0).diag()
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
+        # By the bound that clipped this round: b is the share below C before C moves
         bound = self._read_bound(context)
         below = (gram.norms() <= bound).double().mean()
         return {"bound": bound * torch.exp(-self.rate * (below - self.quantile))}

@@ -14,7 +14,7 @@ class ARC(Mixing):
     """Shortens the longest updates to the length of the next one.
 
     $y_i = x_i min(1, C / |x_i|)$ with C the $(k + 1)$-th largest length and $k = floor(2 (f/n) (n - f))$. The bound follows
-    the updates, so there is none to choose; for $f = 0$ nothing is shortened.
+    the updates and needs no setting; for $f = 0$ nothing is shortened.
     """
 
     name = "arc"
@@ -26,6 +26,7 @@ class ARC(Mixing):
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
         norms = gram.norms()
+        # In whole numbers: the floor of a rounded product could be one too small
         clipped = 2 * context.f * (gram.n - context.f) // gram.n
         bound = norms.sort(descending=True).values[clipped]
         return (bound / norms).clamp(max=1).nan_to_num(nan=1.0).diag()

@@ -17,7 +17,7 @@ class Bucketing(Mixing):
     """Deals the updates at random into buckets and hands on the means of the buckets.
 
     Each update is in exactly one bucket of ``size``; the last bucket may be smaller. Up to f of the $ceil(n / size)$
-    means may be malicious, and the rule behind is told so.
+    means may be malicious, so the rule behind keeps the same assumed f.
 
     Args:
         size: s, updates in a bucket; the source recommends 2.
@@ -39,5 +39,6 @@ class Bucketing(Mixing):
         buckets = torch.split(torch.randperm(gram.n, generator=context.rng.torch()), self.size)
         matrix = torch.zeros(len(buckets), gram.n, dtype=torch.float64)
         for row, bucket in enumerate(buckets):
+            # By its own size: divided by `size`, the mean of a smaller last bucket would be too short
             matrix[row, bucket] = 1 / len(bucket)
         return matrix

@@ -33,4 +33,5 @@ class Clip(Mixing):
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
         norms = gram.norms()
         bound = norms.quantile(0.5) if self.bound is None else self.bound
+        # 0/0 is an update of zeros in a round with a median of 0: it stays as it is
         return (bound / norms).clamp(max=1).nan_to_num(nan=1.0).diag()

@@ -1,4 +1,4 @@
-"""Nearest-neighbour mixing (Allouah et al., AISTATS 2023)."""
+"""Nearest-neighbor mixing (Allouah et al., AISTATS 2023)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class NNM(Mixing):
     """Replaces each update by the mean of its n - f nearest ones, itself included.
 
     $y_i = 1/(n - f)$ times the sum over the $n - f$ nearest j of $x_j$; updates that tie for the last places share them,
-    which is the mean of all ways to choose. It makes the rule behind it robust to clients whose data differ, with the best
-    order of kappa that is possible.
+    which is the mean over all choices. It makes the rule behind it robust to heterogeneous data, with a kappa of the best
+    possible order.
     """
 
     name = "nnm"
@@ -27,6 +27,7 @@ class NNM(Mixing):
     cost = "O(n^2 d): one Gram matrix, shared with the rule behind it"
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
+        # Distances to itself are exactly 0, so an update is always among its own nearest
         return smallest_alike(gram.distances_squared(), gram.n - context.f)
 
     def kappa_of(self, n: int, f: int, after: float) -> float:

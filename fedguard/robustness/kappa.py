@@ -6,8 +6,8 @@ A rule R is (f, kappa)-robust if for all x_1 ... x_n and every S with ``|S| = n 
 
 The search looks for the x and S with the largest ratio of the two sides: first over shapes that are known to hurt (far and
 barely selected outliers, two points, a colluding crowd around an extreme honest row, simplices, small integers), then by
-stretching the worst of them, then by random climbing from many starts. It sees the rule as a black box and relies on no
-symmetry: S is anywhere, and is improved for the same answer. What it finds is a proof that kappa is no smaller.
+stretching the worst of them, then by random climbing from many starts. The rule is a black box, and no symmetry is assumed:
+S may be any subset, and is improved without asking the rule again. The ratio found is a lower bound of kappa.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fedguard.errors import InputError, PreconditionError, brief
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.robustness.shapes import PULLS, Mask, Rows, perturb_rows, pull_rows, shapes
 
-#: How often the rule is asked at ``effort = 1``.
+#: Evaluations of the rule at ``effort = 1``.
 EVALUATIONS = 8000
-#: More effort is a slip of the pen, and would never end.
+#: More effort is a typing error, and would never end.
 MOST_EFFORT = 1e6
 #: A ratio above this is called unbounded.
 UNBOUNDED = 1e6
@@ -45,11 +45,11 @@ class Kappa:
     Attributes:
         rule: the pipeline, in words.
         n, f: updates, and how many of them are malicious.
-        value: the largest ratio; ``inf`` where it grows without bound. The true kappa is no smaller.
+        value: the largest ratio; ``inf`` if it grows without bound. The true kappa is no smaller.
         witness: the input that shows it, float32 ``[n, d]``, and S, the ``n - f`` rows that count as honest.
         lower_bound: f / (n - 2f), which no rule can be below.
-        upper_bound: what is published for the rule; None if nothing is, or not for so few updates.
-        evaluations: how often the rule was asked.
+        upper_bound: the published bound of the rule; None if there is none, or none for this few updates.
+        evaluations: number of evaluations of the rule.
         seed: of the search, and of the rule's own draws.
     """
 
@@ -65,7 +65,7 @@ class Kappa:
 
     @property
     def verdict(self) -> str:
-        """What the value says of the rule."""
+        """What the value says about the rule."""
         lower, upper = self.lower_bound, self.upper_bound
         published = "no bound is published for it" if upper is None else f"the published bound is {upper:.3g}"
         if math.isinf(self.value):
@@ -84,7 +84,7 @@ class Kappa:
         return f"above the lower bound f/(n - 2f) = {lower:.3g}{times}; {published}."
 
     def entry(self) -> dict[str, Any]:
-        """All of it for machines; ``kappa`` is None where it is unbounded."""
+        """All fields as JSON types; ``kappa`` is None if it is unbounded."""
         rows, honest = self.witness
         return {
             "rule": self.rule,
@@ -110,12 +110,12 @@ class Kappa:
 def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float = 1.0) -> Kappa:
     """Search for the largest kappa of the server's part of ``pipeline`` on n updates of which f are malicious.
 
-    Rules that draw get the same draw for every input, so the value is that of one draw; rules with memory are met in
-    their first round; each client claims the same number of examples.
+    Randomized rules get the same random stream for every input, so the value holds for one draw. Rules with state are in
+    their first round. Each client claims the same number of examples.
 
     Args:
         seed: of the search and of the rule's own draws.
-        effort: 1 asks the rule 8000 times, which takes a few seconds on one core.
+        effort: 1 evaluates the rule 8000 times, which takes a few seconds on one core.
 
     Raises:
         InputError: n, f or effort out of range.
@@ -184,10 +184,12 @@ class _KappaSearch:
         self._contexts: dict[int, RuleContext] = {}
 
     def run(self) -> _KappaCandidate:
-        """Shapes, then stretches of the worst, then climbs of which the better halves go on, then stretches again."""
+        """Evaluate shapes, stretch the worst ones, climb from ever fewer of the best, then stretch again."""
         pool = self._starts(self.budget // 4)
+        # Reversed, so that the worst input of each dimension is the one that remains: rules may break in one dimension only
         by_length = {one.rows.shape[1]: one for one in reversed(pool)}
         pool += [self._stretch_input(one) for one in (*by_length.values(), *pool[:3])]
+        # Successive halving: most of the budget goes to the few starts that still gain after the first heats
         for climbers, heats in ((48, 3), (8, 2), (1, 1)):
             pool = sorted(pool, key=_value, reverse=True)[:climbers]
             if pool[0].value > UNBOUNDED:
@@ -202,12 +204,13 @@ class _KappaSearch:
         for family, honest, malicious in shapes(self.n - self.f, self.f, self._draw):
             found = self._best_subset(self._shuffle_and_evaluate(honest, malicious, family))
             best[family] = sorted([found, *best.get(family, [])], key=_value, reverse=True)[:of_a_kind]
+            # One unbounded input settles it: no search finds more than infinity
             if found.value > UNBOUNDED or self.evaluations >= budget:
                 break
         return sorted((found for kind in best.values() for found in kind), key=_value, reverse=True)
 
     def _shuffle_and_evaluate(self, honest: Rows, malicious: Rows, family: str) -> _KappaCandidate:
-        """The rows in an order drawn at random, since a rule may favour a place."""
+        """Evaluate the rows in a random order, since a rule may favor a position."""
         order = self._draw.permutation(self.n)
         rows = _round_to_float32(np.concatenate([honest, malicious])[order])
         return self._evaluate_rows(rows, order < self.n - self.f, family)
@@ -226,10 +229,11 @@ class _KappaSearch:
         return _KappaCandidate(ratio(rows, honest, answer), rows, honest, answer, family)
 
     def _best_subset(self, start: _KappaCandidate) -> _KappaCandidate:
-        """The same input under the S that swaps of single rows lead to: they cost no answer of the rule."""
+        """Improve S by swaps of single rows, which need no evaluation of the rule."""
         best = start
         for _ in range(self.f):
             inside, outside = np.flatnonzero(best.honest), np.flatnonzero(~best.honest)
+            # All swaps by rank-one updates of mean and spread; the best is then computed exactly, as the spread may cancel
             values = _after_swaps(best.rows, inside, outside, best.answer)
             i, j = np.unravel_index(values.argmax(), values.shape)
             honest = best.honest.copy()
@@ -241,22 +245,24 @@ class _KappaSearch:
         return best
 
     def _stretch_input(self, start: _KappaCandidate) -> _KappaCandidate:
-        """The worst of what comes of pulling parts of an input ever further, for as long as the ratio grows."""
+        """Pull parts of an input ever further, as long as the ratio grows, and return the worst input found."""
         best = start
         direction = self._draw.standard_normal((start.rows.shape[1],))
         for kind in PULLS:
             current = start
             for power in range(1, 8):
+                # Rounded before the rule sees it, so that the ratio is of the very rows that it was given
                 rows = _round_to_float32(pull_rows(kind, start.rows, start.honest, 10.0**power, direction))
                 further = self._evaluate_rows(rows, start.honest, start.family)
                 best = max(best, further, key=_value)
+                # A ratio without bound grows by about the square of the pull, a hundredfold a step: below twofold is a plateau
                 if best.value > UNBOUNDED or not further.value > 2 * current.value:
                     break
                 current = further
         return best
 
     def _hill_climb(self, start: _KappaCandidate, steps: int) -> _KappaCandidate:
-        """Random moves, each kept unless it lowers the ratio; their length grows where they gain and shrinks where not."""
+        """Random moves, kept unless they lower the ratio; their length grows after a gain and shrinks otherwise."""
         current, usual = start, 0.1
         for step in range(steps):
             length = min(2.0, usual * 10.0 ** self._draw.uniform(-2, 1))
@@ -264,7 +270,9 @@ class _KappaSearch:
             tried = self._evaluate_rows(rows, current.honest, current.family)
             if step % 8 == 0:
                 tried = self._best_subset(tried)
+            # One gain makes up for about nine failures, so the length settles where a tenth of the moves gain
             usual = min(1.0, usual * 1.3) if tried.value > current.value else max(1e-4, usual * 0.97)
+            # Equal ones too: rules that select have plateaus, which a climb must cross
             if tried.value >= current.value:
                 current = tried
             if current.value > UNBOUNDED:
@@ -273,7 +281,7 @@ class _KappaSearch:
 
 
 def _round_to_float32(rows: Rows) -> Rows:
-    """The values that a float32 can take."""
+    """The nearest float32 values, in float64."""
     return rows.astype(np.float32).astype(np.float64)
 
 
@@ -282,10 +290,11 @@ def _value(found: _KappaCandidate) -> float:
 
 
 def ratio(rows: Rows, honest: Mask, answer: Rows) -> float:
-    """``|answer - mean_S|^2 / mean_{i in S} |x_i - mean_S|^2`` in float64, less what is mere rounding.
+    """``|answer - mean_S|^2 / mean_{i in S} |x_i - mean_S|^2`` in float64, less rounding.
 
-    Where the rows of S are all the same, it is ``inf`` if the answer is another, and 0 if it is that row.
+    If all rows of S are equal, it is ``inf`` if the answer differs from them, else 0.
     """
+    # About a row of S: far from the origin, squares of the rows themselves would cancel
     first = rows[honest][0]
     centred = rows[honest] - first
     mean = centred.mean(0)
@@ -296,7 +305,7 @@ def ratio(rows: Rows, honest: Mask, answer: Rows) -> float:
 
 
 def _after_swaps(rows: Rows, inside: NDArray[np.intp], outside: NDArray[np.intp], answer: Rows) -> Rows:
-    """``[|inside|, |outside|]``: about the ratio after each swap of one row of S for one beside it."""
+    """``[|inside|, |outside|]``: approximate ratios after each swap of a row of S for a row outside."""
     h = len(inside)
     mean = rows[inside].mean(0)
     kept, taken, point = rows[inside] - mean, rows[outside] - mean, answer - mean

@@ -1,6 +1,6 @@
-"""Inputs that hurt aggregation rules: shapes to start a search from, and the pulls and moves that make them worse.
+"""Inputs that hurt aggregation rules: shapes as starts of a search, and pulls and moves that make them worse.
 
-Rows are float64 ``[n, d]``, with h honest and f malicious ones among them.
+Rows are float64 ``[n, d]``, of which h are honest and f malicious.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ Draw = np.random.Generator
 
 
 def shapes(h: int, f: int, draw: Draw) -> Iterator[tuple[str, Rows, Rows]]:
-    """Endless: (kind, honest rows, malicious rows); the first shows that no rule is below f / (n - 2f)."""
+    """Endless: (kind, honest rows, malicious rows); the first shows that no rule has kappa below f / (n - 2f)."""
     yield "the lower bound", _column(np.zeros(h)), _column(np.ones(f))
     two_points = _two_points(h, f, draw)
     while True:
         for d in (1, 2, 3, h, h + f):
             for shape in (_far, _barely_inside, _extreme_row, _simplex, _both_sides, _crowds, _integers, _heavy):
                 honest, malicious = shape(h, f, d, draw)
+                # Kappa ignores a common shift, so a ratio that grows with one shows a rule that is not translation-equivariant
+                # or that loses close rows in float32
                 shift = draw.choice([0.0, 0.0, 0.0, 1.0, 10.0, 1e3, 1e5]) * draw.standard_normal(d)
                 yield f"{shape.__name__} {d}", honest + shift, malicious + shift
                 yield from itertools.islice(two_points, 1)
@@ -35,7 +37,8 @@ def _column(values: NDArray[np.generic]) -> Rows:
 
 
 def _two_points(h: int, f: int, draw: Draw) -> Iterator[tuple[str, Rows, Rows]]:
-    """k honest and j malicious rows at 1, the other honest ones at 0, the other malicious ones there or elsewhere."""
+    """k honest and j malicious rows at 1, the other honest rows at 0, the other malicious rows at 0 or elsewhere."""
+    # With ties, and with values just off them, which of the two points a rule selects depends on how it breaks ties
     cases = [(k, f, 0.0, tie) for k in range(h) for tie in (0.0, 1e-3, -1e-3)]
     more = [(k, j, at, 0.0) for k in range(h) for j in range(f + 1) for at in (0.0, 0.5, 10.0, -10.0)]
     for count, at, other, tie in [*draw.permutation(cases), *draw.permutation(more)]:
@@ -55,14 +58,14 @@ def _unit(d: int, draw: Draw) -> Rows:
 
 
 def _far(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """Outliers at any distance, in one place or scattered."""
+    """Outliers at any distance, at one point or scattered."""
     distance = draw.choice([0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 100.0, 1e4])
     place = _unit(d, draw) if draw.random() < 0.7 else np.stack([_unit(d, draw) for _ in range(max(f, 1))])[:f]
     return _cloud(h, d, draw), np.broadcast_to(distance * place, (f, d))
 
 
 def _barely_inside(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """Malicious clients who pass for honest: few deviations off (ALIE), against the mean (IPM), or as an honest row (mimic)."""
+    """Malicious rows close to honest ones: a few deviations off (ALIE), against the mean (IPM), or a copy (mimic)."""
     honest = _cloud(h, d, draw) * draw.uniform(0.1, 1, d) + draw.uniform(0, 3) * _unit(d, draw)
     mean, deviation = honest.mean(0), honest.std(0)
     crafted = [
@@ -74,7 +77,7 @@ def _barely_inside(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
 
 
 def _extreme_row(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """A few honest rows off the others, and malicious clients around them, so that a rule that selects selects there."""
+    """A few honest rows away from the others, and malicious rows around them, so that a selecting rule selects there."""
     honest = _cloud(h, d, draw) * draw.choice([0.01, 0.3, 1.0])
     few = draw.integers(1, max(2, h // 2 + 1))
     honest[:few] = honest[:few] * draw.choice([0.0, 0.1, 1.0]) + draw.uniform(0.5, 5) * _unit(d, draw)
@@ -82,7 +85,7 @@ def _extreme_row(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
 
 
 def _simplex(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """Most honest rows far from each other but all around a center; a few of them and the malicious clients at one point."""
+    """Most honest rows far from each other around a center; the other honest and the malicious rows at one point."""
     few = draw.integers(0, max(1, h // 2 + 1))
     honest = np.eye(h, d) if d >= h else np.stack([_unit(d, draw) for _ in range(h)])
     point = draw.uniform(0.3, 5) * _unit(d, draw)
@@ -91,11 +94,10 @@ def _simplex(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
 
 
 def _both_sides(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """Honest rows in a wide circle, the others of them in one place on one side of it, the malicious clients on the other.
+    """Honest rows in a wide circle, the other honest rows at one point on one side of it, the malicious rows on the other.
 
-    All are about as far from their nearest rows, so that a rule which counts distances to these, as Krum does, may select
-    the malicious clients; they have the circle for neighbors, while the place on the other side takes the mean away from
-    them.
+    All rows are about equally far from their nearest rows, so a rule that adds up these distances, such as Krum, may select
+    the malicious rows: they have the circle for neighbors, while the honest rows on the other side pull the mean away.
     """
     few = min(h - 1, f + int(draw.choice([1, 1, 1, 0, 2]))) if draw.random() < 0.8 else int(draw.integers(0, h))
     circle = np.zeros((h - few, d))
@@ -111,7 +113,7 @@ def _both_sides(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
 
 
 def _crowds(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """A few places that all rows share, sizes and distances drawn."""
+    """All rows at a few common points, with random numbers of rows and distances."""
     places = draw.standard_normal((draw.integers(2, 5), d)) * draw.choice([1.0, 1.0, 10.0], d)
     weights = draw.dirichlet(np.ones(len(places)))
     return places[draw.choice(len(places), h, p=weights)], places[draw.choice(len(places), f)]
@@ -123,17 +125,17 @@ def _integers(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
 
 
 def _heavy(h: int, f: int, d: int, draw: Draw) -> tuple[Rows, Rows]:
-    """Honest rows of very different lengths; the malicious clients beside one of them."""
+    """Honest rows of very different lengths; the malicious rows close to a multiple of one of them."""
     honest = _cloud(h, d, draw) * np.exp(draw.uniform(0, 2) * draw.standard_normal((h, 1)))
     return honest, honest[draw.integers(h)] * draw.uniform(0, 2) + 0.01 * _cloud(f, d, draw)
 
 
-#: What `pull_rows` can do: the malicious rows away from the honest mean, the honest rows together, all away from 0, all larger.
+#: The pulls of `pull_rows`: malicious rows away from the honest mean, honest rows together, all rows away from 0, all larger.
 PULLS = ("malicious", "together", "away", "larger")
 
 
 def pull_rows(kind: str, rows: Rows, honest: Mask, factor: float, direction: Rows) -> Rows:
-    """One of `PULLS`, by a factor; ``direction`` (``[d]``) is where ``away`` leads."""
+    """One of `PULLS` by a factor; ``direction`` (``[d]``) is the direction of ``away``."""
     mean = rows[honest].mean(0)
     if kind == "malicious":
         return np.where(honest[:, None], rows, mean + factor * (rows - mean))
@@ -143,15 +145,17 @@ def pull_rows(kind: str, rows: Rows, honest: Mask, factor: float, direction: Row
 
 
 def perturb_rows(rows: Rows, honest: Mask, length: float, draw: Draw) -> Rows:
-    """One random change of the input; ``length`` is relative to the honest rows' deviation."""
+    """One random change of the input; ``length`` is relative to the standard deviation of the honest rows."""
     rows = rows.copy()
     n, d = rows.shape
     mean = rows[honest].mean(0)
+    # A floor, since honest rows that are all equal would never move again
     scale = length * max(1e-3, float(np.sqrt(np.square(rows[honest] - mean).sum(1).mean())))
     one, other = draw.integers(n, size=2)
+    # Worst cases often have equal rows: moving one of them alone would break the tie that makes them bad
     crowd = (rows == rows[one]).all(1)
     kind = draw.choice(len(_MOVES), p=_MOVES)
-    if kind in (0, 1):  # rows in one place stay in one place
+    if kind in (0, 1):  # equal rows stay equal
         rows[crowd] += scale * draw.standard_normal(d)
     if kind in (1, 2):
         third = draw.integers(n)
@@ -176,5 +180,5 @@ def perturb_rows(rows: Rows, honest: Mask, length: float, draw: Draw) -> Rows:
     return rows
 
 
-#: How often each kind of move is tried: crowds, one row to another's place, the malicious clients, one row, all, snapping.
+#: Frequencies of the moves: equal rows, one row onto another, the malicious rows, one row, all rows, one coordinate.
 _MOVES = np.array([4, 2, 2, 2, 1, 1, 1, 2, 1, 2, 1]) / 19
