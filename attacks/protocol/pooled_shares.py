@@ -37,7 +37,7 @@ class PooledShares(ProtocolAttack):
         the secret that 1, 2, ... t - 1 of their shares make
         their share less what one of them added to a secret of its own at that point: where all polynomials are the same
         the key's share less the seed's share, and the seed: where both secrets have one polynomial
-        what the packets of all holders say as they stand: where they are not encrypted
+        what the packets of all holders say in plain: where they are not encrypted
 
     With the mask key, and the seed that an honest round reveals at its end, they open the input.
     """

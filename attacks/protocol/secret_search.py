@@ -21,7 +21,7 @@ from fedguard.secagg.shamir import combine
 
 
 class LeakyReprClient(Client):
-    """Planted: its repr shows all attributes, as that of a dataclass would."""
+    """Planted: its repr shows all attributes, as a dataclass's would."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({vars(self)})"

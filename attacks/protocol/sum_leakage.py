@@ -31,7 +31,7 @@ class SumLeakage(ProtocolAttack):
 
     It takes the vector c with the largest $<c, s> / |c|$. For independent standard normal inputs of d coordinates and n
     honest survivors, this score is $|c| + N(0, n - 1)$ where c is in the sum s, and $N(0, n)$ in a round where it is not,
-    so that the score of a round with c exceeds that of a round without it with probability
+    so that a round with c scores higher than a round without it with probability
 
         $AUC = Pr[N(0, 1) < |c| / sqrt(2n - 1)] = F_{t(d)}(sqrt(d / (2n - 1)))$        Student's t, d degrees of freedom
 

@@ -15,7 +15,7 @@ class EdgeCase(Trigger):
     """Inputs from the tail of their class, which honest clients hardly have. Nothing is added to them.
 
     An example is an edge case if it is among the share ``tail`` of its class with the largest distance from the class mean,
-    at least one example. Distances are taken among the examples at hand: those of all malicious clients for the training,
+    at least one example. Distances are taken among the examples at hand: all malicious clients' examples for the training,
     the test set for measuring the backdoor. The source collects edge cases from outside the data set, so its honest clients
     have none. Here the tail is part of the data set, so honest clients have their share of it.
 
