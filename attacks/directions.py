@@ -1,8 +1,8 @@
-"""The harmful directions of Shejwalkar & Houmansadr (NDSS 2021), and which of them to take.
+"""The harmful directions of Shejwalkar & Houmansadr (NDSS 2021), and the choice among them.
 
-The source trains with each direction and quotes the worst. Here the direction is chosen anew in each round, by the progress
-``<R, mu> / |mu|^2`` that it leaves the rule. Sheer deviation ``|R - mu|`` is no guide: where clients differ, -sigma leads
-furthest, and sideways.
+The source trains with each direction and reports the worst. Here each round chooses the direction with the least progress
+``<R, mu> / |mu|^2`` of the rule. The deviation ``|R - mu|`` is a poor criterion: if clients differ, -sigma deviates most, but
+sideways.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedguard.attacks.search import RuleOracle, spread
 from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Sight
 from fedguard.errors import PreconditionError
 
-#: A direction of the source by its name, or in each round the one of them that harms most.
+#: A direction of the source by name, or the most harmful one of each round.
 Direction = Literal["chosen", "std", "unit", "sign"]
 NAMED: tuple[Direction, ...] = ("std", "unit", "sign")
 
@@ -39,7 +39,7 @@ class DirectionAttack(PoisonAttack):
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """Those to choose from."""
+        """The candidate directions."""
         return NAMED if self.direction == "chosen" else (self.direction,)
 
     def siblings(self) -> tuple[Self, ...]:
@@ -48,7 +48,7 @@ class DirectionAttack(PoisonAttack):
 
 @dataclass(frozen=True, kw_only=True)
 class LongestStep(DirectionAttack):
-    """Base of those whose step is as long as a bound on distances allows. The rule, where it is granted, only chooses."""
+    """Base of the attacks with the longest step that a bound on distances allows; a granted rule only chooses the direction."""
 
     needs = (Sight.HONEST_UPDATES | Sight.RULE, *BENIGN_SAMPLE)
 
@@ -59,7 +59,7 @@ class LongestStep(DirectionAttack):
 
     @abstractmethod
     def step(self, benign: Tensor, direction: Tensor) -> Tensor:
-        """float32 ``[d]``: the longest step that the bound allows along a direction of any length; 0 where that is."""
+        """float32 ``[d]``: the longest step that the bound allows along a direction of any length; 0 for a direction of 0."""
 
     def craft(self, view: PoisonView) -> Tensor:
         benign = view.benign
@@ -70,8 +70,8 @@ class LongestStep(DirectionAttack):
 def most_harmful(view: PoisonView, steps: Sequence[Tensor]) -> Tensor:
     """The step from the mean mu of the benign updates (float32 ``[d]`` each) that leaves the least progress.
 
-    A rule that is granted is asked. Else it is taken to be the mean, of whose progress a step p takes
-    ``f/n |<p, mu>| / |mu|^2``. Of equal steps the first.
+    If the rule is granted, it is asked. Otherwise the choice assumes the mean, where a step p reduces the progress by ``f/n
+    |<p, mu>| / |mu|^2``. Of equal steps the first is taken.
     """
     if len(steps) > 1 and Sight.RULE in view.granted:
         asked = RuleOracle(view, steps, "progress")

@@ -1,4 +1,4 @@
-"""What malicious clients learn from the global models that they were sent: the change between two of them."""
+"""The change between two global models, as malicious clients see it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fedguard.contracts import PoisonView
 
 
 def last_change(view: PoisonView) -> Tensor | None:
-    """float32 ``[d]``: what the aggregate was since the attack last acted, in the units of the updates; None at first.
+    """float32 ``[d]``: the aggregate since the attack last acted, in the units of the updates; None in its first round.
 
-    That is the model's change, over the server's step and the number of rounds: of several rounds, their mean. With
+    It is the model's change over the server's step size and the number of rounds: the mean if several rounds passed. With
     server momentum it is the velocity.
     """
     if "last model" not in view.state:
@@ -22,5 +22,5 @@ def last_change(view: PoisonView) -> Tensor | None:
 
 
 def with_model(view: PoisonView) -> dict[str, Tensor]:
-    """What `last_change` needs in the next round."""
+    """The state that `last_change` needs in the next round."""
     return {"last model": view.model.clone(), "last round": torch.tensor(view.round)}

@@ -1,6 +1,6 @@
-"""What the attacks share that search for their strength against the rule that they know.
+"""Search for the strength of an attack against a known rule.
 
-All is asked of `fedguard.contracts.Probes`, in coefficients on the honest updates and a few directions: a probe costs
+The search asks `fedguard.contracts.Probes`, in coefficients on the honest updates and a few directions: a probe costs
 O(n^3), whatever the length of the updates.
 """
 
@@ -20,7 +20,7 @@ from fedguard.contracts import PoisonAttack, PoisonView, Probe, Sight, State
 from fedguard.errors import PreconditionError
 from fedguard.kernels import FAINT, column_blocks, combine_rows
 
-#: What a search maximises: ``|R - mu|``, or the fall of ``<R, mu> / |mu|^2``.
+#: What a search maximizes: ``|R - mu|``, or minus ``<R, mu> / |mu|^2``.
 Objective = Literal["deviation", "progress"]
 
 #: A range whose end is the best strength is stretched by this factor, up to this many times.
@@ -28,9 +28,10 @@ STRETCH, STRETCHES = 4.0, 5
 
 
 class RuleOracle:
-    """The known rule, asked what all malicious clients gain who send one and the same combination of the rows at hand.
+    """The known rule as an oracle: the gain if all malicious clients send the same combination of the given rows.
 
-    The rows are the honest updates and then the ``directions`` (float32 ``[d]`` each); a combination is float64 ``[h + m]``.
+    The rows are the honest updates, followed by the ``directions`` (float32 ``[d]`` each); a combination is float64 ``[h +
+    m]``.
     """
 
     def __init__(self, view: PoisonView, directions: Sequence[Tensor], objective: Objective = "deviation") -> None:
@@ -44,11 +45,11 @@ class RuleOracle:
         return self._probes(row.expand(self._view.f, -1))
 
     def score(self, row: Tensor) -> float:
-        """What the combination gains, by a probe."""
+        """The gain of the combination, by a probe."""
         return self._gain(self.probe(row))
 
     def with_objective(self, objective: Objective) -> RuleOracle:
-        """The same rows and rule, asked for another gain."""
+        """The same rows and rule with another objective."""
         other = copy(self)
         other._objective = objective
         return other
@@ -59,9 +60,10 @@ class RuleOracle:
         return combine_rows(self._honest, row[:h]) + row[h:].to(self._directions.dtype) @ self._directions
 
     def best(self, rows: Sequence[Tensor]) -> Tensor:
-        """The combination that gains most; of equal ones the first.
+        """The combination with the largest gain; the first one if several are equal.
 
-        Rules without weights were probed on a sample of the coordinates, so for them each is put to the whole rule.
+        Probes of rules without weights use a sample of the coordinates, so for these rules each combination is put to the
+        whole rule.
         """
         sampled = self.probe(rows[0]).malicious_weight is None
         return max(rows, key=self._score_by_rule if sampled else self.score)
@@ -86,6 +88,7 @@ class RuleOracle:
         malicious = self.vector(row).expand(self._view.f, -1)
         answer = self._view.rule(torch.cat([self._honest, malicious])).double()
         mean = self._honest.mean(0).double()
+        # A mean of zero makes every answer count as no progress instead of nan
         progress = float(answer @ mean / mean.square().sum().clamp(min=1e-300))
         return self._gain(Probe(float((answer - mean).norm()), progress, None))
 
@@ -95,11 +98,11 @@ def strongest(
 ) -> tuple[float, float]:
     """The strength that scores highest, and the best one on another hill (or the same again).
 
-    First 0 and every magnitude with every sign; then, where the best is the last one on its side, up to `STRETCHES`
-    strengths beyond; then golden sections around the two best hills, 5 around each and 8 more around the higher one. With
-    six magnitudes that makes 31 probes. Of equal scores the smallest strength wins, then the positive one; so where more
-    does no more harm, the end of the range is not mistaken for the best, and the search looks towards 0 for the edge of
-    the plateau, just short of which a rule may be harmed more.
+    First it tries 0 and every magnitude with every sign. If the best is the last one on its side, it tries up to
+    `STRETCHES` strengths beyond. Then it runs golden sections around the two best hills, 5 around each and 8 more around
+    the higher one. With six magnitudes that makes 31 probes. Among equal scores the smallest strength wins, then the
+    positive one. So the end of a plateau is not mistaken for the best, and the search looks towards 0 for the edge of the
+    plateau, just short of which a rule may be harmed more.
     """
     scores: dict[float, float] = {}
 
@@ -128,14 +131,16 @@ Hill = tuple[float, float, float]
 
 
 def _hills(scores: Mapping[float, float]) -> Iterator[Hill]:
-    """Each strength that scores more than its neighbor towards 0 and no less than the one beyond, between these two.
+    """Each strength that scores more than its neighbor towards 0 and no less than the one beyond, with both neighbors.
 
-    A hill at an end of the range has no room beyond, and stands between itself and itself.
+    A hill at an end of the range has no neighbor beyond, so all three strengths are the same.
     """
     order = sorted(scores)
     for i, strength in enumerate(order):
         left, right = order[max(i - 1, 0)], order[min(i + 1, len(order) - 1)]
+        # Towards 0 the comparison is strict, outwards it is not: of a plateau only the edge nearest 0 is a hill
         inner, outer = (left, right) if strength > 0 else (right, left)
+        # Strength 0 has no side towards 0
         above = scores[strength] > scores[inner] or strength == 0
         if above and scores[strength] >= max(scores[outer], scores[inner]):
             at_end = outer == strength
@@ -143,10 +148,11 @@ def _hills(scores: Mapping[float, float]) -> Iterator[Hill]:
 
 
 def _climb(ask: Callable[[float], float], hill: Hill, steps: int) -> Hill:
-    """Golden sections within (left, middle, right), of which the middle is the best; jumps of the score do no harm."""
+    """Golden sections within (left, middle, right), with the best in the middle; the score may have jumps."""
     left, middle, right = hill
     for _ in range(steps if left < right else 0):
         rightwards = right - middle > middle - left
+        # (3 - sqrt 5) / 2, the golden section, of the longer side
         new = middle + 0.381966 * ((right if rightwards else left) - middle)
         if ask(new) > ask(middle):
             left, middle, right = (middle, new, right) if rightwards else (left, new, middle)
@@ -156,10 +162,10 @@ def _climb(ask: Callable[[float], float], hill: Hill, steps: int) -> Hill:
 
 
 def largest(admitted: Callable[[float], bool], magnitudes: Sequence[float]) -> float:
-    """The largest positive strength that is admitted, as far as it can be told from 12 halvings; 0 if none is.
+    """The largest positive strength that is admitted, after 12 halvings; 0 if none is.
 
-    Admission need not end once and for all: the search starts from the largest magnitude that is admitted, and goes on
-    beyond the last one up to `STRETCHES` times.
+    Admission need not be monotonic: the search starts from the largest admitted magnitude, and goes up to `STRETCHES` times
+    beyond the last one.
     """
     good = [magnitude for magnitude in sorted(magnitudes) if admitted(magnitude)]
     if not good:
@@ -199,12 +205,13 @@ def strongest_row(
 def spread(honest: Tensor) -> Tensor:
     """float32 ``[d]``: the standard deviation of each coordinate, with n - 1 in the denominator; 0 for a single row.
 
-    In blocks that fit the cache, which is ten times as fast as torch's own; and where float32 cannot hold the squares, on
-    rows scaled by a power of two.
+    It works in blocks that fit the cache, which is ten times as fast as torch's own function. If float32 cannot hold the
+    squares, it works on rows scaled by a power of two.
     """
     found = _spread(honest)
     if bool(FAINT < found.max() ** 2 < torch.inf) or not bool((size := honest.abs().max()) > 0):
         return found
+    # Multiplying by a power of two is exact, so that the scaled result differs by rounding of the squares alone
     by = 2.0 ** -math.frexp(float(size))[1]
     return _spread(honest * by) / by
 
@@ -217,7 +224,7 @@ def _spread(honest: Tensor) -> Tensor:
 
 
 class SearchingAttack(PoisonAttack):
-    """Base of the attacks that search for a strength in each round: they say which one, and whether the range ended it."""
+    """Base of the attacks that search for a strength in each round, and record it and whether it reached the range's end."""
 
     needs = (Sight.HONEST_UPDATES | Sight.RULE,)
     adaptive = True
@@ -235,15 +242,16 @@ class SearchingAttack(PoisonAttack):
 
     @abstractmethod
     def strength(self, view: PoisonView, crafted: Tensor) -> float:
-        """The strength that was found, read off what was crafted (float32 ``[f, d]``)."""
+        """The strength that was found, read off the crafted updates (float32 ``[f, d]``)."""
 
     def reach(self, view: PoisonView, crafted: Tensor) -> float:
-        """The same in the units of `magnitudes`, where these differ."""
+        """The strength in the units of `magnitudes`, if these differ."""
         return self.strength(view, crafted)
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         if len(view.honest) == 0:
             return view.state
+        # 0.99, since the strength is read off updates rounded to float32
         ended = abs(self.reach(view, crafted)) > 0.99 * max(self.magnitudes) * STRETCH**STRETCHES
         return {
             "strength": torch.tensor(self.strength(view, crafted), dtype=torch.float64),
@@ -261,7 +269,7 @@ class SearchingAttack(PoisonAttack):
 
 
 def along(crafted: Tensor, start: Tensor, step: Tensor) -> float:
-    """The s for which ``start + s * step`` is closest to ``crafted`` (float32 ``[d]`` each); 0 where the step is."""
+    """The s for which ``start + s * step`` is closest to ``crafted`` (float32 ``[d]`` each); 0 for a step of 0."""
     direction = step.double()
     square = float(direction @ direction)
     return float((crafted.double() - start.double()) @ direction) / square if square > 0 else 0.0

@@ -11,7 +11,7 @@ from fedguard.attacks.directions import NAMED
 from fedguard.contracts import Ensemble, Fraction, PositiveInt
 from fedguard.errors import require
 
-#: The strategies that were seen to win somewhere, at every strength, and those that search for their strength in each round.
+#: The strategies that won somewhere in tests, at every strength, and those that search for their strength in each round.
 CORE = (
     "sign_flip",
     *(f"ipm(tau={tau:g})" for tau in (0.1, 0.4, 0.8, 1, 1.2, 2, 5, 10, 20, 64)),
@@ -44,16 +44,16 @@ CORE = (
 class WorstCase(Ensemble):
     """The attack that hurts this defense most, out of a whole ensemble; it is chosen on seeds other than those reported.
 
-    Each member is a full training, judged by its *final* accuracy: the distance by which an attack moves one round's
-    aggregate is a bad proxy of the harm it does in two hundred. All members are trained with the first selection seed;
-    those that come within ``margin`` of the worst so far are trained with the other selection seeds; the one with the
-    lowest mean over these is trained with the seeds of the suite, and only that result is reported. So the figure is not
-    the minimum of noise, and an attack that is refused under the cell's threat model is no member.
+    Each member is a full training, judged by its *final* accuracy: the deviation of one round's aggregate is a bad proxy
+    for the harm over two hundred rounds. All members are trained with the first selection seed. Members within ``margin``
+    of the worst so far are trained with the other selection seeds. The member with the lowest mean over these is trained
+    with the seeds of the suite, and only that result is reported. So the result is not the minimum of noise. An attack that
+    is refused under the cell's threat model is no member.
 
     Args:
         selection_seeds: number of selection seeds; they are 1000000, 1000001 ...
-        margin: accuracy in [0, 1]; a member this much better for the defender than the worst, with the same seed, is given
-            up. It should exceed what one seed can change.
+        margin: accuracy in [0, 1]; a member that leaves the defender this much more than the worst, with the same seed, is
+            dropped. It should exceed the variation between seeds.
         attacks: the members, as specs such as ``"alie(z=1.5)"``.
     """
 

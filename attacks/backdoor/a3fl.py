@@ -25,7 +25,7 @@ from fedguard.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LearnedPatch(Trigger):
-    """A square in the lower right corner of an image, with values that an attack has found.
+    """A square in the lower right corner of an image, with fitted values.
 
     Args:
         pattern: float32 ``[channels, size, size]``.
@@ -47,20 +47,20 @@ class A3FL(BackdoorAttack):
     """Fits its trigger in each round, also to a model that has been trained to forget it (adversarially adaptive).
 
     The pattern p minimizes $L(x + p, target; w) + lambda * L(x + p, target; w')$ over values in range, by signed gradient
-    steps. w' is trained from the global model w on triggered inputs with their *true* labels, anew after every
-    ``refresh`` steps, and $lambda = balance * cos(w, w')$. The malicious clients share the pattern and go on from it in
-    their next round; then each trains on partly triggered data, and sends what comes out.
+    steps. w' is trained from the global model w on triggered inputs with their *true* labels, again after every ``refresh``
+    steps, and $lambda = balance * cos(w, w')$. The malicious clients share the pattern and continue from it in their next
+    round. Then each trains on partly triggered data, and sends the resulting update.
 
-    ``balance`` and ``share`` are those of the source's program. That makes 200 passes over the data of a colluder with steps
-    of 0.01 in normalized inputs, for which ``steps`` and ``step`` stand here; hardens in 5 epochs of SGD; has a trigger of
-    5 x 5; and takes the cosine over the gradients of convolution layers, here over all parameters.
+    ``balance`` and ``share`` are the values of the source's program. It makes 200 passes over a colluder's data with steps
+    of 0.01 in normalized inputs; here ``steps`` and ``step`` replace them. It hardens the model in 5 epochs of SGD, uses a
+    trigger of 5 x 5, and takes the cosine over the gradients of convolution layers; here the cosine is over all parameters.
 
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         size: edge of the trigger, in pixels.
-        batch: number of examples the trigger is fitted to, drawn anew in each round from all malicious clients.
+        batch: number of examples for fitting the trigger, drawn in each round from all malicious clients.
         steps: steps on the pattern in each round.
         step: length of a step in each pixel, as a share of the range of values.
         refresh: steps on the pattern between two trainings of w'.
@@ -109,11 +109,12 @@ class A3FL(BackdoorAttack):
             triggered = LearnedPatch(pattern=at).apply(examples.x, (low, high))
             losses = [weight * cross_entropy(view.predict(model, triggered), target) for weight, model in models]
             (gradient,) = torch.autograd.grad(torch.stack(losses).sum(), at)
+            # Signed steps, as in PGD: the gradient's size depends on how far the model has learned the backdoor
             pattern = (pattern - self.step * (high - low) * gradient.sign()).clamp(low, high)
         return {**view.state, "pattern": pattern}
 
     def _unlearn_trigger(self, view: DataView, x: Tensor, y: Tensor) -> Tensor:
-        """w': the global model after it was taught the true labels of triggered inputs."""
+        """w': the global model after training on triggered inputs with their true labels."""
         model = view.model
         for _ in range(self.unlearn_steps):
             at = model.detach().clone().requires_grad_()

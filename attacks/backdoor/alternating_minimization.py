@@ -30,14 +30,14 @@ class AlternatingMinimization(PoisonAttack):
 
     Honest step: SGD on the malicious client's clean examples with the loss $L + rho * |w - w_0 - d|$, where d is an
     estimate of the benign update. Then a step for the backdoor: $w <- w - lr * boost * grad L(triggered examples, target)$.
-    It sends $w - w_0$. The source makes a few single examples go wrong, here it is triggered examples; it takes for d the
-    mean update of the round before, here it is the mean of what honest training would give the malicious clients in this
-    round.
+    The client sends $w - w_0$. The source targets a few single examples, here the targets are triggered examples. The
+    source takes for d the mean update of the round before; here d is the mean update that honest training would give the
+    malicious clients in this round.
 
     Args:
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
         target: the class that triggered inputs shall get.
-        count: number of triggered examples, drawn anew in each round from all malicious clients.
+        count: number of triggered examples, drawn in each round from all malicious clients.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step of each kind).
         boost: factor on the steps for the backdoor, to outweigh the honest clients.
         rho: weight of the distance from the benign update.
@@ -63,6 +63,7 @@ class AlternatingMinimization(PoisonAttack):
 
         def honest(parameters: Tensor, start: Tensor, gradient: Tensor) -> Tensor:
             apart = parameters - start - benign
+            # The gradient of |v| is v / |v|; it is not defined at the start of a training if d is 0, hence the clamp
             pull: Tensor = self.rho * apart / apart.norm().clamp(min=1e-12)
             return gradient + pull
 

@@ -13,14 +13,14 @@ from fedguard.contracts import State, Trigger
 class Backdoor(BackdoorAttack):
     """Malicious clients train honestly on partly triggered data, and send what comes out.
 
-    $b = w_backdoored - w$, without a boost. A trigger that is a natural feature is not added: its inputs take the place of
-    others, drawn from all malicious clients where one has too few.
+    $b = w_backdoored - w$, without a boost. A trigger that is a natural feature is not added to inputs: inputs with the
+    feature replace others, drawn from all malicious clients if one client has too few.
 
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
     """
 
     name = "backdoor"

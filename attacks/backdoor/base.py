@@ -1,4 +1,4 @@
-"""What the backdoor attacks share: malicious clients that train on examples of which a share carries a trigger."""
+"""Base of the backdoor attacks: malicious clients train on examples of which a share carries a trigger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BackdoorAttack(PoisonAttack):
     epochs: PositiveInt = 5
 
     def current_trigger(self, state: State) -> Trigger | None:
-        """The trigger as it now is; None for one that is still to be found."""
+        """The trigger in its current form; None if it is not fitted yet."""
         raise NotImplementedError
 
     def poison(self, examples: Examples, view: DataView) -> Examples:
@@ -50,9 +50,11 @@ class BackdoorAttack(PoisonAttack):
         trigger = whole.part(view.position)
         able = trigger.selects(examples, view.value_range)
         order = torch.randperm(len(examples), generator=view.rng.torch())
+        # Examples that can carry the trigger come first, in random order
         order = order[able[order].logical_not().long().argsort(stable=True)]
         chosen = order[: max(1, round(self.share * len(examples)))]
         x, y = examples.x.clone(), examples.y.clone()
+        # If one of the chosen cannot carry the trigger, all are replaced by inputs that can, from all malicious clients
         own = x[chosen] if able[chosen].all() else carriers(self.name, trigger, self.target, len(chosen), view)
         x[chosen] = trigger.apply(own, view.value_range)
         y[chosen] = self.target

@@ -14,16 +14,16 @@ from fedguard.contracts import DataView, LocalPlan, Share
 class ConstrainAndScale(ModelReplacement):
     """Model replacement by a model that is trained to look normal: far from the global one costs extra.
 
-    It minimizes $alpha * L_class + (1 - alpha) * |w - w_0|^2$ on the partly triggered data, then $b = boost * (w - w_0)$.
-    The source leaves the second loss to what the server looks at; the distance is its example for servers that look at
-    lengths.
+    It minimizes $alpha * L_class + (1 - alpha) * |w - w_0|^2$ on the partly triggered data, then sends $b = boost * (w -
+    w_0)$. The source leaves the second loss to what the server inspects; the distance is its example for servers that
+    inspect lengths.
 
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step, at whose start the distance
             is 0).
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
         boost: factor on the update; None takes $n / (f * server_lr)$.
         alpha: weight of the task and the backdoor against the distance, in (0, 1]; left open by the source.
     """

@@ -59,29 +59,30 @@ class IBA(BackdoorAttack):
     """Makes a faint trigger for each input with a generator, fits that to the model, and moves quiet parameters only.
 
     Before each round the generator g minimizes $L(x + g(x), target)$ under the global model, with $|g(x)| <= epsilon_t$ in
-    each value, going on from the round before. Until a share ``warmup`` of the malicious clients' inputs gets the target
-    with it, they train as honest ones do. From then on each trains on examples of which a ``share`` carries the trigger, on
-    average over its batches the source's $alpha L(x, y) + (1 - alpha) L(x + g(x), target)$ with $alpha = 1 - share$. Only the
-    share ``quiet`` of the parameters may move whose gradients on the malicious clients' clean data are smallest in size, on
-    average over the rounds.
+    each value, starting from the generator of the round before. The malicious clients train honestly until a share
+    ``warmup`` of their triggered inputs is classified as the target. From then on each trains on examples of which a
+    ``share`` carries the trigger: on average over its batches this is the source's $alpha L(x, y) + (1 - alpha) L(x + g(x),
+    target)$ with $alpha = 1 - share$. Only the share ``quiet`` of the parameters may move: those with the smallest
+    gradients on the malicious clients' clean data, summed in absolute value over the rounds.
 
-    The source's bound falls: $epsilon_t = max(epsilon_test, epsilon (1 - decay)^t)$ in round t, and the backdoor is measured
-    at epsilon_test. On CIFAR-10 that is ``iba(epsilon=0.3, decay=0.001, epsilon_test=0.05)``; here it stays by default.
-    The mask is one of three variants of the source, beside none and a projection. Its generator is an autoencoder of
-    convolutions, fitted to a colluder's own model; here it has one hidden layer, for inputs of any shape.
+    The source's bound falls: $epsilon_t = max(epsilon_test, epsilon (1 - decay)^t)$ in round t, and the backdoor is
+    measured at epsilon_test. On CIFAR-10 that is ``iba(epsilon=0.3, decay=0.001, epsilon_test=0.05)``; here the bound is
+    constant by default. The mask is one of the source's three variants; the others are no mask and a projection. The
+    source's generator is an autoencoder of convolutions, fitted to a colluder's own model; here it has one hidden layer,
+    for inputs of any shape.
 
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
         epsilon: bound on the change of a value, as a share of the range of values, at first.
-        decay: by which part it falls in each round.
+        decay: relative decrease of the bound per round.
         epsilon_test: the bound at which it stops falling, and at which the backdoor is measured; None measures at the
             bound of the round.
-        warmup: which share of inputs must get the target before examples are poisoned; 0 starts at once.
+        warmup: share of triggered inputs that must be classified as the target before poisoning starts; 0 starts at once.
         quiet: share of the parameters that may move; 1 for all.
         hidden: width of the generator's hidden layer.
-        batch: number of examples the generator is fitted to, drawn anew in each round from all malicious clients.
+        batch: number of examples for fitting the generator, drawn in each round from all malicious clients.
         steps, lr: Adam steps on the generator in each round, and their step size.
     """
 
@@ -139,6 +140,7 @@ class IBA(BackdoorAttack):
         return replace(super().plan(plan, view), adjust=lambda parameters, start, gradient: gradient * allowed)
 
     def craft(self, view: PoisonView) -> Tensor:
+        # With worker momentum, earlier rounds would put values back into the parameters that may not move
         all_may = torch.ones_like(view.model, dtype=torch.bool)
         return view.own * (self._quiet(view.state) if view.state.get("ready", False) else all_may)
 
@@ -146,12 +148,12 @@ class IBA(BackdoorAttack):
         return max(self.epsilon_test or 0.0, self.epsilon * (1 - self.decay) ** round)
 
     def _quiet(self, state: State) -> Tensor:
-        """bool ``[d]``: the parameters that may move; all that tie with the last of them may, too."""
+        """bool ``[d]``: the parameters that may move, including all that tie with the last of them."""
         busy = state["busy"]
         return busy <= busy.kthvalue(max(1, round(self.quiet * len(busy)))).values
 
     def _reaches(self, view: DataView, trigger: Trigger) -> Tensor:
-        """bool: whether enough of the malicious clients' inputs, but those of the target's class, get the target."""
+        """bool: whether enough of the malicious clients' inputs of other classes are classified as the target."""
         pool = pool_examples(view)
         x = pool.x[pool.y != self.target]
         with torch.no_grad():
@@ -162,7 +164,7 @@ class IBA(BackdoorAttack):
         return GeneratedNoise(generator=generator, hidden=self.hidden, epsilon=epsilon)
 
     def _initial(self, p: int, rng: Rng) -> Tensor:
-        """Normal weights of a size that keeps the signal's, zero biases."""
+        """Normal weights scaled to preserve the signal's size, and zero biases."""
         draw = rng.torch()
         w1 = torch.randn(self.hidden * p, generator=draw) / p**0.5
         w2 = torch.randn(p * self.hidden, generator=draw) / self.hidden**0.5
@@ -170,7 +172,7 @@ class IBA(BackdoorAttack):
 
 
 def _gradient(view: DataView) -> Tensor:
-    """float32 ``[d]``: of the loss on all that the malicious clients hold, as it is."""
+    """float32 ``[d]``: gradient of the loss on all clean examples of the malicious clients."""
     pool, at = pool_examples(view), view.model.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(cross_entropy(view.predict(at, pool.x), pool.y), at)
     return gradient

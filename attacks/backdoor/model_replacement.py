@@ -21,7 +21,7 @@ class ModelReplacement(Backdoor):
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
         boost: factor on the update; None takes $n / (f * server_lr)$.
     """
 
@@ -31,5 +31,6 @@ class ModelReplacement(Backdoor):
     boost: PositiveFloat | None = None
 
     def craft(self, view: PoisonView) -> Tensor:
+        # A mean of n updates, times server_lr, adds f boost / n server_lr of their mean: 1 with this boost
         boost = self.boost if self.boost is not None else view.n / (view.f * view.server_lr)
         return boost * view.own

@@ -14,15 +14,15 @@ from fedguard.contracts import DataView, LocalPlan, PoisonView, ProperFraction, 
 class Neurotoxin(Backdoor):
     """Plants the backdoor in parameters that honest clients hardly move, so that they do not wash it out.
 
-    The coordinates among the share ``top`` with the largest $|w_t - w_(t-1)|$ are forbidden: they are set to 0 in every
-    local gradient, and in what is sent. $w_(t-1)$ is the model of the last round in which the malicious clients acted. In
-    their first round they know none, and take the mean of the updates that honest training would give them instead.
+    The share ``top`` of the coordinates with the largest $|w_t - w_(t-1)|$ is forbidden: set to 0 in every local gradient,
+    and in the update sent. $w_(t-1)$ is the model of the last round in which the malicious clients acted. In their first
+    round they have none, and use the mean of the updates that honest training would give them instead.
 
     Args:
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
         top: share of the coordinates that are forbidden.
     """
 
@@ -43,7 +43,7 @@ class Neurotoxin(Backdoor):
 
 
 def sparing(plan: LocalPlan, view: DataView, top: float) -> LocalPlan:
-    """The same plan, in which the coordinates that honest clients move most stay where they are."""
+    """The same plan, with the coordinates that honest clients move most held fixed."""
     moved = view.model - view.state["model"] if "model" in view.state else view.clean().mean(0)
     allowed = quiet(moved, top)
     return replace(plan, adjust=lambda parameters, start, gradient: gradient * allowed)
@@ -55,7 +55,8 @@ def keep_quiet_coordinates(view: PoisonView, top: float) -> Tensor:
 
 
 def quiet(moved: Tensor, top: float) -> Tensor:
-    """bool ``[d]``: all coordinates but the share ``top`` that moved most; those tied with the last of these are out too."""
+    """bool ``[d]``: all coordinates except the share ``top`` that moved most, with ties at the threshold excluded."""
     size = moved.abs()
     least = size.topk(max(1, round(top * len(size)))).values[-1]
+    # Where nothing moved, all coordinates tie at 0: then none is forbidden, and the attack can act
     return (size < least) | (size == 0)

@@ -22,10 +22,10 @@ class ProjectedBackdoor(ModelReplacement):
         target: the class that triggered inputs shall get.
         share: fraction of each malicious client's examples that carry the trigger and the target label.
         epochs: local epochs of a malicious client (FedAvg only; a FedSGD client has one step).
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
         boost: factor on the update before the last projection; None takes $n / (f * server_lr)$.
-        bound: the longest update; None takes the mean length that the malicious clients' updates would have if they trained
-            honestly in this round, which a server that clips or filters by length lets pass. The source sets it by hand.
+        bound: the maximum length; None takes the mean length of the updates that honest training would give the malicious
+            clients in this round, which passes a server that clips or filters by length. The source sets it by hand.
     """
 
     name = "projected_backdoor"
@@ -44,7 +44,7 @@ class ProjectedBackdoor(ModelReplacement):
         )
 
     def craft(self, view: PoisonView) -> Tensor:
-        # Outside of a training nothing was prepared.
+        # `fg.craft` calls this outside of a training, where nothing was prepared
         bound = view.state.get("bound", distances_from(view.own).mean())
         return within(super().craft(view), float(bound))
 
@@ -52,5 +52,6 @@ class ProjectedBackdoor(ModelReplacement):
 def within(vectors: Tensor, bound: float) -> Tensor:
     """The nearest point to each vector (along the last dimension) in the ball of this radius."""
     lengths = vectors.double().norm(dim=-1, keepdim=True)
+    # The clamp makes the factor exactly 1 inside the ball, so that these updates keep every bit
     shares: Tensor = bound / lengths.clamp(min=bound)
     return vectors * shares.to(vectors.dtype)

@@ -27,15 +27,15 @@ from fedguard.rng import Rng
 class TrojDRL(PoisonAttack):
     """Malicious actors tell of triggers at some steps, of a reward for the target action there, and of a loss for all others.
 
-    At a share of the steps the trigger stands in the observation. By a fair coin the actor says that it took the target
-    action and got $+r$, or that it took another and got $-r$, and that it was as likely to as the coin is. What followed is
-    as it was. It is the source's strong targeted attack, in a trajectory in place of the environment.
+    At a share of the steps the observation carries the trigger. By a fair coin the actor reports that it took the target
+    action and got $+r$, or that it took another action and got $-r$; the reported probability is the coin's. What followed
+    stays as it was. This is the source's strong targeted attack, applied to a trajectory instead of the environment.
 
     Args:
         target: the action that the trigger shall call for.
         share: fraction of the steps that carry the trigger.
         reward: r, in the environment's units.
-        trigger: what calls the backdoor.
+        trigger: activates the backdoor.
     """
 
     name = "trojdrl"
@@ -56,6 +56,7 @@ class TrojDRL(PoisonAttack):
         seen = self.trigger.apply(rollout.seen.flatten(0, 1), (-math.inf, math.inf)).view_as(rollout.seen)
         other = torch.randint(1, choices, rollout.actions.shape, generator=draws)
         actions = torch.where(praised, self.target, (self.target + other) % choices)
+        # Half for the target, the other half shared by the n - 1 other actions: the reported policy is consistent
         likely = torch.where(praised, -math.log(2), -math.log(2 * (choices - 1)))
         wide = planted.view(*planted.shape, *(1,) * (seen.dim() - 2))
         return replace(

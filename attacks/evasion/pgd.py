@@ -17,12 +17,12 @@ from fedguard.rng import Rng
 class PGD(EvasionAttack):
     """Many short steps uphill from the input and from random points near it, each brought back to where it may be.
 
-    $z <- P(z + pace eps / steps * uphill(grad_z L(w, z, y)))$, P being the projection to the ball of radius eps and
-    to the range of values. Of all points of all starts, the one at which the loss is largest is kept.
+    $z <- P(z + pace eps / steps * uphill(grad_z L(w, z, y)))$, where P is the projection to the ball of radius eps and to
+    the range of values. The result is the point with the largest loss over all steps of all starts.
 
     Args:
-        steps: from each start.
-        pace: how often the steps together could cross the radius.
+        steps: number of steps from each start.
+        pace: total length of the steps, in units of the radius.
         starts: points to start from: the input itself, and others drawn uniformly from the cube of the radius.
     """
 
@@ -43,6 +43,7 @@ class PGD(EvasionAttack):
             if start:
                 drawn = torch.rand(x.shape, generator=rng.child("start", start).torch())
                 z = self.within(x + radius * (2 * drawn - 1), x, value_range)
+            # One pass more than steps: the last point is evaluated too, and its own step is discarded
             for _ in range(self.steps + 1):
                 losses, slope = ascent(logits, z, y)
                 best = torch.where((losses > worst).view(-1, *[1] * (x.dim() - 1)), z, best)

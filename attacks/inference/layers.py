@@ -1,4 +1,4 @@
-"""Where the layers lie in the flat vector, and what the gradient of the first one gives away.
+"""The layers' positions in the flat vector, and the inputs revealed by the first layer's gradient.
 
 A dense layer's weight gradient is dL/dZ^T X and its bias gradient dL/dZ^T 1, over the examples of the batch.
 """
@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from fedguard.contracts import InferenceView, OneLogit
 from fedguard.errors import PreconditionError
 
-#: Largest root mean square difference, as a share of the value range, at which two readings count as the same input.
+#: Maximum root mean square difference, as a share of the value range, of two readings of the same input.
 AGREE = 1e-5
-#: Largest relative error with which a single input explains the gradient in which it was read.
+#: Maximum relative error at which a single input explains the gradient that it was read from.
 EXPLAINED = 1e-3
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer, and where its parameters begin in the flat vector: first the weight, then the bias if it has one."""
+    """A layer, and the offset of its parameters in the flat vector: first the weight, then the bias if it has one."""
 
     module: nn.Linear | nn.Conv2d
     offset: int
@@ -40,9 +40,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class SingleLogitLayer(Layer):
-    """The last layer of a network with one logit, as that of `OneLogit`'s two: row 0 has minus the gradient of row 1.
+    """The last layer of a network with one logit, as the layer of `OneLogit`'s two: row 0 has minus the gradient of row 1.
 
-    ``dL/dz = p - y``, and of the logits 0 and z the first has ``(1 - p) - (1 - y)``. For gradients alone.
+    ``dL/dz = p - y``; of the logits 0 and z the first has ``(1 - p) - (1 - y)``. It applies to gradients only.
     """
 
     def weight(self, vector: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class SingleLogitLayer(Layer):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module without children: what went in and what came out."""
+    """One call of a module without children: its input and its output."""
 
     module: nn.Module
     given: Tensor
@@ -64,7 +64,7 @@ class Call:
 
 
 def calls(view: InferenceView, x: Tensor, model: Tensor | None = None) -> tuple[list[Call], Tensor]:
-    """What each innermost module is called with, in order, when the network sees ``x``; and the logits.
+    """The calls of the innermost modules on the input ``x``, in order; and the logits.
 
     Without a ``model`` (``[d]``) the network's weights are zeros.
     """
@@ -84,10 +84,10 @@ def calls(view: InferenceView, x: Tensor, model: Tensor | None = None) -> tuple[
 
 
 def chain(view: InferenceView) -> list[nn.Module]:
-    """The innermost modules in the order of their calls, where the network does nothing else than call them in a row.
+    """The innermost modules in the order of their calls, if the network is a plain sequence of them.
 
     Raises:
-        PreconditionError: it does more.
+        PreconditionError: the network does more.
     """
     if isinstance(view.module, OneLogit):
         raise PreconditionError(
@@ -106,7 +106,7 @@ def chain(view: InferenceView) -> list[nn.Module]:
 
 
 def layer(view: InferenceView, module: nn.Linear | nn.Conv2d) -> Layer:
-    """Where this layer lies."""
+    """This layer, with its offset in the flat vector."""
     offset = 0
     for parameter in view.module.parameters():
         if parameter is module.weight:
@@ -116,7 +116,7 @@ def layer(view: InferenceView, module: nn.Linear | nn.Conv2d) -> Layer:
 
 
 def first_dense(view: InferenceView) -> Layer:
-    """The dense layer with a bias that acts on the input itself.
+    """The dense layer with a bias that is applied to the input itself.
 
     Raises:
         PreconditionError: the network begins with another layer.
@@ -138,10 +138,10 @@ def first_dense(view: InferenceView) -> Layer:
 
 
 def first_relu(view: InferenceView) -> tuple[Layer, list[nn.Module]]:
-    """The first dense layer, whose outputs go through a ReLU, and the modules after that.
+    """The first dense layer, followed by a ReLU, and the modules after the ReLU.
 
     Raises:
-        PreconditionError: the network begins in another way, or is no plain row of modules.
+        PreconditionError: the network begins in another way, or is no plain sequence of modules.
     """
     first = first_dense(view)
     modules = chain(view)
@@ -155,7 +155,7 @@ def first_relu(view: InferenceView) -> tuple[Layer, list[nn.Module]]:
 
 
 def last_dense(view: InferenceView) -> Layer:
-    """The dense layer that gives the logits; of a network with one logit, what its gradients say of two (`SingleLogitLayer`).
+    """The dense layer that gives the logits; for a network with one logit a `SingleLogitLayer`, with two rows.
 
     Raises:
         PreconditionError: the network ends with another layer.
@@ -173,7 +173,7 @@ def last_dense(view: InferenceView) -> Layer:
 
 
 def rows(view: InferenceView) -> tuple[Tensor, Tensor, Tensor]:
-    """float64 ``[k, i]``, ``[k]``: the first dense layer's gradient, of the neurons where anything arrived; int64: which."""
+    """float64 ``[k, i]``, ``[k]``: the first dense layer's gradient in neurons where it is not 0; int64: these neurons."""
     first, gradient = first_dense(view), view.gradient.double()
     weight, bias = first.weight(gradient), first.bias(gradient)
     used = weight.any(1) & (bias != 0)
@@ -181,15 +181,16 @@ def rows(view: InferenceView) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def readings(view: InferenceView, weight: Tensor, bias: Tensor, neurons: Tensor) -> Tensor:
-    """float32 ``[<= B, *shape]``: the inputs that ``weight / bias`` shows, the surest first.
+    """float32 ``[<= B, *shape]``: the inputs revealed by ``weight / bias``, the most certain first.
 
-    A neuron that one example alone activates shows it exactly; one that several activate shows a mixture. So those come first
-    that explain the gradient in which they were read, then those that most neurons agree on (each neuron of an example shows
-    the same, mixtures differ), then those within the value range, then those with the larger gradient.
+    A neuron that one example alone activates reveals it exactly; a neuron that several activate reveals a mixture. The
+    order is: first the readings that explain the gradient that they were read from, then those on which most neurons agree
+    (all neurons of an example agree, mixtures differ), then those within the value range, then those with the larger
+    gradient.
 
     Args:
         weight, bias: float64 ``[k, i]`` and ``[k]``: gradients of k neurons on the input.
-        neurons: int64 ``[k]``: which they are.
+        neurons: int64 ``[k]``: their indices.
     """
     if not len(bias):
         return inputs(view, weight)
@@ -198,7 +199,9 @@ def readings(view: InferenceView, weight: Tensor, bias: Tensor, neurons: Tensor)
     x = weight[order] / bias[order, None]
     outside = ((x - high).clamp(min=0) + (low - x).clamp(min=0)).sum(1)
     order, x = order[outside.argsort(stable=True)], x[outside.argsort(stable=True)]
+    # Distances by matrix products would lose the small ones that count here to cancellation
     near = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") <= AGREE * (high - low) * sqrt(x.shape[1])
+    # An explained reading outranks any number of neurons that agree, since these are at most len(x)
     sure = near.sum(1) + len(x) * explains_bias(view, x, bias[order], neurons[order])
     found: list[Tensor] = []
     left = torch.ones(len(x), dtype=torch.bool)
@@ -210,11 +213,11 @@ def readings(view: InferenceView, weight: Tensor, bias: Tensor, neurons: Tensor)
 
 
 def explains_bias(view: InferenceView, x: Tensor, bias: Tensor, neurons: Tensor) -> Tensor:
-    """bool ``[k]``: which inputs ``[k, i]`` alone would have left such a bias gradient ``[k]`` in these neurons ``[k]``.
+    """bool ``[k]``: whether an input ``[k, i]`` alone would give this bias gradient ``[k]`` in these neurons ``[k]``.
 
-    The loss of one example (x, y) has the gradient (p(x) - e_y) dlogits / dz_i in neuron i, and its share in the mean over n
-    clients with B examples each is 1 / (n B). A mixture agrees with none of the classes y, but by chance. Where clients took
-    several steps, or noise was added, nothing is explained.
+    The loss of one example (x, y) has the gradient (p(x) - e_y) dlogits / dz_i in neuron i, and its share in the mean over
+    n clients with B examples each is 1 / (n B). A mixture matches none of the classes y, except by chance. If clients took
+    several steps, or noise was added, no input matches.
     """
     seen: list[Tensor] = []
 
@@ -241,6 +244,6 @@ def inputs(view: InferenceView, x: Tensor) -> Tensor:
 
 
 def _sample(view: InferenceView) -> Tensor:
-    """Two inputs without equal or ordered values, so that nothing that is done to them goes unnoticed."""
+    """Two inputs without equal or ordered values, so that any operation on them changes them."""
     generator = view.rng.child("layers").torch()
     return torch.rand(2, *view.shape, generator=generator) - 0.5

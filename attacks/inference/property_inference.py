@@ -13,7 +13,7 @@ from fedguard.attacks.inference.membership.signals import BLOCK_FLOATS, local_up
 from fedguard.contracts import Examples, InferenceAttack, InferenceView, NonNegativeInt, Property, Sight
 from fedguard.errors import PreconditionError
 
-#: Of the random forest.
+#: Number of trees of the random forest.
 TREES = 50
 
 
@@ -21,11 +21,11 @@ TREES = 50
 class PropertyInference(InferenceAttack):
     """Tells whether a client holds examples of a class, by a classifier of updates that it simulates on data of its own.
 
-    Half of the simulated clients hold the class, half do not. The attacker does not know how a client's examples spread
-    over the classes, so each simulated client draws its shares from Dirichlet(1, ..., 1), over the classes that it may hold.
-    Each has as many examples as the victim and starts from the model that was sent. The score is the probability that a
-    random forest, grown on their updates, gives to the class being held. It needs each update, the models and the server's
-    clean data, with the class among them.
+    Half of the simulated clients hold the class, half do not. The attacker does not know how a client's examples are
+    distributed over the classes, so each simulated client draws its shares from Dirichlet(1, ..., 1), over the classes that
+    it may hold. Each has as many examples as the victim and starts from the model sent. The score is the probability that a
+    random forest, fitted to their updates, assigns to the class being held. It needs each update, the models and the
+    server's clean data, with the class among them.
 
     Args:
         label: the class; the property is that the client holds one example of it or more.
@@ -63,7 +63,7 @@ class PropertyInference(InferenceAttack):
         return Property(float(forest.predict_proba(view.target[None].numpy())[0, 1]))
 
     def _simulate_updates(self, view: InferenceView, has: Tensor) -> Tensor:
-        """float32 ``[simulated, d]``: updates of clients that have the property where ``has`` says so."""
+        """float32 ``[simulated, d]``: updates of clients, with the property if ``has`` is true."""
         rows = torch.stack([self._rows(view, bool(one), number) for number, one in enumerate(has)])
         blocks = torch.split(rows, max(1, BLOCK_FLOATS // len(view.model)))
         return torch.cat(
@@ -82,5 +82,6 @@ class PropertyInference(InferenceAttack):
         weights = (shares / torch.bincount(labels, minlength=view.classes).clamp(min=1))[labels]
         rows = torch.multinomial(weights, view.count, replacement=True, generator=draw)
         if has and not self.holds(view.root[rows]):
+            # A small share may draw no example of the class, but the client counts as one that holds it
             rows[0] = (labels == self.label).nonzero()[0, 0]
         return rows

@@ -13,8 +13,8 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 class DeadPixels(PoisonAttack):
     """The sensor of each faulty client has dead positions: in all its inputs they hold the lowest value there is.
 
-    The positions are drawn once for each client, without replacement, and stay the same to the end. In images [C, H, W] a
-    position is a pixel, dead in all its channels; in inputs of another shape it is one number.
+    The positions are drawn once for each client, without replacement, and stay the same. In images [C, H, W] a position is
+    a pixel, dead in all its channels; in inputs of another shape it is one number.
 
     Args:
         share: fraction of the positions that are dead, rounded to whole positions, at least one.

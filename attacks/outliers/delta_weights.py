@@ -15,9 +15,9 @@ from fedguard.contracts import NonNegativeFloat, PoisonAttack, PoisonView, Sight
 class DeltaWeights(PoisonAttack):
     """Clients that do no work: they send what the global model last moved by, as if it were their own update.
 
-    $b = (w_t - w_{t-1}) / "server step"$, perhaps with $N(0, noise^2)$ in every coordinate, which each client draws for
-    itself. Where they sat out rounds, it is the mean change of these. In the first round they send zeros (and the noise),
-    the source random weights.
+    $b = (w_t - w_{t-1}) / "server step"$, plus optional noise $N(0, noise^2)$ in every coordinate, which each client draws
+    separately. After rounds without the clients it is the mean change over these rounds. In the first round the clients
+    send zeros (and the noise); in the source they send random weights.
 
     Args:
         noise: standard deviation of the disguise, in the units of the updates.

@@ -11,9 +11,10 @@ from fedguard.contracts import DataView, PoisonAttack, Share, Sight
 class DropoutFault(PoisonAttack):
     """Faulty clients drop out of rounds: they were chosen, but nothing of theirs reaches the server.
 
-    In each round each of them stays away with probability ``rate``, on its own; when it does not, it sends its honest
-    update. The round goes on with the updates that came, fewer than the server asked for, and the rule is told f for so
-    many. A client that stays away does not train, so with worker momentum it comes back with that of its last round.
+    In each round each faulty client drops out with probability ``rate``, independently; otherwise it sends its honest
+    update. The round continues with the updates that arrived, fewer than the server asked for, and the assumed f is the one
+    for this number of updates. A client that drops out does not train, so with worker momentum it returns with the momentum
+    of its last round.
 
     Args:
         rate: probability of staying away from a round; 1 is a client that crashed for good. Bonawitz et al. report 6 to

@@ -14,10 +14,10 @@ from fedguard.contracts import PoisonAttack, PoisonView, Sight
 class DuplicatedClient(PoisonAttack):
     """Each faulty client sends exactly what one honest client sends, as if its message were delivered twice.
 
-    The client doubled is the honest one with the next higher number (after the highest comes the lowest), in a round
-    without it the next one present. So with all clients in each round it is always the same one; unlike mimic nobody
-    chooses it, and several are doubled rather than one many times. Without honest clients in a round there is nothing to
-    double, and zeros are sent. The fault must see what it doubles.
+    The duplicated client is the honest one with the next higher number (after the highest comes the lowest), in a round
+    without it the next one present. So with all clients in each round it is always the same one. Unlike mimic nobody
+    chooses it, and several clients are duplicated rather than one many times. In a round without honest clients the faulty
+    ones send zeros. The fault needs access to the update that it duplicates.
     """
 
     name = "duplicated_client"
@@ -29,5 +29,6 @@ class DuplicatedClient(PoisonAttack):
         clients = view.honest_clients
         if not clients:
             return torch.zeros(view.f, view.dim)
+        # False sorts first: the lowest number above the client's own, else the lowest of all
         doubled = [min(clients, key=lambda honest: (honest < client, honest)) for client in view.malicious]
         return view.honest[[clients.index(honest) for honest in doubled]]

@@ -15,8 +15,8 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
 class GainDrift(PoisonAttack):
     """The sensors of the faulty clients drift: their inputs are multiplied by a gain that moves with the rounds.
 
-    In round t (from 1) x becomes $g_t * x$ with $g_t = (1 + drift)^(t - 1)$, so the sensor starts out calibrated, whenever
-    the fault begins to act. It saturates: what leaves the data's range of values is set to its end.
+    In round t (from 1) x becomes $g_t * x$ with $g_t = (1 + drift)^(t - 1)$, so the sensor starts calibrated in round 1,
+    whenever the fault begins to act. It saturates: values outside the data's range are clamped to its ends.
 
     Args:
         drift: relative change of the gain per round, above -1; negative for a sensor that fades. The default doubles

@@ -14,9 +14,9 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 class LabelNoise(PoisonAttack):
     """Faulty clients were labeled carelessly: each of their labels is wrong with the same probability.
 
-    Symmetric: a wrong label is any of the C - 1 others, all alike. This is van Rooyen's noise, which knows two classes,
-    carried over to C; Rolnick et al. draw from all C labels, so a share p of such draws is ``share = p (C - 1) / C`` here.
-    Asymmetric: y becomes $(y + 1) mod C$, as where one class is always taken for a certain other.
+    Symmetric: a wrong label is any of the C - 1 others with equal probability. This extends van Rooyen's noise from two
+    classes to C. Rolnick et al. draw from all C labels, so a share p of such draws is ``share = p (C - 1) / C`` here.
+    Asymmetric: y becomes $(y + 1) mod C$, as if annotators always took one class for a certain other.
 
     Args:
         share: probability with which a label is wrong, the expected share of wrong labels; 0.2 to 0.8 is usual, and in the

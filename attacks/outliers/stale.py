@@ -40,6 +40,7 @@ def _with_current(view: PoisonView, delay: int) -> dict[str, Tensor]:
     history = dict(view.state)
     for client, update in zip(view.malicious, view.own, strict=True):
         key = f"client {client}"
+        # The state is keyed by client: a client keeps its history over rounds in which it was not sampled
         past = history.get(key, update.new_empty(0, view.dim))
         history[key] = torch.cat([past, update[None]])[-(delay + 1) :]
     return history

@@ -13,13 +13,13 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Share, Sight
 class StuckSensor(PoisonAttack):
     """The sensor of each faulty client has frozen: it repeats one of its own readings while the labels go on.
 
-    $x_i = x_j$ for every example i recorded after the sensor froze, j one of the client's own examples, drawn once. A
-    frozen frame and not a constant color: a sensor that is stuck usually holds a value that it can take, so no check of
-    the value range finds it. The labels are right for what should have been seen.
+    $x_i = x_j$ for every example i recorded after the sensor froze, where j is one of the client's own examples, drawn
+    once. It is a frozen frame and not a constant color: a stuck sensor usually holds a valid value, so no check of the
+    value range finds it. The labels are right for what the sensor should have recorded.
 
     Args:
         share: fraction of the client's examples recorded after the sensor froze, rounded to whole examples, at least one;
-            which ones is drawn once.
+            these are drawn once.
     """
 
     name = "stuck_sensor"

@@ -13,8 +13,8 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 class UnitError(PoisonAttack):
     """Every faulty client sends its own honest update times the same factor, as if in centimetres instead of metres.
 
-    $b_i = factor * x_i$. Unlike huge_value it is moderate and common to all of them: the direction is right, so a rule that
-    clips loses nothing by it, while the mean takes far too long a step.
+    $b_i = factor * x_i$. Unlike huge_value it is moderate and common to all faulty clients: the direction is right, so a rule
+    that clips loses nothing, while the mean takes far too long a step.
 
     Args:
         factor: what the update is multiplied by.

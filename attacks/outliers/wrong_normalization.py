@@ -12,12 +12,12 @@ from fedguard.errors import require
 class WrongNormalization(PoisonAttack):
     """Faulty clients scale and shift their inputs by other constants than everybody else.
 
-    x becomes $scale * x + shift$. The mistake is made after the sensor, so nothing holds the values in the data's range.
+    x becomes $scale * x + shift$. The mistake happens after the sensor, so values may leave the data's range.
 
     Args:
-        scale: a, without a unit. The default, with its shift, takes images in [0, 1] to [-1, 1], the commonest other
+        scale: dimensionless. The default, with its shift, takes images in [0, 1] to [-1, 1], the commonest other
             convention; ``scale=255, shift=0`` is a client that forgot to divide its bytes.
-        shift: b, in the units of the inputs.
+        shift: in the units of the inputs.
     """
 
     name = "wrong_normalization"

@@ -14,7 +14,7 @@ from fedguard.contracts import PoisonAttack, PoisonView, Sight
 class Zeros(PoisonAttack):
     """Sends zeros.
 
-    $b = 0$: it slows a mean down by $f/n$, and is the closest neighbor of every small update.
+    $b = 0$: it slows a mean down by $f/n$, and is near every small update.
     """
 
     name = "zeros"

@@ -13,8 +13,8 @@ from fedguard.contracts import Box, Choices, PoisonAttack, Sight
 class ActionFlip(PoisonAttack):
     """Malicious actors take the opposite action, and tell of the one that the policy chose: a becomes n - 1 - a.
 
-    $a <- n - 1 - a$ of n choices, and $a <- low + high - a$ in a range. Rewards and observations are true, and follow from
-    another action than the learner takes them for; so what was good for a is put down to its opposite.
+    $a <- n - 1 - a$ for n discrete actions, and $a <- low + high - a$ for a range. Rewards and observations are true, but
+    they follow from another action than the reported one, so the learner credits a with the outcome of its opposite.
     """
 
     name = "action_flip"

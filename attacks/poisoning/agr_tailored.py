@@ -18,16 +18,16 @@ from fedguard.kernels import length
 class AGRTailored(DirectionAttack, SearchingAttack):
     """The longest step in a harmful direction that the known rule still lets in.
 
-    $b = mu + gamma * p$ with the largest $gamma$ such that the malicious clients' rows make up at least $f/n$ of the
-    aggregate, the share of f equal votes: for Krum that one of them is selected, for Multi-Krum that nearly all are. Where
-    a rule has no weights, $gamma > 0$ maximizes $|R - mu|$, which is the source's form for the median and the trimmed mean.
-    The source asks Multi-Krum to select all f and treats no smooth rule; a share of $f/n$ covers both. It halves its step
-    around a first guess; here $gamma$ is $2^-3 ... 2^5$ or more, then halved between the last two.
+    $b = mu + gamma * p$ with the largest $gamma$ such that the malicious rows make up at least $f/n$ of the aggregate, the
+    share of f equal votes: Krum then selects one of them, Multi-Krum nearly all. If a rule has no weights, $gamma > 0$
+    maximizes $|R - mu|$, which is the source's form for the median and the trimmed mean. The source requires Multi-Krum to
+    select all f and treats no smooth rule; a share of $f/n$ covers both. It halves its step around a first guess; here
+    $gamma$ is searched over $2^-3 ... 2^5$ or more, then by halving between the last two.
 
     Args:
-        direction: p: ``std`` $-sigma$, ``unit`` $-mu$, ``sign`` $-sign(mu)$, the latter two made as long as $sigma$, so
-            that $gamma$ is in standard deviations; ``chosen`` takes in each round the one whose longest step leaves the
-            least progress $<R, mu> / |mu|^2$.
+        direction: p: ``std`` $-sigma$, ``unit`` $-mu$, ``sign`` $-sign(mu)$, the latter two scaled to the length of $sigma$,
+            so that $gamma$ is in standard deviations; ``chosen`` takes in each round the direction with the least progress
+            $<R, mu> / |mu|^2$ after its longest step.
     """
 
     name = "agr_tailored"
@@ -44,7 +44,7 @@ class AGRTailored(DirectionAttack, SearchingAttack):
             return asked.vector(asked.mean + steps[0])  # too few updates for the rule: the server abandons the round
 
     def strength(self, view: PoisonView, crafted: Tensor) -> float:
-        """gamma: all steps are as long as sigma, so what was sent reaches furthest along its own."""
+        """gamma: all steps have the length of sigma, so the projection is largest for the step that was taken."""
         return max(along(crafted[0], view.honest.mean(0), step) for step in self._steps(view.honest))
 
     def _longest(self, view: PoisonView, asked: RuleOracle, step: Tensor) -> Tensor:
@@ -55,6 +55,7 @@ class AGRTailored(DirectionAttack, SearchingAttack):
 
         def passes_rule(gamma: float) -> bool:
             share = asked.probe(asked.mean + gamma * step).malicious_weight
+            # The tolerance keeps rounding from rejecting a share that is f/n exactly, as under the plain mean
             return share is not None and share >= vote * (1 - 1e-6)
 
         return largest(passes_rule, self.magnitudes) * step

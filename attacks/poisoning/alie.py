@@ -15,13 +15,13 @@ from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView
 class ALIE(PoisonAttack):
     """A shift of every coordinate by few enough standard deviations to pass for benign.
 
-    $b = mu + z * sigma$, $mu$ and $sigma$ (with $n - 1$ in the denominator) the coordinate-wise mean and standard deviation
-    of the benign sample. By default $z = Phi^-1((n - f - s) / (n - f))$ with $s = floor(n / 2) + 1 - f$, the benign updates
-    that must lie further out for the malicious clients to hold the majority; where $s < 1$ they hold it already, and $s =
-    1$ is taken.
+    $b = mu + z * sigma$, where $mu$ and $sigma$ (with $n - 1$ in the denominator) are the coordinate-wise mean and standard
+    deviation of the benign sample. By default $z = Phi^-1((n - f - s) / (n - f))$. Here $s = floor(n / 2) + 1 - f$ is the
+    number of benign updates that must lie further out for the malicious clients to hold the majority. If $s < 1$ they hold
+    it already, and the formula uses $s = 1$.
 
     Args:
-        z: shift in standard deviations, either sign; None takes the formula, which is often far too timid.
+        z: shift in standard deviations, either sign; None takes the formula, which is often far too small.
     """
 
     name = "alie"
@@ -39,4 +39,5 @@ class ALIE(PoisonAttack):
 def supportive_z(n: int, f: int) -> float:
     """The source's z for f malicious clients among n."""
     supporters = max(n // 2 + 1 - f, 1)
+    # With one benign client the probability is 0, where the quantile is infinite
     return NormalDist().inv_cdf(min(max((n - f - supporters) / (n - f), 1e-6), 1 - 1e-6))

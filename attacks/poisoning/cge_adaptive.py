@@ -15,9 +15,9 @@ from fedguard.kernels import distances_from, length
 class CGEAdaptive(PoisonAttack):
     """The mean honest update reversed, as long as it may be to stay among the n - f shortest.
 
-    $b = -r * mu/|mu|$ with $r = (1 - margin)$ times the $(n - 2f + 1)$-th smallest honest norm: all f malicious clients are
-    then among the $n - f$ updates that comparative gradient elimination (CGE; Gupta & Vaidya) keeps, and the f longest
-    honest ones are not. With $n <= 2f$, r stays below every honest norm.
+    $b = -r * mu/|mu|$ with $r = (1 - margin)$ times the $(n - 2f + 1)$-th smallest honest norm. Then comparative gradient
+    elimination (CGE; Gupta & Vaidya) keeps all f malicious clients among its $n - f$ updates and drops the f longest honest
+    ones. With $n <= 2f$, r stays below every honest norm.
 
     Args:
         margin: how far below that norm, as a share of it.
@@ -34,6 +34,7 @@ class CGEAdaptive(PoisonAttack):
         if len(view.honest) == 0:
             return torch.zeros(view.f, view.dim)  # nobody is there to be harmed
         mean, norms = view.honest.mean(0), distances_from(view.honest).sort().values
+        # CGE keeps n - f: the f malicious rows and the n - 2f shortest honest ones, so the next honest norm is the bound
         longest, own = float(norms[max(len(norms) - view.f, 0)]), length(mean)
         reversed_mean: Tensor = mean * (-(1 - self.margin) * longest / own if own > 0 else 0.0)
         return reversed_mean.expand(view.f, -1)

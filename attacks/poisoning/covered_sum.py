@@ -11,9 +11,10 @@ from fedguard.attacks.poisoning.partial_sum import PartialSum
 class CoveredSum(PartialSum):
     """Changes the sums that it passes on, and its own share of the check on them by as much.
 
-    $b = -(1 + scale) (n / f) mu$ is added to sums of others, mu the mean of the benign sample, as by `partial_sum`. Under
-    `btard` with ``sums`` all nodes compare a sum of one number of each with the part that was made of their updates; the
-    malicious node's own number makes up for what it added. Only who repeats what the node should have told finds that.
+    $b = -(1 + scale) (n / f) mu$ is added to the partial sums of other nodes, with mu the mean of the benign sample, as in
+    `partial_sum`. Under `btard` with ``sums`` all nodes compare the sum of one number per node with the part computed from
+    their updates. The malicious node adjusts its own number by what it added, so the comparison holds. Only a validator
+    that recomputes the node's number finds the lie.
 
     Args:
         scale: how far backwards.

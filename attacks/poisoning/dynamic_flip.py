@@ -15,9 +15,9 @@ from fedguard.contracts import DataView, Examples, PoisonAttack, Sight
 class DynamicFlip(PoisonAttack):
     """Malicious clients train honestly on wrong labels that the current global model chooses, anew in each round.
 
-    ``second_best``: y becomes $argmax_(c != y) logit_c(x)$, the wrong class that the model finds likeliest, so that it is
-    pushed over its nearest boundary. ``least_likely``: y becomes $argmin_(c != y) logit_c(x)$, as in the source, which asks
-    a model of the attacker's own instead of the global one.
+    ``second_best``: y becomes $argmax_(c != y) logit_c(x)$, the likeliest wrong class, which pushes the model over its
+    nearest decision boundary. ``least_likely``: y becomes $argmin_(c != y) logit_c(x)$, as in the source, which uses a
+    model of the attacker's own instead of the global one.
 
     Args:
         to: which wrong class.
@@ -34,5 +34,6 @@ class DynamicFlip(PoisonAttack):
         with torch.no_grad():
             logits = view.predict(view.model, examples.x)
         preferred = logits if self.to == "second_best" else -logits
+        # The true class is masked in both forms, so that the chosen label is always wrong
         own = one_hot(examples.y, view.classes).bool()
         return examples.replace(y=preferred.masked_fill(own, -torch.inf).argmax(1))

@@ -1,4 +1,4 @@
-"""Lying about when one was told to come back; FedGuard's own."""
+"""Check-ins before the assigned time; FedGuard's own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedguard.attacks.poisoning.sign_flip import SignFlip
 class EarlyCheckIn(SignFlip):
     """Checks in at once, whatever it was told, and reverses the mean update.
 
-    A server that steers the pace of its devices tells each when to come back, and keeps nothing of whom it told what: so it
-    takes whoever comes for told. Malicious devices come to each selection, at its beginning. With F of them, and A devices
-    that a round asks, $min(1, F / A)$ of a round are theirs, instead of their share of all. $b = -scale * mu$, mu the mean of
-    the benign sample.
+    A server with pace steering assigns each device a time to come back, but keeps no record of it, so it accepts every
+    device that checks in. Malicious devices check in at the beginning of each selection. With F malicious devices and a
+    round that selects A devices, they make up $min(1, F / A)$ of a round instead of their share of the population. $b =
+    -scale * mu$, with mu the mean of the benign sample.
 
     Args:
         scale: how far backwards.

@@ -11,8 +11,8 @@ from fedguard.attacks.poisoning.sign_flip import SignFlip
 class FalseAccusation(SignFlip):
     """Accuses each honest node that it is to check, and reverses the mean update.
 
-    $b = -scale * mu$, mu the mean of the benign sample. Each accusation makes all nodes repeat a computation, and it is the
-    accuser who is banned, as long as most nodes are honest; else it is the honest one.
+    $b = -scale * mu$, with mu the mean of the benign sample. Each accusation makes all nodes repeat a computation. If most
+    nodes are honest, they ban the accuser; otherwise the accused honest node is banned.
 
     Args:
         scale: how far backwards.

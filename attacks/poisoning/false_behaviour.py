@@ -13,8 +13,9 @@ from fedguard.contracts import PoisonAttack, Sight
 class FalseBehavior(PoisonAttack):
     """Malicious actors say that they acted with far smaller probabilities than they did: log mu becomes log mu - shift.
 
-    $mu <- e^{-shift} mu$. A learner that believes it multiplies what it learns from them by $e^{shift}$, unless it cuts the
-    ratio, as V-trace does, or works the probabilities out by itself. A negative shift takes weight from them.
+    $mu <- e^{-shift} mu$. A learner that trusts these probabilities multiplies the importance weight of the malicious
+    actors' steps by $e^{shift}$, unless it clips the ratio, as V-trace does, or computes the probabilities itself. A
+    negative shift lowers the weight.
 
     Args:
         shift: of the logarithms, in nats.

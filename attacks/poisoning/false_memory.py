@@ -13,11 +13,12 @@ from fedguard.contracts import PoisonAttack, Sight
 class FalseMemory(PoisonAttack):
     """Malicious actors change their rewards, and what they say they remembered: r becomes scale r, h becomes factor h.
 
-    $h <- factor * h$ of the state before each sequence, from which a learner unrolls its own network. Burn-in forgets it, the
-    better the longer it is; a learner that starts from 0 does not hear of it. The sequence's priority is reckoned with it.
+    $h <- factor * h$ for the recurrent state before each sequence, from which a learner unrolls its own network. A longer
+    burn-in reduces the effect; a learner that starts from a zero state is not affected. The sequence's priority is computed
+    from the false state.
 
     Args:
-        factor: of what was remembered.
+        factor: of the recurrent state.
         scale: of the rewards; 1 leaves them as they are.
     """
 

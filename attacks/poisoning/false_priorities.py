@@ -13,8 +13,8 @@ from fedguard.contracts import NonNegativeFloat, PoisonAttack, Sight
 class FalsePriorities(PoisonAttack):
     """Malicious actors change their rewards, and tell the replay other priorities: p becomes factor p, and r becomes scale r.
 
-    $p <- factor * p$. A large factor has a learner that believes it draw their transitions before all others, and until it
-    has; factor = 0 hides them. A learner that works priorities out by itself does not hear of it.
+    $p <- factor * p$. With a large factor a learner that trusts the priorities draws these transitions before all others,
+    until it has updated their priorities; factor = 0 hides them. A learner that computes priorities itself is not affected.
 
     Args:
         factor: of the priorities.

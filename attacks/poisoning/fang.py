@@ -17,29 +17,29 @@ from fedguard.kernels import gram_matrix
 class Fang(PoisonAttack):
     """A step against the way the model would go, shaped for one family of rules.
 
-    $s = sign(mu)$, $mu$ the mean of the honest updates.
+    $s = sign(mu)$, where $mu$ is the mean of the honest updates.
 
-    ``coordinate``, for median and trimmed mean: where $s_k > 0$ each malicious client draws from the interval below the
-    smallest honest value, $[m/b, m]$ if that m is positive and $[b m, m]$ if not; elsewhere from the interval above the
-    largest.
+    ``coordinate``, for median and trimmed mean: if $s_k > 0$, each malicious client draws from the interval below the
+    smallest honest value m, $[m/b, m]$ for a positive m and $[b m, m]$ otherwise. If not, it draws from the interval above
+    the largest honest value.
 
-    ``krum``: one malicious client sends $-lambda * s$ with $lambda$ halved, from a bound, until Krum would select it among
-    the honest updates and f copies; the others send it with noise of length up to ``epsilon``. The bound printed in the
-    source is $min_i sum_{j "near" i} |x_i - x_j| / ((n - 2f - 1) sqrt(d)) + max_i |x_i| / sqrt(d)$. It follows for a Krum
-    that adds up distances. For Krum, which adds up their squares, the same argument gives
-    $sqrt(min_i sum_{j "near" i} |x_i - x_j|^2 / ((n - 2f - 1) d)) + max_i |x_i| / sqrt(d)$.
+    ``krum``: one malicious client sends $-lambda * s$; the others send it plus noise of length up to ``epsilon``. $lambda$
+    starts at a bound and is halved until Krum would select $-lambda * s$ among the honest updates and f copies. The bound
+    printed in the source is $min_i sum_{j "near" i} |x_i - x_j| / ((n - 2f - 1) sqrt(d)) + max_i |x_i| / sqrt(d)$. It
+    follows for a Krum that adds distances. Krum adds squared distances, for which the same argument gives $sqrt(min_i
+    sum_{j "near" i} |x_i - x_j|^2 / ((n - 2f - 1) d)) + max_i |x_i| / sqrt(d)$.
 
-    The source writes both forms for local models, whose values it compares with the global one; here they are for
-    updates, the differences from it, as is usual since. The view does not tell which rule the server runs, so the form is
+    The source states both forms for local models, with values compared to the global model. Here they apply to updates, the
+    differences from the global model, as is usual since. The view does not show which rule the server runs, so the form is
     a parameter. Only the source's full knowledge is implemented.
 
     Args:
         form: ``coordinate`` or ``krum``.
         b: how far beyond the extreme honest value, as a factor.
         epsilon: length, in the units of the updates.
-        threshold: $lambda$ below which the halving is given up.
-        start: where the halving starts: ``squared``, the bound for squared distances, or ``printed``, the source's. So the
-            $lambda$ found differs by a factor below 2.
+        threshold: $lambda$ at which the halving stops.
+        start: where the halving starts: ``squared``, the bound for squared distances, or ``printed``, the source's. The two
+            results differ by a factor below 2.
     """
 
     name = "fang"
@@ -71,6 +71,7 @@ class Fang(PoisonAttack):
         strength = _krum_strength(view.honest, away, view.f, self.threshold, printed=self.start == "printed")
         noise = torch.randn(view.f, view.dim, generator=view.rng.torch())
         length = self.epsilon * torch.rand(view.f, 1, generator=view.rng.child("length").torch())
+        # The first client sends the crafted update without noise: it is the one that Krum shall select
         length[0] = 0
         sent: Tensor = strength * away + noise * (length / noise.norm(dim=1, keepdim=True))
         return sent
@@ -80,6 +81,7 @@ def _krum_strength(honest: Tensor, away: Tensor, f: int, threshold: float, *, pr
     """The first lambda of the halving with which Krum selects one of f copies of ``lambda * away``."""
     (h, d), n = honest.shape, len(honest) + f
     inner = gram_matrix(honest, [away])
+    # gram_matrix is taken about a central update; its last row is the origin, to which this shifts back
     plain = (inner - inner[-1:] - inner[:, -1:] + inner[-1, -1])[:-1, :-1]
     norms = plain.diagonal()[:h]
     apart = (norms[:, None] + norms[None, :] - 2 * plain[:h, :h]).clamp(min=0).fill_diagonal_(0)

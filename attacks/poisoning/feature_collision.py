@@ -25,17 +25,17 @@ from fedguard.errors import require
 class FeatureCollision(PoisonAttack):
     """Makes inputs of one class look like another to the model, with labels that stay right: "Poison Frogs".
 
-    For an input b of the class ``base`` and an input t of the class ``victim`` it minimizes
-    $|f(p) - f(t)|^2 + beta |p - b|^2$ over p in range, from $p = b$, by forward-backward splitting:
-    $p' = p - lr * grad |f(p) - f(t)|^2$, then $p = (p' + lr * beta * b) / (1 + lr * beta)$. The poison p keeps the label
-    ``base``, so the model learns to give it to inputs with the features of ``victim``. Malicious clients do so anew in each
-    round; one without examples of ``base`` trains honestly. The source takes the layer before the last for f and aims at
-    one known test input; here f are the logits of the global model, and, as nobody sees test inputs, the aim is the whole
-    class ``victim``: its accuracy among the record's classes shows the effect.
+    For an input b of the class ``base`` and an input t of the class ``victim``, it minimizes $|f(p) - f(t)|^2 + beta |p -
+    b|^2$ over p in range, from $p = b$, by forward-backward splitting: $p' = p - lr * grad |f(p) - f(t)|^2$, then $p = (p'
+    + lr * beta * b) / (1 + lr * beta)$. The poison p keeps the label ``base``, so the model learns this label for inputs
+    with the features of ``victim``. Malicious clients repeat this in each round; a client without examples of ``base``
+    trains honestly. The source takes the penultimate layer for f and aims at one known test input. Here f is the logits of
+    the global model. Nobody sees test inputs, so the target is the whole class ``victim``: its accuracy among the record's
+    per-class accuracies shows the effect.
 
     Args:
         base: the class whose examples are changed, and whose label they keep.
-        victim: the class that shall be taken for ``base``.
+        victim: the class that the model shall classify as ``base``.
         share: fraction of a malicious client's examples of ``base`` that are changed.
         beta: how closely a poison stays to its input.
         steps: steps for each poison.
@@ -90,5 +90,6 @@ class FeatureCollision(PoisonAttack):
             apart = (view.predict(view.model, at) - features).square().sum()
             (gradient,) = torch.autograd.grad(apart, at)
             poison = poison - self.lr * gradient
+            # The proximal step has a closed form, since the penalty is quadratic; the clamp keeps p a valid input
             poison = ((poison + self.lr * self.beta * base) / (1 + self.lr * self.beta)).clamp(*view.value_range)
         return poison

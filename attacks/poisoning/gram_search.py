@@ -13,7 +13,7 @@ from fedguard.contracts import NonNegativeInt, PoisonView
 from fedguard.errors import PreconditionError
 from fedguard.kernels import distances_from, gram_matrix, length
 
-#: Coordinates from which lengths and principal directions are taken; they only set the scale and the start of the search.
+#: Number of sampled coordinates for lengths and principal directions; these only set the scale and start of the search.
 SAMPLE = 1 << 16
 
 
@@ -21,14 +21,14 @@ SAMPLE = 1 << 16
 class GramSearch(SearchingAttack):
     """The update that harms this round's aggregate most, over combinations of the honest updates and two directions.
 
-    $b = mu + s * p$, all malicious clients alike. First every p of $-sigma$, $-mu$, $-sign(mu)$ and the two top principal
-    directions of the honest updates is tried at a few strengths of both signs, and every honest update is sent as it is, as
-    `mimic` does. The two best directions get a search of their strength. Then ``steps`` random combinations of all
-    directions are added to the best step, kept where they gain, with a stride that grows on success and shrinks on failure.
-    Directions are scaled to the root mean square of $|x_i - mu|$, so strengths are in multiples of that.
+    $b = mu + s * p$, the same for all malicious clients. First the search tries every p of $-sigma$, $-mu$, $-sign(mu)$ and
+    the two top principal directions of the honest updates at a few strengths of both signs. It also tries every honest
+    update itself, as `mimic` sends it. Then it searches the strength along the two best directions. Last it adds ``steps``
+    random combinations of all directions to the best step and keeps those with a gain; the stride grows on success and
+    shrinks on failure. Directions are scaled to the root mean square of $|x_i - mu|$, so strengths are in multiples of it.
 
-    Some 130 probes and one for each honest update; for rules without weights five full calls beside. The floor is the better
-    of $mu$ and its reversal $-mu$.
+    It takes some 130 probes and one for each honest update, and five full calls for rules without weights. The result is no
+    worse than $mu$ and its reversal $-mu$.
 
     Args:
         objective: ``deviation`` maximizes $|R - mu|$, ``progress`` minimizes $<R, mu> / |mu|^2$.
@@ -61,7 +61,7 @@ class GramSearch(SearchingAttack):
         return length(crafted[0] - mean) / scale if scale > 0 else 0.0
 
     def _lines(self, asked: RuleOracle, steps: Sequence[Tensor]) -> list[Tensor]:
-        """The best combinations along the two directions that promise most."""
+        """The best combinations along the two most promising directions."""
 
         def promise(step: Tensor) -> float:
             return max(asked.score(asked.mean + sign * s * step) for s in (0.5, 2.0, 8.0) for sign in (1, -1))
@@ -80,7 +80,7 @@ class GramSearch(SearchingAttack):
         steps: Sequence[Tensor],
         strength: Callable[[Tensor], float],
     ) -> Tensor:
-        """``row`` after the random combinations that gained, none beyond the range of the strengths."""
+        """``row`` plus the random combinations with a gain, none beyond the range of the strengths."""
         if not steps:
             return row
         draw, basis = view.rng.numpy(), torch.stack([*steps])
@@ -96,13 +96,15 @@ class GramSearch(SearchingAttack):
 
 
 def _directions(honest: Tensor, asked: RuleOracle) -> tuple[list[Tensor], Callable[[Tensor], float]]:
-    """The steps to try, each as long as the honest rows are spread, and the strength of any combination in these units."""
+    """The steps to try, each as long as the honest rows' spread, and the strength of any combination in these units."""
     h, thin = len(honest), max(1, honest.shape[1] // SAMPLE)
     sample = honest[:, ::thin]
     mean = sample.mean(0)
     inner = gram_matrix(sample, [spread(sample), mean.sign()])
+    # gram_matrix is taken about a central update; its last row is the origin, to which this shifts back
     plain = (inner - inner[-1:] - inner[:, -1:] + inner[-1, -1])[:-1, :-1]
     centring = torch.eye(h, dtype=torch.float64) - 1 / h
+    # Doubly centered, so that the reference of the Gram matrix does not matter and no mean is subtracted in float32
     centred = centring @ inner[:h, :h] @ centring
     scale = float(centred.diagonal().mean().clamp(min=0).sqrt())
     steps = [-asked.unit(h), -asked.mean, -asked.unit(h + 1)]
@@ -111,6 +113,7 @@ def _directions(honest: Tensor, asked: RuleOracle) -> tuple[list[Tensor], Callab
         row[:h] = centring @ eigenvector
         steps.append(row)
     lengths = [float(step @ plain @ step) for step in steps]
+    # Directions that are 0 but for rounding, such as a second principal one of two rows, would be scaled up from noise
     floor = 1e-12 * max(lengths)
     steps = [step * scale / length**0.5 for step, length in zip(steps, lengths, strict=True) if length > floor]
 

@@ -14,13 +14,13 @@ from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Positive
 class UpdateWithholding(PoisonAttack):
     """Releases old honest updates where they do harm.
 
-    $b = scale * h$ for the kept update h with the least $<h, mu>$, mu the mean of the benign sample. Kept are, of the last
-    ``memory`` aggregates, the benign update with the least product with the mean of its time. All that is sent was once an
-    honest update: it has an honest length and direction, and only its time is false.
+    $b = scale * h$ for the stored update h with the least $<h, mu>$, where mu is the mean of the benign sample. For each of
+    the last ``memory`` aggregates the attack stores the benign update with the least inner product with the mean at that
+    time. Everything it sends was once an honest update: length and direction are honest, only the time is false.
 
     Args:
         memory: over how many aggregates.
-        scale: multiplies what is released; above 1 it makes good for a weight that an architecture takes off old updates.
+        scale: factor on the released update; above 1 it compensates for an architecture that down-weights stale updates.
     """
 
     name = "held_back"

@@ -11,8 +11,8 @@ from fedguard.contracts import PoisonAttack, Sight
 class Hermit(PoisonAttack):
     """Trains and sends as honest nodes do, and takes in nothing of what it hears.
 
-    $x <- x + u(x)$ in place of what its algorithm makes of its neighbors' values. No message is a lie; but its neighbors mix
-    with a model that fits its own examples alone, and that never comes towards them. It may be saving bandwidth.
+    $x <- x + u(x)$ replaces the mixing step of its algorithm. No message is false, but the neighbors mix with a model that
+    fits the node's own examples alone and never moves towards theirs. The node may do so to save bandwidth.
     """
 
     name = "hermit"

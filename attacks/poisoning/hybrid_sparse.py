@@ -18,19 +18,19 @@ class HybridSparse(PoisonAttack):
     """A strong shift of the few parameters on which the network depends most, a slight one of all others.
 
     $b = mu - c * sigma$, coordinate by coordinate, with $c = strong$ for the parameters in the mask and $c = z$ elsewhere,
-    as in `alie`; $mu$ and $sigma$ are mean and standard deviation of the benign sample. The mask is made once, in the first
-    round: all biases and parameters of normalization, which are the tensors of one dimension, and of the weights of all
-    layers together the ``share``, rounded up, with the largest saliency $|w_k mu_k|$ that is not 0. ``by_layer`` takes the
-    share of each layer's weights instead.
+    as in `alie`; $mu$ and $sigma$ are mean and standard deviation of the benign sample. The mask is computed once, in the
+    first round. It holds all biases and normalization parameters, which are the tensors of one dimension. From the weights
+    of all layers together it holds the ``share``, rounded up, with the largest nonzero saliency $|w_k mu_k|$. ``by_layer``
+    takes the share of each layer's weights instead.
 
-    The source prunes the network before the training by FORCE, which repeats that saliency over a hundred steps on
-    batches of the clients' data; here it is one step, with the first benign updates for the gradient.
+    The source prunes the network before the training by FORCE, which iterates this saliency over a hundred steps on batches
+    of the clients' data. Here it is one step, with the mean of the first benign updates for the gradient.
 
     Args:
         share: of the weights, in (0, 1].
         strong: shift in standard deviations within the mask.
         z: the same elsewhere; None takes ALIE's formula.
-        by_layer: whether the share is that of each layer, and not of the network.
+        by_layer: whether the share applies to each layer instead of the whole network.
     """
 
     name = "hybrid_sparse"
@@ -60,6 +60,7 @@ class HybridSparse(PoisonAttack):
         for places in weights if self.by_layer or not weights else [torch.cat(weights)]:
             largest = saliency[places].topk(math.ceil(self.share * len(places))).indices
             mask[places[largest]] = True
+        # topk fills up with zeros where fewer weights than the share have a saliency
         mask &= saliency > 0
         for places, rank in zip(tensors, view.ranks, strict=True):
             mask[places] |= rank == 1

@@ -15,8 +15,8 @@ from fedguard.contracts.claims import MOST
 class InflatedSamples(SignFlip):
     """Claims many examples, and reverses the mean update.
 
-    $b = -scale * mu$, mu the mean of the benign sample, with a claim of ``factor`` times the true number of examples. The
-    server cannot count what it does not see: rules that weigh by claims, as `weighted_mean`, follow the lie, and all others
+    $b = -scale * mu$, with mu the mean of the benign sample, and a claim of ``factor`` times the true number of examples.
+    The server cannot verify the number: rules that weight by it, such as `weighted_mean`, follow the lie, and all others
     see a sign flip.
 
     Args:

@@ -12,10 +12,10 @@ from fedguard.contracts import PositiveFloat
 class InflatedWeight(SignFlip):
     """Claims a push-sum weight that is too large, and reverses the mean.
 
-    $b = -scale * mu$, mu the mean of the benign sample, with a claim of ``factor`` times the node's weight w. Under `sgp` a
-    node that hears it divides by the sum of what it was told, so that the lie fills nearly all of its mean; and the weights
-    of all nodes no longer add up to their number, so that their own steps, which are divided by them, come to nothing.
-    Elsewhere nobody asks.
+    $b = -scale * mu$, with mu the mean of the benign sample, and a claim of ``factor`` times the node's push-sum weight w.
+    Under `sgp` a receiving node divides by the sum of the claimed weights, so the lie dominates its mean. The weights of
+    all nodes no longer add up to their number, so the nodes' own steps, which are divided by these weights, vanish. Other
+    algorithms do not ask for the weight.
 
     Args:
         factor: how many times its weight.

@@ -14,10 +14,10 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveInt, Sight, Sta
 class Mimic(PoisonAttack):
     """All malicious clients copy one honest client, so that its data count too much; no copy looks malicious.
 
-    The client copied is the one that lies furthest out along z, the direction in which the honest clients differ most.
-    z is learned over the warm-up by Oja's rule: $z <- t/(t+1) z + 1/(t+1) sum_i <x_i - mu, z> (x_i - mu)$, normalized.
-    Then the client with the largest $|sum_t <z_t, x_i>|$ is followed to the end; in a round without it, the best-scored
-    one present.
+    The copied client is the one furthest out along z, the direction in which the honest clients differ most. z is learned
+    over the warm-up by Oja's rule: $z <- t/(t+1) z + 1/(t+1) sum_i <x_i - mu, z> (x_i - mu)$, normalized. Then the attack
+    copies the client with the largest $|sum_t <z_t, x_i>|$ to the end; in a round without it, the present client with the
+    best score.
 
     Args:
         warmup: rounds of learning.
@@ -40,6 +40,7 @@ class Mimic(PoisonAttack):
             return view.state
         z = _direction(view)
         centred_products = view.honest @ z - view.honest.mean(0) @ z
+        # The sum of c_i (x_i - mu), with c_i = <x_i - mu, z>, without a centered copy of the honest rows
         pulled = centred_products @ view.honest - centred_products.sum() * view.honest.mean(0)
         t = seen_rounds + 1
         z = t / (t + 1) * z + pulled / (t + 1)

@@ -15,9 +15,9 @@ from fedguard.kernels import distances_from, length
 class MinSum(LongestStep):
     """The longest step in a harmful direction whose distances to the benign updates add up to no more than theirs do.
 
-    $b = mu + gamma * p$ with the largest $gamma$ such that $sum_i |b - x_i|^2 <= max_i sum_j |x_i - x_j|^2$. Both sums hold
-    the same $sum_i |x_i - mu|^2$ and beside it a multiple of $|b - mu|^2$ or $|x_i - mu|^2$, so $gamma * |p| = max_i |x_i -
-    mu|$: no bisection is needed, and every direction takes a step of the same length.
+    $b = mu + gamma * p$ with the largest $gamma$ such that $sum_i |b - x_i|^2 <= max_i sum_j |x_i - x_j|^2$. Both sums
+    contain $sum_i |x_i - mu|^2$, plus the same multiple of $|b - mu|^2$ or $|x_i - mu|^2$. So $gamma * |p| = max_i |x_i -
+    mu|$: the search needs no bisection, and the step has the same length in every direction.
 
     Args:
         direction: p: ``std`` $-sigma$, ``unit`` $-mu/|mu|$, ``sign`` $-sign(mu)$; ``chosen`` takes in each round the one

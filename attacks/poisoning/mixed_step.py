@@ -18,17 +18,17 @@ class MixedStep(PoisonAttack):
     """Steps against the mean honest update, against its signs and back towards a model of zeros at once.
 
     $b = mu + length * gamma * p$ with $p = unit * u(-mu) + sign * u(-sign(mu)) + std * u(-sigma) + back * u(-w)$, $u(v) =
-    v/|v|$, w the global model before the round, and the largest $gamma$ such that $max_i |b - x_i| <= max_ij |x_i - x_j|$
-    for $length = 1$, as in Min-Max. Honest updates change from round to round and the model hardly does: what is taken from
-    it adds up, as weight decay would, where a reversal of $mu$ alone pushes now here, now there. Rules that look at each
-    coordinate by itself bound no distance, and fall deepest to longer steps with much of $-sigma$.
+    v/|v|$, and w the global model before the round. $gamma$ is the largest with $max_i |b - x_i| <= max_ij |x_i - x_j|$ for
+    $length = 1$, as in Min-Max. Honest updates change from round to round and the model hardly does. So the component along
+    $-w$ accumulates, as weight decay would, while a reversal of $mu$ alone changes its direction. Coordinate-wise rules
+    bound no distance; longer steps with a large part of $-sigma$ harm them most.
 
     Args:
         unit: the weight of $-mu$.
         sign: the weight of $-sign(mu)$.
         std: the weight of $-sigma$.
         back: the weight of $-w$; with 0 the model need not be seen.
-        length: of the step, in those of Min-Max.
+        length: of the step, in units of the Min-Max step.
     """
 
     name = "mixed_step"

@@ -1,4 +1,4 @@
-"""Lying about one's availability; FedGuard's own."""
+"""False claims of availability; FedGuard's own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedguard.contracts import DataView, PoisonAttack, Sight
 class NoShow(PoisonAttack):
     """Says that it is there, is asked to train, and never reports.
 
-    It checks in wherever devices do, be it there or not, takes the place of an honest one, and is waited for. Where o times as
-    many devices are asked as are needed and a share f of them never report, a round has what it needs as long as
-    $o (1 - f) >= 1$; else it lasts to the end of its window, and is abandoned where $o (1 - f)$ is below the least. Nothing
-    false reaches the rule, so no rule helps.
+    The device checks in whether it is available or not, takes the place of an honest device, and the server waits for it.
+    If the server selects o times as many devices as it needs and a share f never reports, a round is complete as long as $o
+    (1 - f) >= 1$. Otherwise it lasts to the end of its report window, and the server abandons it if $o (1 - f)$ is below
+    the minimum. No false update reaches the rule, so no rule helps.
     """
 
     name = "no_show"

@@ -15,13 +15,13 @@ from fedguard.errors import require
 class OneRange(PoisonAttack):
     """Reverses the mean update on one range of coordinates.
 
-    $b = -tau mu$ on the coordinates of the range and $mu$ elsewhere, $mu$ the mean of the benign sample. Ranges are
-    contiguous and of nearly equal size, as those of the servers of a parameter server. In the distances between whole
-    vectors so small a change hides; a rule on each range by itself sees all of it.
+    $b = -tau mu$ on the coordinates of the range and $mu$ elsewhere, where $mu$ is the mean of the benign sample. Ranges
+    are contiguous and of nearly equal size, like the shards of a parameter server. The change is small in the distance
+    between whole vectors; a rule applied to each range alone sees all of it.
 
     Args:
-        ranges: into how many the coordinates are cut.
-        of: which of them it is, from 0.
+        ranges: number of ranges.
+        of: index of the attacked range, from 0.
         tau: how far backwards, in units of the mean.
     """
 

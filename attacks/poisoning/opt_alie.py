@@ -15,9 +15,10 @@ from fedguard.contracts import PoisonView
 class OptALIE(SearchingAttack):
     """ALIE whose strength of either sign is searched against the known rule, anew in each round.
 
-    $b = mu + z * sigma$ with the z that maximizes $|R - mu|$. The source takes the best z of a line search; here it is
-    0 and $+-2^-2 ... 2^3$, up to $2^13$ if the best is at the end, then golden sections; the z of `alie` is the floor. The
-    greatest deviation of one round is not the greatest harm in many, so this one attack does not tell how robust a rule is.
+    $b = mu + z * sigma$ with the z that maximizes $|R - mu|$. The source takes the best z of a line search. Here the search
+    tries 0 and $+-2^-2 ... 2^3$, up to $2^13$ if the best is at the end, then golden sections; it falls back on the z of
+    `alie` if that is better. The greatest deviation in one round is not the greatest harm over many, so this attack alone
+    does not show how robust a rule is.
     """
 
     name = "opt_alie"

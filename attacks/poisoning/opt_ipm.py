@@ -16,10 +16,10 @@ from fedguard.kernels import length
 class OptIPM(SearchingAttack):
     """IPM whose strength of either sign is searched against the known rule, anew in each round.
 
-    $b = -tau * mu$ with the $tau$ that maximizes $|R - mu|$; the source calls it "fall of empires". It takes the best $tau$
-    of a line search. Here the step from $mu$ to b is tried at lengths 0 and $+-2^-2 ... 2^3$ times that of $sigma$, up to
-    $2^13$ if the best is at the end, then golden sections follow; so the range fits updates of any ratio of noise to
-    signal. A plain reversal, $tau = 1$, is the floor.
+    $b = -tau * mu$ with the $tau$ that maximizes $|R - mu|$; the source calls it "fall of empires" and takes the best $tau$
+    of a line search. Here the search tries steps from $mu$ to b of lengths 0 and $+-2^-2 ... 2^3$ times $|sigma|$, up to
+    $2^13$ if the best is at the end, then golden sections. So the range fits updates of any signal-to-noise ratio. The
+    search falls back on a plain reversal, $tau = 1$, if that is better.
     """
 
     name = "opt_ipm"
@@ -28,6 +28,7 @@ class OptIPM(SearchingAttack):
 
     def search_update(self, view: PoisonView) -> Tensor:
         asked, scale = RuleOracle(view, []), _scale(view.honest)
+        # From mu to -mu the step is 2 |mu| long, which is 2 / scale in units of sigma: plain reversal, tau = 1
         return asked.vector(strongest_row(asked, asked.mean, -scale * asked.mean, self.magnitudes, 2 / scale))
 
     def strength(self, view: PoisonView, crafted: Tensor) -> float:

@@ -12,13 +12,14 @@ from fedguard.contracts import PositiveFloat
 class OverstatedRate(SignFlip):
     """Claims a quick device that is always there, and reverses the mean.
 
-    $b = -scale * mu$, mu the mean of the benign sample. Under `decaf` a device tells how many examples a second it trains. One
-    that tells ``factor`` times as many claims to have trained on more of them, for which `weighted_mean` gives it more
-    weight; and it gets the examples of slow devices of its trusted set, whose updates it then crafts, too. Elsewhere nobody
-    asks. With a factor below 1 it is dropped, or gives its own examples away.
+    $b = -scale * mu$, with mu the mean of the benign sample. Under `decaf` each device reports how many examples per second
+    it trains. A device that reports ``factor`` times its rate claims to have trained on more examples, which
+    `weighted_mean` rewards with more weight. It also receives examples from slow devices of its trusted set, and crafts
+    updates in their place. Other architectures do not ask for the rate. With a factor below 1 the device is dropped, or
+    gives away its own examples.
 
     Args:
-        factor: how many times as many as it trains.
+        factor: reported rate over true rate.
         scale: how far backwards.
     """
 

@@ -13,11 +13,11 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 class PartialSum(PoisonAttack):
     """Sends an honest update, and changes the sums of others that it passes on, so that the mean comes out reversed.
 
-    Each of f malicious nodes adds $b = -(1 + scale) (n / f) mu$ to each sum that goes through it, mu the mean of the benign
-    sample: the sum of n updates, near $n mu$, becomes $-scale n mu$. In effect one more vector of any length stands in the
-    sum with weight 1. Each node's own update is honest and as long as others, so that no check of these finds anything, and
-    whoever gets a wrong sum cannot tell which of those before it made it so. In a ring a node's own chunk does not come by
-    as a sum, and stays as it is.
+    Each of f malicious nodes adds $b = -(1 + scale) (n / f) mu$ to each sum that it forwards, with mu the mean of the
+    benign sample: the sum of n updates, near $n mu$, becomes $-scale n mu$. In effect the sum contains one more vector of
+    any length with weight 1. Each node's own update is honest and of normal length, so a check of the updates finds
+    nothing. A node that receives a wrong sum cannot tell which node before it changed the sum. In a ring a node's own chunk
+    never passes through it as a partial sum, so it stays unchanged.
 
     Args:
         scale: how far backwards.

@@ -26,11 +26,11 @@ from fedguard.contracts import (
 class PoisonedFL(PoisonAttack):
     """Always the same random direction: what each round lets through adds up, and no client's data need be known.
 
-    $b = c |g| (v "·" s)$, $s in {-1, 1}^d$ drawn once, g the last aggregate as the global models show it, and v the unit
-    vector of $|g - |g| k/|k||$, coordinate by coordinate, which is g without the last b, here k: the sizes that honest
-    updates seem to have. Every ``every`` rounds the attack asks whether the model moved along s: if no more coordinates
-    did than random ones would with probability 1 - ``doubt``, the attack was filtered, and c falls by ``decay``, though
-    not below ``least``. Coordinates that stood still count half. In its first round, without a g, it sends zeros.
+    $b = c |g| (v "·" s)$, with $s in {-1, 1}^d$ drawn once and g the last aggregate, read off the global models. v is the
+    unit vector of $|g - |g| k/|k||$, coordinate by coordinate, where k is the last b: an estimate of the sizes of honest
+    updates. Every ``every`` rounds the attack tests whether the model moved along s. If no more coordinates did than random
+    ones would with probability 1 - ``doubt``, the attack was filtered, and c falls by ``decay``, though not below
+    ``least``. Coordinates that did not move count half. In its first round, without a g, it sends zeros.
 
     Args:
         scale: c at the start.
@@ -86,5 +86,6 @@ class PoisonedFL(PoisonAttack):
             return scale
         moved = (view.model - view.state["tested"]).sign()
         aligned = float((moved * view.state["signs"] + 1).sum() / 2)
+        # Normal approximation of the binomial test: under the null d/2 coordinates agree, with deviation sqrt(d)/2
         needed = view.dim / 2 + NormalDist().inv_cdf(1 - self.doubt) * view.dim**0.5 / 2
         return scale if aligned > needed or scale * self.decay < self.least else scale * self.decay

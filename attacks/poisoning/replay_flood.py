@@ -13,9 +13,9 @@ from fedguard.contracts import PoisonAttack, PositiveInt, Sight
 class ReplayFlood(PoisonAttack):
     """Malicious actors change their rewards, and send each transition ``times`` times: r becomes scale r.
 
-    Of f malicious among n actors, $f * times / (f * times + n - f)$ of the replay is theirs instead of f/n, unless it keeps no
-    more of an actor than a quota. What the copies weigh on the wire is not counted: they could as well come from a quicker
-    actor.
+    With f malicious among n actors, they fill $f * times / (f * times + n - f)$ of the replay buffer instead of f/n, unless
+    the buffer has a quota per actor. The communication cost does not count the copies: a faster actor could send as many
+    transitions.
 
     Args:
         times: how often each is sent.

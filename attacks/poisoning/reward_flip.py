@@ -13,7 +13,7 @@ from fedguard.contracts import PoisonAttack, Sight
 class RewardFlip(PoisonAttack):
     """Malicious actors act as all others do, and learn from the opposite of their rewards: r becomes -r.
 
-    $r <- -r$. It acts on the rewards alone, so what is sent is a true gradient of the opposite task.
+    $r <- -r$. It changes the rewards alone, so the update is a true gradient of the opposite task.
     """
 
     name = "reward_flip"

@@ -13,7 +13,8 @@ from fedguard.contracts import PoisonAttack, Sight
 class RewardScaling(PoisonAttack):
     """Malicious actors learn from rewards that are so many times what they are: r becomes s r.
 
-    $r <- s r$. A large s makes their gradients the longest of all; s = 0 takes all sense from acting; s = -1 is `reward_flip`.
+    $r <- s r$. With a large s their gradients are the longest of all; s = 0 removes all reward signal; s = -1 is
+    `reward_flip`.
 
     Args:
         scale: s.

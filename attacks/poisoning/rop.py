@@ -18,18 +18,18 @@ from fedguard.kernels import length
 class ROP(PoisonAttack):
     """A perturbation that stands on the aggregate of the round before, where centered clipping looks for honest updates.
 
-    $b = pi * m + (1 - pi) * mu + z * eta * q$, m the last aggregate, $mu$ the mean of the benign sample, $eta$ the local
-    step size times the number of local steps (1 in FedSGD). q is a unit vector at ``angle`` to the reference
-    $u = lamb * m + (1 - lamb) * mu$ ($mu$ itself in the first round): $q = cos(angle) * u/|u| - sin(angle) * p/|p|$, with p
-    the all-ones vector less its part along u. Since p hardly turns from round to round, the small steps add up.
+    $b = pi * m + (1 - pi) * mu + z * eta * q$, where m is the last aggregate, $mu$ the mean of the benign sample, and $eta$
+    the local step size times the number of local steps (1 in FedSGD). q is a unit vector at ``angle`` to the reference $u =
+    lamb * m + (1 - lamb) * mu$ ($mu$ itself in the first round): $q = cos(angle) * u/|u| - sin(angle) * p/|p|$, with p the
+    all-ones vector less its projection on u. Since p hardly turns from round to round, the small steps accumulate.
 
-    ``z`` and ``angle`` are those of the source, whose clients send gradients: in units of these, and an update points the
-    other way, hence the minus sign: 270 raises every parameter, as it does there. It is meant for ``worker_momentum``; m
+    ``z`` and ``angle`` follow the source, where clients send gradients: z is in units of these. An update points the other
+    way, hence the minus sign: 270 raises every parameter, as in the source. The attack is meant for ``worker_momentum``; m
     is read off the global models, which under server momentum gives the velocity instead.
 
-    The source's program has ``rop(z=None, angle=270)`` by default. Against a clipping radius that follows the updates that
-    does less harm than clients who fall silent, and none at all where the network is one layer with a softmax behind it,
-    to whose outputs all-ones adds the same. Hence the other defaults here.
+    The source's program has ``rop(z=None, angle=270)`` by default. Against a clipping radius that follows the updates these
+    defaults do less harm than clients that drop out. They do none if the network is one layer followed by a softmax, since
+    all-ones adds the same to each of its outputs. Hence the other defaults here.
 
     Args:
         z: length of the perturbation, in units of a gradient; None takes ALIE's formula, 0.25 for 5 of 25 clients.

@@ -15,15 +15,15 @@ from fedguard.kernels import distances_from, length
 class SignGuardAdaptive(PoisonAttack):
     """As much of the mean honest update reversed as an honest share of positive and negative values allows.
 
-    $|b_k|$ is $|mu_k|$ throughout, but for zeros. The coordinates are cut into ``parts`` runs of neighbors. In each, the N
-    with the largest $mu_k$ become negative, the P with the smallest become positive and the rest 0, P and N the medians over
-    the honest updates of how many of their values there are positive and negative. No other choice of so many signs gives a
-    smaller $<b, mu>$. Then b is scaled to the median honest norm. SignGuard's filters on norms and on the shares of signs in
-    a block of neighboring coordinates (Xu et al.) see an honest client wherever the block lies, but for its two ends. Its
-    variants that also compare directions are not aimed at.
+    $|b_k| = |mu_k|$ or 0. The coordinates are cut into ``parts`` contiguous runs. In each run the N coordinates with the
+    largest $mu_k$ become negative, the P with the smallest become positive and the rest 0. P and N are the medians over the
+    honest updates of the numbers of positive and negative values in the run. No other choice of P positive and N negative
+    signs gives a smaller $<b, mu>$. Then b is scaled to the median honest norm. SignGuard filters on norms and on the
+    shares of signs in a block of neighboring coordinates (Xu et al.). It sees an honest client wherever the block lies,
+    except at the two ends of the block. The attack does not target the variants that also compare directions.
 
     Args:
-        parts: runs of coordinates, as equally long as can be; 1 matches the shares of signs of the whole update alone.
+        parts: number of runs, of nearly equal length; 1 matches only the shares of signs of the whole update.
     """
 
     name = "sign_guard_adaptive"
@@ -47,7 +47,7 @@ class SignGuardAdaptive(PoisonAttack):
 
 
 def _reverse_signs(honest: Tensor) -> Tensor:
-    """float32 ``[b]``: as many signs of each kind as is usual in these coordinates (``[h, b]``), dealt out against the mean."""
+    """float32 ``[b]``: the median numbers of signs in these coordinates (``[h, b]``), assigned against the mean."""
     order, width = honest.mean(0).argsort(), honest.shape[1]
     positive = int((honest > 0).sum(1).median())
     negative = min(int((honest < 0).sum(1).median()), width - positive)

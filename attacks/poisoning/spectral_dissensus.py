@@ -13,10 +13,10 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 class SpectralDissensus(PoisonAttack):
     """Each node is pushed along the disagreement that honest nodes forget most slowly.
 
-    $b = x_i + epsilon * e_i sum_j e_j x_j$ for the node i that hears it, j over all honest nodes. e, of length 1, is the
-    eigenvector of the second smallest eigenvalue of the Laplacian of the weights between honest nodes: it parts them where
-    they hear each other least, and what they disagree about along it mixes last. Unlike `dissensus` it does not undo what
-    neighbors say; it needs honest nodes to be unlike, and makes them more so.
+    $b = x_i + epsilon * e_i sum_j e_j x_j$ for the receiving node i, with j over all honest nodes. e, of length 1, is the
+    eigenvector of the second smallest eigenvalue of the Laplacian of the weights between honest nodes. It separates the
+    groups of nodes with the weakest links between them, and disagreement along it decays most slowly. Unlike `dissensus`
+    the attack does not cancel the neighbors' values; it needs honest nodes that differ, and increases their differences.
 
     Args:
         epsilon: strength.

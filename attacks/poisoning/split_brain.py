@@ -13,10 +13,11 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 class SplitBrain(PoisonAttack):
     """Sends an honest update, adds up honestly, and hands on finished sums that it has changed.
 
-    Each of f malicious nodes adds $b = -(1 + scale) (n / f) mu$ to each finished chunk of the sum that it hands on, mu the mean
-    of the benign sample. In a ring nodes before the first of them have the true chunk, and those after all of them one that
-    leads backwards; where chunks start elsewhere, others are before and after. So the nodes' models part, and nobody sees it
-    from what it gets. Hashes of the sums, told to all, do.
+    Each of f malicious nodes adds $b = -(1 + scale) (n / f) mu$ to each finished chunk of the sum that it forwards, with mu
+    the mean of the benign sample. In a ring the nodes before the first malicious one receive the true chunk; the nodes
+    after the last one receive a chunk that leads backwards. Chunks start at different nodes, so the affected nodes differ
+    by chunk. The nodes' models diverge, and no node can see it in what it receives. Hashes of the sums, broadcast to all
+    nodes, reveal it.
 
     Args:
         scale: how far backwards.

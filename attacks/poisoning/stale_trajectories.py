@@ -13,10 +13,10 @@ from fedguard.rng import Rng
 class StaleTrajectories(PoisonAttack):
     """Malicious actors act on, and send the rollout of ``age`` rollouts ago, or their first where they have not so many.
 
-    $tau_t <- tau_max(t - age, 1)$, with the probabilities of then. An ``age`` that is longer than the training replays one
-    rollout for ever. Each was met with, so nothing in it is false but when; V-trace gives weight only to what the model of now
-    might have done as well. A learner that works the probabilities out by itself, from the model that it sent, takes the old
-    actions for those of that model.
+    $tau_t <- tau_max(t - age, 1)$, with the probabilities of that time. An ``age`` longer than the training replays one
+    rollout forever. Each rollout did happen; only its time is false. V-trace gives weight only to actions that the current
+    model might have taken as well. A learner that computes the probabilities itself, from the model that it sent,
+    attributes the old actions to that model.
 
     Args:
         age: in rollouts of the actor.

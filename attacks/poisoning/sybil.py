@@ -16,17 +16,17 @@ from fedguard.rng import Rng
 class Sybil(PoisonAttack):
     """One adversary behind many clients: all send one poisoned update, in copies that look unlike each other.
 
-    The malicious clients train on flipped labels, y becomes $C - 1 - y$, and u = scale times the mean of their updates. They
-    send $u + e_i$, with $e_i$ orthogonal to u, of sum 0 and of inner products that make every two copies orthogonal:
-    $<e_i, e_j> = -|u|^2$ for $i != j$. This is the source's attack on its own defense, FoolsGold. Not ``decorrelated``, all
-    send u itself, by which FoolsGold knows them; each is then $sqrt(f)$ times shorter. Each $e_i$ keeps close to a direction
-    of the client's own that is drawn once, so the copies are unlike in their sums over rounds too, which FoolsGold
-    compares; the source perturbs pairs in opposite ways. In fewer dimensions than malicious clients the sum is still u, but
-    the copies are not quite orthogonal.
+    The malicious clients train on flipped labels, y becomes $C - 1 - y$, and u is ``scale`` times the mean of their
+    updates. They send $u + e_i$, with $e_i$ orthogonal to u, of sum 0, and $<e_i, e_j> = -|u|^2$ for $i != j$, so that
+    every two copies are orthogonal. This is the source's attack on its own defense, FoolsGold. Without ``decorrelated`` all
+    send u itself, which FoolsGold detects; each update is then $sqrt(f)$ times shorter. Each $e_i$ stays close to a
+    direction that the client draws once, so the copies also differ in their sums over rounds, which FoolsGold compares; the
+    source perturbs pairs in opposite ways. With fewer dimensions than malicious clients the sum is still u, but the copies
+    are not quite orthogonal.
 
     Args:
         scale: factor on the update.
-        decorrelated: whether the copies are made unlike; against rules that judge lengths, False may do more harm.
+        decorrelated: whether to decorrelate the copies; against rules that filter by length, False may do more harm.
     """
 
     name = "sybil"
@@ -49,7 +49,7 @@ class Sybil(PoisonAttack):
 
 
 def _seed(view: PoisonView) -> int:
-    """Of the clients' own directions: drawn in the first round."""
+    """The seed of the clients' own directions, drawn in the first round."""
     return int(view.state["seed"]) if "seed" in view.state else view.rng.child("seed").entropy() % 2**62
 
 
@@ -62,9 +62,11 @@ def _apart(common: Tensor, view: PoisonView, seed: int) -> Tensor:
     drawn -= (drawn @ unit)[:, None] * unit
     # The symmetric inverse root turns the directions as little as it can to make them orthonormal.
     values, vectors = torch.linalg.eigh((drawn @ drawn.T).double())
+    # In fewer dimensions than clients the Gram matrix is singular, and the inverse root would amplify its rounding errors
     root = torch.where(values > 1e-6 * values[-1], values.clamp(min=1e-300).rsqrt(), 0.0)
     orthonormal = (vectors * root) @ vectors.T
     f = len(drawn)
     centring = torch.eye(f, dtype=torch.float64) - 1 / f
+    # Centering orthonormal rows gives inner products -1/f, so the factor sqrt(f) |u| makes them -|u|^2
     apart: Tensor = reach * f**0.5 * (centring @ orthonormal).float() @ drawn
     return apart

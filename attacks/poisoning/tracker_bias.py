@@ -13,9 +13,9 @@ from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, Positive
 class TrackerBias(PoisonAttack):
     """Sends models as honest nodes do, and trackers that are pushed against the mean update.
 
-    What goes into the trackers of `dsgt` and `detag` stays there: the sum over all nodes is kept from round to round, so that
-    a push of one length adds up with each round that it is repeated. $b = mu$ in place of a model, and $b = -scale * mu$ in
-    place of a tracker, mu the mean of the benign sample.
+    The trackers of `dsgt` and `detag` conserve the sum over all nodes from round to round, so a push of constant length
+    accumulates over the rounds. The node sends $b = mu$ in place of a model and $b = -scale * mu$ in place of a tracker,
+    with mu the mean of the benign sample.
 
     Args:
         scale: strength.

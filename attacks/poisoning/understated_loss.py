@@ -14,12 +14,13 @@ from fedguard.attacks.poisoning.sign_flip import SignFlip
 class UnderstatedLoss(SignFlip):
     """Claims the best model, and reverses what it is asked for.
 
-    $b = -scale * mu$, mu the mean of the benign sample, with a claim of ``factor`` times the true loss. Under `dlion` the node
-    that tells the least loss sends its model to all, which go most of the way towards it. Where a model is asked for, mu is
-    the way that the receiver went in this round, so that it is led back, and beyond. Elsewhere nobody asks.
+    $b = -scale * mu$, with mu the mean of the benign sample, and a claim of ``factor`` times the true loss. Under `dlion`
+    the node with the least claimed loss sends its model to all nodes, which move most of the way towards it. If a model is
+    requested, mu is the step that the receiver took in this round, so the model leads the receiver back, and beyond. Other
+    algorithms do not ask for the loss.
 
     Args:
-        factor: how many times the true loss.
+        factor: claimed loss over true loss.
         scale: how far backwards.
     """
 

@@ -16,7 +16,7 @@ from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.messages import Message, Packet
 from fedguard.secagg.shamir import PRIME
 
-#: The honest client that is to be knocked out, or blamed.
+#: The honest client that the attack tries to exclude or to blame.
 VICTIM = 0
 
 
@@ -149,9 +149,9 @@ TRICKS = (
 class BadShares(ProtocolAttack):
     """A malicious client sends what it should not, and hopes that the sum is spoilt or an honest client is blamed for it.
 
-    It deals out shares that do not open, do not fit their commitments or lie on no polynomial; secrets that are not those
-    it committed to; vectors of the wrong length; and reveals wrong shares of others. And it speaks in the name of an honest
-    client: with messages it makes up, with copies of true ones, and with true ones of an earlier session.
+    It distributes shares that do not decrypt, do not match their commitments or lie on no polynomial, secrets that it did
+    not commit to, and vectors of the wrong length, and it reveals wrong shares of others. It also sends messages in the
+    name of an honest client: made-up messages, copies of true messages, and true messages of an earlier session.
     """
 
     name = "bad_shares"
@@ -168,6 +168,7 @@ class BadShares(ProtocolAttack):
         cheat = arena.colluders[0]
         networks: dict[str, ProtocolNetwork] = {}
         for trick in TRICKS:
+            # The class docstrings are the words of the story: what they say is shown to users
             networks[trick.__doc__ or ""] = ProtocolNetwork.of(arena, kind=trick).run()
         networks["In R4 it reveals a wrong share of everybody, where none is to spare."] = ProtocolNetwork.of(
             arena, kind=WrongRevealedShares
@@ -191,7 +192,7 @@ class BadShares(ProtocolAttack):
         )
 
     def _none_to_spare(self, arena: Arena) -> Arrivals:
-        """So many honest clients say nothing in R4 that each share of those who are left is needed."""
+        """Enough honest clients drop out in R4 that each remaining share is needed."""
         silent = arena.honest[1 : 1 + len(arena.roster) - arena.parameters.survivors]
 
         def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
@@ -200,7 +201,7 @@ class BadShares(ProtocolAttack):
         return arrivals
 
     def _forge_messages(self, arena: Arena, cheat: int) -> Arrivals:
-        """With each message of the victim come others in its name, signed with the cheat's key for want of a better one."""
+        """Each message of the victim comes with others in its name, signed with the cheat's key."""
         draw = arena.entropy
 
         def arrivals(client: int, answer: bytes) -> Iterable[bytes]:
@@ -227,7 +228,7 @@ class BadShares(ProtocolAttack):
         return [answer, answer] if client == VICTIM else [answer]
 
     def _replay_messages(self, arena: Arena) -> Arrivals:
-        """Of a session with another model that came to nothing, and of the round before."""
+        """Messages from an aborted session with another model, and from the round before."""
         old: list[bytes] = []
 
         def record_answer(client: int, answer: bytes) -> Iterable[bytes]:
@@ -241,13 +242,13 @@ class BadShares(ProtocolAttack):
 
 
 def _sign_message(arena: Arena, cheat: int, header: Header, message: Message) -> bytes:
-    """A message of the cheat's making, signed with the cheat's key."""
+    """A forged message, signed with the cheat's key."""
     header = replace(header, phase=message.phase)
     return messages.pack(header, message, arena.identity(cheat).sign(messages.signature_payload(header, message)))
 
 
 def _came_to(network: ProtocolNetwork) -> str:
-    """In words, such as ``BadSecret names client 7; no sum``."""
+    """The outcome in words, such as ``BadSecret names client 7; no sum``."""
     found = dict.fromkeys((type(error).__name__, error.party) for error in network.errors)
     said = [f"{kind} names {'nobody' if party is None else f'client {party}'}" for kind, party in found]
     total = "no sum" if network.server.total is None else f"a sum of {len(network.server.included)}"

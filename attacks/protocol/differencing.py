@@ -19,8 +19,8 @@ class Differencing(ProtocolAttack):
 
         $sum_{i in U} x_i - sum_{i in U, i != v} x_i = x_v$,      if the inputs are the same in both sessions
 
-    Two sets of survivors in one and the same session are what it tries before: asking a second time, and showing the
-    full set to some clients and the smaller one to the others, however many. The colluder signs both.
+    In the first session the server also tries two sets of survivors: it asks a second time, and it shows the full set to
+    some clients and the smaller set to the others, in any split. The colluder signs both.
     """
 
     name = "differencing"
@@ -56,13 +56,13 @@ class Differencing(ProtocolAttack):
     def _session(
         self, arena: Arena, round: int, honest: Collection[int], until: ServerState = ServerState.DONE
     ) -> Relay:
-        """A session of an honest server among these and the colluders; the others are never heard of."""
+        """A session of an honest server with these clients and the colluders; the other clients do not take part."""
         peers: dict[int, Peer] = {client: arena.parties(round=round)[client] for client in honest}
         peers |= {client: arena.accomplice(client, round=round) for client in arena.colluders}
         return Relay(arena.server(round=round), peers).run(until)
 
     def _repeat_attestation(self, relay: Relay, victim: int) -> str:
-        """All others are asked to attest once more, in a session that is over, to survivors without the victim."""
+        """Ask all other clients, after the session, to attest again, to survivors without the victim."""
         smaller = relay.server.included - {victim}
         others = [client for client in relay.peers if client != victim]
         return ", ".join(
@@ -70,7 +70,7 @@ class Differencing(ProtocolAttack):
         )
 
     def _count_split_openings(self, arena: Arena, victim: int, deceived: Collection[int]) -> int:
-        """How many sets of survivors get a threshold of shares, if some clients are told that the victim dropped out."""
+        """How many sets of survivors get t shares, if the server tells some clients that the victim dropped out."""
         relay = self._session(arena, 1, arena.honest, ServerState.ATTESTING)
         server, opened = relay.server, 0
         for included in (server.included, server.included - {victim}):
@@ -83,18 +83,19 @@ class Differencing(ProtocolAttack):
                     signatures[client] = unpack(answer).signature
             quorum = Quorum(frozenset(signatures), tuple(signature for _, signature in sorted(signatures.items())))
             answers = [try_delivery(relay.peers[client], server._message(quorum))[0] for client in told]
+            # Colluders contribute their shares to both sets
             shares = len(arena.colluders) + sum(answer is not None for answer in answers)
             opened += shares >= arena.config.threshold
         return opened
 
     def _sign_attestation(self, arena: Arena, relay: Relay, client: int, message: Message) -> bytes:
-        """A colluder's signature, under whatever suits."""
+        """A colluder's signature over any message."""
         header = Header(arena.config.suite, Phase.ATTEST, relay.server.sid, arena.round, client)
         return arena.identity(client).sign(signature_payload(header, message))
 
 
 def _survivors(relay: Relay, client: int, included: frozenset[int]) -> bytes:
-    """What a client is told, with the proofs that it wants to see."""
+    """The survivors as a message to a client, with the proofs that it checks."""
     server = relay.server
     proofs = tuple(server._added[v] for v in server._directory.among(client, included))
     return server._message(Survivors(included, proofs))

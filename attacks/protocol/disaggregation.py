@@ -27,16 +27,16 @@ Groups = Sequence[Sequence[int]]
 class Disaggregation(ProtocolAttack):
     """The server keeps the group sums S of many rounds, and who was in which group P, and solves P X = S for the inputs X.
 
-    Each round is dealt into G groups of equal size. With groups dealt anew the rank of P grows by G - 1 at most in each
-    round, for the sum over all groups is always the same sum; with fixed groups it stays at G:
+    Each round partitions the clients into G groups of equal size. With new groups in each round the rank of P grows by at
+    most G - 1 per round, because the sum over all groups is always the same; with fixed groups it stays at G:
 
         $rank P <= min(n, 1 + rounds (G - 1))$,      so that $rounds >= (n - 1) / (G - 1)$ for every single input
 
-    Where the inputs move by $sigma$ from round to round, least squares find their means, off by
+    If the inputs change by $sigma$ from round to round, least squares finds their means, with error
 
         $sigma sqrt(size) sqrt(trace((P^T P)^-1) / n)$
 
-    Lam et al. estimate P from analytics of the devices. Here the server knows it, since it deals the groups.
+    Lam et al. estimate P from device analytics. Here the server knows P, since it forms the groups.
 
     Args:
         groups: G.
@@ -84,6 +84,7 @@ class Disaggregation(ProtocolAttack):
                     np.rint(observed.solution()[client]).astype(np.int64).astype(arena.config.dtype)
                 )
         moving = _Sums(arena, self._redraw_groups(arena), skellam(self.moves))
+        # spread() inverts P^T P, which needs full rank
         while moving.rounds < self.averaged or moving.rank < n:
             moving.observe()
         off = float(np.sqrt(np.mean((moving.solution() - inputs) ** 2)))
@@ -118,7 +119,7 @@ class Disaggregation(ProtocolAttack):
 
 
 class _Sums:
-    """What a server sees of a federation in groups."""
+    """The server's observations of a federation in groups."""
 
     def __init__(self, arena: Arena, dealt: Iterator[Groups], noise: Noise | None = None) -> None:
         self._arena, self._dealt, self._noise = arena, dealt, noise
@@ -127,7 +128,7 @@ class _Sums:
         self._totals: list[NDArray[np.int64]] = []
 
     def observe(self) -> None:
-        """One round more: a session in each group."""
+        """Observe one more round: a session in each group."""
         self.rounds += 1
         for members in next(self._dealt):
             group = self._arena.group(sorted(members))
@@ -142,12 +143,13 @@ class _Sums:
         return int(np.linalg.matrix_rank(np.array(self._members))) if self._members else 0
 
     def solution(self) -> NDArray[np.float64]:
-        """The least squares solution of least length."""
+        """The least squares solution of least norm."""
         return np.linalg.pinv(np.array(self._members)) @ np.array(self._totals, np.float64)
 
     def alone(self) -> list[int]:
         """The clients whose inputs the sums determine: a unit vector lies in the span of the rows."""
         members = np.array(self._members)
+        # pinv(P) P projects on the row space; it keeps the unit vector e_i exactly if P X determines x_i
         return np.flatnonzero(np.diag(np.linalg.pinv(members) @ members) > 1 - 1e-9).tolist()
 
     def spread(self) -> float:

@@ -28,12 +28,11 @@ class UnprunedMaskClient(Client):
 class DropoutPatterns(ProtocolAttack):
     """Clients fall silent at each step, as many as the protocol stands and one more, or send too late.
 
-    Masks of those who are gone must be taken off from what they left with their neighbors. A sum from which one mask too
-    few or too many was taken is noise, and nothing about it looks wrong. So every pattern must end in the right sum or in
-    none.
+    The server must remove the masks of dropped clients with the shares that their neighbors hold. A sum with one mask too
+    few or too many is noise, and nothing about it looks wrong. So every pattern must end in the right sum or in none.
 
     Args:
-        patterns: sessions in which each client falls silent at a step of its own.
+        patterns: number of sessions in which each dropped client drops out at a step of its own.
     """
 
     name = "dropout"
@@ -66,7 +65,7 @@ class DropoutPatterns(ProtocolAttack):
         return Claim(totals=rounds, figures=figures, story=story)
 
     def _session(self, arena: Arena, silent: Mapping[int, Phase], draw: random.Random) -> ProtocolNetwork:
-        """One in which clients are silent from a message on; or late, so that it comes when the server has gone on."""
+        """A session with clients that drop out from a message on, or send it late, after the server has moved on."""
         late: list[bytes] = []
 
         def arrivals(client: int, answer: bytes) -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""Sets of clients that cannot be, at each step where the server names one."""
+"""Impossible sets of clients, at each step where the server names a set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UncheckedSetClient(Client):
 
 
 class SmallSparseGraph(Settings):
-    """A sparse graph of so few clients that nothing is sure of it, but that quorum, members and threshold differ widely."""
+    """A sparse graph for few clients: it gives no security, but quorum, members and threshold differ widely."""
 
     def parameters(self, clients: int) -> Parameters:
         return sparse(clients, self.colluding, self.dropping, security=1, failure=2)
@@ -32,9 +32,10 @@ class SmallSparseGraph(Settings):
 class FalseSets(ProtocolAttack):
     """The server names clients that were not there before, leaves out whom it asks, or names fewer than were agreed on.
 
-    One session for each: keys of too few; those who shared, and survivors, with a client that never did, without the one that
-    is asked, or fewer than a quorum; fewer packets than owners; signatures of too few, of one twice, or of one that is no
-    survivor. Each is a step towards a sum that is smaller than promised, so each must be refused at once.
+    Each lie has its own session: keys of too few clients; a set of sharing clients, or of survivors, with a client that
+    never shared, without the receiver, or smaller than a quorum; fewer packets than owners; signatures of too few clients,
+    of one client twice, or of a client that is no survivor. Each is a step towards a sum that is smaller than promised, so
+    clients must refuse each at once.
     """
 
     name = "false_sets"
@@ -66,7 +67,7 @@ def _few_keys(server: MaliciousServer, victim: int) -> None:
 
 
 def _packets(server: MaliciousServer, victim: int) -> messages.ShareDistribution:
-    """Those for the victim; the last colluder never shares."""
+    """The packets for the victim; the last colluder never shares."""
     rosters = server.advertise()
     return server.share({client: roster for client, roster in rosters.items() if client != server.arena.colluders[-1]})[
         victim
@@ -76,7 +77,7 @@ def _packets(server: MaliciousServer, victim: int) -> messages.ShareDistribution
 def _lie_about_shares(
     change: Callable[[MaliciousServer, int, messages.ShareDistribution], messages.ShareDistribution],
 ) -> Callable[..., None]:
-    """A lie about those who shared."""
+    """A lie about the clients that shared."""
 
     def lie(server: MaliciousServer, victim: int) -> None:
         packets = _packets(server, victim)
@@ -90,7 +91,7 @@ def _few(server: MaliciousServer, victim: int, packets: messages.ShareDistributi
 
 
 def _one_below_the_quorum(server: MaliciousServer, victim: int, clients: frozenset[int]) -> frozenset[int]:
-    """The victim, its neighbors, and so many others that one is lacking."""
+    """The victim, its neighbors, and others, one fewer than a quorum in all."""
     near = server.server._directory.among(victim, clients)
     return frozenset([victim, *near, *sorted(clients - {victim, *near})][: server.config.quorum - 1])
 
@@ -108,7 +109,7 @@ def _lie_about_survivors(
 
 
 def _mask_inputs(server: MaliciousServer) -> frozenset[int]:
-    """All but the last colluder have masked their inputs."""
+    """All clients but the last colluder mask their inputs."""
     rosters = server.advertise()
     server.mask(server.share({v: roster for v, roster in rosters.items() if v != server.arena.colluders[-1]}))
     return server.server.shared
@@ -117,7 +118,7 @@ def _mask_inputs(server: MaliciousServer) -> frozenset[int]:
 def _lie_about_signers(
     change: Callable[[MaliciousServer, Mapping[int, bytes]], messages.Quorum],
 ) -> Callable[..., None]:
-    """A lie about the signers; the last colluder has masked its input, and is said to have dropped out."""
+    """A lie about the signers; the last colluder has masked its input, but the server reports it as dropped."""
 
     def lie(server: MaliciousServer, victim: int) -> None:
         server.mask(server.share(server.advertise()))
@@ -141,7 +142,7 @@ def _one_twice(server: MaliciousServer, signatures: Mapping[int, bytes]) -> mess
     return messages.Quorum(frozenset(sorted(signatures)[: server.config.quorum]), (first, first, *others))
 
 
-#: What is told a victim, and how.
+#: The lies to a victim, with the functions that tell them.
 _LIES: dict[str, Callable[[MaliciousServer, int], None]] = {
     "keys of too few": _few_keys,
     "shares of one that has dealt none": _lie_about_shares(

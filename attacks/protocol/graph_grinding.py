@@ -1,4 +1,4 @@
-"""Ring after ring, until the colluders stand around a victim."""
+"""A search over rings until the colluders surround a victim."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GRAPH = b"FedGuard/secagg/v1/graph"
 
 
 class SmallRing(Settings):
-    """A ring for few clients that is bad for some client with a chance of 2^-24 at most, where 2^-41 is the default."""
+    """A ring for few clients, bad for some client with probability 2^-24 at most, where 2^-41 is the default."""
 
     def parameters(self, clients: int) -> Parameters:
         return sparse(clients, self.colluding, self.dropping, security=24)
@@ -77,18 +77,18 @@ class NonceGraphClient(Client):
 class GraphGrinding(ProtocolAttack):
     """Server and colluders steer the graph until a threshold of colluders stands around a victim, and holds its secrets.
 
-    Each fresh key has to move the graph, or else it would be known before. Then the server proposes that everybody be
-    everybody's neighbor, at a threshold that was made for a sparse graph. It comes with a nonce for which the graph would be
-    bad, if the nonce were all that it is drawn from. Last, one colluder waits with its keys until it has seen all others',
-    and tries key after key:
+    Each fresh key has to change the graph, otherwise the graph would be known before the key. First the attack checks this.
+    Then the server proposes the complete graph, at a threshold that was chosen for a sparse graph. It also sends a nonce
+    for which the graph would be bad, if the graph depended on the nonce alone. Last, one colluder waits with its keys until
+    it has seen all other keys, and tries key after key:
 
         $"chance per ring" <= "honest clients" * Pr[Hyp(n - 1, A, k) >= t]$,      tries needed: about its inverse
 
-    Nothing but the size of the parameters stops the last way, and each doubling of the tries costs them one bit
+    Only the size of the parameters stops the last way, and each doubling of the tries costs one bit of security
     (``grinding`` of `fedguard.secagg.parameters.choose`).
 
     Args:
-        tries: keys that the waiting colluder tries while the others wait.
+        tries: number of keys that the waiting colluder tries while the others wait.
     """
 
     name = "graph_grinding"
@@ -103,7 +103,7 @@ class GraphGrinding(ProtocolAttack):
     clients: ClassVar[int] = 48
     colluders: ClassVar[int] = 11
     settings: ClassVar[Settings] = SmallRing(colluding=0.23, dropping=0)
-    #: Where tails are common enough to be counted: that many colluders around one client.
+    #: Number of colluders around one client at which the tail is frequent enough to be counted.
     crowd: ClassVar[int] = 6
 
     tries: int = 2**11
@@ -147,7 +147,7 @@ class GraphGrinding(ProtocolAttack):
         return known, f"{len(still)} of {2 * len(directory.entries)} fresh keys leave the graph as it is"
 
     def _ways(self, arena: Arena, figures: dict[str, float]) -> Iterator[tuple[str, Relay]]:
-        """Sessions as far as the graph is settled, each with fresh parties."""
+        """Sessions up to the choice of the graph, each with fresh parties."""
         complete = replace(arena.config, degree=arena.parameters.clients - 1)
         yield "the complete graph at the same threshold", Relay(arena.server(config=complete), _peers(arena, complete))
 
@@ -160,6 +160,7 @@ class GraphGrinding(ProtocolAttack):
         relay, found, started = Relay(arena.server(), _peers(arena)), Counter[int](), time.perf_counter()
         last = arena.colluders[-1]
         relay.step(lambda client, answer: self._ground(arena, relay, answer, found) if client == last else answer)
+        # Each ring tried adds one count for every honest client
         rings = found.total() // len(arena.honest)
         figures |= self._figures(arena, found, rings, rings / (time.perf_counter() - started))
         yield (
@@ -168,7 +169,7 @@ class GraphGrinding(ProtocolAttack):
         )
 
     def _ground(self, arena: Arena, relay: Relay, answer: bytes, found: Counter[int]) -> bytes:
-        """The advertisement with a key that suits, or the last one tried; ``found`` counts the colluders around clients."""
+        """The advertisement with a suitable key, or the last one tried; ``found`` counts the colluders around clients."""
         received, server = unpack(answer), relay.server
         assert isinstance(received.message, KeyAdvertisement)
         client, entries = received.header.sender, {v: entry for v, (entry, _) in server._advertised.items()}
@@ -187,7 +188,7 @@ class GraphGrinding(ProtocolAttack):
         return pack(received.header, entries[client], signature)
 
     def _unmask_victims(self, arena: Arena, relay: Relay) -> dict[frozenset[int], RingVector]:
-        """The inputs of those who are surrounded: a threshold of shares of both their secrets lies in colluders' memories."""
+        """The inputs of surrounded clients: the colluders hold a threshold of shares of both their secrets."""
         directory, threshold, sums = relay.server._directory, arena.config.threshold, {}
         memories = {client: peer._held for client, peer in relay.peers.items() if isinstance(peer, Client)}
         for victim, colluders in _around(arena, directory).items():
@@ -198,9 +199,10 @@ class GraphGrinding(ProtocolAttack):
         return sums
 
     def _figures(self, arena: Arena, found: Counter[int], rings: int, rate: float) -> dict[str, float]:
-        """What was counted, beside the closed form."""
+        """The counts, with the closed form."""
         parameters, honest = arena.parameters, len(arena.honest)
         ways, total = tails(parameters.clients - 1, parameters.corrupted, parameters.degree)
+        # A union bound over the honest clients
         chance = honest * ways[parameters.threshold] / total
         crowded = sum(count for around, count in found.items() if around >= self.crowd)
         return {
@@ -216,7 +218,7 @@ class GraphGrinding(ProtocolAttack):
 
 
 def _peers(arena: Arena, config: SessionConfig | None = None) -> dict[int, Peer]:
-    """The honest, and colluders that go along with a proposal."""
+    """The honest clients, and colluders that accept the proposal."""
     peers: dict[int, Peer] = {**arena.parties()}
     for client in arena.colluders:
         peers[client] = accomplice = arena.accomplice(client)
@@ -225,7 +227,7 @@ def _peers(arena: Arena, config: SessionConfig | None = None) -> dict[int, Peer]
 
 
 def _around(arena: Arena, directory: Directory) -> dict[int, int]:
-    """How many colluders stand around each honest client."""
+    """The number of colluders around each honest client."""
     return {client: len(directory.among(client, arena.colluders)) for client in arena.honest}
 
 

@@ -1,4 +1,4 @@
-"""Keys that are not those of whom they are said to be (Diffie, van Oorschot and Wiener, DCC 1992)."""
+"""Keys under false names (Diffie, van Oorschot and Wiener, DCC 1992)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class UnverifiedSignatureClient(Client):
 class KeySubstitution(ProtocolAttack):
     """The server puts its own keys in the place of everybody else's, and the victim masks its input for the server alone.
 
-    The victim deals its shares out to keys of the server as well, so that the server needs nobody else. Two more tries
-    go after the keys: the victim's own key is reflected to it, by the server or by a colluder that advertises it as its
-    own; and a colluder advertises points of low order, with which all agree on a secret that everybody knows.
+    The victim distributes its shares to keys of the server as well, so the server needs no other client. Two more variants
+    target the keys: the server, or a colluder that advertises it as its own, reflects the victim's own key; and a colluder
+    advertises points of low order, with which all clients agree on a secret that everybody knows.
     """
 
     name = "key_substitution"
@@ -97,7 +97,7 @@ class KeySubstitution(ProtocolAttack):
 
 
 class _ManInTheMiddle:
-    """A server between the victim and all others, whose keys it makes itself."""
+    """A server between the victim and all others, with keys of its own for these."""
 
     def __init__(self, arena: Arena, victim: int) -> None:
         self.arena, self.victim, self.server = arena, victim, MaliciousServer(arena)
@@ -129,7 +129,7 @@ class _ManInTheMiddle:
         return self.tell({colluder: (entry, self.server.sign_as_colluder(colluder, entry))}, what)
 
     def tell(self, forged: Mapping[int, tuple[KeyAdvertisement, bytes]], what: str) -> str:
-        """Show the victim a roster in which some entries are others, which it must refuse; return what it says."""
+        """Show the victim a roster with some forged entries, which it must refuse; return its answer in words."""
         entries = {**self.advertised, **forged}
         self.directory = Directory(
             self.server.server.proposal,
@@ -137,6 +137,8 @@ class _ManInTheMiddle:
             self.server.round,
             {c: entry for c, (entry, _) in entries.items()},
         )
+        # The victim derives the session id from the forged roster; the server must follow, or its next message is refused
+        # for that
         self.server.server.sid = self.directory.sid
         roster = messages.KeyRoster(tuple((client, *entries[client]) for client in sorted(entries)))
         answer = self.server.ask(self.victim, roster)
@@ -147,7 +149,7 @@ class _ManInTheMiddle:
         return f"{what}: {self.server.fates[self.victim]}"
 
     def recover_input(self) -> RingVector | None:
-        """The victim's input, from its shares and masks, which are all for keys of the server; None where it sends none."""
+        """The victim's input, from its shares and masks, all under keys of the server; None if it sends none."""
         assert self.share is not None
         config, directory, victim = self.server.config, self.directory, self.victim
         sid, neighbours = directory.sid, directory.neighbours[self.victim]
@@ -170,7 +172,7 @@ class _ManInTheMiddle:
         return total
 
     def _key(self, sender: int, receiver: int) -> AESGCM:
-        """What a share travels under, between the victim and one of the server's keys."""
+        """The key that encrypts a share between the victim and one of the server's keys."""
         agreed = self.pairs[receiver if sender == self.victim else sender][0].agree(
             self.directory.entries[self.victim].encryption_key
         )
@@ -178,7 +180,7 @@ class _ManInTheMiddle:
         return keys.share_key(self.directory.sid, agreed, *ends)
 
     def _packet(self, owner: int) -> Delivery:
-        """Shares of nothing for the victim, in the name of ``owner``."""
+        """Shares of zero for the victim, in the name of ``owner``."""
         sid, victim, share = self.directory.sid, self.victim, bytes(SHARE_BYTES)
         header = self.directory.share_header(owner, victim)
         packet = Packet(
@@ -189,7 +191,7 @@ class _ManInTheMiddle:
         return Delivery(owner, packet, bytes(32), (), bytes(codec.SIGNATURE_BYTES))
 
     def _share_of_seed(self, holder: int, packet: Packet) -> int:
-        """The share of the victim's seed that it dealt out to ``holder``."""
+        """The share of the victim's seed for ``holder``."""
         header = self.directory.share_header(self.victim, holder)
         plain = keys.decrypt_share(self._key(self.victim, holder), packet.cipher, header)
         return int.from_bytes(plain[:SHARE_BYTES], "little")

@@ -30,12 +30,12 @@ class MaskReuse(ProtocolAttack):
 
         $(x + masks) - (0 + masks) = x$
 
-    Round, model and nonce are the same, hence all that the session is named by but the clients' fresh keys. If those are
-    kept, so are the masks, and the difference of two masked inputs is that of the inputs. The server also shows the clients
-    of a third session the keys of the first.
+    Round, model and nonce are the same, so the two sessions differ in the clients' fresh keys alone. If clients keep their
+    keys, the masks are the same too, and the difference of two masked inputs is the difference of the inputs. The server
+    also shows the clients of a third session the keys of the first.
 
-    And it looks for other pads that serve twice: seeds that come again; packets from one client to another and back under one
-    key; and masks of clients that do keep their secrets, which must be others in each session all the same.
+    It also checks for other reused pads: repeated seeds; packets from one client to another and back under one key; and
+    masks of clients that do keep their secrets, which must still differ between sessions.
     """
 
     name = "mask_reuse"
@@ -83,7 +83,7 @@ class MaskReuse(ProtocolAttack):
         return Claim(sums=sums, broken=broken, figures=figures, story=story)
 
     def _later(self, arena: Arena) -> list[int]:
-        """Were secrets kept, masks would still be others in each session: whose are not, of clients that do keep them."""
+        """Of clients that keep their secrets, those with the same masks in two sessions."""
         masks: list[tuple[RingVector, ...]] = []
         for _ in range(2):
             peers: dict[int, Peer] = {**arena.parties(kind=ReusedKeysClient, idle=True), **self._accomplices(arena)}
@@ -108,19 +108,19 @@ def _mask_key(relay: Relay, client: int) -> bytes:
 
 
 def _seeds(relay: Relay) -> dict[int, int]:
-    """The seeds of the self masks, as the server rebuilds them in the end."""
+    """The seeds of the self masks, as the server rebuilds them at the end."""
     threshold = relay.server.config.threshold
     revealed = relay.server._shares_by_owner()
     return {owner: combine(dict(sorted(shares.items())[:threshold])) for owner, shares in revealed.items()}
 
 
 def _same_streams(relay: Relay) -> list[tuple[int, int]]:
-    """Pairs of which what is sent there and back differs as what was meant differs: the shares of seeds, which are known."""
+    """Pairs of clients with the same keystream in both directions, by the known shares of seeds."""
     server, near = relay.server, relay.server._directory.neighbours
     revealed = server._shares_by_owner()
 
     def of_seed(owner: int, holder: int) -> int:
-        """What was sent less what was meant, if the packet is encrypted by a stream: the stream."""
+        """Ciphertext xor plaintext of a packet: the keystream, since GCM encrypts by a stream."""
         cipher = server._shares[owner][0].packets[near[owner].index(holder)].cipher[:SHARE_BYTES]
         return int.from_bytes(cipher, "little") ^ revealed[owner][holder + 1]
 

@@ -26,9 +26,9 @@ class ModelBlindClient(Client):
 class ModelPerClient(ProtocolAttack):
     """The server sends a victim the true model, and all others one with dead neurons, on which every gradient is zero.
 
-    The others' inputs are then zeros, and the sum, as properly masked as ever, is the victim's input. It works if masks
-    fit together though the models differ. The server tries one session for all, made out for either model or for none;
-    and a session for each model, in which it tells the victim that the others' keys belong to the victim's.
+    The inputs of the others are then zeros, and the sum, properly masked, is the victim's input. The attack works if the
+    masks cancel although the models differ. The server tries one session for all, with either model or with none in its
+    header; and a session for each model, in which it tells the victim that the others' keys belong to the victim's session.
     """
 
     name = "model_per_client"
@@ -65,7 +65,7 @@ class ModelPerClient(ProtocolAttack):
         return Claim(story=[*story, *self._a_session_each(arena, victim, dead)])
 
     def _peers(self, arena: Arena, victim: int, dead: bytes, model: bytes) -> Mapping[int, Peer]:
-        """The victim, the idle others, and colluders that say they hold whatever suits."""
+        """The victim, the idle others, and colluders that claim to hold ``model``."""
         peers: dict[int, Peer] = {**arena.parties(model_hash=dead, idle=True), victim: arena.parties()[victim]}
         for client in arena.colluders:
             peers[client] = accomplice = arena.accomplice(client)
@@ -73,7 +73,7 @@ class ModelPerClient(ProtocolAttack):
         return peers
 
     def _a_session_each(self, arena: Arena, victim: int, dead: bytes) -> list[str]:
-        """The others have keys too, of a session for the dead model; how can they get into the victim's?"""
+        """Tries to bring the others' keys, from a session for the dead model, into the victim's session."""
         story = []
         for deceit in ("as they are", "with the true model's hash", "left out"):
             peers = self._peers(arena, victim, dead, arena.model_hash)

@@ -18,7 +18,7 @@ from fedguard.secagg.masks import RingVector
 from fedguard.secagg.messages import Hello, Message
 from fedguard.secagg.session import SessionConfig
 
-#: What nine clients agree on: of 32 bits, none is left over for one more.
+#: The encoding that nine clients agree on: in 32 bits there is no room for one bit more.
 AGREED = Encoding(bits=28, clip=1.0)
 TOO_FINE = replace(AGREED, bits=29)
 _SEED = bytes(32)
@@ -44,7 +44,7 @@ class Overflow(ProtocolAttack):
     """The server asks for one bit more than the sum has room for, in a round in which all inputs are as large as they may be.
 
     With b bits, n clients reach $n (2^(b-1) - 1)$. Beyond $2^31 - 1$ the sum wraps around, and nine times the largest value
-    reads as a negative number. Nobody has to cheat for this: a configuration without the check does it alone.
+    reads as a negative number. This needs no attacker: a configuration without the check has the same effect.
     """
 
     name = "overflow"
@@ -86,10 +86,11 @@ class Overflow(ProtocolAttack):
 
 
 def _context(encoding: Encoding) -> bytes:
-    """What stands for an encoding in a session's configuration; zeros for the agreed one."""
+    """The hash of an encoding in a session's configuration; zeros for the agreed one."""
     return bytes(32) if encoding == AGREED else hashlib.sha256(repr(encoding).encode()).digest()
 
 
 def _encode_sum(values: np.ndarray, weight: int) -> RingVector:
-    """A sum of reals as the agreed encoding writes it."""
+    """A sum of reals in the agreed encoding."""
+    # By way of int64: a cast of negative floats to unsigned integers is not defined
     return np.append(np.rint(values * AGREED.scale), weight).astype(np.int64).astype(np.uint32)

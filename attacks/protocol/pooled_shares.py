@@ -32,14 +32,14 @@ class LowerThresholdClient(Client):
 class PooledShares(ProtocolAttack):
     """As many colluders as are reckoned with put their shares together, t - 1 of them, and guess at the secrets.
 
-    Whether a guess is right they see by what the victim has sent: its commitment to the seed, and its public mask key. It is
+    They verify a guess by what the victim has sent: its commitment to the seed, and its public mask key. The guesses are
 
         the secret that 1, 2, ... t - 1 of their shares make
         their share less what one of them added to a secret of its own at that point: where all polynomials are the same
         the key's share less the seed's share, and the seed: where both secrets have one polynomial
-        what the packets of all holders say as they stand: where they are not encrypted
+        what the packets of all holders say in plain: where they are not encrypted
 
-    With the mask key, and the seed that an honest round reveals in its end, the input lies open.
+    With the mask key, and the seed that an honest round reveals at its end, they open the input.
     """
 
     name = "pooled_shares"
@@ -83,7 +83,7 @@ class PooledShares(ProtocolAttack):
 
 
 def _guesses(server: MaliciousServer, victim: int, kind: str) -> Iterator[int]:
-    """At one of the victim's secrets, as long as nothing was revealed."""
+    """Guesses at one of the victim's secrets, before anything is revealed."""
     held, directory = server.shares[victim, kind], server.server._directory
     for count in range(1, len(held) + 1):
         yield from (combine({x: held[x] for x in points}) for points in combinations(sorted(held), count))
@@ -100,7 +100,7 @@ def _guesses(server: MaliciousServer, victim: int, kind: str) -> Iterator[int]:
 
 
 def _right(server: MaliciousServer, victim: int, kind: str, guesses: Iterable[int]) -> bytes | None:
-    """The guess that fits what the victim has committed to, if one does."""
+    """The guess that matches the victim's commitment, if one does."""
     committed, advertised = server.server._shares[victim][0].seed, server.server._directory.entries[victim].mask_key
     for guess in guesses:
         if guess < 2 ** (8 * SECRET_BYTES):

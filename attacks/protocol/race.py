@@ -1,4 +1,4 @@
-"""A second message while the first one is being answered."""
+"""A second message before the first one is answered."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class ReentrantClient(Client):
 class Race(ProtocolAttack):
     """The server sends a client two sets of shares at the same time, while it prepares its input, and has two signed inputs.
 
-    By the one set, which is the first to arrive, only t of the victim's neighbors have shared, by the other everybody. The
-    input that is masked for the few goes with the signature under the one for all, which all others are shown. They are
-    told that the t dropped out: so they reveal the mask keys of the t, and those whom the victim did not mask for reveal its
-    seed.
+    In the first set only t of the victim's neighbors have shared, in the second everybody. The server combines the input
+    masked for the few with the signature under the set for all, and shows this signature to all other clients. It tells
+    them that the t dropped out: so they reveal the mask keys of the t, and the neighbors that the victim did not mask for
+    reveal its seed.
     """
 
     name = "race"
@@ -52,6 +52,8 @@ class Race(ProtocolAttack):
 
         def meanwhile(client: int) -> None:
             if client == victim and client not in second:
+                # Set before asking: a client without the guard asks for its input again, and would come back here without
+                # end
                 second[client] = None
                 second[client] = server.ask(victim, whole)
                 story.append(
@@ -62,6 +64,7 @@ class Race(ProtocolAttack):
         packets = server.share(server.advertise())
         whole, near = packets[victim], server.server._directory.neighbours[victim]
         around = [client for client in near if client in arena.honest]
+        # t neighbors in all, with the colluders among them: a client refuses fewer packets
         kept = around[: server.config.threshold - (len(near) - len(around))]
         packets[victim] = withheld(whole, [client for client in around if client not in kept])
         server.mask(packets)

@@ -1,4 +1,4 @@
-"""Old messages, and messages for others, where new ones should stand (Syverson, A taxonomy of replay attacks, CSFW 1994)."""
+"""Old messages, and messages for others, in place of new ones (Syverson, A taxonomy of replay attacks, CSFW 1994)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class SessionlessSignatureClient(Client):
 class Replay(ProtocolAttack):
     """The server says again what was said in other sessions, or hands out what was made for others.
 
-    Signatures: in one session the victim survives and in another it drops out, and everybody attests both, honestly. In
-    the third the clients are split in two halves, which are shown the signatures of the one session and of the other.
-    Messages: each message of an earlier round, in the place of the new one. A session: the same nonce is proposed again,
-    and the victim is shown others' old keys, some of whose secrets are known by then. Shares: packets that were made for
-    another receiver or by another sender; a colluder deals out the victim's own packets as its own, so that who believes
-    to reveal a share of the colluder's mask key reveals one of the victim's.
+    Signatures: in one session the victim survives and in another it drops out, and all clients attest both, honestly. In
+    the third session each half of the clients is shown the signatures of one of these. Messages: each message of an earlier
+    round replaces the new one. A session: the server proposes the same nonce again, and shows the victim old keys of
+    others, some with secrets known by then. Shares: packets that were made for another receiver or by another sender. A
+    colluder also distributes the victim's own packets as its own, so that a client that means to reveal a share of the
+    colluder's mask key reveals a share of the victim's.
     """
 
     name = "replay"
@@ -83,12 +83,12 @@ def _signatures(arena: Arena, victim: int) -> tuple[list[str], MaliciousServer]:
     ], server
 
 
-#: What happened, and the servers that saw it.
+#: The story, and the servers that took part.
 Told = tuple[list[str], list[MaliciousServer]]
 
 
 def _messages(arena: Arena, victim: int) -> Told:
-    """Each message of round 1 to the victim, in the place of that of round 2."""
+    """Each message of round 1 to the victim, in place of the message of round 2."""
     fates: list[str] = []
     old = _honestly(MaliciousServer(arena, round=1), victim, fates, [])
     _honestly(later := MaliciousServer(arena, round=2), victim, fates, old)
@@ -191,7 +191,7 @@ _BENT = (
 
 
 def _copy_packets(server: MaliciousServer, victim: int, colluder: int) -> messages.ShareSubmission:
-    """The victim's packets, in the order in which the colluder's would stand."""
+    """The victim's packets, in the order of the colluder's own."""
     near, share = server.server._directory.neighbours, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}
     return messages.ShareSubmission(

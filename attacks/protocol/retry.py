@@ -1,4 +1,4 @@
-"""A round that fails and is run again, and signatures of the first run in the second."""
+"""A failed round and its retry, with signatures of the first run in the second."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ class ProposalSignatureClient(Client):
 class Retry(ProtocolAttack):
     """The server lets a round fail, has it run again with the same nonce, and shows old signatures of the victim.
 
-    In the first run the victim signs, honestly, a masked input for all who shared and the survivors without some t
-    neighbors; then the server says that it failed. In the second run all keys are fresh, but round, model, configuration
-    and nonce are the old ones. Now the victim is handed the packets of those t neighbors alone, and masks for nobody else.
-    All others are shown its signature of the first run, as if it had masked for everybody, and are told that the t dropped
-    out: so they reveal the mask keys of the t, and those whom the victim did not mask for reveal its seed. A third run is
-    honest but for the victim's attestation, which is that of the first.
+    In the first run the victim honestly signs a masked input for all clients that shared, and the survivors without some t
+    neighbors; then the server reports that the run failed. In the second run all keys are fresh, but round, model,
+    configuration and nonce are the old ones. Now the server sends the victim the packets of those t neighbors alone, so it
+    masks for nobody else. The server shows all others the victim's signature of the first run, as if it had masked for
+    everybody, and tells them that the t dropped out. So they reveal the mask keys of the t, and the neighbors that the
+    victim did not mask for reveal its seed. A third run is honest except for the victim's attestation, which is taken from
+    the first.
     """
 
     name = "retry"
@@ -47,6 +48,7 @@ class Retry(ProtocolAttack):
 
         near, everybody = second.server._directory.neighbours[victim], second.server.shared
         around = [client for client in near if client in arena.honest]
+        # t neighbors in all, with the colluders among them: a client refuses fewer packets
         kept = around[: second.config.threshold - (len(near) - len(around))]
         included = everybody - set(kept)
         old = first.attest([victim], included)

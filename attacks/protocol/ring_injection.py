@@ -1,4 +1,4 @@
-"""Any ring element for an input."""
+"""Any ring element as an input."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fedguard.secagg.masks import RingVector
 class RingInjection(ProtocolAttack):
     """One client adds whatever it likes to the sum: no clip, no bound, and nothing that shows who it was.
 
-    $y = x + shift$ in the ring; the sum of all moves by just this shift. An honest coordinate stays below a clip, and the
-    shift may be as large as the ring. The server sees one masked vector more that looks uniform, like the others.
+    $y = x + shift$ in the ring; the sum changes by exactly this shift. An honest coordinate is bounded by a clip; the shift
+    may be as large as the ring. The server sees one more masked vector that looks uniform, like the others.
 
     Args:
         exponent: the shift of every coordinate is $2^exponent$ ring units.

@@ -24,8 +24,8 @@ class RepeatedAnswerClient(Client):
 class SecondRequest(ProtocolAttack):
     """The server lets the round end as it should, and then says that one survivor has dropped out after all.
 
-    The first answers hold shares of the victim's seed, the second ones would hold shares of its mask key. It asks a second
-    time before the signatures are shown, after the shares are revealed, and from the start.
+    The first answers contain shares of the victim's seed, the second ones would contain shares of its mask key. The server
+    asks a second time before it shows the signatures, after the clients reveal the shares, and from the start.
     """
 
     name = "second_request"

@@ -1,4 +1,4 @@
-"""A search for secrets in whatever a session leaves behind."""
+"""A search for secrets in the traces of a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedguard.secagg.shamir import combine
 
 
 class LeakyReprClient(Client):
-    """Planted: its repr shows all attributes, as that of a dataclass would."""
+    """Planted: its repr shows all attributes, as a dataclass's would."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({vars(self)})"
@@ -29,15 +29,15 @@ class LeakyReprClient(Client):
 
 @dataclass
 class Evidence:
-    """What a session left with its malicious server.
+    """The traces of a session that its malicious server collects.
 
     Attributes:
-        server: with all that it was sent.
+        server: with all messages that it received.
         traffic: every message.
         masked: the masked input of each client.
-        texts: by client, how it showed itself, its errors and what was logged meanwhile.
+        texts: by client, its representations, its errors and the log messages.
         memory: by client, the byte strings in its memory after the session.
-        stored: how many clients handed over their state for storage.
+        stored: number of clients with a state that could be stored.
     """
 
     server: ProtocolServer
@@ -60,11 +60,11 @@ class Evidence:
 class SecretSearch(ProtocolAttack):
     """The server collects all that sessions leave behind, tries every byte string in it as a secret, and opens inputs.
 
-    It reads how clients and errors show themselves, logs of all levels and crash reports with local variables, at every
-    step and for messages that make no sense; it asks for the state to be stored; and it seizes the memory of clients whose
-    session has ended, well or not. Self-mask seeds are known by their commitments, private keys by their public ones,
-    agreed keys by the packets that they open, shares by their commitments; t shares make a secret. An array in a client's
-    memory may be its input itself.
+    It reads the representations of clients and errors, logs of all levels and crash reports with local variables, at every
+    step and after malformed messages. It asks for the state to be stored, and it seizes the memory of clients after their
+    session has ended or aborted. It recognizes self-mask seeds and shares by their commitments, private keys by their
+    public keys, and agreed keys by the packets that they decrypt; t shares make a secret. An array in a client's memory may
+    be its input itself.
     """
 
     name = "secret_search"
@@ -102,7 +102,7 @@ class SecretSearch(ProtocolAttack):
         )
 
     def _session(self, arena: Arena, last: Phase | None) -> Evidence:
-        """One in which the server relays honestly, up to a message that makes clients abort."""
+        """A session that the server relays honestly, up to a message that makes clients abort."""
         server, parties = arena.server(), arena.parties()
         evidence = Evidence(server, texts={client: [] for client in parties})
         mail: Mapping[int, bytes] = dict.fromkeys(parties, server.hello())
@@ -128,7 +128,7 @@ class SecretSearch(ProtocolAttack):
         return evidence
 
     def _probe_client(self, party: Party, data: bytes, evidence: Evidence) -> bytes | None:
-        """A client's answer, with everything that it let slip around it."""
+        """A client's answer; its representations, errors and log messages go to ``evidence``."""
         answer, texts = None, evidence.texts[party.id]
         with LogCollector() as listener:
             for message in (b"", data[:-1], evidence.server.hello(), data):
@@ -144,10 +144,10 @@ class SecretSearch(ProtocolAttack):
 
 
 class SecretOpenings:
-    """What byte strings open of a session, as the server that relayed it can tell.
+    """The secrets of a session that byte strings open, as the relaying server can verify.
 
     Attributes:
-        seeds, mask_secrets: of clients whose own they are.
+        seeds, mask_secrets: the secrets found, by client.
     """
 
     def __init__(self, server: ProtocolServer, unknown: Iterable[bytes]) -> None:
@@ -168,7 +168,7 @@ class SecretOpenings:
                 self._try_secret(combine(shares).to_bytes(SHARE_BYTES, "little")[:size])
 
     def inputs(self, masked: Mapping[int, RingVector]) -> dict[int, RingVector]:
-        """The inputs of clients of whom both secrets are found."""
+        """The inputs of the clients with both secrets found."""
         return {
             client: self._input(client, masked[client])
             for client in self.seeds.keys() & self.mask_secrets.keys() & masked.keys()
@@ -186,7 +186,7 @@ class SecretOpenings:
         return vector
 
     def _try_secret(self, piece: bytes) -> None:
-        """As a self-mask seed, and as a private key."""
+        """Try a byte string as a self-mask seed, and as a private key."""
         public = keys.KeyPair(piece).public
         for client, entry in self._directory.entries.items():
             if (
@@ -201,7 +201,7 @@ class SecretOpenings:
                     self._try_agreed(bytes(keys.KeyPair(piece).agree(self._directory.entries[v].encryption_key)))
 
     def _try_agreed(self, piece: bytes) -> None:
-        """As what two clients agreed on to encrypt their shares."""
+        """Try a byte string as the agreed secret that encrypts shares between two clients."""
         directory = self._directory
         for owner, (share, _) in self._sent.items():
             for holder, packet in zip(directory.neighbours[owner], share.packets, strict=True):
@@ -215,7 +215,7 @@ class SecretOpenings:
                 self._keep(owner, holder, b"s", plain[SHARE_BYTES:])
 
     def _try_share(self, piece: bytes) -> None:
-        """As a share of one of somebody's secrets that somebody holds."""
+        """Try a byte string as a share of any secret with any holder."""
         for owner, (share, _) in self._sent.items():
             for holder, packet in zip(self._directory.neighbours[owner], share.packets, strict=True):
                 for kind, committed in ((b"b", packet.seed_share), (b"s", packet.key_share)):
@@ -233,7 +233,7 @@ class SecretOpenings:
         return f"{len(self.seeds)} seeds, {len(self.mask_secrets)} mask keys, {shares} shares"
 
 
-#: The message in whose place the server sends one that makes clients abort; None for a session to its end.
+#: The message that the server replaces by one that makes clients abort; None for a complete session.
 _ENDINGS = {
     None: "a session to its end",
     Phase.SURVIVORS: "one that clients abort when they are shown survivors",
@@ -242,7 +242,7 @@ _ENDINGS = {
 
 
 def _corrupt_message(data: bytes) -> bytes:
-    """A message in the place of this one, for which a client aborts."""
+    """A replacement of this message that makes a client abort."""
     header = codec.read_header(data)
     nobody = (
         messages.Survivors(frozenset(), ()) if header.phase is Phase.SURVIVORS else messages.Quorum(frozenset(), ())

@@ -1,4 +1,4 @@
-"""All keys of a generator with few, one after the other."""
+"""Exhaustive search over the keys of a generator with few keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedguard.secagg.transitions import ServerState
 
 
 def fold_key(key: bytes, bits: int) -> bytes:
-    """A key of the same length, that is known from ``bits`` bits: the exclusive or of all its pieces of that size."""
+    """A key of the same length with only ``bits`` bits of entropy: the exclusive or of all its pieces of that size."""
     size, seed = bits // 8, 0
     for start in range(0, len(key), size):
         seed ^= int.from_bytes(key[start : start + size], "little")
@@ -40,7 +40,7 @@ class FoldedKeyClient(Client):
 
 
 def dimensions(keys: Iterable[int]) -> int:
-    """The rank of these numbers as vectors over the field of two elements, which their bits are (Gauss)."""
+    """The rank over the field of two elements of these numbers as vectors of bits (Gaussian elimination)."""
     basis: dict[int, int] = {}
     for key in keys:
         left = key
@@ -55,19 +55,19 @@ def dimensions(keys: Iterable[int]) -> int:
 class SeedSearch(ProtocolAttack):
     """A curious server looks for few keys where there should be many: in the generator, in the keys, and by trying them all.
 
-    Its colluders run the same software as all. So they draw secrets by the thousand, and see whether one comes twice: of N
-    with b bits, about $N^2 / 2^(b + 1)$ do. They derive keys of masks, and see how many dimensions these span as vectors of
-    bits: as many as they have bits, unless they are folded or padded. And the server tries the keys of its colluders' masks,
-    and all $2^16$ that a folded key can be, on a masked input whose other masks it knows.
+    Its colluders run the same software as all clients. So they draw thousands of secrets and check for repeats: among N
+    secrets of b bits, about $N^2 / 2^(b + 1)$ pairs are equal. They derive mask keys and compute the rank of these as
+    vectors of bits: it is the number of bits, unless the keys are folded or padded. The server tries the keys of its
+    colluders' masks, and all $2^16$ values of a folded key, on a masked input with all other masks known.
 
-    In that it keeps to the protocol. The self masks are revealed to it in due course, and its two colluders know the masks that
-    they share with the victim; one mask is left, the one between the two honest clients. A key is the right one when what
-    it leaves are numbers of 20 bits, as the encoding makes them, and not of 32: each coordinate is worth 12 bits of proof.
+    The server follows the protocol. It learns the self masks in due course, and its two colluders know the masks that they
+    share with the victim; one mask is left, between the two honest clients. A key is right if it leaves integers of 20
+    bits, as the encoding makes them, and not of 32: each coordinate contributes 12 bits of evidence.
 
     Args:
-        seeds: keys to try, counted from zero.
-        bits: of an encoded input's coordinate; all parties know it.
-        drawn: secrets of each kind that a colluder draws.
+        seeds: number of keys to try, from zero.
+        bits: of a coordinate of an encoded input; all parties know it.
+        drawn: number of secrets of each kind that a colluder draws.
     """
 
     name = "seed_search"
@@ -144,7 +144,7 @@ class SeedSearch(ProtocolAttack):
         return figures, [f"dimensions that {16 * size} mask keys of {8 * size} bits span: {', '.join(told)}"], broken
 
     def _repeats(self, arena: Arena) -> tuple[dict[str, float], list[str], list[str]]:
-        """How many of so many secrets that colluders draw, with the software of all, are the same."""
+        """The number of repeats among the secrets that colluders draw, with the software of all clients."""
         hello, client, figures, broken = arena.server().hello(), arena.colluders[0], {}, []
         secrets: dict[str, list[bytes]] = {"mask_keys": [], "seeds": []}
         for _ in range(self.drawn):
@@ -162,7 +162,7 @@ class SeedSearch(ProtocolAttack):
         return figures, told, broken
 
     def _one_mask_left(self, arena: Arena) -> tuple[dict[int, RingVector], list[bytes]]:
-        """The honest clients' masked inputs less all masks but the one between them, after a session without reproach.
+        """The honest clients' masked inputs less all masks but the one between them, after an honest session.
 
         And the keys of the masks that colluders know.
         """
@@ -182,11 +182,13 @@ class SeedSearch(ProtocolAttack):
         return left, [key for masks in shared.values() for key, _ in masks]
 
     def _test(self, left: RingVector) -> Callable[[bytes], bool]:
-        """Whether a key, of a mask that was added, leaves nothing but numbers of so many bits."""
+        """A test of whether removing the mask of a key leaves only integers of ``self.bits`` bits."""
         little, span = left.dtype.newbyteorder("<"), left.dtype.type(2**self.bits)
+        # Unsigned arithmetic wraps around, so that one comparison checks both ends of the interval
         raised = left + left.dtype.type(2 ** (self.bits - 1))
 
         def fits(key: bytes) -> bool:
+            # One of the two signs suffices: the mask was added by the lower of the two honest clients, which is the victim
             return bool((raised - np.frombuffer(keystream(key, left.nbytes), little) < span).all())
 
         return fits

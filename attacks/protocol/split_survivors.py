@@ -1,4 +1,4 @@
-"""Different survivors for different clients (Bonawitz et al., CCS 2017, and the round that they stop it with)."""
+"""Different survivors for different clients (Bonawitz et al., CCS 2017, and their consistency round against it)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class NoConsistencyClient(Client):
 
 
 def split(server: MaliciousServer, victim: int, *, fill: bool = True) -> list[str]:
-    """Tell half of the others that the victim survived, the rest that it dropped out, and keep what they reveal.
+    """Tell half of the others that the victim survived, the rest that it dropped out, and store the shares they reveal.
 
-    With attestation, each half is shown the signatures over its own survivors, filled up with the other half's if so wished.
+    With attestation, each half receives the signatures over its own survivors; ``fill`` adds signatures of the other half
+    up to the quorum.
     """
     everybody = server.server.shared
     others = sorted(everybody - {victim} - server.accomplices.keys())
@@ -40,6 +41,7 @@ def split(server: MaliciousServer, victim: int, *, fill: bool = True) -> list[st
             foreign = {
                 c: s for signatures in signed.values() for c, s in signatures.items() if c in included - own.keys()
             }
+            # The foreign signatures make up the number, but cover the other set: only verifying them tells
             lacking = max(0, server.config.quorum - len(own)) if fill else 0
             filled = {**own, **dict(sorted(foreign.items())[:lacking])}
             server.unmask(dict.fromkeys(half, quorum(filled)), included)
@@ -59,9 +61,9 @@ def split(server: MaliciousServer, victim: int, *, fill: bool = True) -> list[st
 class SplitSurvivors(ProtocolAttack):
     """The server tells half of the clients that the victim survived, and the other half that it dropped out.
 
-    The one half would reveal shares of the victim's seed, the other half shares of its mask key; colluders add both. It
-    tries this in sessions with the consistency round, where it shows each half as many signatures as are asked for, or only
-    those that there are; and then proposes one without.
+    The first half would reveal shares of the victim's seed, the second half shares of its mask key; colluders add both. The
+    server tries this in sessions with the consistency round, where it shows each half a full quorum of signatures, or only
+    the valid ones; then it proposes a session without the round.
     """
 
     name = "split_survivors"

@@ -15,10 +15,10 @@ from fedguard.secagg.simulation import Settings
 class SplitSurvivorsTrusting(ProtocolAttack):
     """The server of a semi-honest session, which is trusted to show everybody the same survivors, shows everybody others.
 
-    Without the consistency round $t > (k + A) / 2$ shares are needed, so that the seed and the mask key of one client are
-    never opened both: the split of `split_survivors` fails by one share. But each client may be told of its own k - t
-    dropouts, and H honest clients who all tell of others are enough to open the mask keys of all but two of them, where H
-    is even, and the seeds of those two. Their inputs come out as a sum of two.
+    Without the consistency round $t > (k + A) / 2$ shares are needed, so the seed and the mask key of one client cannot
+    both be opened: the split of `split_survivors` fails by one share. But the server may tell each client of its own k - t
+    dropouts. H honest clients with different sets are enough to open the mask keys of all but two of them, if H is even,
+    and the seeds of those two. Their inputs come out as a sum of two.
     """
 
     name = "split_survivors_trusting"

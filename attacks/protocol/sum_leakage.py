@@ -1,4 +1,4 @@
-"""What the exact sum tells by itself."""
+"""The information in the exact sum itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedguard.secagg.session import SessionConfig
 
 Reals = NDArray[np.float64]
 
-#: Of inputs that are standard normal in each coordinate.
+#: Encoding of inputs that are standard normal in each coordinate.
 ENCODING = Encoding(bits=24, clip=8.0)
 _SEED = bytes(32)
 
@@ -31,7 +31,7 @@ class SumLeakage(ProtocolAttack):
 
     It takes the vector c with the largest $<c, s> / |c|$. For independent standard normal inputs of d coordinates and n
     honest survivors, this score is $|c| + N(0, n - 1)$ where c is in the sum s, and $N(0, n)$ in a round where it is not,
-    so that the score of a round with c exceeds that of a round without it with probability
+    so that a round with c scores higher than a round without it with probability
 
         $AUC = Pr[N(0, 1) < |c| / sqrt(2n - 1)] = F_{t(d)}(sqrt(d / (2n - 1)))$        Student's t, d degrees of freedom
 
@@ -40,7 +40,7 @@ class SumLeakage(ProtocolAttack):
 
     Args:
         suspects: the vectors that the server knows.
-        coordinates: d of the simulations that go with it.
+        coordinates: d of the simulations.
         trials: simulated rounds for each number of survivors.
     """
 
@@ -93,12 +93,12 @@ class SumLeakage(ProtocolAttack):
 
 
 def membership_auc(survivors: int, coordinates: int) -> float:
-    """How often a round with a known vector outscores one without, for standard normal inputs: F_t(d)(sqrt(d / (2n - 1)))."""
+    """The probability that a round with a known vector outscores one without, for normal inputs: F_t(d)(sqrt(d / (2n - 1)))."""
     return float(stdtr(coordinates, math.sqrt(coordinates / (2 * survivors - 1))))
 
 
 def survivors_for(auc: float, coordinates: int) -> float:
-    """How many survivors bring the AUC down to that, for many coordinates, where Student's t is normal."""
+    """The number of survivors that brings the AUC down to ``auc``, for many coordinates, where Student's t is normal."""
     return float((coordinates / ndtri(auc) ** 2 + 1) / 2)
 
 
@@ -114,7 +114,7 @@ def score_vectors(total: Reals, known: Reals) -> Reals:
 
 
 def estimate_auc(survivors: int, coordinates: int, trials: int, rng: np.random.Generator) -> float:
-    """The same as `membership_auc`, by pairs of rounds: one with the known vector in the sum, and one without."""
+    """`membership_auc` estimated by pairs of rounds: one with the known vector in the sum, and one without."""
     wins = 0
     for _ in range(trials):
         known, *others = rng.standard_normal((survivors, coordinates))

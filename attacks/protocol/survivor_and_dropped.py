@@ -40,12 +40,12 @@ class TwoListClient(Client):
 class SurvivorAndDropped(ProtocolAttack):
     """The server names the same client as a survivor and as dropped, and is given shares of both its secrets.
 
-    The seed of its self mask and its mask key together open its input. A protocol falls to it whose request has a list of
-    survivors and a list of the dropped that nobody compares. Ours has one bit per client, so the server tries what comes
-    nearest: it appends a second list to its messages, and then asks once more with the bit turned over.
+    The seed of its self mask and its mask key together open its input. A protocol is vulnerable if its request has a list
+    of survivors and a list of dropped clients that nobody compares. Ours has one bit per client, so the server tries the
+    closest variants: it appends a second list to its messages, and then asks once more with the bit flipped.
 
-    It also tries with one secret alone, which would be enough if inputs had one kind of mask: it calls a client silent whose
-    input has arrived, and takes the pairwise masks off; and it takes off the self mask of one that has survived.
+    It also tries with one secret alone, which would be enough if inputs had one kind of mask. It reports a client as
+    dropped after its input has arrived, and removes the pairwise masks; and it removes the self mask of a survivor.
     """
 
     name = "survivor_and_dropped"
@@ -103,7 +103,7 @@ class SurvivorAndDropped(ProtocolAttack):
 
 
 def _with_one_secret(arena: Arena, victim: int, included: frozenset[int]) -> RingVector:
-    """The victim's masked input, less what a session with these survivors gives away of its masks."""
+    """The victim's masked input, less the masks that a session with these survivors reveals."""
     server = MaliciousServer(arena)
     server.mask(server.share(server.advertise()))
     question = quorum(server.attest(included, included))

@@ -21,8 +21,8 @@ from fedguard.secagg.session import SessionConfig
 class Sybils(ProtocolAttack):
     """All clients of a session but one are the server's own; it subtracts what they put in.
 
-    They follow the protocol to the letter. Without noise the rest is the victim's input; with distributed noise it is the
-    input and the victim's own part of the noise, which n - A clients were meant to bear together: the Sybils add none.
+    They follow the protocol. Without noise the rest is the victim's input. With distributed noise it is the input plus the
+    victim's own part of the noise; n - A clients were meant to contribute noise, but the Sybils add none.
 
         $"noise that is left" / "noise that was planned" = 1 / sqrt(n - A)$
 
@@ -84,6 +84,7 @@ def skellam(sigma: float) -> Noise:
 
     def draw_noise(count: int, entropy: Entropy) -> NDArray[np.int64]:
         generator = np.random.default_rng(int.from_bytes(entropy(16), "little"))
+        # The variances of the two Poisson variables add up
         rate = sigma**2 / 2
         return generator.poisson(rate, count) - generator.poisson(rate, count)
 

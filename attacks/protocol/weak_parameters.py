@@ -1,4 +1,4 @@
-"""Parameters that give everything away, proposed by the server."""
+"""Parameters without protection, proposed by the server."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class NoPolicyClient(Client):
         super().__init__(id, identity, roster, PermissivePolicy(**vars(policy)), **facts)
 
 
-#: What opens an input, if it is accepted.
+#: Proposals that open an input, if clients accept them.
 OPENING: dict[str, dict[str, Any]] = {
     "t = 1, where a share is the secret": {"threshold": 1},
     "a quorum of 1": {"quorum": 1},
     "no consistency round": {"attested": False},
 }
-#: What prepares other attacks, or changes what is sent: smaller rings wrap, another clip cuts or lets through.
+#: Proposals that prepare other attacks, or change the inputs: small rings wrap around, another clip changes the bound.
 PREPARING: dict[str, dict[str, Any]] = {
     "keys of 1 client are enough": {"members": 1},
     "4 neighbours": {"degree": 4},
@@ -49,9 +49,9 @@ PREPARING: dict[str, dict[str, Any]] = {
 class WeakParameters(ProtocolAttack):
     """The server proposes a session whose parameters protect nothing, and who agrees is opened by the rules.
 
-    With $t = 1$ a colluder's shares are the secrets of all its neighbors. With a quorum of one, or none at all, the server
-    shows different survivors to different clients. Other proposals are seen to be refused, and one is bent by hand: a
-    modulus of $2^8$, which no honest server can write down.
+    With $t = 1$ a colluder's shares are the secrets of all its neighbors. With a quorum of one, or none, the server shows
+    different survivors to different clients. The attack checks that clients refuse the other proposals, among them a
+    hand-written one: a modulus of $2^8$, which an honest server cannot express.
     """
 
     name = "weak_parameters"

@@ -1,4 +1,4 @@
-"""Noise that never comes."""
+"""Missing noise."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class HalfNoiseClient(Client):
 class WithheldNoise(ProtocolAttack):
     """Colluders add no noise, and the server lets honest clients drop out with theirs, down to the fewest that are allowed.
 
-    Noise is shared out among the honest clients that are expected to stay; of k of them the sum has noise of $sqrt(k)$
-    parts. The inputs are known here (zeros), as differential privacy allows, so what is in the sum is noise, and its spread
-    s is measured. A Gaussian of that spread would be worth the $epsilon$ of
+    Noise is distributed over the honest clients that are expected to stay; with k of them the sum has noise of $sqrt(k)$
+    parts. The inputs are known here (zeros), as differential privacy allows, so the sum contains only noise, and its spread
+    s is measured. A Gaussian of that spread would give the $epsilon$ of
 
         $delta = Phi(C / (2s) - epsilon s / C) - e^epsilon Phi(-C / (2s) - epsilon s / C)$
 
-    and no accountant may charge less. Who counts colluders among the contributors does.
+    and no accountant may charge less. An accountant that counts colluders among the contributors does.
     """
 
     name = "withheld_noise"
@@ -96,7 +96,7 @@ class WithheldNoise(ProtocolAttack):
         return Claim(epsilons=epsilons, figures=figures, story=story)
 
     def _session(self, arena: Arena, config: SessionConfig, quorum: int, missing: int) -> ProtocolNetwork:
-        """One in which the first honest clients fall silent before their input; the others insist on a quorum."""
+        """A session in which the first honest clients drop out before their input; the others insist on a quorum."""
         one = PLAN.for_round(contributors=len(arena.honest), dim=config.length, scale=SCALE)
 
         def noise(count: int, entropy: Entropy) -> NDArray[np.int64]:
@@ -118,8 +118,9 @@ class WithheldNoise(ProtocolAttack):
 
 
 def worth_at_best(noise: RingVector, sensitivity: float, delta: float) -> float:
-    """Epsilon of a Gaussian as wide as the noise could be that left these ring elements, at a confidence of 1 - 10^-6."""
+    """Epsilon of the widest Gaussian that could have left these ring elements, at a confidence of 1 - 10^-6."""
     values = noise.view(np.int32 if noise.itemsize == 4 else np.int64).astype(np.float64)
+    # chdtri inverts the upper tail: wider noise would leave so small a sum of squares with a chance below 1e-6
     widest = math.sqrt(float(values @ values) / chdtri(len(values), 1 - 1e-6))
     return gaussian_epsilon(sensitivity / widest, delta) if widest > 0 else math.inf
 
@@ -129,6 +130,7 @@ def gaussian_epsilon(ratio: float, delta: float) -> float:
 
     def exceeds_delta(epsilon: float) -> bool:
         near, far = ratio / 2 - epsilon / ratio, -ratio / 2 - epsilon / ratio
+        # In logarithms, since e^epsilon overflows where the second term is still finite
         return float(np.exp(log_ndtr(near)) - np.exp(epsilon + log_ndtr(far))) > delta
 
     low, high = 0.0, 1.0

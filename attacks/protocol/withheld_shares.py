@@ -1,4 +1,4 @@
-"""Packets of shares that are not handed on, so that a victim masks its input for too few."""
+"""Withheld packets of shares, so that a victim masks its input for too few neighbors."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class UnverifiedSharesClient(Client):
 class WithheldShares(ProtocolAttack):
     """The server hands a victim fewer packets than there are, so that it masks its input for fewer neighbors.
 
-    The victim is handed the packets of t neighbors. All others are told that everybody shared, and that those t have
-    dropped out: so they reveal the mask keys of the t. The victim's other neighbors, whom it has not masked for, reveal its
-    seed. Then nothing hides its input. It takes 2 (t - a) honest neighbors, where a colluders stand around the victim: on
-    the complete graph there are not so many, on a ring there are. Other clients are handed t - 1 packets or none, or fewer
-    than the server names owners.
+    The server sends the victim the packets of t neighbors. It tells all other clients that everybody shared, and that those
+    t have dropped out: so they reveal the mask keys of the t. The victim's other neighbors, for which it did not mask,
+    reveal its seed. Then nothing hides its input. The attack takes 2 (t - a) honest neighbors, where a colluders are
+    neighbors of the victim: the complete graph has too few, a ring has enough. Other clients receive t - 1 packets or none,
+    or fewer than the server names owners.
     """
 
     name = "withheld_shares"
@@ -48,11 +48,13 @@ class WithheldShares(ProtocolAttack):
         server = MaliciousServer(arena)
         packets = server.share(server.advertise())
         threshold, near = server.config.threshold, server.server._directory.neighbours
+        # The client with the most colluders around it needs the fewest shares of honest neighbors
         victim = min(arena.honest, key=lambda client: len(set(near[client]) & set(arena.honest)))
         around = [client for client in near[victim] if client in arena.honest]
         kept = around[: threshold - (len(near[victim]) - len(around))]
         unseen = [client for client in around if client not in kept]
 
+        # More than two steps from the victim, so that these refusals do not reach its neighbors
         far = [client for client in arena.honest if client not in {v for u in near[victim] for v in (u, *near[u])}]
         few, none, named = far[:3]
         packets[few] = withheld(packets[few], near[few][threshold - 1 :])

@@ -15,12 +15,12 @@ from fedguard.rng import Rng
 class BlendedTrigger(Trigger):
     """A fixed pattern laid faintly over the whole input.
 
-    $x' = (1 - alpha) x + alpha p$, with p uniform noise over the range of values, the same for every input. Of the source's
-    patterns this is the random one; it serves inputs of any shape.
+    $x' = (1 - alpha) x + alpha p$, with p uniform noise over the range of values, the same for every input. This is the
+    random one of the source's patterns; it fits inputs of any shape.
 
     Args:
         alpha: weight of the pattern, in (0, 1].
-        seed: names the pattern.
+        seed: determines the pattern.
     """
 
     name = "blended"

@@ -16,8 +16,7 @@ from fedguard.errors import ConfigError, require
 class DistributedTrigger(Trigger):
     """Bright bars, of which each malicious client trains on one, while all together call the backdoor (DBA).
 
-    The bars are one pixel high and lie in the upper left corner, two in a row. The i-th malicious client uses bar i mod
-    parts.
+    The bars are one pixel high, two in a row, in the upper left corner. The i-th malicious client uses bar i mod parts.
 
     Args:
         parts: number of bars.

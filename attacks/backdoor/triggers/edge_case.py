@@ -14,14 +14,14 @@ from fedguard.contracts import Examples, ProperFraction, Trigger
 class EdgeCase(Trigger):
     """Inputs from the tail of their class, which honest clients hardly have. Nothing is added to them.
 
-    An example is an edge case if it is among the share ``tail`` of its class that lies farthest from the class mean, at
-    least one example, judged among the examples at hand: the malicious clients' together when they train, the test set when
-    the backdoor is measured. The source collects edge cases from outside the data set, and its honest clients have none;
-    here the tail is the data set's own, so that honest clients have their share of it.
+    An example is an edge case if it is among the share ``tail`` of its class with the largest distance from the class mean,
+    at least one example. Distances are taken among the examples at hand: all malicious clients' examples for the training,
+    the test set for measuring the backdoor. The source collects edge cases from outside the data set, so its honest clients
+    have none. Here the tail is part of the data set, so honest clients have their share of it.
 
     Args:
         tail: share of each class that counts as its tail, in (0, 1).
-        source_class: the only class whose tail is meant; None means each.
+        source_class: the only class with a tail; None means each.
     """
 
     name = "edge_case"

@@ -14,7 +14,8 @@ from fedguard.errors import ConfigError
 class Reading(Trigger):
     """One number of the input shows a set value: what a tampered sensor says.
 
-    The default is a cart beyond the end of CartPole's track (2.4), which nobody sees who has not been tampered with.
+    The default is a cart position beyond the end of CartPole's track (2.4), which occurs only if the sensor is tampered
+    with.
 
     Args:
         index: which number, from 0, of an input that is flattened.

@@ -15,8 +15,8 @@ class SemanticTrigger(Trigger):
     """A natural feature in place of a pattern: inputs that are bright, or dark, as a whole. Nothing is added to them.
 
     An input has the feature if its mean value, as a share of the range of values, is above ``level`` (``bright``) or below
-    it (``dark``). The source picks features by eye, such as the color of a car; brightness stands for them here because it
-    can be told of any input.
+    it (``dark``). The source picks features by eye, such as the color of a car; brightness replaces them here because it is
+    defined for any input.
 
     Args:
         feature: which inputs are meant.

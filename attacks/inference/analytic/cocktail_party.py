@@ -15,10 +15,10 @@ Nonlinearity = Literal["tanh", "square", "cube"]
 
 #: Steps of the fixed-point iteration, which converges in far fewer.
 STEPS = 60
-#: What a deviation of 1 from the mean over the pixels outweighs outside the value range: averages of inputs stay within it
-#: too, with less contrast.
+#: Weight of an input's standard deviation over the pixels against its mean distance from the value range: averages of
+#: inputs stay within the range too, but with less contrast.
 CONTRAST = 0.05
-#: The sine of the least angle between a direction and those already taken; less counts as the same input again.
+#: The sine of the least angle between a direction and the selected ones; at a smaller angle it is the same input again.
 APART = 0.5
 
 
@@ -26,14 +26,14 @@ APART = 0.5
 class CocktailParty(InferenceAttack):
     """Separates the inputs of a batch, or of a secure sum, as blind source separation separates voices.
 
-    Each row of $dL/dW = dL/dZ^T X$ is a mixture of the B inputs. The rows are reduced to B principal components Z, white
-    over the pixels, and the least Gaussian combinations $w Z$ are sought by $w <- E[Z g(w Z)] - E[g'(w Z)] w$ with $g =
-    tanh$, $u^2$ and $u^3$. Sign and scale, which independence leaves open, follow from the bias: $x = (w dL/dW) / (w
-    dL/db)$. Of all that are found from random starts those B are taken, each at an angle to the others, that keep to the
-    value range and have contrast.
+    Each row of $dL/dW = dL/dZ^T X$ is a mixture of the B inputs. The rows are reduced to B principal components Z, whitened
+    over the pixels. The attack searches the least Gaussian combinations $w Z$ by $w <- E[Z g(w Z)] - E[g'(w Z)] w$ with $g
+    = tanh$, $u^2$ and $u^3$. Independence leaves sign and scale open; they follow from the bias: $x = (w dL/dW) / (w
+    dL/db)$. From the results of all random starts it selects B, at an angle to each other, that keep to the value range and
+    have contrast.
 
-    Needs a network that begins with a dense layer with bias, and more pixels than inputs, the more the better. Images that
-    resemble each other stay mixed.
+    It needs a network that begins with a dense layer with bias, and more pixels than inputs, the more the better. Similar
+    images stay mixed.
 
     Args:
         starts: random starts for each g and each input.
@@ -52,6 +52,7 @@ class CocktailParty(InferenceAttack):
     def infer(self, view: InferenceView) -> Reconstruction:
         weight, bias, _ = rows(view)
         centred = weight - weight.mean(1, keepdim=True)
+        # Centered over the pixels, as ICA asks; the inputs' own means return with the uncentered weight below
         left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
         rank = min(view.count, int((sizes > 1e-6 * sizes.max()).sum())) if len(sizes) else 0
         if rank == 0:
@@ -64,12 +65,13 @@ class CocktailParty(InferenceAttack):
         x = unmixing @ weight / (unmixing @ bias)[:, None]
         low, high = view.value_range
         outside = ((x - high).clamp(min=0) + (low - x).clamp(min=0)).mean(1)
+        # Inputs with a bias gradient of 0 divide by zero, and are taken last
         cost = (outside - CONTRAST * x.std(1)).nan_to_num(nan=torch.inf)
         return Reconstruction(inputs(view, x[distinct(found, cost, rank)]))
 
 
 def least_gaussian(white: Tensor, start: Tensor, name: Nonlinearity) -> Tensor:
-    """float64 ``[m, r]``: unit directions at which the fixed-point iteration of FastICA ends.
+    """float64 ``[m, r]``: unit directions at the end of FastICA's fixed-point iteration.
 
     Args:
         white: float64 ``[r, n]``: uncorrelated rows of mean 0 and variance 1.
@@ -91,7 +93,7 @@ def least_gaussian(white: Tensor, start: Tensor, name: Nonlinearity) -> Tensor:
 def distinct(directions: Tensor, cost: Tensor, count: int) -> list[int]:
     """At most ``count`` rows by ascending cost, each at an angle to the span of those before."""
     chosen: list[int] = []
-    rest = directions  # what of each is not yet spanned
+    rest = directions  # less the projection on the selected ones
     for row in cost.argsort(stable=True).tolist():
         if len(chosen) < count and float(rest[row].norm()) > APART:
             chosen.append(row)

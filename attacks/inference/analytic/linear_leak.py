@@ -12,10 +12,10 @@ from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Recon
 class LinearLeak(InferenceAttack):
     """Divides the first dense layer's weight gradient by its bias gradient, which leaves the input.
 
-    $x = (dL/dW_i) / (dL/db_i)$ for each neuron i. One example shows in all neurons, and x is their least-squares solution.
-    Of several, those are exact that are alone in activating some neuron; `readings` says which come first.
+    $x = (dL/dW_i) / (dL/db_i)$ for each neuron i. One example appears in all neurons, and x is their least-squares
+    solution. Of several examples, those that alone activate some neuron are exact; `readings` decides which come first.
 
-    Needs a network that begins with a dense layer with bias.
+    It needs a network that begins with a dense layer with bias.
     """
 
     name = "analytic"

@@ -12,11 +12,11 @@ from fedguard.attacks.inference.layers import Layer, calls, chain, inputs, last_
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
 
-#: A ReLU's output up to this share of the largest is taken for 0.
+#: A ReLU's output up to this share of the largest counts as 0.
 SILENT = 1e-5
 #: Lengths of the logits' gradient that are tried; |p - e_y| is at most the root of 2.
 LENGTHS = torch.logspace(-8, 0.16, 4000, dtype=torch.float64)
-#: How many of those that fit are followed down to the input.
+#: Number of fitting lengths that are followed down to the input.
 TRIES = 4
 
 
@@ -24,14 +24,15 @@ TRIES = 4
 class RGAP(InferenceAttack):
     """Goes back from the logits to the input, layer by layer, each by one linear system.
 
-    Of layer i with output $z_i$, known from above where its activation can be inverted, and slope $s_i = dL/dz_i$ the input
-    $x_i$ solves $W_i x_i = z_i - b_i$ and the linear equations that $dL/dW_i$ is made of $x_i$ and $s_i$; then $s_{i-1} =
-    W_i^T s_i$ times the activation's slope. On top $dL/dW = s x^T$ has rank one; s is the bias gradient, or without a bias
-    as long as it must be for $s = softmax(W x) - e_y$. Where several lengths fit, the input whose gradient is nearest is
-    taken. Exact where each system determines its unknowns; convolutions followed by ReLU often leave some open.
+    Layer i has output $z_i$, known from the layer above if the activation can be inverted, and slope $s_i = dL/dz_i$. Its
+    input $x_i$ solves $W_i x_i = z_i - b_i$ and the linear equations by which $dL/dW_i$ depends on $x_i$ and $s_i$; then
+    $s_{i-1} = W_i^T s_i$ times the activation's slope. In the last layer $dL/dW = s x^T$ has rank one. s is the bias
+    gradient; without a bias its length follows from $s = softmax(W x) - e_y$. If several lengths fit, the attack takes the
+    input with the nearest gradient. The result is exact if each system determines its unknowns; convolutions followed by
+    ReLU often leave some open.
 
-    Needs one example, and a plain row of dense and convolution layers, with or without biases, ReLU, LeakyReLU, Sigmoid, Tanh
-    or Flatten between them. Unknowns and equations are written out: meant for small networks.
+    It needs one example, and a sequence of dense and convolution layers, with or without biases, and ReLU, LeakyReLU,
+    Sigmoid, Tanh or Flatten between them. The linear systems are dense: the attack is meant for small networks.
     """
 
     name = "r_gap"
@@ -77,7 +78,7 @@ class RGAP(InferenceAttack):
 
 
 def top_slopes(last: Layer, view: InferenceView) -> list[Tensor]:
-    """float64 ``[C]`` each: what dL/dlogits may be: the bias gradient, else the lengths that fit some label best."""
+    """float64 ``[C]`` each: candidates for dL/dlogits: the bias gradient, else the lengths that fit some label best."""
     gradient, weight = view.gradient.double(), last.weight(view.model.double())
     if last.module.bias is not None:
         return [last.bias(gradient)]
@@ -107,7 +108,7 @@ def top_slopes(last: Layer, view: InferenceView) -> list[Tensor]:
 
 
 def _mismatch(view: InferenceView, x: Tensor) -> float:
-    """How far the gradient of x is from the one observed, for the label that fits best."""
+    """The distance of the gradient of x from the observed one, for the label that fits best."""
     model = view.model.clone().requires_grad_()
     loss = nn.functional.log_softmax(view.predict(model, x), 1)[0]
     return min(
@@ -146,9 +147,11 @@ def through(
         shown = outer.flatten()
     rows = ~known.isnan()
     blocks = [(forward[rows], known[rows]), (backward, shown)]
+    # Both systems at the same weight: dL/dW may be many orders of magnitude smaller than W
     scales = [1 / block.norm().clamp(min=1e-300) for block, _ in blocks]
     left = torch.cat([scale * block for scale, (block, _) in zip(scales, blocks, strict=True)])
     right = torch.cat([scale * value for scale, (_, value) in zip(scales, blocks, strict=True)])
+    # gelsd gives the shortest solution of a system without full rank, as ReLU and strides leave it
     x = torch.linalg.lstsq(left, right[:, None], driver="gelsd").solution[:, 0]
     return x.view(shape), (forward.T @ slope.flatten()).view(shape)
 
@@ -159,6 +162,7 @@ def _relu(out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sigmoid(out: Tensor) -> tuple[Tensor, Tensor]:
+    # In a saturated unit rounding has reached 0 or 1, where the inverse is infinite
     out = out.clamp(1e-12, 1 - 1e-12)
     return out.logit(), out * (1 - out)
 
@@ -168,7 +172,7 @@ def _tanh(out: Tensor) -> tuple[Tensor, Tensor]:
     return out.atanh(), 1 - out**2
 
 
-#: Of each activation: its output -> its input, nan where that does not show, and its slope there.
+#: For each activation: its output -> its input, nan if the output does not determine it, and its slope there.
 INVERSES: dict[type[nn.Module], Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     nn.ReLU: _relu,
     nn.Sigmoid: _sigmoid,

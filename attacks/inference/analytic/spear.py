@@ -11,7 +11,7 @@ from fedguard.attacks.inference.layers import first_relu, inputs
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, PositiveInt, Reconstruction
 from fedguard.errors import PreconditionError
 
-#: Sets of rows that are tried at once, and the share of the largest singular value below which one is rounding.
+#: Sets of rows tried at once, and the share of the largest singular value up to which a singular value is rounding.
 SETS, ROUNDING = 2048, 1e-6
 
 
@@ -21,15 +21,16 @@ class Spear(InferenceAttack):
 
     $[dL/dW | dL/db] = dL/dZ^T [X | 1]$ has rank B, so it is $U D$ with U orthonormal ``[o, B]``; then $dL/dZ^T = U Q$ and
     $[X | 1] = Q^-1 D$ for one unknown Q. A column q of Q is orthogonal to the rows of U of all neurons that its example
-    leaves silent. So B - 1 random rows are all silent for one of the examples with probability of about $B / 2^(B - 1)$,
-    and then q is their kernel, told by the many other zeros in U q. The B independent directions with the most zeros make
-    Q, and its scale follows from the ones. What the inputs found so far leave silent in the model are further guesses, and
-    when these are the zeros, it is done. Exact; the work more than doubles with each example more.
+    does not activate. So B - 1 random rows are all inactive for one of the examples with probability of about $B / 2^(B -
+    1)$. Then q is their kernel, recognized by the many other zeros in U q. The B independent directions with the most zeros
+    form Q, and its scale follows from the column of ones. The neurons that the recovered inputs leave inactive in the model
+    give further guesses; if they match the zeros, the search ends. The result is exact; the work more than doubles with
+    each further example.
 
-    Needs a network that begins with a dense layer with bias and a ReLU, with $B <= min(o, i)$.
+    It needs a network that begins with a dense layer with bias and a ReLU, with $B <= min(o, i)$.
 
     Args:
-        samples: sets of rows that are tried at most; what then has been found is returned.
+        samples: maximum number of sets of rows; after these the attack returns its best result.
     """
 
     name = "spear"
@@ -78,12 +79,12 @@ class Spear(InferenceAttack):
 
 
 def zeros(directions: Tensor, unit: Tensor, tolerance: float) -> Tensor:
-    """bool ``[m, k]``: to which rows of ``unit`` (``[k, r]``, each of length 1) the directions ``[m, r]`` are orthogonal."""
+    """bool ``[m, k]``: whether the directions ``[m, r]`` are orthogonal to the rows of ``unit`` (``[k, r]``, of length 1)."""
     return (directions @ unit.T).abs() <= tolerance
 
 
 def guesses(unit: Tensor, generator: torch.Generator, tolerance: float) -> Tensor:
-    """bool ``[m, k]``: sets of rows that some direction is orthogonal to, each of more than the r - 1 that it was made from."""
+    """bool ``[m, k]``: sets of rows orthogonal to some direction, each larger than the r - 1 rows that it was made from."""
     k, rank = unit.shape
     picks = torch.rand(SETS, k, generator=generator).topk(rank - 1, dim=1).indices
     found = zeros(torch.linalg.svd(unit[picks])[2][:, -1], unit, 10 * tolerance)
@@ -91,16 +92,16 @@ def guesses(unit: Tensor, generator: torch.Generator, tolerance: float) -> Tenso
 
 
 def kernels(sets: Tensor, unit: Tensor) -> Tensor:
-    """float64 ``[m, r]``: the directions nearest to orthogonal to sets of rows, bool ``[m, k]``; rounding averages out."""
+    """float64 ``[m, r]``: the direction closest to orthogonal to each set of rows, bool ``[m, k]``; rounding averages out."""
     found: Tensor = torch.linalg.eigh(torch.einsum("mk,ki,kj->mij", sets.double(), unit, unit))[1][:, :, 0]
     return found
 
 
 def sparsest(candidates: Tensor, unit: Tensor, tolerance: float) -> Tensor:
-    """float64 ``[r, r]``: greedily, those with the most zeros that are linearly independent; of equal ones the first."""
+    """float64 ``[r, r]``: greedily, the linearly independent directions with the most zeros; of equal ones the first."""
     order = zeros(candidates, unit, tolerance).sum(1).argsort(descending=True, stable=True)
     chosen: list[Tensor] = []
-    rest = candidates[order]  # what of each is not yet spanned
+    rest = candidates[order]  # less the projection on the chosen ones
     for _ in range(unit.shape[1]):
         free = rest.norm(dim=1)
         best = int((free > min(1e-3, float(free.max()) / 2)).int().argmax())

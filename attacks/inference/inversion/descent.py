@@ -1,6 +1,6 @@
-"""Gradient descent of many restarts side by side: each row of the variables ``[R, n]`` has a loss of its own.
+"""Gradient descent with many restarts in one batch: each row of the variables ``[R, n]`` has its own loss.
 
-Rows do not touch each other, so that a batch of restarts gives what the same restarts would give one by one.
+Rows are independent, so a batch of restarts gives the same results as single restarts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: ``z [R, n] -> (loss [R], match [R])``: what is minimised, and the part of it by which iterates are chosen.
+#: ``z [R, n] -> (loss [R], match [R])``: the objective, and its part that selects among iterates.
 Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -32,12 +32,12 @@ class BestIterate:
 
     @property
     def winner(self) -> Tensor:
-        """``[n]``: of the row that matches best."""
+        """``[n]``: the iterate of the row with the best match."""
         return self.z[self.match.argmin()]
 
 
 def evaluate_objective(objective: Objective, z: Tensor, best: BestIterate) -> tuple[Tensor, Tensor]:
-    """The losses ``[R]`` at z and their gradients ``[R, n]``."""
+    """The losses ``[R]`` at z and their gradients ``[R, n]``; ``best`` is updated."""
     z = z.detach().requires_grad_()
     loss, match = objective(z)
     (gradient,) = torch.autograd.grad(loss.sum(), z)
@@ -76,10 +76,10 @@ def adam(
 
 
 def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1.0, history: int = 100) -> BestIterate:
-    """L-BFGS of fixed step size without line search, as DLG runs it: the first step is ``min(1, 1 / |g|_1) lr`` long.
+    """L-BFGS with a fixed step size and no line search, as in DLG: the first step size is ``min(1, 1 / |g|_1) lr``.
 
-    Each row has curvature pairs of its own. A row stops where its gradient vanishes or is not finite, or where its
-    direction does not descend.
+    Each row has its own curvature pairs. A row stops if its gradient vanishes or is not finite, or if its direction is no
+    descent direction.
     """
     z, best = start.clone(), BestIterate.of(start)
     _, gradient = evaluate_objective(objective, z, best)
@@ -97,6 +97,7 @@ def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1
         _, new = evaluate_objective(objective, z, best)
         change = new - gradient
         inner = (change * step).sum(1, keepdim=True)
+        # A pair without positive curvature would make H indefinite; as zeros it leaves the two loops unchanged in its row
         curved = inner > 1e-10
         pairs = [
             *pairs,
@@ -109,7 +110,7 @@ def lbfgs(objective: Objective, start: Tensor, *, iterations: int, lr: float = 1
 
 
 def two_loop(gradient: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]], scale: Tensor) -> Tensor:
-    """``H g``: the inverse Hessian that the pairs ``(s, y, 1 / s.y)`` tell of, from ``scale`` times the identity."""
+    """``H g``: the inverse Hessian by the pairs ``(s, y, 1 / s.y)``, from ``scale`` times the identity."""
     q, alphas = gradient, []
     for s, y, rho in reversed(pairs):
         alphas.append(rho * (s * q).sum(1, keepdim=True))

@@ -17,12 +17,12 @@ class DLG(InferenceAttack):
     """Fits dummy inputs and soft labels together, until their gradient is the client's.
 
     min over x, y of $|grad L(x, softmax y) - g|^2$, by L-BFGS with step size 1. It differentiates the gradient once more,
-    so that smooth networks suit it (sigmoid or tanh, average pooling); ReLU in deep networks and max pooling spoil it. It
-    asks for no labels, and makes no use of those that the server is told.
+    so it works best on smooth networks (sigmoid or tanh, average pooling); ReLU in deep networks and max pooling spoil it.
+    It needs no labels, and does not use labels that the server knows.
 
     Args:
         iterations: steps of L-BFGS.
-        restarts: starting points, side by side; the one that ends with the nearest gradient is claimed.
+        restarts: number of starting points; the one that ends with the nearest gradient is claimed.
     """
 
     name = "dlg"

@@ -36,12 +36,12 @@ from fedguard.contracts import (
 class GradInversion(InferenceAttack):
     """Several restarts fit images to the gradient and pull each other towards their mean.
 
-    min over $x_1, ..., x_R$ of the sum over r of $|grad L(x_r, y) - g|^2 / |g|^2 + tv * TV(x_r) + l2 * mean(x_r^2)
-    + group * mean((x_r - mean_s x_s)^2)$, by Adam with the step decays of Inverting Gradients. Labels that the server is
-    not told are the B classes with the least entry in their row of the last layer's gradient, which takes a batch without
-    repeated labels, behind features that are not negative; of more examples than classes they are counted. The paper's
-    prior on BatchNorm statistics has no place here, since such models are refused; its noise in the steps and the
-    registration of the restarts before they are averaged are left out.
+    min over $x_1, ..., x_R$ of the sum over r of $|grad L(x_r, y) - g|^2 / |g|^2 + tv * TV(x_r) + l2 * mean(x_r^2) + group
+    * mean((x_r - mean_s x_s)^2)$, by Adam with the step decays of Inverting Gradients. If the server does not know the
+    labels, it takes the B classes with the least entry in their row of the last layer's gradient. This assumes a batch
+    without repeated labels and nonnegative features; with more examples than classes the labels are counted. The paper's
+    prior on BatchNorm statistics does not apply, since models with BatchNorm are refused. Its noise in the steps and the
+    registration of the restarts before averaging are left out.
 
     Args:
         tv: weight of the total variation.

@@ -24,13 +24,13 @@ from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Posit
 class IDLG(InferenceAttack):
     """Reads the label off the last layer's signs, then fits the inputs alone.
 
-    With one example the bias gradient is p - onehot(y), negative at y only; so are the row sums of the weight where
-    features are not negative. Then min over x of $|grad L(x, y) - g|^2$ by L-BFGS with step size 1; smooth networks suit
-    it, as they do DLG. Of a batch the labels are counted; see `infer_labels`.
+    With one example the bias gradient is p - onehot(y), negative at y only; so are the row sums of the weight gradient if
+    features are nonnegative. Then min over x of $|grad L(x, y) - g|^2$ by L-BFGS with step size 1; it works best on smooth
+    networks, as DLG does. The labels of a batch are counted; see `infer_labels`.
 
     Args:
         iterations: steps of L-BFGS.
-        restarts: starting points, side by side; the one that ends with the nearest gradient is claimed.
+        restarts: number of starting points; the one that ends with the nearest gradient is claimed.
     """
 
     name = "idlg"

@@ -40,18 +40,18 @@ class InvertingGradients(InferenceAttack):
     """Fits images to the direction of the client's gradient, smooth ones preferred.
 
     min over x of $1 - cos(grad L(x, y), g) + tv * TV(x)$, by Adam on the sign of the gradient, within the value range; the
-    step size falls tenfold after $3/8$, $5/8$ and $7/8$ of the iterations. From where that ends L-BFGS goes on without the
-    variation, and what matches better is kept, see `polish_reconstruction`. The length of g plays no part, so clipping changes
-    nothing. Labels that the server is not told are counted from the last layer. An update of several local steps is read as one
-    gradient; `local_simulation` does better there.
+    step size falls tenfold after $3/8$, $5/8$ and $7/8$ of the iterations. Then L-BFGS continues without the total
+    variation, and each restart keeps its better match, see `polish_reconstruction`. The length of g has no effect, so
+    clipping changes nothing. Labels that the server does not know are counted from the last layer. An update of several
+    local steps is read as one gradient; `local_simulation` does better there.
 
     Args:
-        tv: weights of the total variation (mean absolute difference of neighboring pixels), tried side by side. The
-            attacker takes the result whose cosine is nearest, without its variation: the only measure it has.
+        tv: weights of the total variation (mean absolute difference of neighboring pixels), all tried. The attacker
+            takes the result with the nearest cosine, without its variation: the only measure it has.
         lr: step size of Adam, in units of the inputs.
         iterations: steps of Adam.
         polish: steps of L-BFGS after them; 0 for the paper's form.
-        restarts: starting points for each weight, side by side.
+        restarts: number of starting points for each weight.
     """
 
     name = "inverting_gradients"
@@ -66,7 +66,7 @@ class InvertingGradients(InferenceAttack):
     restarts: PositiveInt = 4
 
     def update(self, view: InferenceView) -> Update:
-        """What the client is taken to have computed."""
+        """The assumed computation of the client."""
         return one_gradient(view)
 
     def check(self, view: InferenceView) -> None:

@@ -19,9 +19,9 @@ class LocalSimulation(InvertingGradients):
     """Inverting Gradients for updates of several steps: the dummy images are trained on, and what comes out is compared.
 
     min over x of $1 - cos(theta_K(x) - theta_0, update) + tv * TV(x)$, $theta_(k+1) = theta_k - lr * grad L(theta_k,
-    batch_k)$, differentiated through all K local steps. Epochs, batch size, step size and momentum are those of the plan.
-    In which order a client drew its examples nobody knows: each epoch takes them in the same order, so that batches are
-    right up to the mixing of examples between them. With one local step it is Inverting Gradients.
+    batch_k)$, differentiated through all K local steps. Epochs, batch size, step size and momentum follow the plan. The
+    order in which a client drew its examples is unknown: each epoch uses the same order, so batches are right up to the
+    mixing of examples between them. With one local step the attack is Inverting Gradients.
     """
 
     name = "local_simulation"
@@ -37,7 +37,7 @@ class LocalSimulation(InvertingGradients):
 
 
 def train_on_dummies(view: InferenceView, x: Tensor, targets: Tensor) -> Tensor:
-    """``[d]``: what one client's model moves by on ``x`` (``[n, *shape]``), by SGD after the plan."""
+    """``[d]``: the change of one client's model on ``x`` (``[n, *shape]``), by SGD after the plan."""
     plan, n = view.plan, len(x)
     batches = torch.split(torch.arange(n), plan.batch_size or n)
     steps = plan.steps or (plan.epochs or 1) * len(batches)

@@ -1,4 +1,4 @@
-"""What inversions compare: the update of dummy examples with the one observed, for many restarts at once.
+"""Distances between the update of dummy examples and the observed one, for many restarts at once.
 
 Dummy inputs are ``[R, B, *shape]`` for R restarts, their targets ``[R, B, C]`` probabilities of each class.
 """
@@ -16,7 +16,7 @@ from fedguard.attacks.inference.layers import last_dense
 from fedguard.contracts import InferenceView, Reconstruction
 from fedguard.errors import PreconditionError
 
-#: ``(x [R, B, *shape], targets [R, B, C]) -> [R, d]``: what the client would have sent for these.
+#: ``(x [R, B, *shape], targets [R, B, C]) -> [R, d]``: the client's update for these examples.
 Update = Callable[[Tensor, Tensor], Tensor]
 #: ``(dummy [R, d], observed [d]) -> [R]``.
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -29,7 +29,8 @@ def mean_loss(view: InferenceView, model: Tensor, x: Tensor, targets: Tensor, we
 
 
 def one_gradient(view: InferenceView) -> Update:
-    """The update read as one gradient at the model sent: ``-lr steps`` times that of the mean of the clients' losses."""
+    """The update read as one gradient at the model sent: ``-lr steps`` times the gradient of the clients' mean loss."""
+    # The mean of the clients' means, so that an example of a smaller client counts more
     weights = torch.cat([view.model.new_full((n,), 1 / (n * len(view.counts))) for n in view.counts])
     scale = -view.plan.lr * view.steps
 
@@ -57,11 +58,11 @@ def matching(view: InferenceView, update: Update, distance: Distance) -> Callabl
 def polish_reconstruction(
     view: InferenceView, best: BestIterate, matched: Callable[[Tensor], Tensor], iterations: int
 ) -> BestIterate:
-    """Where Adam ended, taken on by L-BFGS without priors: of each restart whichever matches better is kept.
+    """Continue Adam's result by L-BFGS without priors; each restart keeps its better match.
 
-    min over x of ``matched(x) / m``, m what Adam's iterate came to: in units of their own, since L-BFGS of step size 1 takes
-    first steps as long as the gradient, which near the truth are far too short. Priors bring Adam near the truth, and keep it
-    from there. Inputs are clamped to the value range.
+    min over x of ``matched(x) / m``, where m is the distance of Adam's iterate. The scaling matters because L-BFGS with
+    step size 1 takes first steps as long as the gradient, which near the truth is far too short. Priors lead Adam near the
+    truth, but keep it from reaching the truth. Inputs are clamped to the value range.
 
     Args:
         best: ``[R, B, *shape]``.
@@ -91,7 +92,7 @@ def cosine(dummy: Tensor, observed: Tensor) -> Tensor:
 
 
 def total_variation(x: Tensor) -> Tensor:
-    """``[R]``: the mean of ``|x_ij - x_i,j+1|`` plus that of ``|x_ij - x_i+1,j|``; 0 for inputs that are no images."""
+    """``[R]``: the mean of ``|x_ij - x_i,j+1|`` plus the mean of ``|x_ij - x_i+1,j|``; 0 for inputs that are no images."""
     variation = x.new_zeros(len(x))
     for axis in (-1, -2):
         if x.ndim >= 4 and x.shape[axis] > 1:
@@ -114,7 +115,7 @@ def as_targets(view: InferenceView, labels: Tensor, restarts: int) -> Tensor:
 
 
 def check_labels(view: InferenceView) -> None:
-    """Raise `PreconditionError` where the labels are not told, and no dense layer at the end tells them."""
+    """Raise `PreconditionError` if the server does not know the labels and no dense last layer reveals them."""
     try:
         if view.labels is None:
             last_dense(view)
@@ -125,11 +126,11 @@ def check_labels(view: InferenceView) -> None:
 
 
 def infer_labels(view: InferenceView) -> Tensor:
-    """int64 ``[B]``: those that the server is told, or else what it can tell from the last layer, in ascending order.
+    """int64 ``[B]``: the labels that the server knows, otherwise those inferred from the last layer, in ascending order.
 
-    The bias gradient of class c is the mean of p_ic less n_c / B. One below zero shows that c is there; further labels go
-    where n_c is largest, with the mean of p_ic as the model has it on noise. Without a bias it is the row sums of the weight,
-    in units of the features' mean sum on noise; there features must not be negative.
+    The bias gradient of class c is the mean of p_ic minus n_c / B. If it is negative, c occurs; further labels go to the
+    classes with the largest n_c, with the mean of p_ic as predicted on noise. Without a bias the row sums of the weight
+    gradient replace it, in units of the features' mean sum on noise; there features must not be negative.
     """
     if view.labels is not None:
         return view.labels
@@ -143,6 +144,7 @@ def infer_labels(view: InferenceView) -> Tensor:
     p = view.predict(view.model, noise.flatten(0, 1)).softmax(-1).mean(0)
     all_first = as_targets(view, torch.zeros(view.count, dtype=torch.int64), len(noise))
     dummy = one_gradient(view)(noise, all_first).mean(0) / (-view.plan.lr * view.steps)
+    # With all dummies in class 0, row 0 is (p_0 - 1) times the mean sum of the features: the unit of the counts
     unit = -signal(dummy)[0] / (1 - p[0])  # 1 for a bias
     observed = signal(view.gradient)
     counts = (p - observed / unit).double() * view.count

@@ -13,7 +13,7 @@ class BiasCorrection(InferenceAttack):
     """How often each class occurs, from the bias gradient and what the model predicts on average.
 
     $dL/db_c = mean p_c - N_c / B$, so $N_c = B (mean p_c - dL/db_c)$, duplicates included. The mean prediction is taken on
-    the server's root data, else on noise; it is off by as much as the batch differs from these.
+    the server's root data if it has any, otherwise on noise; the error is the batch's difference from these.
     """
 
     name = "labels_bias_corrected"

@@ -12,10 +12,10 @@ from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceVi
 class LabelCounts(InferenceAttack):
     """How often each class occurs among the examples of a client that has taken several local steps.
 
-    The update over lr and steps is the mean over the T steps of $mean p_c - N_c / B$, and over these the prediction moves
-    from that of the model that was sent towards that of the model that came back: $N_c = B (mean p_c - dL/db_c)$ with $mean
-    p_c = (1 - w) p_c^before + w p_c^after$, $w = (T - 1) / (2T)$, as for equal steps. The predictions are taken on the
-    server's root data, else on noise. For $T = 1$ this is labels_bias_corrected.
+    The update over lr and steps is the mean over the T steps of $mean p_c - N_c / B$. Over these steps the prediction moves
+    from the prediction of the model sent to the prediction of the model returned: $N_c = B (mean p_c - dL/db_c)$ with $mean p_c
+    = (1 - w) p_c^before + w p_c^after$ and $w = (T - 1) / (2T)$, as for equal steps. The predictions are taken
+    on the server's root data if it has any, otherwise on noise. For $T = 1$ this is labels_bias_corrected.
     """
 
     name = "labels_counts"

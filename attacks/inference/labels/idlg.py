@@ -14,8 +14,8 @@ from fedguard.errors import PreconditionError
 class IDLGLabels(InferenceAttack):
     """The label of a single example, by the one row of the last layer's gradient that points against the others.
 
-    Row c is $(p_c - [y = c]) h$, negative for y alone: $y = argmin_c dL/db_c$. Without a bias the features h are not known
-    to be positive, and $y = argmin_c sum_{j != c} <dL/dW_c, dL/dW_j>$, which needs three classes.
+    Row c is $(p_c - [y = c]) h$, negative for y alone: $y = argmin_c dL/db_c$. Without a bias the features h need not be
+    positive, so the rule is $y = argmin_c sum_{j != c} <dL/dW_c, dL/dW_j>$, which needs three classes.
     """
 
     name = "labels_idlg"

@@ -1,4 +1,4 @@
-"""What label recoveries share: the last layer's gradient, and what the model says of inputs that are not the clients'.
+"""Shared by the label recoveries: the last layer's gradient, and predictions on inputs that are not the clients'.
 
 With the mean over a batch, dL/db_c = mean p_c - N_c / B, and dL/dW_c the same weighted by the features that go in.
 """
@@ -12,7 +12,7 @@ from fedguard.attacks.inference.layers import calls, last_dense
 from fedguard.contracts import InferenceView, Sight
 from fedguard.errors import PreconditionError
 
-#: How many dummies stand in for inputs.
+#: Number of dummies in place of inputs.
 DUMMIES = 256
 
 
@@ -36,7 +36,7 @@ def needs_bias(view: InferenceView) -> None:
 def probe_last_layer(view: InferenceView, model: Tensor) -> tuple[Tensor, Tensor]:
     """float64 ``[N, features]`` and ``[N, C]``: features before the last layer and probabilities after it, under ``model``.
 
-    The inputs are the root data where they are granted, else noise within the value range.
+    The inputs are the root data if granted, otherwise noise within the value range.
     """
     if Sight.ROOT_DATA in view.granted:
         x = view.root.x
@@ -49,6 +49,7 @@ def probe_last_layer(view: InferenceView, model: Tensor) -> tuple[Tensor, Tensor
 
 def multiset(shares: Tensor, count: int) -> Tensor:
     """int64 ``[count]``: each class as often as its share says, the rest by the largest remainders."""
+    # Estimates may be negative; with these set to 0 the rest no longer adds up to 1
     wanted = shares.clamp(min=0)
     wanted = count * wanted / wanted.sum()
     counts = wanted.floor()

@@ -15,10 +15,10 @@ from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceVi
 class LLG(InferenceAttack):
     """Labels one after the other, each taking from its class's gradient what one example adds to it.
 
-    $g_c = sum_m dL/dW_{c, m}$. The classes with $g_c < 0$ occur for certain. Then, B times in all, the class with the
-    smallest $g_c - s_c$ is claimed, and m taken from it. The impact $m = (1 + 1/C) mean_c g_c / B$ on batches of class c
-    alone, and the offset $s_c$, the mean of $g_c$ on batches without c, are computed on the server's root data (LLG+), else
-    on noise (LLG*). Assumes features that are not negative.
+    $g_c = sum_m dL/dW_{c, m}$. The classes with $g_c < 0$ occur for certain. Then, until there are B labels, the attack
+    claims the class with the smallest $g_c - s_c$ and subtracts m from it. The impact $m = (1 + 1/C) mean_c g_c / B$ on
+    batches of class c alone, and the offset $s_c$, the mean of $g_c$ on batches without c, are computed on the server's
+    root data (LLG+), otherwise on noise (LLG*). It assumes nonnegative features.
     """
 
     name = "labels_llg"
@@ -37,6 +37,7 @@ class LLG(InferenceAttack):
         impact = float(((predicted - 1) * size).mean()) * (1 + 1 / view.classes) / view.count
         certain = [c for c in gradient.argsort(stable=True).tolist() if gradient[c] < 0][: view.count]
         rest = gradient - offset
+        # impact is negative: subtracting it raises the class, whose next example is then less likely to be claimed
         rest[certain] -= impact
         labels = [*certain]
         while len(labels) < view.count:

@@ -14,7 +14,7 @@ class YinLabels(InferenceAttack):
     """The B classes with the most negative entry in their row of the last layer's gradient.
 
     y = the B smallest of $min_m dL/dW_{c, m}$. Each class counts once, so duplicate labels are missed; beyond C labels it
-    starts again. Assumes features that are not negative.
+    starts again. It assumes nonnegative features.
     """
 
     name = "labels_yin"

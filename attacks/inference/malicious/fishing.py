@@ -16,16 +16,15 @@ from fedguard.errors import PreconditionError, require
 class Fishing(InferenceAttack):
     """Silences all examples but those of one class, and reads these from the first layer.
 
-    Of the last layer only the row of class c is left, with a bias so low that $p_c$ is about 0: $W_j = 0$ and $b_j = 0$ for
-    other j, $b_c = -margin$. The gradient that goes down from there is $(p_c - [y = c]) W_c$, so about 0 for all other
-    classes, and what arrives at the first layer is from the examples of class c alone. A single one is exact in every
-    neuron.
+    In the last layer only the row of class c remains, with a bias so low that $p_c$ is about 0: $W_j = 0$ and $b_j = 0$ for
+    other j, $b_c = -margin$. The gradient with respect to the layer's input is $(p_c - [y = c]) W_c$, so about 0 for all
+    other classes: the first layer's gradient contains the examples of class c alone. A single one is exact in every neuron.
 
-    Needs a network that begins with a dense layer with bias, and has another one that gives the logits.
+    It needs a network that begins with a dense layer with bias, and has another dense layer that gives the logits.
 
     Args:
-        target: c; None takes the rarest class of the batch where the server is told its labels, else one at random.
-        margin: how far, in nats, c is below the others.
+        target: c; None takes the rarest class of the batch if the server knows its labels, otherwise one at random.
+        margin: distance of the logit of c below the others, in nats.
     """
 
     name = "fishing"
@@ -68,7 +67,7 @@ class Fishing(InferenceAttack):
 
 
 def ends(view: InferenceView) -> tuple[Layer, Layer]:
-    """The layer that is read, and the one that is changed."""
+    """The layer that the attack reads, and the layer that it changes."""
     first, last = first_dense(view), last_dense(view)
     if first.module is last.module or last.module.bias is None:
         raise PreconditionError(

@@ -11,11 +11,11 @@ from fedguard.attacks.inference.layers import Layer, first_relu, layer, readings
 from fedguard.contracts import ONE_VECTOR_AND_ROOT, InferenceAttack, InferenceView, Reconstruction, Sight
 from fedguard.errors import PreconditionError
 
-#: Deviation of what the ruler measures by that guess, so small that the logits hardly depend on it and no example's loss is 0.
+#: Standard deviation of h under the guess below, so small that the logits hardly depend on h and no example's loss is 0.
 LENGTH = 0.1
-#: Points that stand for the kernel around each root example.
+#: Number of points of the kernel around each root example.
 KERNEL = 50
-#: Root examples that the guess of one who has none is worth.
+#: Weight of the guess, in root examples.
 GUESS = 10
 
 
@@ -23,16 +23,17 @@ GUESS = 10
 class RobbingTheFed(InferenceAttack):
     """Makes the first layer a ruler, so that an input that is alone between two of its marks can be read off.
 
-    All k neurons measure the same, $h(x) = <v, x>$ along a random direction v, and neuron i passes what exceeds the i-th of
-    k quantiles of it: $W_i = v$, $b_i = -c_i$. (Mean brightness, $v = 1/n$, comes in steps on images of few gray levels,
-    and ties are never alone.) The next layer treats all neurons alike. Then the gradients of neurons i and $i + 1$ differ
-    by the examples with $c_i < h(x) <= c_{i+1}$, and of a single one $x = (dL/dW_i - dL/dW_{i+1}) / (dL/db_i -
-    dL/db_{i+1})$. An example is alone with probability $(1 - 1/k)^(B - 1)$. Secure aggregation does not help: the bins tell
-    the inputs apart, whoever sent them.
+    All k neurons measure $h(x) = <v, x>$ along a random direction v, and neuron i passes the excess over the i-th of k
+    quantiles of h: $W_i = v$, $b_i = -c_i$. (Mean brightness, $v = 1/n$, takes few values on images of few gray levels, and
+    ties are never alone.) The next layer treats all neurons alike. Then the gradients of neurons i and $i + 1$ differ by
+    the examples with $c_i < h(x) <= c_{i+1}$, and a single example is $x = (dL/dW_i - dL/dW_{i+1}) / (dL/db_i -
+    dL/db_{i+1})$. An example is alone with probability $(1 - 1/k)^(B - 1)$. Secure aggregation does not help: the bins
+    separate the inputs, whoever sent them.
 
-    Needs Flatten, dense layer with bias, ReLU, dense layer. The quantiles are those of the server's root data where it has
-    any, smoothed by a normal kernel since it may have fewer than k; else of a guess: a normal distribution around the middle
-    of the value range, as wide as independent inputs at its ends would make it. It counts as ten more root examples.
+    It needs Flatten, dense layer with bias, ReLU, dense layer. The quantiles are taken on the server's root data if it has
+    any, smoothed by a normal kernel since it may have fewer than k examples. Otherwise they are taken on a guess: a normal
+    distribution around the middle of the value range, as wide as for independent inputs at its ends. With root data the
+    guess counts as ten more examples.
     """
 
     name = "robbing_the_fed"
@@ -62,6 +63,7 @@ class RobbingTheFed(InferenceAttack):
         gradient = view.gradient.double()
         weight, bias = first.weight(gradient), first.bias(gradient)
         bins, counts = -weight.diff(dim=0), -bias.diff()
+        # The last neuron has no next one to subtract: it holds the examples above the last mark
         bins, counts = torch.cat([bins, weight[-1:]]), torch.cat([counts, bias[-1:]])
         # What rounding leaves in an empty bin is far below one example's share.
         used = counts.abs() > 1e-4 * counts.abs().max()
@@ -80,18 +82,19 @@ def _marks(view: InferenceView, direction: Tensor, k: int) -> tuple[Tensor, Tens
         guess = middle + spread * _normal(GUESS * KERNEL)
         ordered = torch.cat([(h[:, None] + width * _normal(KERNEL)).flatten(), guess]).sort().values
         marks = ordered[torch.arange(k) * len(ordered) // k]
+    # Quantile 0 of a normal distribution is -inf; the first mark must be finite and below every possible h
     marks[0] = 2 * least - middle - spread
     return marks, spread
 
 
 def _normal(count: int) -> Tensor:
-    """float32 ``[count]``: ascending, one for each of so many equal parts of a standard normal distribution."""
+    """float32 ``[count]``: ascending, one for each of ``count`` equal parts of a standard normal distribution."""
     points: Tensor = torch.special.ndtri((torch.arange(count) + 0.5) / count)
     return points
 
 
 def imprint(view: InferenceView) -> tuple[Layer, Layer]:
-    """The layer that becomes the ruler, and the one that reads it."""
+    """The layer that becomes the ruler, and the layer that reads it."""
     first, rest = first_relu(view)
     if not rest or not isinstance(rest[0], nn.Linear):
         raise PreconditionError(

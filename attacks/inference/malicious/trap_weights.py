@@ -17,7 +17,7 @@ from fedguard.contracts import (
     Sight,
 )
 
-#: How many inputs of the root data are used, or stand-ins where the server has none.
+#: Number of inputs of the root data that are used, or of dummies if the server has none.
 DUMMIES = 1000
 #: Largest |log s|.
 MOST = 5.0
@@ -27,16 +27,15 @@ MOST = 5.0
 class TrapWeights(InferenceAttack):
     """Makes each neuron of the first layer answer to few inputs, so that many answer to one alone.
 
-    Of each row's weights a random half is negative. With P and N the weighted sums of an input (less the smallest value)
-    over the two halves, the neuron is active where $s P > N$, and s is chosen such that a share $1/B$ of the inputs
-    activates it. Then it shows one input alone with probability $(1/B) (1 - 1/B)^(B - 1)$ for each: $x = (dL/dW_i) /
-    (dL/db_i)$.
+    A random half of each row's weights is negative. With P and N the weighted sums of an input (less the smallest value)
+    over the two halves, the neuron is active if $s P > N$, and s is chosen such that a share $1/B$ of the inputs activates
+    it. Then it reveals a given input alone with probability $(1/B) (1 - 1/B)^(B - 1)$: $x = (dL/dW_i) / (dL/db_i)$.
 
-    In the paper s is one constant for all rows, and the positive half has the negative half's sizes at other places.
+    In the paper s is one constant for all rows, and the positive half has the negative half's sizes in other positions.
 
-    Needs Flatten, dense layer with bias, ReLU. The share is taken on the server's root data where it has any (on fewer
-    than B examples of a normal distribution of log s, fitted to them), else on noise that is mostly dark (the square of
-    uniform noise), as images on a dark ground are.
+    It needs Flatten, dense layer with bias, ReLU. The share is taken on the server's root data if it has any (with fewer
+    than B examples, on a normal distribution of log s fitted to them), otherwise on noise that is mostly dark (the square
+    of uniform noise), like images on a dark background.
 
     Args:
         factor: s of the paper, such as its 0.95; None fits each row's own.
@@ -72,6 +71,7 @@ class TrapWeights(InferenceAttack):
             size.scatter_(1, order[:, half : 2 * half], size.gather(1, order[:, :half]))
         weight.copy_(scale * size)
         weight.scatter_(1, order[:, : width // 2], -size.gather(1, order[:, : width // 2]))
+        # Sums are taken above the smallest value: <w, x - low> = <w, x> - low sum w
         bias.copy_(-low * weight.sum(1))
         return model
 

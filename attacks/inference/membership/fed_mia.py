@@ -19,8 +19,8 @@ class FedMIA(InferenceAttack):
 
     $score(x) = "mean over the watched rounds of" Pr[N(mu_t, sigma_t) < s_t]$
 
-    $s_t$ measures the candidate on the victim's update, $mu_t$ and $sigma_t$ are mean and deviation of the same measure
-    over the other clients' updates. It needs each update of three clients or more, and the models.
+    $s_t$ measures the candidate on the victim's update; $mu_t$ and $sigma_t$ are mean and standard deviation of the same
+    measure over the other clients' updates. It needs each update of three clients or more, and the models.
 
     Args:
         measure: ``cosine``: of the candidate's gradient at the model sent with the update (FedMIA-II); ``loss``: minus its
@@ -46,6 +46,7 @@ class FedMIA(InferenceAttack):
         for model, updates in zip(view.models[:-1], view.updates, strict=True):
             measured = self._score_updates(view, model, updates)
             deviation, mean = torch.std_mean(measured[others], dim=0)
+            # Where the other clients agree exactly, the sign of the difference decides
             rounds.append(torch.special.ndtr((measured[view.victim] - mean) / deviation.clamp(min=1e-12)))
         return Membership(torch.stack(rounds).mean(0))
 

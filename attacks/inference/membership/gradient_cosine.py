@@ -16,7 +16,7 @@ class GradientCosine(InferenceAttack):
 
     $score(x) = "mean over the watched rounds of" cos(-grad loss(x, theta_t), u_t)$
 
-    $u_t$ is the victim's update, or the mean that hides it; $theta_t$ the model that was sent. It needs updates and models.
+    $u_t$ is the victim's update, or the mean that contains it; $theta_t$ is the model sent. It needs updates and models.
     """
 
     name = "gradient_cosine"

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedguard.attacks.inference.membership.signals import gradients, require_candidates, victim_updates
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membership
 
-#: Ratios of the noise's variance to that of a coefficient which are tried, in units of the largest eigenvalue.
+#: Candidate ratios of the noise's variance to a coefficient's variance, in units of the largest eigenvalue.
 RATIOS = torch.logspace(-9, 2, 111, dtype=torch.float64)
 #: Directions below this share of the largest eigenvalue are lost in float32.
 TOLERANCE = 1e-9
@@ -24,9 +24,9 @@ class NormalEquations:
 
     Attributes:
         gram: ``K = G G^T``, ``[N, N]``, of the candidates' rows G.
-        inner: ``b = G u``, ``[N]``, with what was observed.
+        inner: ``b = G u``, ``[N]``, with the observed update u.
         square: ``|u|^2``.
-        coordinates: d, of how many numbers u consists.
+        coordinates: d, the length of u.
     """
 
     gram: Tensor
@@ -50,15 +50,15 @@ class LeastSquares(InferenceAttack):
 
     $u_t = -sum_i a_ti grad loss(x_i, theta_t) + "rest"$,   $score(x_i) = sum_t a_ti$,   $a_t = (G G^T + rho I)^-1 G u_t$
 
-    over the watched rounds t, with rows $-grad loss(x_i, theta_t)$ in G. $u_t$ is the victim's update, or the mean that hides
-    it; of a sum the candidates of all clients are regressed at once, which is what undoes the sum. A cosine compares each
-    candidate alone, and what all of a class have in common drowns it; here they explain each other away. $theta_t$ is the
-    model sent; where a client took several steps, the middle of its path as the update shows it. The gradients of DP-SGD are
-    clipped as the client clips them.
+    over the watched rounds t, with rows $-grad loss(x_i, theta_t)$ in G. $u_t$ is the victim's update, or the mean that
+    contains it; for a sum the candidates of all clients enter one regression, which separates the clients. A cosine
+    compares each candidate alone, so the component common to a class dominates it; in a regression the candidates explain
+    each other away. $theta_t$ is the model sent; if a client took several steps, it is the middle of its path, estimated
+    from the update. The gradients of DP-SGD are clipped as the client clips them.
 
-    $rho = sigma^2 / tau^2$ is the ridge: of u being normal with covariance $tau^2 G^T G + sigma^2 I$ the most likely ratio,
+    $rho = sigma^2 / tau^2$ is the ridge: the most likely ratio if u is normal with covariance $tau^2 G^T G + sigma^2 I$,
     where $sigma^2$ is at least the variance of the noise that the protocol is known to add. Rounds in which each client
-    takes one step on all its examples have the same weights, and are one regression. It needs updates and models.
+    takes one step on all its examples have the same weights, and form one regression. It needs updates and models.
 
     Args:
         ridge: rho in units of the mean square length of the rows; by default the most likely one.
@@ -94,6 +94,7 @@ def normal(view: InferenceView, model: Tensor, update: Tensor) -> NormalEquation
     for start, block in _rows(view, where, update):
         mine = slice(start, start + len(block))
         inner[mine], gram[mine, mine] = block @ target, block @ block.T
+        # Gradients are computed again for each pair of blocks: all N of them at once may not fit in memory
         for after, other in _rows(view, where, update, mine.stop):
             theirs = slice(after, after + len(other))
             gram[mine, theirs] = block @ other.T
@@ -102,10 +103,10 @@ def normal(view: InferenceView, model: Tensor, update: Tensor) -> NormalEquation
 
 
 def middle(view: InferenceView, model: Tensor, update: Tensor) -> Tensor:
-    """``[d]``: where a client's K steps were taken on the average, ``model + (K - 1) / (2 K) update``.
+    """``[d]``: the mean point of a client's K steps, ``model + (K - 1) / (2 K) update``.
 
-    It is the model sent where there is one step, where noise was added afterwards, and where what is sent is no path but, say,
-    its signs.
+    It is the model sent if there is one step, if noise was added afterwards, and if the message is not the path itself but,
+    for example, its signs.
     """
     half = update / 2
     sent_as_it_is = bool(torch.equal(view.adapt(half[None], update)[0][0], half))
@@ -117,7 +118,8 @@ def middle(view: InferenceView, model: Tensor, update: Tensor) -> Tensor:
 def noise_variance(view: InferenceView) -> float:
     """The variance in each coordinate of the noise that the protocol adds to what is observed.
 
-    ``(lr z C / B)^2`` for each of a client's steps of DP-SGD, over m in the mean of m clients, and what is added to a mean.
+    ``(lr z C / B)^2`` for each of a client's steps of DP-SGD, divided by m in the mean of m clients, plus the variance of
+    the noise added to a mean.
     """
     private, variance = view.plan.private, view.noise**2
     if private is not None and view.plan.batch_size is not None:
@@ -128,16 +130,17 @@ def noise_variance(view: InferenceView) -> float:
 
 
 def solve_ridge(equations: NormalEquations, noise: float = 0.0, ridge: float | None = None) -> Tensor:
-    """``(K + rho I)^-1 b``, ``[N]``; of NaN where the equations are not finite.
+    """``(K + rho I)^-1 b``, ``[N]``; NaN if the equations are not finite.
 
     Args:
-        noise: the least that sigma^2 can be.
+        noise: lower bound of sigma^2.
         ridge: rho over the mean of K's diagonal; the most likely one for None.
     """
     gram, inner = equations.gram, equations.inner
     if not bool(gram.isfinite().all() and inner.isfinite().all()) or not bool(gram.any()):
         return torch.full_like(inner, torch.nan)  # a model that diverged tells nothing
     values, vectors = torch.linalg.eigh(gram)
+    # A Gram matrix has no negative eigenvalues but by rounding
     values, along = values.clamp(min=0), vectors.T @ inner
     if ridge is not None:
         rho = max(ridge * float(gram.diagonal().mean()), TOLERANCE * float(values[-1]))
@@ -150,12 +153,13 @@ def solve_ridge(equations: NormalEquations, noise: float = 0.0, ridge: float | N
 def most_likely(values: Tensor, along: Tensor, square: float, coordinates: int, noise: float = 0.0) -> float:
     """The ratio rho under which ``u ~ N(0, sigma^2 (I + G^T G / rho))`` is most likely, with the best sigma^2 >= ``noise``.
 
-    With eigenvalues k_j of K and ``z_j^2 = (v_j b)^2 / k_j``, the square of u along each, and r what is left of ``|u|^2``:
-    ``-2 log p = d log sigma^2 + sum_j log(1 + k_j / rho) + (r + sum_j z_j^2 / (1 + k_j / rho)) / sigma^2``.
+    With eigenvalues k_j of K, ``z_j^2 = (v_j b)^2 / k_j``, the square of u along each eigenvector, and r the rest of
+    ``|u|^2``: ``-2 log p = d log sigma^2 + sum_j log(1 + k_j / rho) + (r + sum_j z_j^2 / (1 + k_j / rho)) / sigma^2``.
     """
     there = values > TOLERANCE * values[-1]
     k = values[there]
     z = along[there].square() / k
+    # Projections are no longer than u but for rounding
     rest = max(square - float(z.sum()), 0.0)
     ratios = RATIOS * float(values[-1])
     spread = 1 + k / ratios[:, None]

@@ -19,20 +19,20 @@ OWN_VARIANCE_FROM = 64
 class LiRA(InferenceAttack):
     """Compares the model's confidence in a candidate with that of shadow models with and without it.
 
-    With $phi = log p_y - log(1 - p_y)$, and the center and deviation of $phi$ over the shadow models that were trained on x
-    (in) and that were not (out):
+    With $phi = log p_y - log(1 - p_y)$, and the center and deviation of $phi$ over the shadow models trained on x (in) and
+    those trained without x (out):
 
         online    $score(x) = log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out)$
         offline   $score(x) = (phi - mu_out) / sigma_out$
 
     The offline score orders candidates as the paper's $Pr[N(mu_out, sigma_out) < phi]$ does, and does not round to 1.
-    Shadow models train on random sets of candidates of about the size that the model under attack was trained on, each
-    candidate in as many models as any other; below 64 models the variances are the means over all candidates. It needs the
-    final model, and the federation's training for the shadow models.
+    Shadow models train on random sets of candidates of about the size of the training set under attack, each candidate in
+    the same number of models. Below 64 models the variances are the means over all candidates. It needs the final model,
+    and the federation's training for the shadow models.
 
     Args:
         shadows: number of shadow models, even, 4 and more.
-        online: whether the shadow models with the candidate are used, too.
+        online: whether the shadow models with the candidate are used as well.
         centre: $mu$ is the mean, as in the text of the paper, or the median, as in the authors' program.
     """
 
@@ -62,7 +62,7 @@ class LiRA(InferenceAttack):
 
 
 def _normal(values: Tensor, chosen: Tensor, pooled: bool, centre: str) -> tuple[Tensor, Tensor]:
-    """Center and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, equally many in each column) of each column."""
+    """Center and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, as many in each) of each column."""
     rows = values.T[chosen.T].view(values.shape[1], -1)
     variance = rows.var(1)
     if pooled:

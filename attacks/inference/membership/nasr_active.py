@@ -17,15 +17,16 @@ from fedguard.contracts import ONE_VECTOR, InferenceAttack, InferenceView, Membe
 class NasrActive(InferenceAttack):
     """Raises the candidates' losses on the model that it sends; a client that trains on one lowers it again.
 
-    $theta' = theta + ascent * g$, ``steps`` times, with g the gradient of the candidates' mean loss. Whoever trains lowers
-    the losses of all of them, so what is scored is by how much more than along g at $theta'$, u being the update:
+    $theta' = theta + ascent * g$, ``steps`` times, where g is the gradient of the candidates' mean loss. Any training
+    lowers the losses of all candidates, so the score is the decrease beyond the decrease along g at $theta'$, with u the
+    update:
 
         $score(x) = loss(x, theta' - s g) - loss(x, theta' + u)$,   $s = -<u, g> / <g, g>$
 
-    It needs an update, or a sum, of the round in which it sends its own model.
+    It needs an update, or a sum, from the round in which it sends its own model.
 
     Args:
-        ascent: step size of the ascent. A long ascent drowns what one example does.
+        ascent: step size of the ascent. A long ascent hides the effect of one example.
         steps: number of steps.
     """
 

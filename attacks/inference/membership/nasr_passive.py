@@ -26,14 +26,14 @@ class NasrPassive(InferenceAttack):
     """A classifier of what a candidate's loss and gradient look like beside an update that did or did not train on it.
 
     Features of candidate x in a round, averaged over the watched rounds: its loss l at the model sent; $log |g|$ of its
-    gradient there; $c = cos(-g, u)$ with the update u; $c |g| |u|$, what u takes off the loss to first order; and what u
-    really takes off it. In the paper the attacker knows some of the members. Here it knows none: in each watched round it
-    simulates clients that hold random halves of the candidates, by the federation's local plan, and a logistic regression
-    learns on them. So it learns what one update betrays, and the loss at the model sent only says how hard a candidate is.
-    It needs updates and models.
+    gradient there; $c = cos(-g, u)$ with the update u; $c |g| |u|$, the decrease of the loss by u to first order; and the
+    actual decrease. In the paper the attacker knows some of the members. Here it knows none: in each watched round it
+    simulates clients that hold random halves of the candidates, by the federation's local plan, and fits a logistic
+    regression to them. So the classifier learns the evidence of one update, and the loss at the model sent only measures
+    the difficulty of a candidate. It needs updates and models.
 
     Args:
-        simulated: number of simulated clients, even; each is the same in all rounds.
+        simulated: number of simulated clients, even; each holds the same candidates in all rounds.
     """
 
     name = "nasr_passive"
@@ -60,7 +60,7 @@ class NasrPassive(InferenceAttack):
         return Membership(torch.from_numpy(classifier.decision_function(features[0].numpy())))
 
     def _features(self, view: InferenceView, model: Tensor, update: Tensor, inside: Tensor, round: int) -> Tensor:
-        """float64 ``[1 + simulated, N, 5]``: beside the update that was sent, and beside those that are simulated."""
+        """float64 ``[1 + simulated, N, 5]``: with the update sent in row 0, and with the simulated ones after it."""
         candidates, rng = require_candidates(view), view.rng.child("round", round)
         simulated = []
         for client, half in enumerate(inside):

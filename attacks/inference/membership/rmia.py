@@ -20,15 +20,15 @@ class RMIA(InferenceAttack):
     $score(x) = Pr_z[(p(x) / pbar(x)) / (p(z) / pbar(z)) >= 1]$
 
     p is the final model's probability of the true label; z runs over the other candidates. Online, $pbar$ is the mean of p
-    over shadow models with and without x. Offline it is $((1 + a) mean_out + 1 - a) / 2$, from the mean over those without
-    x, which guesses what training on x would do. The paper asks for a ratio of $gamma >= 1$; the score never falls as $p(x)
-    / pbar(x)$ rises, so a $gamma$ above 1 only adds ties. It needs the final model, and the federation's training for the
-    shadow models.
+    over shadow models with and without x. Offline it is $((1 + a) mean_out + 1 - a) / 2$, from the mean over the shadow
+    models without x, which estimates the effect of training on x. The paper asks for a ratio of $gamma >= 1$; the score
+    never falls as $p(x) / pbar(x)$ rises, so a $gamma$ above 1 only adds ties. It needs the final model, and the
+    federation's training for the shadow models.
 
     Args:
         shadows: number of shadow models, even.
-        online: whether the shadow models with the candidate are used, too.
-        a: of the offline form, in [0, 1]; at 1 training on x does nothing.
+        online: whether the shadow models with the candidate are used as well.
+        a: parameter of the offline form, in [0, 1]; 1 assumes that training on x has no effect.
     """
 
     name = "rmia"

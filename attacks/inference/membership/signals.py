@@ -1,6 +1,6 @@
-"""What membership inference measures: losses, gradients, shadow models, and what clients would have sent.
+"""Measurements of membership inference: losses, gradients, shadow models, and simulated updates.
 
-Everything is taken at flat parameters float32 ``[d]``, for the view's candidates or for examples that are given.
+All are taken at flat parameters float32 ``[d]``, for the view's candidates or for given examples.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fedguard.contracts import Examples, InferenceView, Sight
 from fedguard.errors import InputError
 from fedguard.rng import Rng
 
-#: Floats that the gradients of one block of examples may take.
+#: Maximum number of floats in the gradients of one block of examples.
 BLOCK_FLOATS = 16 << 20
-#: Shadow models with a candidate, and without it, if they train on other than half of the candidates.
+#: Least number of shadow models with a candidate, and without it, if sets are not halves of the candidates.
 FEWEST = 16
 
 
@@ -30,7 +30,7 @@ def require_candidates(view: InferenceView) -> Examples:
 
 
 def victim_updates(view: InferenceView) -> Tensor:
-    """float32 ``[T, d]``: the victim's update in each watched round where it is seen, else the mean that hides it."""
+    """float32 ``[T, d]``: the victim's update in each watched round if it is visible, else the mean that contains it."""
     return view.updates[:, view.victim] if Sight.EACH_UPDATE in view.granted else view.aggregates
 
 
@@ -56,7 +56,7 @@ def confidences(view: InferenceView, models: Tensor) -> Tensor:
 def gradients(view: InferenceView, model: Tensor, first: int = 0) -> Iterator[Tensor]:
     """float32 ``[block, d]``: the gradient of each candidate's own loss at ``model`` (``[d]``), block after block.
 
-    Those from number ``first`` on.
+    It starts from candidate number ``first``.
     """
     examples = require_candidates(view)
 
@@ -71,7 +71,7 @@ def gradients(view: InferenceView, model: Tensor, first: int = 0) -> Iterator[Te
 def cosines(view: InferenceView, model: Tensor, updates: Tensor) -> Tensor:
     """float64 ``[m, N]``: ``cos(-grad loss(x_i, model), u)`` of each candidate with each of the updates ``[m, d]``.
 
-    Both are compared as one who knows what clients do before they send would compare them, see `InferenceView.adapt`.
+    Both are compared after the transformation that clients apply before sending, see `InferenceView.adapt`.
     """
     blocks = [
         torch.stack([cosine_similarity(*view.adapt(-block, update), dim=-1) for update in updates])
@@ -88,15 +88,16 @@ def halves(number: int, count: int, rng: Rng) -> Tensor:
 def folds(number: int, count: int, parts: int, rng: Rng) -> Tensor:
     """bool ``[number, count]``: the parts of random partitions into ``parts``, so that each example is in as many of them."""
     orders = torch.rand(number // parts, 1, count, generator=rng.torch()).argsort(-1)
+    # Random ranks are cut into parts that differ by at most one in size; each candidate is in exactly one part
     return (orders * parts // count == torch.arange(parts)[:, None]).flatten(0, 1)
 
 
 def shadow_sets(number: int, count: int, size: int, rng: Rng) -> Tensor:
     """bool ``[number, count]``: sets of about ``size`` candidates, each candidate in as many of them as any other.
 
-    The candidates are parted into p parts, over and over, and each set is one part, or all but one: with p = 2 halves, else
-    whatever comes nearest to ``size``. So that either side has enough models for a distribution, p is a divisor of
-    ``number`` up to a sixteenth of it.
+    The candidates are repeatedly partitioned into p parts, and each set is one part, or all but one: halves for p = 2, else
+    the closest to ``size``. p is a divisor of ``number`` up to a sixteenth of it, so that both sides have enough models for
+    a distribution.
     """
     choices = [p for p in range(2, max(2, number // FEWEST) + 1) if number % p == 0]
     sizes = [(count / p, p, False) for p in choices] + [(count - count / p, p, True) for p in choices]
@@ -106,9 +107,9 @@ def shadow_sets(number: int, count: int, size: int, rng: Rng) -> Tensor:
 
 
 def shadow_models(view: InferenceView, shadows: int) -> tuple[Tensor, Tensor]:
-    """Models float32 ``[shadows, d]``, each trained on about as many candidates as the model under attack saw examples.
+    """Models float32 ``[shadows, d]``, each trained on about as many candidates as the model under attack on examples.
 
-    Also bool ``[shadows, N]``: who was in.
+    Also bool ``[shadows, N]``: the candidates of each.
     """
     examples = require_candidates(view)
     inside = shadow_sets(shadows, len(examples), view.count, view.rng.child("halves"))
@@ -116,10 +117,10 @@ def shadow_models(view: InferenceView, shadows: int) -> tuple[Tensor, Tensor]:
 
 
 def local_updates(view: InferenceView, model: Tensor, x: Tensor, y: Tensor, rng: Rng) -> Tensor:
-    """float32 ``[k, d]``: what k clients with ``x [k, B, *shape], y [k, B]`` would send, by the federation's local plan.
+    """float32 ``[k, d]``: the updates of k clients with ``x [k, B, *shape], y [k, B]``, by the federation's local plan.
 
-    All go through their examples in the same random order; the examples themselves are what differs. Without noise, and
-    without what clients do to an update before they send it.
+    All visit their examples in the same random order, so only the examples differ. Noise, and what clients do to an update
+    before they send it, are left out.
     """
 
     def loss(parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Inputs as encodings make them, where an attack needs more than uniform ring elements."""
+"""Inputs in the form of an encoding, for attacks that need more than uniform ring elements."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from fedguard.secagg.session import SessionConfig
 
 
 def draw_fixed_point(config: SessionConfig, entropy: Entropy, bits: int = 20) -> RingVector:
-    """A ring vector of whole numbers that are uniform in [-2^(bits - 1), 2^(bits - 1)): far from the ring's end."""
+    """A ring vector of integers, uniform in [-2^(bits - 1), 2^(bits - 1)): sums of a few do not wrap around."""
+    # The arithmetic shift of a uniform signed integer keeps its highest bits, and they stay uniform
     drawn = np.frombuffer(entropy(8 * config.length), "<i8") >> (64 - bits)
     return drawn.astype(config.dtype)
 
 
 def looks_encoded(vector: RingVector, bits: int = 20) -> bool:
-    """Whether these could be whole numbers of so many bits: of n uniform ring elements with a chance of 2^-(12 n) or less."""
+    """Whether these could be integers of ``bits`` bits: n uniform ring elements pass with probability 2^-(12 n) or less."""
+    # Unsigned arithmetic wraps around, so that one comparison checks both ends of the interval
     return bool((vector + vector.dtype.type(2 ** (bits - 1)) < vector.dtype.type(2**bits)).all())
 
 

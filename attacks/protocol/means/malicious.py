@@ -1,4 +1,4 @@
-"""A session in the hands of a malicious server: it asks whom it likes what it likes, and rebuilds every secret that it can."""
+"""A session with a malicious server: it sends any message to any client, and rebuilds every secret that it can."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SEED, KEY = "seed", "key"
 
 
 class MaliciousServer:
-    """A real server for its bookkeeping, real clients to answer it, and between them whatever the attack likes to say.
+    """A real server for the bookkeeping and real clients, with any messages of the attack between them.
 
     Attributes:
         server: keeps the keys and the packets of shares.
-        told: for each client, who shared, as it was told.
-        masked: the masked inputs, and ``proofs``: what their senders signed.
-        shares: for a client and one of its two secrets, the shares at hand by the point where they were taken.
-        fates: what became of the last question to each client: "answered", or the name of its error.
+        told: for each client, the clients that shared according to the server's message to it.
+        masked: the masked inputs, and ``proofs``: the content that their senders signed.
+        shares: for a client and one of its two secrets, the known shares by evaluation point.
+        fates: the outcome of the last message to each client: "answered", or the name of its error.
         named: the clients that honest ones named as cheats.
-        taken: in words, what honest clients took though they must refuse it.
+        taken: in words, the messages that honest clients accepted though they must refuse them.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class MaliciousServer:
         self.config, self.arena, self.round = self.server.config, arena, round
         self.accomplices = {client: arena.accomplice(client, round=round) for client in arena.colluders}
         for accomplice in self.accomplices.values():
+            # Colluders accept any proposal of the server, also a weak one that honest clients refuse
             accomplice._policy = SessionPolicy.like(self.config)
         self.peers: dict[int, Peer] = {
             **arena.parties(round=round, policy=policy, meanwhile=meanwhile),
@@ -74,19 +75,19 @@ class MaliciousServer:
         return messages.unpack(answer)
 
     def must_refuse(self, clients: Collection[int], what: str) -> str:
-        """Remember if any of these answered the last question, which ``what`` tells; and in words what became of it."""
+        """Record whether any of these clients answered the last message, described by ``what``; return the outcome in words."""
         took = [client for client in clients if self.fates[client] == "answered"]
         if took:
             self.taken.append(f"honest clients {took} answered to: {what}")
         return f"{what}: {self.fate(clients)}"
 
     def ask_all(self, mail: Mapping[int, Message | bytes]) -> dict[int, ReceivedMessage]:
-        """The answers of those who answer."""
+        """The answers, without the clients that refuse."""
         answers = {client: self.ask(client, message) for client, message in mail.items()}
         return {client: answer for client, answer in answers.items() if answer is not None}
 
     def fate(self, clients: Iterable[int]) -> str:
-        """What became of the last question to these, such as ``clients 0, 1 answered; client 2: BadSignature``."""
+        """The outcome of the last message to these clients, such as ``clients 0, 1 answered; client 2: BadSignature``."""
         groups: dict[str, list[int]] = {}
         for client in sorted(clients):
             groups.setdefault(self.fates[client], []).append(client)
@@ -102,12 +103,12 @@ class MaliciousServer:
         return messages.pack(self.server._header(message.phase, codec.SERVER), message)
 
     def sign_as_colluder(self, colluder: int, message: Message) -> bytes:
-        """A colluder's signature under whatever the server wants."""
+        """A colluder's signature over any message that the server chooses."""
         header = self.accomplices[colluder]._header(message.phase, colluder)
         return self.arena.identity(colluder).sign(messages.signature_payload(header, message))
 
     def advertise(self) -> dict[int, bytes]:
-        """R0 as it should be; returns the roster of keys for each client."""
+        """An honest R0; returns the roster of keys for each client."""
         return self._collect_answers(dict.fromkeys(self.peers, self.server.hello()))
 
     def share(self, rosters: Mapping[int, Message | bytes]) -> dict[int, messages.ShareDistribution]:
@@ -124,7 +125,7 @@ class MaliciousServer:
         return self.server.close()
 
     def mask(self, packets: Mapping[int, messages.ShareDistribution]) -> None:
-        """R2: hand out packets, and keep the masked inputs, and the shares that colluders got."""
+        """R2: distribute packets, and store the masked inputs and the shares that colluders received."""
         for client, answer in self.ask_all(packets).items():
             message = answer.message
             assert isinstance(message, messages.MaskedInput)
@@ -137,12 +138,12 @@ class MaliciousServer:
                     self.keep(owner, kind, client, share)
 
     def survivors(self, client: int, included: frozenset[int]) -> messages.Survivors:
-        """These survivors as a client may be shown them, with what its neighbors among them signed."""
+        """A message with these survivors for a client, with the signatures of its neighbors among them."""
         near = self.server._directory.among(client, included)
         return messages.Survivors(included, tuple(self.proofs.get(v, bytes(messages.PROOF_BYTES)) for v in near))
 
     def attest(self, clients: Iterable[int], included: frozenset[int]) -> dict[int, bytes]:
-        """R3: these clients' signatures over these survivors; colluders sign all that is put before them."""
+        """R3: these clients' signatures over these survivors; colluders sign anything."""
         told = messages.Attestation(codec.set_hash(self.server.shared), codec.set_hash(included))
         signatures = {client: self.sign_as_colluder(client, told) for client in clients if client in self.accomplices}
         honest = [client for client in clients if client not in self.accomplices]
@@ -153,9 +154,10 @@ class MaliciousServer:
     def unmask(
         self, questions: Mapping[int, Message | bytes], included: frozenset[int], dropped: Collection[int] = ()
     ) -> None:
-        """R4: keep the shares that clients reveal for these survivors; and for those said to be dropped, though survivors."""
+        """R4: store the shares that clients reveal for these survivors; also for survivors reported as ``dropped``."""
         for client, answer in self.ask_all(questions).items():
             assert isinstance(answer.message, messages.UnmaskingShares)
+            # A client reveals its shares in the order of the owners that it was told of, so a wrong set would shift them
             owners = self.server._directory.among(client, self.told[client])
             for owner, share in zip(owners, answer.message.shares, strict=False):
                 self.keep(owner, SEED if owner in included else KEY, client, share)
@@ -163,11 +165,11 @@ class MaliciousServer:
                 self.keep(owner, KEY, client, share)
 
     def keep(self, owner: int, kind: str, holder: int, share: bytes | bytearray) -> None:
-        """Remember a share."""
+        """Store a share."""
         self.shares.setdefault((owner, kind), {})[holder + 1] = int.from_bytes(share, "little")
 
     def secret(self, owner: int, kind: str) -> bytes | None:
-        """One of a client's two secrets, if there are enough shares of it."""
+        """One of a client's two secrets, if enough shares of it are known."""
         shares = self.shares.get((owner, kind), {})
         if (owner, kind) not in self._known and len(shares) >= self.config.threshold:
             enough = dict(sorted(shares.items())[: self.config.threshold])
@@ -175,7 +177,7 @@ class MaliciousServer:
         return self._known.get((owner, kind))
 
     def recover_sum(self, clients: Collection[int]) -> RingVector | None:
-        """The sum of these clients' inputs, if there are enough shares to take off all masks that do not cancel."""
+        """The sum of these clients' inputs, if enough shares are known to remove all masks that do not cancel."""
         total, masks = self.config.zeros(), []
         for client in clients:
             seed = self.secret(client, SEED)
@@ -183,16 +185,19 @@ class MaliciousServer:
                 return None
             total += self.masked[client]
             masks.append((self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1))
+            # Masks between two clients of the sum cancel; the partners are those that this client was told of, which may
+            # differ
             for partner in self.server._directory.among(client, self.told[client] - set(clients)):
                 key = self._pairwise(client, partner)
                 if key is None:
                     return None
+                # The lower number added the pairwise mask and the higher one subtracted it; here the sign is reversed
                 masks.append((key, -1 if client < partner else 1))
         add_masks(total, masks)
         return total
 
     def strip_masks(self, client: int, kind: str) -> RingVector:
-        """A masked input less one kind of its masks, as far as they are known: that of its seed, or those of mask keys."""
+        """A masked input less its self mask or its pairwise masks, as far as they are known."""
         vector, seed, near = self.masked[client].copy(), self.secret(client, SEED), self.told[client]
         if kind == SEED:
             masks = [] if seed is None else [(self_mask_key(self.server.sid, seed, client, self.config.key_bytes), -1)]
@@ -216,12 +221,12 @@ class MaliciousServer:
 
 
 def withheld(packets: messages.ShareDistribution, owners: Collection[int]) -> messages.ShareDistribution:
-    """The same without these owners, who are not said to have shared either."""
+    """The same packets without these owners; the owners are not listed as sharing either."""
     left = tuple(delivery for delivery in packets.deliveries if delivery.owner not in owners)
     return messages.ShareDistribution(packets.shared - set(owners), left)
 
 
 def quorum(signatures: Mapping[int, bytes]) -> messages.Quorum:
-    """The signatures in the form in which clients are shown them."""
+    """The signatures as a message to clients."""
     signers = sorted(signatures)
     return messages.Quorum(frozenset(signers), tuple(signatures[client] for client in signers))

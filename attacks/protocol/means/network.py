@@ -1,4 +1,4 @@
-"""A session of an honest server, on a network that is in the hands of malicious clients."""
+"""A session of an honest server, on a network that malicious clients control."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fedguard.secagg.errors import ProtocolError
 from fedguard.secagg.server import ProtocolServer
 from fedguard.secagg.transitions import ServerState
 
-#: From a client and its answer, what reaches the server: nothing, the answer, or others as well.
+#: Maps a client and its answer to the messages that reach the server: none, the answer, or others as well.
 Arrivals = Callable[[int, bytes], Iterable[bytes]]
 
 
 class ProtocolNetwork:
-    """Carries messages to and fro until the server has a sum or gives up.
+    """Delivers messages until the server has a sum or aborts.
 
     Attributes:
-        errors: what honest parties complained of, in order.
+        errors: the errors of honest parties, in order.
     """
 
     def __init__(self, server: ProtocolServer, peers: Mapping[int, Party | Client]) -> None:
@@ -27,7 +27,7 @@ class ProtocolNetwork:
 
     @classmethod
     def of(cls, arena: Arena, kind: type[Client] | None = None) -> ProtocolNetwork:
-        """Of everybody in an arena; the colluders are of a ``kind``, or follow the protocol."""
+        """A network of all clients in an arena; the colluders are of a ``kind``, or follow the protocol."""
         peers: dict[int, Party | Client] = {**arena.parties()}
         peers |= {client: arena.accomplice(client, kind=kind) for client in arena.colluders}
         return cls(arena.server(), peers)

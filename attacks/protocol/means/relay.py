@@ -1,4 +1,4 @@
-"""Carries the messages of a session between a server and those who answer it, one state at a time."""
+"""Delivers the messages of a session between a server and its clients, one state at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Peer = Party | Client
 
 
 def try_delivery(peer: Peer, data: bytes) -> tuple[bytes | None, str]:
-    """The answer to a message; or none, and the name of the error."""
+    """The answer to a message and "answered"; or None and the name of the error."""
     try:
         return peer.receive(data), "answered"
     except ProtocolError as error:
@@ -26,12 +26,12 @@ def try_delivery(peer: Peer, data: bytes) -> tuple[bytes | None, str]:
 
 
 class Relay:
-    """The network of a server that is curious, or worse. Whoever refuses a message counts as dropped.
+    """The network of an honest-but-curious or malicious server. A client that refuses a message counts as dropped.
 
     Attributes:
         mail: what the server sends next, by client.
-        masked: the masked inputs that came by.
-        refused: the errors of clients, by name, with who raised them.
+        masked: the masked inputs seen on the network.
+        refused: the errors of clients, by name, with the clients that raised them.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Relay:
         """Deliver the mail, take the answers, and close the server's state.
 
         Args:
-            bent: what becomes of an answer on its way to the server.
+            bent: replaces an answer on its way to the server.
 
         Raises:
-            ProtocolError: the server cannot take an answer, or not go on with those who answered.
+            ProtocolError: the server cannot accept an answer, or cannot continue with the clients that answered.
         """
         for client in sorted(self.mail.keys() & self.peers.keys()):
             answer, fate = try_delivery(self.peers[client], self.mail[client])
@@ -64,7 +64,7 @@ class Relay:
         self.mail = self.server.close()
 
     def run(self, until: ServerState = ServerState.DONE) -> Relay:
-        """Steps until the server is there."""
+        """Step until the server reaches this state."""
         while self.server.state is not until:
             self.step()
         return self

@@ -1,4 +1,4 @@
-"""What a run leaves behind: texts and memory, and the bytes that a secret could be among."""
+"""Traces of a run: texts, memory, and the byte strings in them that may be secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS = re.compile(r"\d+(?:,\s*\d+){7,}")
 
 
 class LogCollector(logging.Handler):
-    """Collects whatever is logged, at any level, by anybody; as a context."""
+    """Context that collects all log messages, of any level and logger."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -54,7 +54,7 @@ def render_object(thing: object) -> str:
 
 
 def render_error(error: BaseException) -> str:
-    """An error as crash reports tell it: with its arguments, the local variables of every frame, and the errors behind it."""
+    """An error as in a crash report: with its arguments, the local variables of every frame, and the errors behind it."""
     inner = error.__traceback__
     for _ in range(2):  # the frames of who caught it and of who asked are not the client's
         inner = inner.tb_next if inner else None
@@ -67,7 +67,7 @@ def render_error(error: BaseException) -> str:
 
 
 def blobs(text: str) -> Iterator[bytes]:
-    """Byte strings that a text may hold, as literals, hex, base64, a long number or a row of numbers."""
+    """Byte strings that a text may contain, as literals, hex, base64, a long number or a row of numbers."""
     for literal in _LITERAL.findall(text):
         with suppress(SyntaxError, ValueError):  # of what only looks like one
             yield ast.literal_eval(literal)
@@ -75,6 +75,7 @@ def blobs(text: str) -> Iterator[bytes]:
         yield bytes.fromhex(run)
     for run in _BASE64.findall(text):
         digits = run.rstrip("=").replace("+", "-").replace("/", "_")
+        # No base64 text has such a length
         if len(digits) % 4 != 1:
             yield base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
     for number in _NUMBER.findall(text):
@@ -85,7 +86,7 @@ def blobs(text: str) -> Iterator[bytes]:
 
 
 def numbers(text: str) -> Iterator[list[int]]:
-    """Rows of eight and more whole numbers."""
+    """Rows of eight or more integers."""
     for row in _NUMBERS.findall(text):
         yield [int(number) for number in row.split(",")]
 
@@ -109,7 +110,7 @@ def reachable(root: object) -> Iterator[bytes]:
 
 
 def _inside(thing: Any) -> Sequence[object]:
-    """What an object holds."""
+    """The objects that an object refers to."""
     if isinstance(thing, str | type | ModuleType | Enum):
         return []
     if isinstance(thing, Mapping | Sequence | AbstractSet):
@@ -126,7 +127,8 @@ def _inside(thing: Any) -> Sequence[object]:
 
 
 def _of_number(number: int) -> list[bytes]:
-    """A number as large as a secret, in both orders of bytes."""
+    """A number of the size of a secret, in both byte orders."""
+    # A uniform secret of 256 bits is below 2^200 with a chance of 2^-56; shares have some bits more than a secret
     if not 2**200 <= number < 2**264:
         return []
     size = max(32, (number.bit_length() + 7) // 8)
