@@ -32,7 +32,7 @@ class SnapshotCell(BaselineSchema):
 
     Attributes:
         config: its canonical configuration.
-        status: ``ok``, or the worst status of its trials: ``refused``, ``missing`` or ``failed``; reason: of the first of these.
+        status: ``ok``, or the worst status of its trials: ``refused``, ``missing`` or ``failed``; reason: of the first such.
         data: the digest of its data set; None if no trial has a record.
         values: each of its metrics, by seed.
         never: for costs of reaching a target, the seeds that never reached it; their values are lower bounds.

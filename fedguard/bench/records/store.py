@@ -175,7 +175,7 @@ class RunFolder:
     def write(self, record: Record) -> None:
         """Store a record atomically: after a crash, the old or the new record is there, whole."""
         path, text = self.record_path(record["cell"], record["seed"]), to_text(record)
-        # Reading validates against the schema: what it does not know would be lost or refused after hours of training
+        # Readers drop fields that the schema lacks: one would be stored under the seal, and yet never seen again
         assert from_text(text) == json.loads(text), (
             f"{path}: a field of the record has no place in fedguard.bench.records.schema"
         )
