@@ -108,7 +108,7 @@ def _describe_preparation(cell: Cell) -> str:
 
 
 def _record_in_words(cell: Cell) -> list[str]:
-    """What is hidden, if noise hides single records and a person may have several; else empty."""
+    """What one record is, if the noise hides records and the data set says so; else empty."""
     if cell.noise.unit != "record" or not isinstance(cell.data, Data) or not cell.data.record:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Who infers in one trial, a server or nodes: what they see of the watched rounds, and what they claim."""
+"""The privacy adversary of one trial, a server or nodes: its view of the watched rounds, and its claims."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Album = Callable[[str, Reconstruction, Examples], None]
 
 
 class PrivacyAdversary:
-    """The server of one trial that infers, or the nodes that do.
+    """The privacy adversary of one trial: the server, or nodes.
 
     Args:
-        setup: of the trial; its seed decides who is attacked and who is asked about.
+        setup: setup of the trial; its seed determines victims and candidates.
     """
 
     def __init__(self, cell: Cell, setup: Setup, task: Classification) -> None:
@@ -68,7 +68,7 @@ class PrivacyAdversary:
 
     @property
     def plan(self) -> LocalPlan:
-        """How a client is taken to train in a round."""
+        """The local training of a client that the adversary assumes for a round."""
         return self._targets.plan
 
     def check(self) -> None:
@@ -140,13 +140,13 @@ class PrivacyAdversary:
         }
 
     def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
-        """Whether the server has anything of these clients from a round."""
+        """Whether the adversary has any vector of these clients from a round."""
         if self._alone:
             return bool(set(clients) & set(one.clients))
         return self._hiding(one, clients) is not None
 
     def _hiding(self, one: RoundObservation, clients: Collection[int]) -> Tensor | None:
-        """float32 ``[d]``: the mean over all sums that these clients' updates are in; None where there is none."""
+        """float32 ``[d]``: the mean over all sums that contain these clients' updates; None if there is none."""
         if self._cell.trusted_server:
             return one.aggregate
         if self._seat is not None:
@@ -212,7 +212,7 @@ class PrivacyAdversary:
         return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)
 
     def _tamper_model(self, model: Tensor) -> Tensor:
-        """What a malicious server sends instead of the model: one for all its victims, and with all candidates in mind."""
+        """The model that a malicious server sends instead: one for all its victims, made with all candidates."""
         targets = self._targets.planned
         if not targets:
             return model
@@ -233,7 +233,7 @@ class PrivacyAdversary:
     def _describe_inputs(
         self, view: InferenceView, rounds: Sequence[RoundObservation], model: Tensor
     ) -> dict[str, Any]:
-        """What the attack was given, for the record: without it no figure means anything."""
+        """The knowledge given to the attack, for the record: without it, its scores cannot be interpreted."""
         sent = rounds[0].sent if rounds else model
         return {
             "sees": self._sees.names(),
