@@ -40,7 +40,7 @@ class Contributions:
     found: Mapping[int, Contribution]
 
     def half_width(self, seed: int, client: int) -> float | None:
-        """Half width of the 95 % interval over orders: Student's, with one degree of freedom less than orders; None if too few."""
+        """Half width of Student's 95 % interval over orders, with one degree of freedom less than orders; None if too few."""
         if self.orders < ENOUGH:
             return None
         from scipy.special import stdtrit
@@ -123,7 +123,7 @@ class Contributions:
 
 
 def cell_named(plan: Plan, name: str | None) -> tuple[str, Cell]:
-    """The cell whose label contains these words, with its label; without need of words if there is one cell only.
+    """Label and cell of the only label that contains these words; a suite with one cell needs no words.
 
     Raises:
         ConfigError: no cell matches, or several do.
