@@ -99,7 +99,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def _row(images: Tensor, value_range: Range, columns: int) -> Pixels:
-    """uint8 ``[height, width, C]``: images side by side, each point a square, with lines between and where there is none."""
+    """uint8 ``[height, width, C]``: images side by side, each pixel a square; lines between, and in place of missing images."""
     low, high = value_range
     shares = ((images.double() - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0, 1)
     points = (255 * shares).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()

@@ -78,7 +78,7 @@ def in_words(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
-    """The shape of what stands between the clients and the model."""
+    """The arrangement of servers between the clients and the model."""
     given = architecture if isinstance(architecture, Mapping) else {"name": architecture}
     if "graph" in card["server_shown"] or given.get("name") in _SERVERLESS:
         return "decentralised"

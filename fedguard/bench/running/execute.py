@@ -1,4 +1,4 @@
-"""From a plan to a run: a runner with workers of its own."""
+"""Executes a plan with its own workers, and opens the run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def execute(
 
     Args:
         jobs: worker processes, one torch thread each; by default one per core of this machine, or of the cluster.
-        listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
+        listener: receives the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
         retry_failed, fresh, same_code: as for `Runner`.
         memory: of all workers together, in bytes or as "4G"; None for no limit. A trial that needs more fails and says so.
         device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``.
@@ -56,8 +56,8 @@ def execute(
         engine: the Ray cluster of the workers; None for processes of this machine.
 
     Raises:
-        ConfigError: jobs or limit below 1, a timeout of 0 or less, a memory that is none, a device or a Flower that is not
-            there, a cluster that does not answer, or nothing in the suite may run.
+        ConfigError: jobs or limit below 1, a timeout of 0 or less, an invalid memory, a missing device or Flower, a cluster
+            that does not answer, or nothing in the suite may run.
         MissingExtra: Ray is not installed.
         StoreError: the store cannot be written.
     """

@@ -160,7 +160,7 @@ class PrivacyAdversary:
     def _view(
         self, target: InferenceTarget, rounds: Sequence[RoundObservation], model: Tensor, number: int
     ) -> InferenceView:
-        """Of these rounds; what the workers' momentum makes of an update is undone as if it were their first."""
+        """The attack's view of these rounds; the factor of the workers' momentum is undone as if each update was the first."""
         updates = victim_first(rounds, target.clients[0]) if rounds and self._alone else None
         means = [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]
         aggregates = torch.stack(means) if means else None
@@ -206,7 +206,7 @@ class PrivacyAdversary:
 
     @property
     def _noise(self) -> float:
-        """Of what the view shows; what the workers' momentum makes of an update is undone there, too."""
+        """The noise in the view; the factor of the workers' momentum is undone here, too."""
         if self._seat is not None or (self._alone and not self._cell.trusted_server):
             return 0.0  # noise of a mean is in no single update, and what nodes solve for is theirs to know
         return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)
