@@ -1,4 +1,4 @@
-"""What docstrings say: of a class, and of each of its parameters and fields."""
+"""Reads docstrings: the description of a class, and of each of its parameters and fields."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def plain(text: str) -> str:
 
 
 def meaning(of: type, name: str) -> str:
-    """What the docstring of a class, or of the base that brought the name, says of it."""
+    """The description of a name in the docstring of a class, or of the base class that defines it."""
     said = (_meanings(base.__dict__.get("__doc__") or "").get(name) for base in of.__mro__)
     return next((text for text in said if text), "")
 
 
 def _meanings(docstring: str) -> dict[str, str]:
-    """By name, what stands under ``Args:`` or ``Attributes:``."""
+    """The descriptions under ``Args:`` or ``Attributes:``, by name."""
     found: dict[str, str] = {}
     sections = re.split(r"^(\w+):$", inspect.cleandoc(docstring), flags=re.M)
     for heading, body in zip(sections[1::2], sections[2::2], strict=True):

@@ -1,4 +1,4 @@
-"""Whether this installation can work, looked at rather than assumed."""
+"""Checks by actual use whether this installation works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.errors import FedGuardError
 
 @dataclass(frozen=True)
 class DiagnosticResult:
-    """One thing looked at."""
+    """The result of one check."""
 
     what: str
     good: bool
@@ -28,7 +28,7 @@ OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "e
 
 
 def examine(store: Path) -> Iterator[DiagnosticResult]:
-    """Look at packages, plug-ins, machine, workers and store; each finding says how to mend what is bad."""
+    """Check packages, plug-ins, machine, workers and store; each failed check states how to fix it."""
     python = ".".join(map(str, sys.version_info[:3]))
     yield DiagnosticResult("python", sys.version_info >= (3, 11), f"{python}; 3.11 or later is needed")
     for package in REQUIRED:

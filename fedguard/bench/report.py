@@ -1,4 +1,4 @@
-"""What `fedguard show` says of a run: matrix, refusals, failures, flags."""
+"""The output of `fedguard show` for a run: matrix, refusals, failures, flags."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from fedguard.metrics.stats import estimate
 
 
 def overview(run: Run) -> RenderableType:
-    """All that `fedguard show` says: matrix, backdoors, what was refused or failed, flags, and what to do next."""
+    """The output of `fedguard show`: matrix, backdoors, refusals and failures, flags, and next steps."""
     return Group(*_parts(run))
 
 
 def matrices(run: Run) -> Iterator[Matrix]:
-    """The figures that are shown unasked and that any trial has; the final accuracy where no trial has run."""
+    """The metrics shown by default that any trial has; the final accuracy if no trial has run."""
     held = run.figures or [run.score]
     for figure in default_figures("show"):
         if figure != "attack_success" and figure in held:
@@ -73,7 +73,7 @@ def _answers(run: Run) -> Iterator[RenderableType]:
 
 
 def _setting(run: Run) -> Iterator[RenderableType]:
-    """A sentence on each threat, and one on the data where all cells share them."""
+    """A sentence on each threat, and one on the data if all cells share them."""
     named = {
         position["cell"] for position in run.manifest["positions"]
     }  # silent colluders are not what was asked about
@@ -119,7 +119,7 @@ def _sums(records: Sequence[CompletedRecord]) -> Iterator[RenderableType]:
 
 
 def references(run: Run) -> Iterator[RenderableType]:
-    """What the figures are to be compared with, where there is one setting."""
+    """Reference values for the metrics, if there is one setting."""
     records = list(run.ran.values())
     if run.swept or not records:
         return
@@ -145,7 +145,7 @@ def references(run: Run) -> Iterator[RenderableType]:
 
 
 def worst_cases(run: Run) -> Iterator[RenderableType]:
-    """Which attack won each ensemble, and how sure that is."""
+    """The attack chosen by each ensemble, and the uncertainty of the choice."""
     told: dict[str, tuple[WorstCaseRecord, list[float]]] = {}
     for record in run.ran.values():
         choice = record["result"].get("worst_case")

@@ -1,4 +1,4 @@
-"""What a newcomer starts from: suites, files for a plug-in, and the examples. They are files of the package, copied out."""
+"""Starter files for newcomers: suites, files for a plug-in, and the examples, copied from the package."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from string import Template
 
 from fedguard.errors import ConfigError, UnknownName, brief
 
-#: What `fedguard new` can write, and what the registry calls it.
+#: The kinds that `fedguard new` can write, with their names in the registry.
 KINDS = {"attack": "attack", "rule": "defense", "data": "data"}
 #: The files of a plug-in by its name, each with the ending of its template.
 PARTS = {"{}.py": "py.txt", "{}.yaml": "yaml", "test_{}.py": "test.txt"}
 
 
 def suite(full: bool) -> str:
-    """A suite file to start from; with every key, or one that answers in seconds."""
+    """A starter suite: with every key, or one that runs in seconds."""
     return _template("suite_full.yaml" if full else "suite.yaml")
 
 
@@ -28,7 +28,7 @@ def plugin(kind: str, name: str) -> dict[str, str]:
 
     Raises:
         UnknownName: no such kind.
-        ConfigError: the name is none for a module, or taken.
+        ConfigError: the name is not valid for a module, or taken.
     """
     if kind not in KINDS:
         raise UnknownName("kind", kind, KINDS)
@@ -43,7 +43,7 @@ def plugin(kind: str, name: str) -> dict[str, str]:
 
 
 def examples() -> dict[str, str]:
-    """The examples by name, each with the first sentence of what it says of itself."""
+    """The examples by name, each with the first sentence of its description."""
     found = {path.stem: path for path in sorted(_examples().iterdir(), key=lambda path: path.suffix)}
     return {name: _summary(found[name]) for name in sorted(found) if not name.startswith(("_", "."))}
 
@@ -93,7 +93,7 @@ def _template(name: str) -> str:
 
 
 def _examples() -> Path:
-    """Inside of an installed package, and beside it in a checkout."""
+    """The folder of the examples: inside an installed package, or beside it in a checkout."""
     package = Path(str(files("fedguard")))
     return next(folder for folder in (package / "examples", package.parent / "examples") if folder.is_dir())
 

@@ -44,7 +44,7 @@ def audit_suite(
     """Audit every kind of noise in a suite once; see `fedguard.privacy.audit.audit` for the arguments.
 
     Args:
-        before: told what is done next.
+        before: called with a description of the next step.
 
     Returns:
         an audit for each kind; none for cells without noise, or that may not run.
@@ -69,7 +69,7 @@ def audit_suite(
 
 
 def _leave_out_refused(alike: dict[Any, tuple[Cell, list[str]]], seed: int, before: Callable[[str], None]) -> None:
-    """Leave out what cannot run on its data or with its model, and say why.
+    """Leave out cells that cannot run on their data or with their model, with the reason.
 
     Raises:
         NotAllowed: nothing is left.
@@ -84,11 +84,11 @@ def _leave_out_refused(alike: dict[Any, tuple[Cell, list[str]]], seed: int, befo
 
 
 def subjects(cell: Cell, seed: int) -> Iterator[Subject]:
-    """What there is to audit in a cell: one for each privacy level, else one."""
+    """The subjects of an audit in a cell: one per privacy level, else one."""
     return cell.noise.subjects(cell.federation, CellLab(cell, seed))
 
 
 def _settings(cell: Cell) -> tuple[Any, ...]:
-    """What two cells must share to be audited as one."""
+    """The settings that two cells must share to be audited as one."""
     way = str(cell.architecture)
     return cell.protocol, cell.participation, cell.meeting, way, cell.training, cell.data, cell.model

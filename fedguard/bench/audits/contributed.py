@@ -1,4 +1,4 @@
-"""What the clients of a cell contributed, with several seeds: a table for people, and JSON."""
+"""Contributions of the clients of a cell over several seeds: a table for people, and JSON."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Contributions:
-    """Who contributed what to the trainings of one cell.
+    """The contributions of the clients to the trainings of one cell.
 
     Attributes:
-        label: of the cell, in words.
+        label: the cell, in words.
         measure: ``accuracy`` in [0, 1], or ``loss``: minus the loss in nats.
-        orders: that were drawn in each round.
-        found: by seed.
+        orders: number of orders drawn in each round.
+        found: the contributions by seed.
     """
 
     label: str
@@ -40,7 +40,7 @@ class Contributions:
     found: Mapping[int, Contribution]
 
     def half_width(self, seed: int, client: int) -> float | None:
-        """Of the 95 % interval over orders: Student's, with one degree of freedom less than orders; None of too few."""
+        """Half width of Student's 95 % interval over orders, with one degree of freedom less than orders; None if too few."""
         if self.orders < ENOUGH:
             return None
         from scipy.special import stdtrit
@@ -48,7 +48,7 @@ class Contributions:
         return float(stdtrit(self.orders - 1, 0.975)) * self.found[seed].errors[client]
 
     def side(self, malicious: bool) -> Estimate | None:
-        """The mean share of an honest or of a malicious client, over seeds; None where a seed has none."""
+        """The mean share of an honest or of a malicious client over seeds; None if a seed has no such client."""
         means = []
         for one in self.found.values():
             shares = [share for client, share in one.shares.items() if (client in one.malicious) is malicious]
@@ -123,10 +123,10 @@ class Contributions:
 
 
 def cell_named(plan: Plan, name: str | None) -> tuple[str, Cell]:
-    """The words of a cell that has these among them, and the cell; any where there is one alone.
+    """Label and cell of the only label that contains these words; a suite with one cell needs no words.
 
     Raises:
-        ConfigError: none, or several.
+        ConfigError: no cell matches, or several do.
     """
     cells = {label(swept): cell for swept, cell in plan.positions}
     fits = [words for words in cells if name is None or name in words]

@@ -23,11 +23,11 @@ from fedguard.metrics.shapley import ShapleyValues, shapley
 
 @dataclass(frozen=True)
 class Contribution:
-    """Who contributed what to one training.
+    """The contributions of the clients to one training.
 
     Attributes:
-        shares: by client; they add up to the gain.
-        gain: how much better the last model is than the first.
+        shares: the share of each client; shares add up to the gain.
+        gain: improvement of the last model over the first.
         malicious: the clients that acted for the attack.
         rounds: the Shapley values of each aggregate that changed the model.
     """
@@ -48,7 +48,7 @@ class Contribution:
 
     @property
     def evaluations(self) -> int:
-        """How many coalitions were valued."""
+        """Number of coalitions that were valued."""
         return sum(found.evaluations for found in self.rounds)
 
 
@@ -117,7 +117,7 @@ def _value(
     after: float,
     coalition: frozenset[int],
 ) -> float:
-    """What an aggregate of these clients' updates alone would have gained; before and after it, as it was, models had these."""
+    """The gain of an aggregate of these clients' updates alone, with the utility before and after the actual aggregate."""
     rows = [row for row, client in enumerate(watched.clients) if client in coalition]
     if len(rows) == len(watched.clients):
         return after - before
@@ -147,7 +147,7 @@ def _check(cell: Cell) -> None:
 
 
 def _reasons(cell: Cell) -> Iterator[str]:
-    """Why nobody can say what each client's update was worth."""
+    """Why the value of each client's update cannot be determined."""
     yield from cell.verdict.reasons
     if isinstance(cell.data, Environment):
         yield f"updates are valued by what accuracy gains, and a policy in {cell.data.name} has none. Use a task with examples."

@@ -29,9 +29,9 @@ class StoredAudit:
     """An audit as it was stored.
 
     Attributes:
-        time: when, in seconds since 1970.
-        method: what turned scores into bounds.
-        commit: of the checkout that was audited; None outside of one.
+        time: time of the audit, in seconds since 1970.
+        method: the method that turned scores into bounds.
+        commit: commit of the audited checkout; None outside of one.
         code: the digest of the code that was audited, as records hold it.
         suite: the digest of the cells, see `suite_digest`.
         audits: one for each kind of noise.
@@ -56,7 +56,7 @@ class StoredAudit:
 
 
 def suite_digest(cells: Iterable[str]) -> str:
-    """16 hexadecimal digits over the ids of a suite's cells, in which all of their configuration is."""
+    """16 hexadecimal digits over the ids of a suite's cells, which cover all of their configuration."""
     return hashlib.sha256(" ".join(sorted(set(cells))).encode()).hexdigest()[:16]
 
 
@@ -119,7 +119,7 @@ _STORED: TypeAdapter[StoredAudit] = TypeAdapter(StoredAudit)
 
 
 def _nest_audit(flat: dict[str, Any]) -> dict[str, Any]:
-    """What `CellAudit.as_dict` laid flat; a bound without end is None in JSON."""
+    """The nested form of `CellAudit.as_dict`; an infinite bound is None in JSON."""
     audit = {key: value for key, value in flat.items() if key != "cells"}
     bound = audit["bound"]
     return {

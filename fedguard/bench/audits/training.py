@@ -1,4 +1,4 @@
-"""Where a cell's noise is audited: its own training and its clients' own code, on a small task of the auditor's."""
+"""Audits of a cell's noise in its own training and its clients' own code, on a small task of the auditor."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.softmax import Softmax
 from fedguard.tasks.network import FlatNetwork
 
-#: Is told what is done next.
+#: Called with a description of the next step.
 Progress = Callable[[str], None]
 
 
 def silent(what: str) -> None:
-    """Progress that nobody wants to hear."""
+    """Ignore progress."""
 
 
 def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
-    """Run a few rounds of a cell's training with nobody malicious, and test the noise of what was seen.
+    """Run a few rounds of a cell's training without malicious clients, and test the noise in what the server sees.
 
-    None where the server adds up models and not updates: what an update is among them is not told apart here.
+    None if the server adds up models instead of updates: updates cannot be separated from them here.
     """
     system = cell.architecture
     if isinstance(system, EventServer) and type(system).toward is not EventServer.toward:

@@ -1,1 +1,1 @@
-"""Real processes held against the simulation: the same cell and seed, and so the same batches, over a real engine."""
+"""Conformance: real processes compared with the simulation, on the same cell and seed and so the same batches."""

@@ -1,4 +1,4 @@
-"""A server, and clients in Ray actors: each actor trains some clients, on their own examples, as it is asked to."""
+"""A server with clients in Ray actors: each actor trains some of the clients on request, on their own examples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True)
 class RayEngine:
-    """The server, and servers that do not wait for all.
+    """Engine for synchronous and asynchronous servers, with clients in Ray actors.
 
     Args:
-        address: of a cluster; None for one on this machine alone.
-        processes: how many actors the clients are dealt to, one after the other.
+        address: address of a cluster; None for one on this machine alone.
+        processes: number of actors, to which clients are assigned in turn.
     """
 
     address: str | None = None
@@ -56,12 +56,12 @@ class RayEngine:
 
 
 class ActorTrainer(RemoteTrainer):
-    """A trainer whose clients are in actors.
+    """A trainer with clients in actors.
 
     Args:
         ray: the package.
-        nodes: the actors, to which clients are dealt one after the other.
-        cell: which of their cells is trained.
+        nodes: the actors, to which clients are assigned in turn.
+        cell: the number of the cell to train.
     """
 
     def __init__(self, ray: Any, nodes: Sequence[Any], cell: int) -> None:

@@ -1,4 +1,4 @@
-"""Does the simulation say what real processes do? One architecture, without and with an attack, on both sides."""
+"""Compares the simulation of an architecture with real processes, without and with an attack."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Side:
     """One side of a comparison.
 
     Attributes:
-        accuracy: on the test set, the mean over all nodes; where actors act the normalized return.
-        sha256: of all models, the first 16 digits.
-        seconds: of the training.
+        accuracy: test accuracy, the mean over all nodes; in reinforcement learning, the normalized return.
+        sha256: the first 16 digits of the digest of all models.
+        seconds: duration of the training.
     """
 
     accuracy: float
@@ -55,15 +55,15 @@ class Side:
 class Conformance:
     """A real training beside the simulated one.
 
-    $max_i |r_i - s_i| / max_i |s_i - w_0|$ over the nodes i, with the real model r, the simulated s and the first w_0, lengths
-    in the Euclidean norm: how far apart they end, over the longest way that a node has gone.
+    The difference is $max_i |r_i - s_i| / max_i |s_i - w_0|$ over the nodes i in the Euclidean norm, with the real model r, the
+    simulated model s and the initial model w_0: the final distance, relative to the largest distance that a node has moved.
 
     Attributes:
         architecture: its spec.
         label: the cell.
-        difference: that; infinite where one of them is not finite, or nothing has moved.
-        same_bits: whether no bit differs where the simulation trains the clients one by one, as each process does.
-        order: where clients do not wait for each other: what arrived, as (client, its so-manieth training).
+        difference: this difference; infinite if a model is not finite, or nothing has moved.
+        same_bits: whether all bits are equal if the simulation trains the clients one by one, as each process does.
+        order: in asynchronous training, the arrivals as (client, k) for the k-th local training of the client.
     """
 
     architecture: str
@@ -97,13 +97,13 @@ def conform(
     seed: int = 0,
     engines: Mapping[str, RealEngine] = ENGINES,
 ) -> list[Conformance]:
-    """Hold architectures on real processes against their simulation, each without an attack and with one.
+    """Compare architectures on real processes with their simulation, each without an attack and with one.
 
     Args:
         architectures: their specs, such as ``d_psgd(graph='ring')``.
         engine: ``gloo``, ``ray``, ``flower`` or ``deployment``.
-        attack: of one malicious client; None for ipm, or reward_flip where actors act.
-        nodes: clients, or nodes.
+        attack: the attack of one malicious client; None for ipm, or reward_flip in reinforcement learning.
+        nodes: number of clients or nodes.
 
     Raises:
         ConfigError: the engine does not run it, or the cell may not run.
@@ -121,7 +121,7 @@ def conform(
 
 
 def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rounds: int) -> Cell:
-    """The cell that both sides train: handwritten digits, unlike from client to client; or actors that balance a pole.
+    """The cell that both sides train: heterogeneous handwritten digits, or actors that balance a pole.
 
     Raises:
         NotAllowed: it may not run.
@@ -156,7 +156,7 @@ def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rou
 def compare_with_simulation(
     engine: RealEngine, architecture: str, cell: Cell, real: TrainingOutcome, seed: int
 ) -> Conformance:
-    """What a cell really came to, beside its simulation."""
+    """The outcome of a cell on real processes, compared with its simulation."""
     setup, began = set_up_of(cell, seed), time.monotonic()
     simulated, seconds = engine.simulate_cell(cell, setup, real.order), time.monotonic() - began
     by_one = engine.simulate_cell(cell, replace(setup, trainer=SequentialTrainer(setup)), real.order)

@@ -1,4 +1,4 @@
-"""A server and clients as an app of Flower, deployed: SuperLink and SuperNodes are processes, and so is each training."""
+"""A server and clients as a deployed Flower app: SuperLink, SuperNodes and each training are separate processes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ clientapp = "{MODULE}:client"
 
 
 class DeploymentEngine:
-    """The server, and servers that do not wait for all, which send and receive as answers come.
+    """Engine for synchronous and asynchronous servers, which process answers as they arrive.
 
     Args:
         on: a federation that runs already; by default one of its own for all cells, which ends with them.
@@ -120,7 +120,7 @@ def _run(federation: FlowerDeployment, cell: Cell, seed: int) -> TrainingOutcome
 
 
 def server_side(home: Path) -> ServerApp:
-    """What a SuperLink runs. It writes files at its end, whatever becomes of it."""
+    """The server app that a SuperLink runs. It writes its files at the end, even after an error."""
     from flwr.serverapp import ServerApp
 
     app, job = ServerApp(), _job(home)
@@ -149,7 +149,7 @@ def server_side(home: Path) -> ServerApp:
 
 
 def client_side(home: Path) -> ClientApp:
-    """What a SuperNode runs, in a process for each training."""
+    """The client app that a SuperNode runs, in one process per training."""
     job = _job(home)
     return client_app(lambda _: dict(job["cell"]), job["seed"])
 

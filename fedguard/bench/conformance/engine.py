@@ -1,4 +1,4 @@
-"""What a real engine has to do, and what both sides of a comparison come to."""
+"""The interface of real engines, and the training outcomes of both sides of a comparison."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from fedguard.contracts import Architecture, Setup
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What a training comes to.
+    """The outcome of a training.
 
     Attributes:
-        models: float32 ``[n, d]``: of each node; of one row where all have the same.
-        seconds: of the training, without the start of processes.
-        order: where clients do not wait for each other: what arrived, as (client, its so-manieth training).
+        models: float32 ``[n, d]``: the model of each node; one row if all nodes have the same model.
+        seconds: duration of the training, without the start of processes.
+        order: in asynchronous training, the arrivals as (client, k) for the k-th local training of the client.
     """
 
     models: Tensor
@@ -33,24 +33,24 @@ class TrainingOutcome:
 
 
 class RealEngine(Protocol):
-    """Runs a cell on processes of its own."""
+    """Runs a cell on real processes."""
 
     name: str
     #: What of the architectures it runs, in words.
     runs: str
 
     def why_not(self, architecture: Architecture) -> str | None:
-        """Why it does not run such an architecture; None if it does."""
+        """Why the engine does not run an architecture; None if it does."""
 
     def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
-        """A real training of each, one after the other on the same processes.
+        """Train each cell, one after the other on the same processes.
 
         Raises:
-            ConfigError: it cannot be had here, or a process did not come to the end.
+            ConfigError: the engine is not available here, or a process did not finish.
         """
 
     def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
-        """float32 ``[n, d]``: the final models of the same in simulation, in the order in which it really arrived."""
+        """float32 ``[n, d]``: the final models of the simulated cell, with the arrival order of the real training."""
 
 
 class SequentialTrainer:
@@ -68,7 +68,7 @@ class SequentialTrainer:
 
 
 def set_up_of(cell: Cell, seed: int) -> Setup:
-    """All that the cell's architecture needs."""
+    """The input of the cell's architecture."""
     return set_up(cell, seed, Workbench().task(cell, seed))
 
 

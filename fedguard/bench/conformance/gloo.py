@@ -1,4 +1,4 @@
-"""Each node a process, which sends vectors to the others over sockets, by torch.distributed (gloo)."""
+"""One process per node, which sends vectors to the others over sockets, by torch.distributed (gloo)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOUND = "node-%d.npz"
 
 
 class GlooEngine:
-    """Gossip, and sums over rings and trees."""
+    """Engine for gossip, and for sums over rings and trees."""
 
     name = "gloo"
     runs = "all_reduce with a sum and without masks, and gossip"

@@ -27,7 +27,7 @@ PAUSE, PATIENCE = 0.1, 300.0
 
 
 class FlowerEngine:
-    """The server, which sends each client a message in a round and waits for all answers."""
+    """Engine for the synchronous server, which sends each client a message per round and waits for all answers."""
 
     name = "flower"
     runs = "server, whose rounds wait for all"
@@ -63,11 +63,11 @@ def server_app(
     found: Callable[[TrainingOutcome], object],
     clients: Mapping[int, int] | None = None,
 ) -> ServerApp:
-    """A server app that trains a cell over its Grid, and tells ``found`` what comes of it.
+    """A server app that trains a cell over its Grid, and calls ``found`` with the outcome.
 
     Args:
-        number: which of the clients' cells it is.
-        clients: by node, its client; None to ask the nodes.
+        number: the number of the cell among the clients' cells.
+        clients: the client of each node; None to ask the nodes.
     """
     from flwr.serverapp import ServerApp
 
@@ -113,11 +113,11 @@ def client_app(cell: Callable[[int], Mapping[str, Any]], seed: int) -> ClientApp
 
 
 class GridTrainer(RemoteTrainer):
-    """A trainer whose clients are nodes of a Grid.
+    """A trainer with clients in the nodes of a Grid.
 
     Args:
-        grid: Flower's way to them.
-        cell: which of their cells is trained.
+        grid: Flower's connection to the nodes.
+        cell: the number of the cell to train.
     """
 
     def __init__(self, grid: Grid, cell: int) -> None:
@@ -176,7 +176,7 @@ class GridTrainer(RemoteTrainer):
 
     @staticmethod
     def _good(answer: Any, client: int) -> Any:
-        """The answer of a client, if it is one; what the SuperLink says of a lost node names itself as who answers."""
+        """The answer of a client, checked; a report of the SuperLink on a lost node has the SuperLink as its source."""
         if answer.has_error():
             why = " ".join(answer.error.reason.split())[:300].rstrip(".")
             raise ConfigError(f"conform: node {client} did not come to its end: {why}.")

@@ -25,7 +25,7 @@ from fedguard.registry import load_registry
 
 
 def main(file: str) -> None:
-    """Train as one node, beside the others, and write what comes of it."""
+    """Train as one node together with the others, and write the outcome."""
     torch.set_num_threads(1)
     job = json.loads(Path(file).read_text())
     folder, rank = Path(job["folder"]), job["rank"]

@@ -1,4 +1,4 @@
-"""Clients elsewhere: what a server, or one that does not wait for all, asks of them, whatever carries it there and back."""
+"""Remote clients: the requests of a synchronous or asynchronous server, independent of the transport."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ RUNS = "server, and servers in simulated time without deadlines, backups and sel
 
 
 class ClientProcess:
-    """Some clients in a process of their own.
+    """Some clients in a separate process.
 
     Args:
-        cells: as `Cell.canonical` writes them.
+        cells: the cells, as `Cell.canonical` writes them.
     """
 
     def __init__(self, cells: Sequence[Mapping[str, Any]], seed: int) -> None:
@@ -44,15 +44,15 @@ class ClientProcess:
         self._clients = [Clients(set_up_of(cell, seed)) for cell in built]
 
     def ready(self) -> None:
-        """Nothing more: a process that answers has loaded its data."""
+        """Do nothing: a process that answers has loaded its data."""
 
     def train(self, cell: int, client: int, turn: int, model: NDArray[Any]) -> NDArray[Any]:
-        """float32 ``[any]``: what a client sends after its so-manieth training in a cell, from a model ``[d]``."""
+        """float32 ``[any]``: the message of a client after its k-th local training in a cell, from a model ``[d]``."""
         return self._clients[cell].train_client(client, turn, torch.tensor(model)).numpy()
 
 
 class RemoteTrainer(ABC):
-    """A trainer whose clients are elsewhere."""
+    """A trainer with remote clients."""
 
     def __init__(self) -> None:
         self._from: dict[Key, Tensor] = {}
@@ -61,27 +61,27 @@ class RemoteTrainer(ABC):
 
     @abstractmethod
     def send(self, trainings: Sequence[tuple[Key, Tensor]]) -> None:
-        """Let clients begin, each from a model, float32 ``[d]``."""
+        """Start local trainings of clients, each from a model, float32 ``[d]``."""
 
     @abstractmethod
     def receive(self) -> tuple[Key, NDArray[Any]]:
-        """Wait for the next that is done, and take what it sent, float32 ``[any]``.
+        """Wait for the next finished training, and return its message, float32 ``[any]``.
 
         Raises:
-            ConfigError: a process was lost, or nothing comes.
+            ConfigError: a process was lost, or no message arrives.
         """
 
     def begin(self, key: Key, model: Tensor) -> None:
-        """Let a client begin from a model, float32 ``[d]``; it arrives by itself."""
+        """Start the local training of a client from a model, float32 ``[d]``; its message arrives later."""
         self._from[key] = model
         self.send([(key, model)])
 
     def wait_for_next(self) -> Key:
-        """Wait for the next that is done."""
+        """Wait for the next finished training."""
         return self._untold.popleft() if self._untold else self._next()
 
     def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> list[Tensor]:
-        """What came, or comes now, of these trainings.
+        """The messages of these trainings; waits for those that have not arrived.
 
         Raises:
             ConfigError: a process was lost.
@@ -107,7 +107,7 @@ class RemoteTrainer(ABC):
 
 
 def why_not(engine: str, architecture: Architecture) -> str | None:
-    """Why an architecture does not run so; None if it does."""
+    """Why an architecture does not run with remote clients; None if it does."""
     if isinstance(architecture, Server):
         return None
     if not isinstance(architecture, EventServer):
@@ -123,10 +123,10 @@ def why_not(engine: str, architecture: Architecture) -> str | None:
 
 
 def train_remotely(remote: RemoteTrainer, cell: Cell, seed: int) -> TrainingOutcome:
-    """Run a cell's architecture with clients that are elsewhere.
+    """Run a cell's architecture with remote clients.
 
     Raises:
-        ConfigError: it decides by simulated seconds, or a process was lost.
+        ConfigError: the architecture depends on simulated time, or a process was lost.
     """
     setup = set_up_of(cell, seed)
     last = start_of(setup)
@@ -150,7 +150,7 @@ def train_remotely(remote: RemoteTrainer, cell: Cell, seed: int) -> TrainingOutc
 
 
 def simulate_in_order(cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
-    """float32 ``[1, d]``: the final model in simulation, in the order in which updates really arrived."""
+    """float32 ``[1, d]``: the final model in simulation, with the arrival order of the real training."""
     if order is None or not isinstance(cell.architecture, EventServer):
         return simulate_models(cell.architecture, setup)
     last = start_of(setup)

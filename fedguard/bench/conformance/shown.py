@@ -13,7 +13,7 @@ COLUMNS = ("architecture", "engine", "attack", "simulated", "real", "difference"
 
 
 def table(found: Sequence[Conformance]) -> Table:
-    """For a terminal of 80 columns: the engine, which all rows have in common, stands in the title."""
+    """A table for a terminal of 80 columns; the title names the engine, which all rows share."""
     shown = Table(box=None, header_style="bold", pad_edge=False, title=found[0].engine, title_justify="left")
     said = [column != "engine" for column in COLUMNS]
     for column in compress(COLUMNS, said):

@@ -1,4 +1,4 @@
-"""What `list` and `explain` say of an algorithm.
+"""The output of `list` and `explain` for an algorithm.
 
 catalogue.py   taken from the algorithm itself
 toy.py         what it does to a toy round

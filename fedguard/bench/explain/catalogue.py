@@ -1,4 +1,4 @@
-"""What `list` and `explain` say: taken from the algorithms themselves."""
+"""The output of `list` and `explain`, taken from the algorithms themselves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fedguard.registry import KINDS, Registry, load_registry
 from fedguard.secagg.contest import ProtocolAttack
 from fedguard.visibility import derive_exposure
 
-#: The kinds that need to see something of a training.
+#: The kinds with visibility requirements.
 SEEING = ("attack", "inference", "defense")
 
 
@@ -67,7 +67,7 @@ def listing(known: Registry, kinds: Sequence[str]) -> RenderableType:
 
 
 def explanation(known: Registry, name: str) -> RenderableType:
-    """All that an algorithm says of itself.
+    """The full explanation of an algorithm.
 
     Raises:
         UnknownName: nothing has this name.
@@ -84,7 +84,7 @@ def explanation(known: Registry, name: str) -> RenderableType:
 
 
 def algorithms(known: Registry, name: str) -> list[type[Algorithm]]:
-    """Those of this name; a name may stand for several kinds."""
+    """The algorithms of this name; several kinds may share a name."""
     return [known.get(kind, name) for kind in KINDS if name in known.names(kind)]
 
 
@@ -163,7 +163,7 @@ def _explain_algorithm(cls: type[Algorithm]) -> Iterator[RenderableType]:
 
 
 def _complete_docstring(cls: type[Algorithm]) -> str:
-    """Its docstring, with what a base class says of the parameters that it brought."""
+    """The docstring of an algorithm, with its base classes' descriptions of inherited parameters."""
     own = inspect.getdoc(cls) or ""
     brought = [
         f"    {field.name}: {meaning(cls, field.name)}"
@@ -189,7 +189,7 @@ def _reflow_docstring(docstring: str) -> str:
 
 
 def facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
-    """What is known of an algorithm beside its docstring and parameters, as (name, value)."""
+    """Facts about an algorithm beside its docstring and parameters, as (name, value)."""
     yield "source", cls.source or "-"
     if cls.kind in SEEING:
         yield "needs to see", needs_in_words(cls.needs)
@@ -229,7 +229,7 @@ def facts(cls: type[Algorithm]) -> Iterator[tuple[str, str]]:
 
 
 def runs_under(cls: type[Algorithm]) -> dict[str, Sight]:
-    """The modes of secure aggregation in which it can run, and what of its needs it then sees."""
+    """The modes of secure aggregation in which it can run, and the needs that it then sees."""
     server = load_registry().get("architecture", "server")
     assert issubclass(server, Architecture)
     runs = {}
@@ -248,7 +248,7 @@ def modes() -> dict[str, type[Masking]]:
 
 
 def works_with(needs: Sequence[Sequence[str]], sees: Sequence[str]) -> bool:
-    """Whether somebody who sees this has what an entry ``needs``; who sees each update can add them up."""
+    """Whether this visibility covers what an entry ``needs``; whoever sees each update can also compute sums."""
     return first_met(tuple(Sight.parse(way) for way in needs), Sight.parse(sees)) is not None
 
 

@@ -1,4 +1,4 @@
-"""Who sees what under secure aggregation and noise, and what they leave to run: asked of cells, as `fedguard check` does."""
+"""Who sees what under secure aggregation and noise, and what can still run: determined from cells, as by `fedguard check`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedguard.contracts.rules import AggregationRule
 from fedguard.registry import load_registry
 from fedguard.visibility import derive_exposure
 
-#: So many clients, of whom only one is malicious, that no rule is refused for their numbers.
+#: Enough clients, with only one malicious among them, that no rule is refused for their numbers.
 _CLIENTS = {"total": 100, "malicious": 1}
 
-#: What is asked about beside each mode by itself, by name.
+#: Setups beside each mode by itself, by name.
 NOISY: dict[str, dict[str, Any]] = {
     "off, noise of each client on its records": {
         "privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.1}
@@ -54,7 +54,7 @@ class ProtocolVisibility:
 
 
 def setups() -> dict[str, dict[str, Any]]:
-    """What is asked about, by name: each mode by itself, and some with noise."""
+    """The setups by name: each mode by itself, and some with noise."""
     return {name: {"secure_aggregation": {"name": name, **mode.example}} for name, mode in modes().items()} | NOISY
 
 
@@ -98,7 +98,7 @@ def _sees(name: str, cell: Cell) -> ProtocolVisibility:
 
 
 def _defenses() -> Iterator[tuple[str, str]]:
-    """Each defense by its name, and the shortest pipeline of it: what is no rule by itself goes before the mean."""
+    """The shortest pipeline of each defense by its name: a stage that is no rule by itself is followed by the mean."""
     for _, cls in load_registry().classes(["defense"]):
         if issubclass(cls, Defense):
             yield cls.name, cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"

@@ -34,9 +34,9 @@ def scatter(
 ) -> Group:
     """A framed picture with a legend; later layers lie over earlier ones.
 
-    It shows what is within ``reach`` of ``centre``; points further out are drawn at the frame, and said to be beyond
-    it. Points that are not finite are said to be so. Both axes have the same scale, a character being twice as high as
-    wide.
+    It shows points within ``reach`` of ``centre``; points further out are drawn at the frame, and the legend counts them as
+    beyond it. The legend also states points that are not finite. Both axes have the same scale, since a character is twice as
+    high as wide.
     """
     points = np.concatenate([layer.points for layer in layers])
     near = points[np.linalg.norm(points - centre, axis=1) <= reach]
@@ -67,14 +67,14 @@ def scatter(
 
 
 def _cells(points: Points, middle: Points, cell: Points) -> list[tuple[int, int]]:
-    """Column and row of each finite point; what is outside of the frame goes to its edge."""
+    """Column and row of each finite point; points outside of the frame are moved to its edge."""
     finite = points[np.isfinite(points).all(1)]
     places = np.round((finite - middle) / cell * [1, -1] + [(WIDTH - 1) / 2, (HEIGHT - 1) / 2])
     return [(int(x), int(y)) for x, y in np.clip(places, 0, [WIDTH - 1, HEIGHT - 1])]
 
 
 def _whereabouts(layer: ChartLayer, grid: Sequence[Sequence[ChartLayer | None]], middle: Points, cell: Points) -> str:
-    """What the picture does not show of a layer: where it lies under others, beyond the frame, or nowhere."""
+    """The points of a layer that the picture does not show: under others, beyond the frame, or not finite."""
     finite = layer.points[np.isfinite(layer.points).all(1)]
     if not len(finite):
         return ", which are not finite"

@@ -17,7 +17,7 @@ from fedguard.secagg.simulation import Drop, MessageEvent, ProtocolSimulation, S
 
 Whole = NDArray[np.uint32]
 
-#: What each message is for.
+#: Purpose of each message.
 MEANING = {
     "HELLO": "proposes a session: configuration and a nonce",
     "ADVERTISE": "R0: fresh public keys, the hash of its model, signed",
@@ -72,15 +72,15 @@ class ProtocolStep:
 
 @dataclass(frozen=True)
 class ProtocolRound:
-    """A round as it went.
+    """The course of a round.
 
     Attributes:
-        inputs: uint32 ``[n, 3]``: what each client has.
-        masked: by client, what the server got of it.
+        inputs: uint32 ``[n, 3]``: the input of each client.
+        masked: by client, the masked input that the server received.
         steps: in their order.
-        config: what the session was run with, under its identifier ``sid``.
-        total: what the server learns; None where the round was aborted.
-        included: whose inputs are in it; aborted: why there is none.
+        config: the parameters of the session, under its identifier ``sid``.
+        total: the sum that the server learns; None if the round was aborted.
+        included: the clients in the sum; aborted: why there is none.
     """
 
     inputs: Whole
@@ -100,9 +100,9 @@ class ProtocolRound:
 
 
 def play(clients: int, drop: Drop, colluding: float = 0.0) -> ProtocolRound:
-    """One round among ``clients``, of whom those in ``drop`` are silent from a step on.
+    """Run one round among ``clients``; clients in ``drop`` are silent from a step on.
 
-    Client i has (i + 1) times (1, 10, 100). Keys are fresh, so what the server gets differs each time, and the sum does not.
+    Client i has (i + 1) times (1, 10, 100). Keys are fresh, so the masked inputs differ each time, and the sum does not.
 
     Raises:
         ConfigError: too few clients, or an unknown step or client.
@@ -135,13 +135,13 @@ def play(clients: int, drop: Drop, colluding: float = 0.0) -> ProtocolRound:
 
 @dataclass(frozen=True)
 class SessionCost:
-    """What a session needs of each of n clients.
+    """The cost of a session for each of n clients.
 
     Attributes:
         graph: ``complete`` or ``sparse``.
-        neighbours: with whom each shares keys, masks and shares.
+        neighbours: number of clients with which each shares keys, masks and shares.
         anonymity: the fewest honest inputs in any sum, whichever clients the server declares dropped.
-        up, down: bytes that a client sends and receives where nobody drops out, its input included.
+        up, down: bytes that a client sends and receives without dropouts, its input included.
     """
 
     clients: int
@@ -154,9 +154,9 @@ class SessionCost:
 
 
 def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) -> list[SessionCost]:
-    """What a session costs for each number of clients, on the complete graph and on the sparsest safe one.
+    """The cost of a session for each number of clients, on the complete graph and on the sparsest safe graph.
 
-    Where no sparse graph is safe there is the complete one alone. Bytes follow from the form of the messages.
+    If no sparse graph is safe, only the complete graph is listed. Bytes follow from the form of the messages.
 
     Args:
         length: ring elements of 4 bytes in an input.
@@ -176,7 +176,7 @@ def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) 
 
 
 def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
-    """Bytes that a client sends and receives in a round in which nobody drops out."""
+    """Bytes that a client sends and receives in a round without dropouts."""
     head, listed, marked = HEADER_BYTES, 4, 4 + -(-clients // 8)  # a header, the length of a list, a set of clients
     path = listed + 32 * (neighbours - 1).bit_length()
     up = {
@@ -201,7 +201,7 @@ class SessionMeasurement:
     """One round, all parties in this process.
 
     Attributes:
-        seconds: of server and clients together, divided by the number of clients.
+        seconds: time of server and clients together, divided by the number of clients.
         up, down: bytes that a client sent and received, on average.
     """
 
@@ -213,7 +213,7 @@ class SessionMeasurement:
 
 
 def measure(clients: int, length: int, colluding: float, dropping: float) -> SessionMeasurement:
-    """Run one round of zeros and take time and bytes; nobody drops out.
+    """Run one round of zeros without dropouts, and measure time and bytes.
 
     Args:
         length: ring elements of 4 bytes in an input.

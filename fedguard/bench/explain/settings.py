@@ -29,7 +29,7 @@ from fedguard.contracts.ranges import type_in_words, without_ranges
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
 
-#: The sections of a suite whose keys are plain values.
+#: The sections of a suite with plain values as keys.
 SECTIONS: dict[str, type] = {
     "clients": ClientsSection,
     "training": TrainingSection,
@@ -49,13 +49,13 @@ SECTIONS: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One thing that may be set.
+    """One setting.
 
     Attributes:
         type: in words: ``float | None``.
-        default: in words; ``required`` where there is none.
-        meaning: one or two sentences; empty where the docstring says none.
-        choices: the values that it may have, where they can be listed.
+        default: in words; ``required`` if there is none.
+        meaning: one or two sentences; empty if the docstring has none.
+        choices: the allowed values, if they can be listed.
         several: whether it takes several of the choices.
     """
 
@@ -68,7 +68,7 @@ class Setting:
 
 
 def settings(of: type) -> Sequence[Setting]:
-    """What may be set in an algorithm or a section, in its order."""
+    """The settings of an algorithm or a section, in its order."""
     return _settings(of)
 
 
@@ -82,7 +82,7 @@ def _settings(of: type) -> tuple[Setting, ...]:
 
 
 def value_of(text: str) -> Any:
-    """What somebody typed, as a suite would read it; text that is no YAML stays text."""
+    """Typed text as a suite would read it; text that is no YAML stays text."""
     try:
         value = parse_yaml(text)[0]
     except ConfigError:

@@ -1,4 +1,4 @@
-"""What one algorithm does to a toy round of 16 honest and 4 malicious updates in the plane, as a picture for `explain`."""
+"""The effect of one algorithm on a toy round of 16 honest and 4 malicious updates in the plane, as a picture for `explain`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORIGIN = ChartLayer(np.zeros((1, 2)), "0", "the zero update", "dim")
 
 
 def picture_of(cls: type[Algorithm]) -> Group | None:
-    """The picture, or None for what cannot be drawn: what acts on data or training, or cannot run on the toy."""
+    """The picture, or None for algorithms that act on data or training, or cannot run on the toy round."""
     draw = next((draw for contract, draw in _DRAWINGS if issubclass(cls, contract)), None)
     if draw is None or inspect.isabstract(cls) or not all(_has_default(field) for field in cls.fields()):
         return None
@@ -57,7 +57,7 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _crafts_alone(cls: type[PoisonAttack]) -> bool:
-    """Whether what it sends depends on no data: it crafts, and neither poisons data nor changes the training."""
+    """Whether the attack's updates depend on no data: it crafts them, and neither poisons data nor changes the training."""
     return cls.craft is not PoisonAttack.craft and cls.poison is PoisonAttack.poison and cls.plan is PoisonAttack.plan
 
 
@@ -76,7 +76,7 @@ def _cloud(name: str, rows: int, deviation: float, centre: tuple[float, float]) 
     return drawn * deviation + torch.tensor(centre)
 
 
-#: What the rule of the example is shown.
+#: Visibility of the rule in the example.
 SEES = Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA | Sight.GRAPH
 
 
@@ -136,7 +136,7 @@ def _rule(rule: AggregationRule) -> Group:
 
 @dataclass(frozen=True, kw_only=True)
 class _RowSelection(WeightRule):
-    """Answers with one of the rows that it is given, so that what a mixing hands on can be seen."""
+    """Returns one of its input rows, so that the output of a mixing stage can be seen."""
 
     name = "one_row"
     needs = (Sight.NOTHING,)

@@ -1,8 +1,8 @@
-"""The red flags of runs, of FedGuard's own and of other people's.
+"""The red flags of runs, both FedGuard's own and other people's.
 
-results.py     what flags are judged on: a run, or somebody else's table
-foreign.py     reads that table; columns.py, by which names its columns go
-run_flags.py   the flags of a whole run; those of one record stand in `fedguard.metrics.flags`
-permutation.py whether the order of the clients decides
+results.py     the input of the flags: a run, or somebody else's table
+foreign.py     reads such a table; columns.py has the names of its columns
+run_flags.py   the flags of a whole run; `fedguard.metrics.flags` has the flags of one record
+permutation.py whether the result depends on the order of the clients
 lint.py        every flag, what could not be judged, and why
 """

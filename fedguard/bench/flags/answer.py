@@ -1,4 +1,4 @@
-"""The answer of a run: which defense keeps the most, or that nothing was learned from it, as red flags say."""
+"""The answer of a run: its leading defense, or, if red flags are raised, why the run has no answer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from fedguard.bench.results.answer import DefenseSummary, RunVerdict, sentences,
 from fedguard.bench.results.run import Run
 from fedguard.metrics.flags import MissingFact, require_value, weak_task
 
-#: A backdoor that succeeds above a clean model by at least this tells defenses apart, even where nothing lowers the accuracy.
+#: Success of a backdoor, net of a clean model's, from which on defenses can be compared even if no attack lowers accuracy.
 BACKDOOR = 0.10
 
 
 def answers(run: Run) -> dict[str, RunVerdict]:
-    """By setting, the answer; none of a run without attack on the training.
+    """The answer by setting; empty for a run without attacks on the training.
 
-    There is no answer yet where, over the seeds of a setting, the task is weak (`weak_task`), the mean without attack does not
-    lie above chance (`clean_at_chance`), or neither an attack (`nothing_hurts`) nor a backdoor does harm.
+    A setting has no answer if, over its seeds:
+
+    - the task is weak (`weak_task`),
+    - the mean without attack is not above chance (`clean_at_chance`), or
+    - neither an attack (`nothing_hurts`) nor a backdoor does harm.
     """
     found = standings(run)
     return sentences(found, unanswerable(run, found))
 
 
 def unanswerable(run: Run, found: Sequence[DefenseSummary]) -> dict[str, str]:
-    """Why a setting has no answer, for those that have none."""
+    """The reason by setting, for settings without an answer."""
     results = results_of(run)
     settings: dict[str, list[Case]] = {}
     for case in results.cases:
@@ -41,7 +44,7 @@ def _why(results: Results, cases: Sequence[Case], backdoor: bool) -> str:
         result = {"corners": {"clean_mean": sum(clean.values()) / len(clean)}, "chance": cases[0].result.get("chance")}
         if said := weak_task(result, {}):
             return said
-    except MissingFact:
+    except MissingFact:  # what cannot be judged does not speak against the run
         pass
     for judge in (clean_at_chance, *(() if backdoor else (nothing_hurts,))):
         try:

@@ -1,4 +1,4 @@
-"""What the columns of somebody else's table may be called, and what flags ask for where one is missing."""
+"""Names of the columns of somebody else's table, and what a flag asks for if a column is missing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fedguard.metrics.figures import FIGURES
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """What a column may be called, and what its values are.
+    """The names of a column and the kind of its values.
 
     Attributes:
-        name: how flags know it (`fedguard.metrics.flags.MissingFact`).
+        name: its name in flags (`fedguard.metrics.flags.MissingFact`).
         aliases: other names; a blank, ``-`` and ``.`` are the same as ``_``.
         kind: ``text``, ``number``, ``share`` (in [0, 1], or in percent throughout the file) or ``truth``.
-        setting: whether trainings that differ in it are not to be compared.
+        setting: whether trainings with different values must not be compared.
     """
 
     name: str
@@ -71,10 +71,10 @@ COLUMNS = (
     ResultColumn("model", ("task_model", "architecture"), setting=True),
 )  # fmt: skip
 
-#: Where an empty field says that there is none.
+#: Columns in which an empty field means "none" rather than "unknown".
 MAY_BE_EMPTY = ("epsilon", "attack_success_raw", "root_data", "partition_seed")
 
-#: What flags ask for, in words, where the column is not called by the flag's own name.
+#: What flags ask for, in words, if the column has another name than the fact.
 ASKED_FOR = {
     "attack_success_raw": "a column asr",
     "attack_success_counts_target": "a column counts_target",
@@ -104,7 +104,7 @@ ASKED_FOR = {
 
 
 def describe_missing_fact(path: str) -> str:
-    """What would have to be there, in words, where a flag is `MissingFact` a fact."""
+    """The column or information, in words, that would supply a fact that a flag lacks (`MissingFact`)."""
     column = next((column for column in COLUMNS if column.name == path), None)
     name = column.aliases[0] if column and "." in path else path
     return ASKED_FOR.get(path, f"a column {name}")

@@ -1,7 +1,7 @@
-"""Somebody else's results: a table in JSON or CSV, one row per training, read as far as its columns tell.
+"""Somebody else's results: a table in JSON or CSV with one row per training.
 
-Columns are found by many names, whatever their case (`fedguard.bench.flags.columns`); what no column tells is not judged.
-Columns with a dot, such as ``training.lr``, are swept keys, as in FedGuard's own exports.
+Columns are recognized under many names, in any case (`fedguard.bench.flags.columns`). Flags that need a missing column are
+not judged. Columns with a dot, such as ``training.lr``, are swept keys, as in FedGuard's own exports.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_results(path: Path) -> Results:
     """Read a table of results.
 
     Raises:
-        ConfigError: the file cannot be read, holds no rows, or a value that is none.
+        ConfigError: the file cannot be read, has no rows, or has an invalid value.
     """
     rows = _rows(path)
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -64,7 +64,7 @@ def read_results(path: Path) -> Results:
 
 def _rows(path: Path) -> list[Row]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a byte-order mark before the first name
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -83,7 +83,7 @@ def _rows(path: Path) -> list[Row]:
         except csv.Error as error:
             raise ConfigError(f"{path}: not valid CSV: {error}.") from None
         for number, row in enumerate(rows, start=1):
-            if None in row or None in row.values():
+            if None in row or None in row.values():  # DictReader's marks of a row too long, or too short
                 raise ConfigError(f"{path}: row {number}: expected as many values as the first line has names.")
     if not rows:
         raise ConfigError(f"{path}: expected at least one row of results; got none.")
@@ -95,12 +95,12 @@ def _plain(name: str) -> str:
 
 
 def _is_own(names: Sequence[str]) -> bool:
-    """Whether the table is FedGuard's own export, whose success rates have the clean model's taken off."""
+    """Whether the table is FedGuard's own export, with success rates net of the clean model's."""
     return {"cell", "attack_success", "flags", "status"} <= set(names)
 
 
 def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, ResultColumn], list[str]]:
-    """Which column each name in the file is, and the names that mean nothing here."""
+    """The column of each name in the file, and the names that are not recognized."""
     by_alias = {_plain(alias): column for column in COLUMNS for alias in (column.name, *column.aliases)}
     found: dict[str, ResultColumn] = {}
     unused: list[str] = []
@@ -108,6 +108,7 @@ def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, Res
         column = by_alias.get(_plain(name))
         if column is None and "." in name:
             column = ResultColumn(name, (), setting=True)
+        # Our export's attack_success goes by an alias of the raw rate, from which flags would subtract the clean rate again
         if column is None or (own and column.name == "attack_success_raw"):
             unused.append(name)
             continue
@@ -119,7 +120,7 @@ def _columns(path: Path, names: Sequence[str], own: bool) -> tuple[dict[str, Res
 
 
 def _parse_row(path: Path, number: int, row: Row, columns: Mapping[str, ResultColumn]) -> Row:
-    """The row's values by the columns' own names. An empty one is left out, but for texts and `MAY_BE_EMPTY`."""
+    """The row's values by the columns' own names. Empty values are left out, except texts and `MAY_BE_EMPTY`."""
     parsed: Row = {}
     for name, column in columns.items():
         value = row.get(name)
@@ -142,7 +143,7 @@ def _number(path: Path, number: int, name: str, column: ResultColumn, text: str)
         value = float(text.removesuffix("%").strip())
     except ValueError:
         raise _row_error(path, number, name, "a number", text) from None
-    if not math.isfinite(value) and column.name != "loss":
+    if not math.isfinite(value) and column.name != "loss":  # a loss that is not finite is how a training diverged
         if math.isnan(value):
             return None
         raise _row_error(path, number, name, "a finite number", text)
@@ -154,7 +155,8 @@ def _row_error(path: Path, number: int, name: str, what: str, got: object) -> Co
 
 
 def _percent(path: Path, table: Sequence[Row]) -> Iterator[str]:
-    """Turn percent into shares, in place, where the file is in percent."""
+    """Turn percent into shares, in place, if the file is in percent."""
+    # Decided for the file as a whole: by itself, 0.9 may be a good accuracy or a very low one in percent
     shares = [column.name for column in COLUMNS if column.kind == "share"]
     largest = max((row[name] for row in table for name in shares if row.get(name) is not None), default=0.0)
     if largest > 1:
@@ -168,7 +170,7 @@ def _percent(path: Path, table: Sequence[Row]) -> Iterator[str]:
 
 
 def _settings(table: Sequence[Row]) -> list[str]:
-    """The columns that set the trainings apart beside attack, defense and seed: those whose values differ."""
+    """The columns that distinguish trainings beside attack, defense and seed: columns with more than one value."""
     known = {column.name: column for column in COLUMNS}
     names = dict.fromkeys(name for row in table for name in row)
     swept = [name for name in names if name not in known or known[name].setting]
@@ -176,10 +178,10 @@ def _settings(table: Sequence[Row]) -> list[str]:
 
 
 def _number_the_seeds(table: Sequence[Row], settings: Sequence[str]) -> bool:
-    """Count the rows of each cell, in place of seeds; whether any cell has several."""
+    """Number the rows of each cell in place of seeds, and return whether any cell has several rows."""
     seen: Counter[tuple[str, str | None, str]] = Counter()
     cells = [(_setting(row, settings), _attack(row), _defense(row)) for row in table]
-    if len(set(cells)) == len(cells):
+    if len(set(cells)) == len(cells):  # nothing to number, and "seed 0" would claim knowledge of a seed
         return False
     for row, cell in zip(table, cells, strict=True):
         row["seed"] = float(seen[cell])
@@ -266,7 +268,7 @@ def _partition(row: Row) -> str:
 
 
 def _counts(row: Row, card: Row) -> None:
-    """n and f, in whole clients; a fraction below 1 is one of all clients."""
+    """n and f as numbers of clients; an f below 1 is a fraction of all clients."""
     n: float | None = row.get("clients", row.get("per_round"))
     if n is not None:
         card["clients"], card["per_round"] = round(n), round(float(row.get("per_round", n)))
@@ -278,20 +280,21 @@ def _counts(row: Row, card: Row) -> None:
 
 
 def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
-    """Where FedGuard knows the defense: whether its preconditions hold, and whether it could see what it needs."""
+    """For a defense that FedGuard knows: whether its preconditions hold, and whether the server saw what it needs."""
     try:
         pipeline = load_registry().pipeline(defense)
     except ConfigError:
         return
     f = card.get("told_f", card.get("true_f"))
     if "per_round" in card and f is not None and 0 <= f < card["clients"]:
-        told = -(-f * card["per_round"] // card["clients"])
+        told = -(-f * card["per_round"] // card["clients"])  # f's share of a cohort, rounded up
         try:
             pipeline.check(card["per_round"], told)
             card["unproven"] = pipeline.unproven(card["per_round"], told)
         except PreconditionError as error:
             card["unproven"] = [str(error)]
     if "secure_aggregation" in row:
+        # A mode that FedGuard does not know counts as full, in which the server sees the sum alone
         named, modes = _plain(row["secure_aggregation"]), load_registry().names("masking")
         found = "off" if named in UNMASKED else named if named in modes else "full"
         mode = cast(type[Masking], load_registry().get("masking", found))
@@ -309,9 +312,9 @@ def _setting(row: Row, settings: Sequence[str]) -> str:
 
 
 def _find_corners(table: Sequence[Row], cases: Sequence[Case], settings: Sequence[str]) -> None:
-    """Fill in the corners that stand in other rows of the same setting and seed; what a column tells goes first.
+    """Fill in controls from other rows of the same setting and seed; values from columns take precedence.
 
-    A training without attack may stand under any f.
+    The row of a training without attack may have any f.
     """
     if not all("attack" in row and "defense" in row for row in table):
         return
@@ -320,6 +323,7 @@ def _find_corners(table: Sequence[Row], cases: Sequence[Case], settings: Sequenc
     clean: dict[tuple[str, int | None, str], float] = {}
     for row, case in zip(table, cases, strict=True):
         if "final_accuracy" in row:
+            # Tables often state clean rows once, with f = 0: they serve every f of the setting
             final[case.setting, case.seed, case.named, case.defense] = row["final_accuracy"]
             if case.named is None:
                 clean.setdefault((_setting(row, without_f), case.seed, case.defense), row["final_accuracy"])

@@ -1,4 +1,4 @@
-"""What `fedguard lint` says: every red flag of a run, what could not be judged, and why."""
+"""The output of `fedguard lint`: every red flag of a run, what could not be judged, and why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedguard.metrics.flags import FLAGS, Flag, MissingFact
 
 @dataclass(frozen=True)
 class Finding:
-    """A flag raised on a cell; ``seed`` is None where all seeds speak together."""
+    """A flag raised on a cell; ``seed`` is None if the flag is judged over all seeds together."""
 
     number: int
     flag: str
@@ -46,11 +46,11 @@ class Lint:
     """The red flags of some results.
 
     Attributes:
-        name: of the run, or the file.
+        name: name of the run, or of the file.
         findings: in the order of the evaluation protocol.
-        not_judged: what could not be judged, be it in some cases only of a flag that is raised or clear.
-        clear: the flags that were judged, and raised nowhere.
-        trials: number of trials looked at.
+        not_judged: flags that could not be judged in all cases or in some; the latter may also be raised or clear.
+        clear: the flags that were judged and raised nowhere.
+        trials: number of trials.
         notes: how a table was read.
     """
 
@@ -75,12 +75,12 @@ class Lint:
 
     @property
     def open(self) -> list[UnjudgedSummary]:
-        """The flags that were judged nowhere: neither raised nor clear."""
+        """The flags that were judged in no case: neither raised nor clear."""
         judged = {*self.clear, *(finding.flag for finding in self.findings)}
         return [one for one in self.not_judged if one.flag not in judged]
 
     def gaps(self, flag: str) -> str:
-        """``not judged in 2 of 12 cases: REASON`` of a flag that was judged in others; "" where it was judged in all."""
+        """``not judged in 2 of 12 cases: REASON`` for a flag that was judged in other cases; "" if it was judged in all."""
         parts = [
             f"not judged in {one.cases} of {one.of} cases: {one.why}" for one in self.not_judged if one.flag == flag
         ]
@@ -101,19 +101,20 @@ def results_named(what: str, store: Path, open_run: Callable[[str, Path], Run] =
     """A run by its name in the store or by its path, or a table of results by its file.
 
     Args:
-        open_run: opens a run, and may say what of it cannot be read.
+        open_run: opens a run, and may report files that cannot be read.
 
     Raises:
         StoreError: there is no such run.
         ConfigError: the file cannot be read as a table of results.
     """
+    # A run may be called fedavg.json: what is in the store goes first
     if Path(what).suffix.lower() in (".json", ".csv") and not (store / what / "manifest.json").is_file():
         return read_results(Path(what))
     return results_of(open_run(what, store))
 
 
 def lint(results: Results) -> Lint:
-    """Judge every flag on every trial, and on the whole."""
+    """Judge every flag, on every trial and on the whole run."""
     findings: list[Finding] = []
     not_judged: list[UnjudgedSummary] = []
     clear: list[str] = []
@@ -125,13 +126,15 @@ def lint(results: Results) -> Lint:
         why = Counter(one.why for one in outcomes if isinstance(one, UnjudgedFlag))
         findings += raised
         not_judged += [UnjudgedSummary(row.number, row.name, reason, n, len(outcomes)) for reason, n in why.items()]
-        if not raised and sum(why.values()) < len(outcomes):
+        if not raised and sum(why.values()) < len(
+            outcomes
+        ):  # judged at least once, or silence would pass for a clean bill
             clear.append(row.name)
     return Lint(results.name, tuple(findings), tuple(not_judged), tuple(clear), len(results.trials), results.notes)
 
 
 def flag_lines(found: Lint) -> Iterator[Text]:
-    """Each flag with its number, how often it is raised, and one example."""
+    """Each flag with its number, its count, and one example."""
     for (number, flag), cases in found.flags().items():
         one = cases[0]
         seeds = "" if one.seed is None else f", seed {one.seed}"
@@ -140,7 +143,7 @@ def flag_lines(found: Lint) -> Iterator[Text]:
 
 
 def _places(found: Lint, number: int, flag: str) -> Iterator[Text]:
-    """Every cell on which a flag is raised, each with its seeds; nothing where the example was the only one."""
+    """Every cell on which a flag is raised, each with its seeds; nothing if the example is the only one."""
     cells: dict[str, list[str]] = {}
     for one in found.flags()[number, flag]:
         cells.setdefault(one.cell, []).extend([] if one.seed is None else [str(one.seed)])
@@ -173,7 +176,7 @@ def _of_run(row: RunFlag, results: Results) -> Iterator[Finding | UnjudgedFlag |
 
 
 def _want(lacking: MissingFact, case: Case) -> str:
-    if case.pipeline is not None:
+    if case.pipeline is not None:  # FedGuard's own records, to which nobody can add a column
         return f"the records do not hold {lacking.path}"
     return f"it would take {describe_missing_fact(lacking.path)}"
 

@@ -1,4 +1,4 @@
-"""Results to be judged: the trials of a run, or the rows of somebody else's table, in one form."""
+"""The input of the flags: the trials of a run, or the rows of somebody else's table, in one form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.metrics.figures import PRIVACY_GOALS
 from fedguard.metrics.flags import Part, require_entry
 from fedguard.metrics.returns import in_shares
 
-#: What of `protocol.privacy` says how much noise there is: to sweep it shows its price, and is no search for what trains well.
+#: Parameters of `protocol.privacy` that set the amount of noise: sweeping them shows its cost and is no tuning.
 HOW_MUCH = ("epsilon", "noise_multiplier", "delta", "levels")
 
 
@@ -26,10 +26,10 @@ class Case:
 
     Attributes:
         setting: the values of the other swept keys, as text; cases are compared within one setting.
-        named: the attack as the matrix names it; for an ensemble, ``card["attack"]`` is the one that it chose.
-        seed: None where it is not told.
-        result, card: as in a record; what is not there is not known.
-        pipeline: the specs of the defense's stages; None where it is somebody else's code.
+        named: the attack as the matrix names it; for an ensemble, ``card["attack"]`` is the attack that it chose.
+        seed: None if unknown.
+        result, card: as in a record; missing keys are unknown.
+        pipeline: the specs of the defense's stages; None if it is somebody else's code.
     """
 
     setting: str
@@ -42,7 +42,7 @@ class Case:
 
     @property
     def attack(self) -> str | None:
-        """The attack, or None. Raises `MissingFact` where nothing is said of attacks."""
+        """The attack, or None. Raises `MissingFact` if the results do not state attacks."""
         require_entry(self.card, "attack")
         return self.named
 
@@ -56,17 +56,21 @@ class Case:
 
 @dataclass(frozen=True)
 class Results:
-    """What is to be judged.
+    """The results that flags are judged on.
 
     Attributes:
-        name: of the run, or the file.
-        cases: one for each position of the matrix and each seed, of those that ran.
-        trials: every trial once, corners included: what the flags of single records are judged on.
-        membership: the cases of attacks that ask who was a member, which leave the training alone.
-        facts: what is known of the whole; ``tuning`` is how the defenses were tuned, None if they were not; ``attacks`` are all
-            of the matrix; ``noise_from_seed`` is how many records have a finite epsilon whose noise their seed tells;
-            ``trainings_beside_epsilon`` are how many settings of the training have one, and what these add up to; ``kept`` is
-            in how many trials what was changed that others would have found.
+        name: name of the run, or of the file.
+        cases: one for each position of the matrix and each seed that ran.
+        trials: every trial once, controls included: the input of the flags of single records.
+        membership: the cases of membership inference, which leaves the training alone.
+        facts: facts about the whole run:
+
+            - ``tuning``: how the defenses were tuned, None if they were not;
+            - ``attacks``: all attacks of the matrix;
+            - ``noise_from_seed``: number of records that claim a finite epsilon for noise drawn from their seed;
+            - ``trainings_beside_epsilon``: number of settings of the training with a finite epsilon, and the sum of these;
+            - ``kept``: for each piece of state that a trial changed for later ones, the number of such trials.
+
         notes: how a table was read.
     """
 
@@ -79,7 +83,7 @@ class Results:
 
     @property
     def tuning(self) -> Mapping[str, Any] | None:
-        """How the defenses were tuned, or None. Raises `MissingFact` where nothing is known of it."""
+        """How the defenses were tuned, or None. Raises `MissingFact` if it is unknown."""
         found: Mapping[str, Any] | None = require_entry(self.facts, "tuning")
         return found
 
@@ -99,6 +103,7 @@ def results_of(run: Run) -> Results:
             elif record is not None and not _infers(record):
                 case = _case(record, where, attack)
                 cases.append(case)
+                # Positions may share a cell: its record is one trial, which flags of records must not count twice
                 if (position["cell"], seed) not in positioned:
                     positioned.add((position["cell"], seed))
                     corners.append(case)
@@ -109,7 +114,7 @@ def results_of(run: Run) -> Results:
 
 
 def _corner(record: CompletedRecord, compared: bool) -> Case:
-    """A trial that stands in no position of the matrix, with words that say what it is for."""
+    """A trial outside the matrix, such as a control, with words for its purpose."""
     attack = record["threat_card"]["attack"]
     if compared and record["config"]["attack"] == {"name": "dropout", "rate": 1.0}:  # see `Cell.silenced`
         attack = "silent malicious clients"
@@ -126,12 +131,12 @@ def _case(record: CompletedRecord, setting: str, attack: str | None) -> Case:
 
 
 def _infers(record: CompletedRecord) -> bool:
-    """Whether it is of an attack on the clients' privacy, which leaves the training alone."""
+    """Whether a record is of an attack on the clients' privacy, which leaves the training alone."""
     return record["threat_card"]["goal"] in PRIVACY_GOALS
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What the suite says beside its cells, and what its records tell together."""
+    """Facts from the suite beside its cells, and from all records together."""
     found: dict[str, Any] = {
         "attacks": sorted({position["swept"]["attack"] for position in run.manifest["positions"]}),
         "noise_from_seed": sum(map(_has_seed_noise, run.ran.values())),
@@ -146,9 +151,10 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _settings_beside_epsilon(records: Iterable[CompletedRecord]) -> dict[str, float]:
-    """Of the data that most settings of the training were tried on with a finite epsilon: how many, and what these add up to.
+    """Number of settings of the training with a finite epsilon on the same data, and the sum of their epsilons.
 
-    Settings are all of the training, the model, clip and rates; neither attacks and defenses nor how much noise there is.
+    Of several data sets, the one with the most settings counts. A setting is the training, the model, and the privacy
+    parameters except the amount of noise; attacks and defenses do not belong to it.
     """
     tried: dict[str, dict[str, float]] = {}
     for record in records:
@@ -164,12 +170,14 @@ def _settings_beside_epsilon(records: Iterable[CompletedRecord]) -> dict[str, fl
         data = json.dumps(config["task"]["data"], sort_keys=True)
         setting = json.dumps([config["training"], config["task"]["model"], noise], sort_keys=True)
         found = tried.setdefault(data, {})
-        found[setting] = max(found.get(setting, 0.0), epsilon)
+        found[setting] = max(
+            found.get(setting, 0.0), epsilon
+        )  # a sweep of the noise is one setting, at its largest epsilon
     most = max(tried.values(), key=len, default={})
     return {"settings": len(most), "sum": sum(most.values())}
 
 
 def _has_seed_noise(record: CompletedRecord) -> bool:
-    """Whether a record has a finite epsilon, and the seed that makes its noise; one that does not say where it is from has."""
+    """Whether a record claims a finite epsilon for noise from its seed; records that do not state the source count."""
     card = record["threat_card"]
     return card["epsilon"] is not None and card.get("noise_from", "seed") == "seed"

@@ -1,8 +1,8 @@
-"""Red flags of a whole run: what no single record can tell. One flag, one function, one row in `RUN_FLAGS`.
+"""Red flags of a whole run, which no single record can show. One flag, one function, one row in `RUN_FLAGS`.
 
-Each function judges one group of trials, such as the seeds of one cell, and returns None, what it found, or what keeps it
-from judging; it raises `MissingFact` where the results do not hold a fact. Intervals are 95 % over seeds, of paired differences
-wherever two figures are compared; a single seed has none. The flags of single records stand in `fedguard.metrics.flags`.
+Each function judges one group of trials, such as the seeds of one cell. It returns None, a raised flag, or why it cannot
+judge; it raises `MissingFact` if the results lack a fact. Intervals are 95 % over seeds, of paired differences if two values
+are compared; a single seed has none. `fedguard.metrics.flags` has the flags of single records.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fedguard.bench.results.trilemma import LINEAR
 from fedguard.metrics.flags import MissingFact, name_of, percent, require_entry, require_value
 from fedguard.metrics.stats import Estimate, bracket, student
 
-#: An attack costs the mean at least this much, or the task or the attacks are too weak to tell defenses apart.
+#: Least cost of the worst attack to the mean; below it, task or attacks are too weak to compare defenses.
 COST = 0.10
-#: Noise up to this much longer than an attack's updates is still a fair comparison.
+#: Greatest length of noise, relative to an attack's updates, for a fair comparison.
 LONGER = 1.25
-#: An attack under which accuracy rises by less than this has done nothing: other flags say so.
+#: A smaller rise of accuracy under an attack means that it did nothing, which other flags report.
 HELP = 0.001
-#: How much more AUC a plain regression must have before another attack counts as weak.
+#: Advantage in AUC of a plain regression from which on another attack counts as weak.
 LINEAR_MARGIN = 0.03
-#: Less than this lost under an attack is not worth being taken apart.
+#: Loss under an attack below which its causes are not separated.
 DROP = 0.05
 
 
@@ -39,7 +39,7 @@ class RaisedFlag:
 
 @dataclass(frozen=True)
 class UnjudgedFlag:
-    """A flag could not be judged, and why."""
+    """A flag that could not be judged, and why."""
 
     why: str
 
@@ -50,7 +50,7 @@ Group = Sequence[Case]
 
 @dataclass(frozen=True)
 class RunFlag:
-    """One row: the flag's number in the evaluation protocol, the groups that it judges one by one, and how."""
+    """One row: the flag's number in the evaluation protocol, the groups that it judges one by one, and its function."""
 
     number: int
     groups: Callable[[Results], Iterable[Group]]
@@ -65,6 +65,7 @@ ONE_SEED = "one seed has no interval: run at least five"
 
 
 def clean_at_chance(results: Results, setting: Group) -> Judged:
+    # By seed: all cells of a setting share this control, and repeated it would narrow the interval
     clean = {case.seed: _figure(case, "corners.clean_mean") for case in setting}
     chance, found = _figure(setting[0], "chance"), student(list(clean.values()))
     if found.half_width is None:
@@ -105,6 +106,7 @@ def mostly_absence(results: Results, cell: Group) -> Judged:
         return None
     absence, more = (
         _estimate_difference(cell, _absence),
+        # Paired by seed: whether silence explains more than half is about this difference, not about two means
         _estimate_difference(cell, lambda case: _absence(case) - _harm(case)),
     )
     if more.half_width is None:
@@ -120,7 +122,7 @@ def mostly_absence(results: Results, cell: Group) -> Judged:
 
 
 def weaker_than_noise(results: Results, cell_and_noises: Group) -> Judged:
-    """Against noise that is hardly longer than the attack's own updates."""
+    """Compare with Gaussian noise that is hardly longer than the attack's own updates."""
     case = cell_and_noises[0]
     if not _means_harm(case) or _is_noise(case):
         return None
@@ -154,7 +156,7 @@ def _against_noise(cell: Group, noise: Group) -> Judged:
 
 
 def beaten_by_least_squares(results: Results, cell_and_linear: Group) -> Judged:
-    """A membership beside the linear read-out of the same setting and defense."""
+    """Compare membership inference with the linear regression of the same setting and defense."""
     if not cell_and_linear:
         return None if "attacks" in results.facts else UnjudgedFlag("other tables do not tell who was asked about")
     cell = [case for case in cell_and_linear if not _is_linear(case)]
@@ -211,7 +213,7 @@ def nothing_hurts(results: Results, setting: Group) -> Judged:
 
 
 def defenses_alike(results: Results, attack: Group) -> Judged:
-    """Deviation between the defenses' means against that of what seeds leave once both means are taken off."""
+    """Compare the standard deviation of the defenses' means with that of the residuals of a two-way layout with seeds."""
     if not _is_untargeted(attack[0]):
         return None
     by_defense: dict[str, dict[int | None, float]] = {}
@@ -222,6 +224,7 @@ def defenses_alike(results: Results, attack: Group) -> Judged:
         return None
     if len(seeds) < 2:
         return UnjudgedFlag(ONE_SEED)
+    # Defenses share their seeds, so what a seed does to all of them is no noise of their comparison
     spread, noise = _spread_and_noise([[one[seed] for seed in seeds] for one in by_defense.values()])
     if spread > noise:
         return None
@@ -377,7 +380,7 @@ def _cells(results: Results) -> list[Group]:
 
 
 def _cells_and_noises(results: Results) -> list[Group]:
-    """Each cell, and behind it those of Gaussian noise against the same defense."""
+    """Each cell, followed by the cells of Gaussian noise against the same defense."""
     noises: dict[tuple[str, str], list[Case]] = {}
     for case in results.cases:
         if _is_noise(case):
@@ -386,13 +389,13 @@ def _cells_and_noises(results: Results) -> list[Group]:
 
 
 def _memberships_and_linear(results: Results) -> list[Group]:
-    """Each cell of an attack that asks who was a member, and behind it those of the regression on the same setting."""
+    """Each cell of a membership inference, followed by the cells of the regression in the same setting."""
     linear = [case for case in results.membership if _is_linear(case)]
     cells = _group_cases(results.membership, lambda case: (case.setting, case.named, case.defense))
     return [
         [*cell, *(one for one in linear if (one.setting, one.defense) == (cell[0].setting, cell[0].defense))]
         for cell in cells
-    ] or [[]]
+    ] or [[]]  # an empty group, so that tables that cannot tell are reported as not judged
 
 
 def _attacks(results: Results) -> list[Group]:
@@ -424,7 +427,7 @@ RUN_FLAGS: tuple[RunFlag, ...] = (
     RunFlag(19, _defenses, order_matters),
 )
 
-#: What the evaluation protocol asks for and nothing judges yet: number, what, why.
+#: Flags of the evaluation protocol that are not judged yet: number, what, why.
 NOT_YET = (
     (
         16,
@@ -434,7 +437,7 @@ NOT_YET = (
     (21, "an inversion that knows batch statistics", "models with BatchNorm are refused; other tables do not tell"),
 )
 
-#: The cell that a flag of the whole run names.
+#: The cell named by a flag of the whole run.
 WHOLE = "the whole run"
 
 
@@ -450,7 +453,7 @@ def _is_linear(case: Case) -> bool:
 
 
 def _auc(case: Case) -> float:
-    """How well members are told from others."""
+    """AUC of the membership inference."""
     return float(require_value(case.result, "inference.score.auc"))
 
 
@@ -474,7 +477,7 @@ def _figure(case: Case, path: str) -> float:
 def _estimate_difference(
     cases: Group, difference: Callable[[Case], float], seeds: Container[object] | None = None
 ) -> Estimate:
-    """The mean over seeds of a difference, where need be over those of certain ``seeds``."""
+    """The mean over seeds of a difference; with ``seeds``, over these only."""
     return student([difference(case) for case in cases if seeds is None or case.seed in seeds])
 
 
@@ -499,7 +502,7 @@ def _length(cases: Group) -> float:
 
 
 def _cost_to_the_mean(cases: Group) -> float | None:
-    costs = {}
+    costs = {}  # by seed, since the cases of all defenses repeat the same controls
     for case in cases:
         corners = require_value(case.result, "corners")
         if corners.get("attack_mean") is not None and corners.get("clean_mean") is not None:
@@ -508,7 +511,7 @@ def _cost_to_the_mean(cases: Group) -> float | None:
 
 
 def _spread_and_noise(table: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Standard deviations of the rows' means, and of what is left without the means of rows and columns."""
+    """Standard deviations of the rows' means, and of the residuals after removing the means of rows and columns."""
     k, m = len(table), len(table[0])
     rows, columns = [_mean(row) for row in table], [_mean(column) for column in zip(*table, strict=True)]
     overall = _mean(rows)

@@ -1,1 +1,1 @@
-"""The gate: has a change made anything worse? A run is judged against a baseline, and what looks worse on fresh seeds."""
+"""The gate: has a change made anything worse? It judges a run against a baseline, and retests drops on fresh seeds."""

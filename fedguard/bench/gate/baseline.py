@@ -1,6 +1,6 @@
-"""Baselines: what a run is held against, in one JSON file that is made to be committed and read in a review.
+"""Baselines: the stored run that later runs are judged against, in one JSON file to be committed and reviewed.
 
-It is parsed, never executed. Keys are sorted, so that two of them can be compared line by line.
+The file is parsed, never executed. Keys are sorted, so that two baselines can be compared line by line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import CensoredValue
 
-#: Where the seeds begin that confirm a drop: after those of tuning, and before those on which worst cases are chosen.
+#: First confirmation seed: after the seeds of tuning, and before the seeds on which worst cases are chosen.
 FIRST_SEED = 20_000
 
 
@@ -42,8 +42,8 @@ class Baseline(BaselineSchema):
 
     Attributes:
         created: seconds since 1970.
-        confirmation: the seeds that confirm a drop, none of them the suite's. Cells that ran have values on these as well.
-        snapshot: the run, with the values on all of these seeds.
+        confirmation: the confirmation seeds, none of them a seed of the suite. Cells that ran have values on these as well.
+        snapshot: the run, with values on the suite's and the confirmation seeds.
         history: the latest last.
     """
 
@@ -66,8 +66,8 @@ class Baseline(BaselineSchema):
         """The baseline of a run.
 
         Args:
-            confirmation: the same cells on other seeds; None where none has run.
-            before: the baseline that it takes the place of.
+            confirmation: the same cells on confirmation seeds; None if none has run.
+            before: the baseline that it replaces.
             now: seconds since 1970.
 
         Raises:
@@ -93,7 +93,7 @@ class Baseline(BaselineSchema):
         return json.dumps(self.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True, allow_nan=False) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the file; the old one or the new one is there, whole.
+        """Write the file atomically.
 
         Raises:
             StoreError: it cannot be written.
@@ -109,7 +109,7 @@ def read(path: str | Path) -> Baseline:
     """Read a baseline.
 
     Raises:
-        StoreError: there is none, it is damaged, or another file, or of another version of FedGuard.
+        StoreError: there is no file, it is damaged, no baseline, or from another version of FedGuard.
     """
     mend = "Make one with `fedguard baseline save RUN --to FILE`."
     try:
@@ -122,7 +122,7 @@ def read(path: str | Path) -> Baseline:
         raise StoreError(f"{path}: expected a baseline in JSON; the file is damaged. {mend}") from None
     if not isinstance(told, dict) or told.get("kind") != "fedguard-baseline":
         raise StoreError(f"{path}: expected a baseline; this is another file. {mend}")
-    if told.get("schema") != 1:
+    if told.get("schema") != 1:  # before validation, which would blame some field instead of the version
         raise StoreError(f"{path}: expected schema 1; it was written by another version of FedGuard. {mend}")
     try:
         found = Baseline.model_validate(told)
@@ -137,7 +137,7 @@ def read(path: str | Path) -> Baseline:
 
 
 def confirmation_seeds(plan: Plan) -> tuple[int, ...]:
-    """As many seeds as the suite's gate wants, from `FIRST_SEED` on, on which nothing is reported, tuned or chosen."""
+    """The ``gate.confirm`` first seeds from `FIRST_SEED` on that are used for no reporting, tuning or choice of attack."""
     suite = plan.suite
     taken = {*suite.seeds, *(suite.tuning.seeds if suite.tuning else ())}
     taken |= {seed for cell in plan.cells if cell.ensemble for seed in cell.ensemble.choose_on()}
@@ -146,7 +146,7 @@ def confirmation_seeds(plan: Plan) -> tuple[int, ...]:
 
 
 def diff_baselines(before: Baseline, after: Baseline) -> tuple[str, ...]:
-    """What differs between two baselines, a line each: positions, thresholds, and the mean of each figure over cells."""
+    """Differences between two baselines, one line each: positions, thresholds, and the mean of each metric over cells."""
     old, new = before.snapshot, after.snapshot
     places = [{one.place: one.cell for one in part.positions} for part in (old, new)]
     lines = []
@@ -200,6 +200,7 @@ def _require_complete(run: Snapshot | None) -> None:
 
 
 def _require_whole(found: Baseline) -> None:
+    # A merge by hand can leave valid JSON with parts missing, on which judging would fail midway
     for position in found.snapshot.positions:
         if position.cell not in found.snapshot.cells:
             raise ValueError(f"cell {position.cell} is not in the file")

@@ -1,4 +1,4 @@
-"""What makes a run and a baseline comparable, and what differs and need not matter."""
+"""Comparability of a run and a baseline: what prevents a comparison, and which differences are only worth a warning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def incompatible(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
 
 
 def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
-    """What differs and need not matter, a line each."""
+    """Differences that need not matter, one line each."""
     found = []
     for key in COMPARED:
         was, now = baseline.environment.get(key, "unknown"), run.environment.get(key, "unknown")
@@ -49,13 +49,14 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
 
 
 def find_plugin_changes(run: Snapshot, baseline: Snapshot) -> list[str]:
-    """The modules other than FedGuard whose digest is another, or that only one of the two has."""
+    """Modules other than FedGuard with a changed digest, or that only one of the two has."""
     modules = (run.code.keys() | baseline.code.keys()) - {"fedguard"}
     return sorted(name for name in modules if run.code.get(name) != baseline.code.get(name))
 
 
 def list_relaxations(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
-    """In what the run's gate asks for less than the baseline's, which takes an update of the baseline with its reason."""
+    """Requirements of the baseline's gate that the run's gate relaxes, which takes a baseline update with a reason."""
+    # Otherwise one commit could bring both the regression and the threshold that hides it
     there = {figure for part in (run, baseline) for cell in part.cells.values() for figure in cell.values}
     now, lines = {one.figure: one for one in select_figures(run.gate, there)}, []
     for was in select_figures(baseline.gate, there):
@@ -65,11 +66,11 @@ def list_relaxations(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
             continue
         if new.margin > was.margin:
             lines.append(f"the margin of {was.figure} was {was.margin:g}, is {new.margin:g}")
-        for key, sign in (("floor", -1), ("ceiling", 1)):
+        for key, sign in (("floor", -1), ("ceiling", 1)):  # a lower floor and a higher ceiling ask for less
             old, bound = getattr(was, key), getattr(new, key)
             if old is not None and (bound is None or sign * bound > sign * old):
                 lines.append(f"the {key} of {was.figure} was {old:g}, is {'none' if bound is None else f'{bound:g}'}")
-    if run.gate.alpha < baseline.gate.alpha:
+    if run.gate.alpha < baseline.gate.alpha:  # a regression takes p < alpha, so a smaller alpha finds fewer
         lines.append(f"alpha was {baseline.gate.alpha:g}, is {run.gate.alpha:g}")
     if baseline.gate.audit and not run.gate.audit:
         lines.append("epsilons are not audited any more")
@@ -83,7 +84,7 @@ def list_relaxations(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
 
 
 def newcomers(run: Snapshot, baseline: Snapshot) -> list[SnapshotPosition]:
-    """The positions that ran and did not in the baseline."""
+    """The positions that ran, but not in the baseline."""
     ran = {one.place for one in baseline.positions if baseline.cells[one.cell].status != "refused"}
     return [one for one in run.positions if one.place not in ran and run.cells[one.cell].status == "ok"]
 
@@ -104,5 +105,5 @@ def unlike(was: str, before: SnapshotCell, now: str | None, after: SnapshotCell 
 
 
 def other_data(one: SnapshotCell, two: SnapshotCell) -> bool:
-    """Whether two cells were trained on different data, as far as is known."""
+    """Whether two cells are known to have been trained on different data."""
     return one.data is not None and two.data is not None and one.data != two.data

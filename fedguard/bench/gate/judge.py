@@ -1,4 +1,4 @@
-"""Judging a run: is it comparable, what do its own seeds say, what do fresh ones, and what may not be whatever came before."""
+"""Judging a run: comparability, screening on its own seeds, confirmation on fresh seeds, and absolute bounds."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def judge(
     strict: bool = False,
     now: float | None = None,
 ) -> GateVerdict:
-    """Hold a run against a baseline.
+    """Judge a run against a baseline.
 
     Args:
-        confirm: called once at most, with the flagged cells and the seeds that confirm.
-        audit: called if the run's suite wants its epsilons audited.
-        run_name, file: what the verdict calls the two.
+        confirm: called at most once, with the flagged cells and the confirmation seeds.
+        audit: called if the run's suite asks for audits of its epsilons.
+        run_name, file: names of run and baseline in the verdict.
         stale: why the run does not show what the installed code does (`snapshot.stale`).
-        strict: what is inconclusive counts as not judged.
+        strict: whether inconclusive judgments count as not judged.
         now: seconds since 1970.
     """
     why = (*stale, *incompatible(run, baseline.snapshot))
@@ -78,18 +78,19 @@ class BaselineComparison:
         there = {figure for part in (run, self.base) for cell in part.cells.values() for figure in cell.values}
         self.watched = select_figures(run.gate, there)
         self.seeds = tuple(seed for seed in run.seeds if seed in self.base.seeds)
+        # A seed that took part in screening is low because it was flagged: on it every false alarm would be confirmed
         self.fresh_seeds = tuple(seed for seed in baseline.confirmation if seed not in run.seeds)
         self.lacking: list[Judgment] = []
         self.again: dict[tuple[str, str], MetricPair] = {}
         self.pairs = list(self._find_pairs())
 
     def judgements(self, confirm: Confirm) -> tuple[Judgment, ...]:
-        """One for each figure of each cell, in the order of the matrix; what is flagged is run on fresh seeds."""
+        """One judgment for each metric of each cell, in the order of the matrix; flagged cells run on fresh seeds."""
         found: dict[tuple[str, str], Judgment] = {}
         flagged = []
         for pair in self.pairs:
             broken, word = check_bounds(pair.watch, pair.after), screen_drops(pair.drops, pair.watch.margin)
-            if broken:
+            if broken:  # first, since a floor holds whatever the baseline was and whatever fresh seeds would say
                 found[pair.key] = pair.judgement("regressed", broken)
             elif word is None and pair.watch.figure == "epsilon" and len(set(pair.drops)) == 1:
                 found[pair.key] = pair.judgement(
@@ -110,15 +111,16 @@ class BaselineComparison:
                 found[pair.key] = pair.judgement(
                     word, f"{describe_drop(pair)}.", detectable=self._detectable(pair, pair.drops)
                 )
-        found |= self._confirm_pairs(flagged, confirm)
+        found |= self._confirm_pairs(flagged, confirm)  # all at once: Holm's correction is over everything flagged
         forbidden = self.gate.single_seed == "fail"
         whole = (annotate_worst_seed(found[pair.key], self._drops(pair), forbidden) for pair in self.pairs)
         return (*whole, *self.lacking, *self._new_beyond_bounds())
 
     def broad(self) -> tuple[SuiteJudgment, ...]:
-        """One for each figure that is measured."""
+        """One judgment for each measured metric."""
         drops: dict[str, list[Sequence[float]]] = {}
         for pair in self.pairs:
+            # An epsilon is computed and has no sampling error; a mean per seed takes every cell on the same seeds
             if pair.watch.figure != "epsilon" and pair.seeds == self.seeds and not pair.censored:
                 drops.setdefault(pair.watch.figure, []).append(pair.drops)
         margins = {watch.figure: watch.margin for watch in self.watched}
@@ -144,13 +146,14 @@ class BaselineComparison:
         return tuple(found)
 
     def _find_pairs(self) -> Iterator[MetricPair]:
-        """What can be compared; what cannot goes to ``lacking``. Positions that share a cell are one."""
+        """The pairs that can be compared; all others go to ``lacking``. Positions that share a cell make one pair."""
         now = {one.place: one.cell for one in self.run.positions}
         compared = set()
         for position in self.base.positions:
             before, cell = self.base.cells[position.cell], now.get(position.place)
             after = None if cell is None else self.run.cells[cell]
             why = unlike(position.cell, before, cell, after)
+            # What was refused in the baseline has nothing to lose; a cell at two positions would count twice for Holm
             if before.status == "refused" or (why is None and position.cell in compared):
                 continue
             compared.add(position.cell)
@@ -173,6 +176,7 @@ class BaselineComparison:
         old, new = before.of(watch.figure), after.of(watch.figure) if after else {}
         seeds = tuple(seed for seed in self.seeds if seed in old)
         kept = tuple(seed for seed in seeds if seed in new)
+        # On all seeds or none: those on which the metric is lacking now may be the ones that became worse
         if why is None and seeds and kept == seeds:
             return MetricPair(
                 position, watch, seeds, tuple(old[one] for one in seeds), tuple(new[one] for one in seeds)
@@ -186,7 +190,7 @@ class BaselineComparison:
         if why is None:
             why = "the run lacks this figure." if seeds else "the run and the baseline have no seed in common."
             why = why if old else "the baseline lacks this figure: `fedguard baseline update` takes it in."
-        broken = check_bounds(watch, tuple(new.values()))  # bounds hold for what cannot be compared as well
+        broken = check_bounds(watch, tuple(new.values()))  # bounds also hold for cells that cannot be compared
         word: Word = "regressed" if broken else "missing"
         why = f"{broken.removesuffix('.')}; {why}" if broken else why
         means = {name: exact_mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
@@ -212,7 +216,7 @@ class BaselineComparison:
         return found | {key: self._second(*fresh[key], one) for key, one in second.items()}
 
     def _again(self, pair: MetricPair, ran: SnapshotCell | None) -> MetricPair | str:
-        """The same on fresh seeds, or why it cannot be had."""
+        """The same pair on fresh seeds, or why there is none."""
         before = self._before(pair)
         if before is None or len(self.fresh_seeds) < 2:
             return "the baseline has no values on fresh seeds to confirm it: `fedguard baseline save` makes them."
@@ -250,7 +254,7 @@ class BaselineComparison:
         )
 
     def _drops(self, pair: MetricPair) -> dict[int, float]:
-        """By seed, the fresh ones included."""
+        """The drops by seed, fresh seeds included."""
         both = (pair, self.again[pair.key]) if pair.key in self.again else (pair,)
         return {seed: drop for one in both for seed, drop in one.by_seed.items()}
 
@@ -258,7 +262,7 @@ class BaselineComparison:
         return _on(self.fresh_seeds, self.base.cells[pair.key[0]].of(pair.watch.figure))
 
     def _detectable(self, pair: MetricPair, drops: Sequence[float]) -> float | None:
-        """From the spread of the drops; where all are equal, from that of the figure itself, as if pairs were independent."""
+        """The detectable drop by the spread of the drops; if all are equal, by the metric's, as if pairs were independent."""
         values = list(self.base.cells[pair.key[0]].of(pair.watch.figure).values())
         if pair.censored or has_lower_bound(values) or not all(map(math.isfinite, drops)):
             return None
@@ -266,11 +270,11 @@ class BaselineComparison:
         if spread == 0:
             if len(values) < 2:
                 return None
-            spread = 2**0.5 * statistics.stdev(values)
+            spread = 2**0.5 * statistics.stdev(values)  # a difference of two independent values
         return detectable(spread, pair.watch.margin, self.gate.alpha, len(pair.seeds), len(self.fresh_seeds))
 
     def _new_beyond_bounds(self) -> Iterator[Judgment]:
-        """Floors and ceilings hold for what the baseline does not know as well."""
+        """Judgments of positions that the baseline lacks and that break a floor or ceiling."""
         for position in newcomers(self.run, self.base):
             for watch in self.watched:
                 values = tuple(self.run.cells[position.cell].of(watch.figure).values())

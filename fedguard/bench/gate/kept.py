@@ -1,4 +1,4 @@
-"""Verdicts are kept beside the run that they judge: ``runs/<run>/gate/<time>.json``, for the dashboard and for trends."""
+"""Verdicts stored beside the run that they judge, in ``runs/<run>/gate/<time>.json``, for the dashboard and for trends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def keep(verdict: GateVerdict, folder: RunFolder) -> Path:
     Raises:
         StoreError: it cannot be written.
     """
-    path = folder.path / "gate" / f"{verdict.time:017.6f}.json"
+    path = folder.path / "gate" / f"{verdict.time:017.6f}.json"  # of equal length, so that names sort by time
     try:
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, as_json(verdict).encode())
@@ -28,7 +28,7 @@ def keep(verdict: GateVerdict, folder: RunFolder) -> Path:
 
 
 def verdicts(folder: RunFolder, broken: Callable[[DamagedFile], None] = lambda found: None) -> list[GateVerdict]:
-    """The verdicts on a run, the oldest first. A file that cannot be read is reported to ``broken`` and left out."""
+    """The verdicts on a run, the oldest first. Unreadable files are reported to ``broken`` and left out."""
     found = []
     there = folder.path / "gate"
     for path in sorted(one for one in (there.iterdir() if there.is_dir() else ()) if one.suffix == ".json"):
@@ -40,5 +40,5 @@ def verdicts(folder: RunFolder, broken: Callable[[DamagedFile], None] = lambda f
 
 
 def as_json(verdict: GateVerdict) -> str:
-    """`Verdict.as_dict` as JSON."""
+    """`GateVerdict.as_dict` as JSON."""
     return json.dumps(verdict.as_dict(), indent=1, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""Seeds that are ruined one by one: a mean over seeds, and a test on fresh ones, may both pass over them."""
+"""Single ruined seeds, which both a mean over seeds and a test on fresh seeds may miss."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from fedguard.bench.gate.verdict import Judgment
 from fedguard.bench.gate.watch import usual_margin
 from fedguard.metrics.figures import FIGURES
 
-#: A seed is ruined where it alone is worse by more than so many margins; a margin below the usual one counts as that.
+#: Number of margins by which a ruined seed is worse; a margin below the usual margin counts as the usual one.
 MARGINS_OF_ONE = 5.0
 
 
 def annotate_worst_seed(one: Judgment, drops: Mapping[int, float], forbidden: bool) -> Judgment:
-    """The judgment with its worst seed; with a sentence, and regressed if that is forbidden, where that seed is ruined.
+    """The judgment with its worst seed; if that seed is ruined, with a sentence, and regressed if that is forbidden.
 
     Args:
-        drops: by seed, the suite's own and fresh ones.
-        forbidden: the suite's ``gate.single_seed`` is ``fail``.
+        drops: by seed, on the suite's own and on fresh seeds.
+        forbidden: whether the suite's ``gate.single_seed`` is ``fail``.
     """
     if not drops or one.figure == "epsilon":  # an epsilon is computed: no seed is to blame
         return one
     seed = max(drops, key=drops.__getitem__)
     found = replace(one, worst_seed=seed, worst_seed_drop=drops[seed] if math.isfinite(drops[seed]) else None)
     limit = MARGINS_OF_ONE * max(one.margin or 0.0, usual_margin(one.figure))
+    # The usual margin as the least: with margin 0, any noise of one seed would be a ruin
     ruined = [drop for drop in drops.values() if drop > limit]
     if not ruined or one.verdict in ("regressed", "missing"):
         return found

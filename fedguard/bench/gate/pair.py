@@ -1,4 +1,4 @@
-"""One figure of one cell in two runs, seed by seed."""
+"""One metric of one cell in two runs, seed by seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.metrics.stats import has_lower_bound
 
 @dataclass(frozen=True)
 class MetricPair:
-    """One figure of one cell, on the seeds that both runs have."""
+    """One metric of one cell, on the seeds that both runs have."""
 
     position: SnapshotPosition
     watch: GateCriterion
@@ -26,7 +26,7 @@ class MetricPair:
 
     @property
     def by_seed(self) -> dict[int, float]:
-        """The drop of each seed of which anything is known."""
+        """The drop by seed, without seeds that reached the target in neither run."""
         found = map(self.watch.drop, self.before, self.after)
         return {seed: drop for seed, drop in zip(self.seeds, found, strict=True) if not math.isnan(drop)}
 
@@ -36,7 +36,7 @@ class MetricPair:
 
     @property
     def censored(self) -> bool:
-        """Whether a seed never reached a target in one of the two runs."""
+        """Whether a seed failed to reach its target in one of the two runs."""
         return has_lower_bound((*self.before, *self.after))
 
     @property
@@ -44,7 +44,7 @@ class MetricPair:
         return self.position.cell, self.watch.figure
 
     def judgement(self, verdict: Word, why: str, **more: Any) -> Judgment:
-        """A verdict, with what is known of this pair."""
+        """A judgment of this pair, with its means, drop, margin and seeds."""
         known: dict[str, Any] = {
             "before": exact_mean(self.before),
             "after": exact_mean(self.after),
@@ -59,5 +59,5 @@ class MetricPair:
 
 
 def exact_mean(values: Sequence[float]) -> float | None:
-    """None of none, and where one is a lower bound."""
+    """The mean; None without values, or if one of them is a lower bound."""
     return mean(values) if values and not has_lower_bound(values) else None

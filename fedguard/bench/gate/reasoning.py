@@ -13,7 +13,7 @@ from fedguard.metrics.stats import CensoredValue, has_lower_bound
 
 
 def describe_drop(pair: MetricPair) -> str:
-    """What the suite's own seeds show, without a full stop."""
+    """The result on the suite's own seeds, without a full stop."""
     if pair.censored:
         return f"{describe_reach(pair)}, margin {FIGURES[pair.watch.figure].difference(pair.watch.margin)}"
     known, drop = FIGURES[pair.watch.figure], mean(pair.drops)
@@ -28,16 +28,17 @@ def describe_drop(pair: MetricPair) -> str:
 
 
 def describe_reach(pair: MetricPair) -> str:
-    """On how many seeds a target was reached in each of the two runs."""
+    """Number of seeds that reached the target in each of the two runs."""
     before, after = (sum(not isinstance(one, CensoredValue) for one in side) for side in (pair.before, pair.after))
     return f"the target was reached on {before} of {len(pair.before)} seeds, and is on {after} now"
 
 
 def check_bounds(watch: GateCriterion, values: Sequence[float]) -> str | None:
-    """Which absolute bound the mean of ``values`` breaks, if it does."""
+    """The absolute bound that the mean of ``values`` breaks; None if it breaks none."""
     if not values:
         return None
     known, found = FIGURES[watch.figure], mean(values)
+    # A mean with lower bounds in it could still be below the ceiling, though some seeds never got there
     if watch.ceiling is not None and has_lower_bound(values):
         never = sum(isinstance(one, CensoredValue) for one in values)
         return f"{never} of {len(values)} seeds never get there, where the ceiling is {known.quantity(watch.ceiling)}."

@@ -1,6 +1,6 @@
 """A verdict for people and for CI: a terminal, GitHub's summary in Markdown, and JUnit XML.
 
-Names, reasons and file names come from runs and suites: text that nobody vouches for. So it is escaped everywhere.
+Names, reasons and file names come from runs and suites and are untrusted, so they are escaped everywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, GateVer
 from fedguard.bench.terminal.parted import split_table
 from fedguard.metrics.figures import FIGURES
 
-#: What somebody must look at, worst first; of the rest there is a count.
+#: Verdicts that need attention, worst first; all others are only counted.
 TROUBLE: tuple[Word, ...] = ("regressed", "missing", "inconclusive")
 HEADS = ("verdict", "cell", "figure", "before", "after", "worse by", "margin", "worst seed", "p", "detectable")
 NOTE = (
@@ -32,7 +32,7 @@ _COLOURS = {"regressed": "red", "missing": "yellow", "inconclusive": "yellow", "
 
 
 def terminal(verdict: GateVerdict) -> RenderableType:
-    """What matters of a verdict; of what is as it was, the count alone."""
+    """The judgments that changed or need attention; all others are only counted."""
     parts: list[RenderableType] = [_text(verdict.headline, _STYLES[verdict.exit_code])]
     parts += [_text(f"cannot be compared: {why}", "yellow") for why in verdict.incompatible]
     parts += [_text(line) for line in _broad_lines(verdict)]
@@ -52,7 +52,7 @@ def terminal(verdict: GateVerdict) -> RenderableType:
 
 
 def markdown(verdict: GateVerdict) -> str:
-    """Markdown for a summary in GitHub: what needs a look first, the rest folded."""
+    """Markdown for a summary in GitHub: judgments that need attention first, the rest folded."""
     lines = [
         f"## FedGuard gate: {escape_markdown(verdict.headline)}",
         "",
@@ -76,7 +76,7 @@ def markdown(verdict: GateVerdict) -> str:
 def junit(verdict: GateVerdict) -> str:
     """JUnit XML: a test case for each judgment, for each figure over the whole suite, and for each audit.
 
-    What regressed is a failure, what is missing an error, what is inconclusive skipped (an error if the gate is strict).
+    Regressed cases are failures, missing cases errors, and inconclusive cases skipped (errors if the gate is strict).
     """
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(verdict.time))
     suite = Element("testsuite", name=_clean(f"fedguard gate: {verdict.run}"), timestamp=stamp)
@@ -136,14 +136,14 @@ def row(one: Judgment) -> list[str]:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that stands in Markdown, also in a table, for nothing but itself."""
+    """Text escaped for Markdown, tables included."""
     text = " ".join(_clean(text).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", text).replace("@", "&#64;")  # no mail to a team that bears the name
 
 
 @dataclass(frozen=True)
 class _Fields:
-    """The judgments as a table, or as several where the terminal is narrow."""
+    """The judgments as one table, or as several if the terminal is narrow."""
 
     rows: list[list[Text]]
 
@@ -152,7 +152,7 @@ class _Fields:
 
 
 def _trouble(verdict: GateVerdict) -> list[Judgment]:
-    """What somebody must look at, a ruined seed beside means that hold among it."""
+    """Judgments that need attention, including passes with a ruined seed."""
     return [*_with(verdict, *TROUBLE), *(one for one in verdict.lost_seeds if one.verdict not in TROUBLE)]
 
 
@@ -179,7 +179,7 @@ def _table(judgements: Sequence[Judgment]) -> list[str]:
 
 
 def _broad_lines(verdict: GateVerdict) -> Iterator[str]:
-    """What all cells share, which comes first: small drops of many are seen here alone."""
+    """Judgments over the whole suite; they come first, since small drops of many cells show nowhere else."""
     for one in verdict.broad:
         if one.verdict != "identical":
             yield f"over the whole suite, {FIGURES[one.figure].title}: {one.verdict}: {one.why}"
@@ -218,5 +218,5 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _clean(text: str) -> str:
-    """Without the characters that XML cannot hold, and that make a terminal do things."""
+    """Text without characters that are illegal in XML or control a terminal."""
     return re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

@@ -15,7 +15,7 @@ from fedguard.metrics.figures import FIGURES
 
 
 def terminal(baseline: Baseline) -> RenderableType:
-    """Of what it is, what is watched, the means of that with their 95 % intervals, and the history."""
+    """The baseline's run, its watched metrics as means with 95 % intervals, and its history."""
     run = baseline.snapshot
     watching = select_figures(run.gate, {figure for cell in run.cells.values() for figure in cell.values})
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")

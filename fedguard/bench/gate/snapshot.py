@@ -1,4 +1,4 @@
-"""What a gate knows of a run: for each cell its figures, seed by seed, and what made them."""
+"""Snapshots of runs for the gate: the metrics of each cell, seed by seed, with configuration and code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedguard.config.schema import GateSection
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import CensoredValue
 
-#: What of an environment may move figures a little: another value is worth a warning.
+#: Keys of the environment that may change metrics slightly: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
 
 
 class BaselineSchema(BaseModel):
-    """Base of what is stored: checked when it is read, no unknown key, every number finite."""
+    """Base of stored forms: validated when read, no unknown keys, all numbers finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -32,10 +32,10 @@ class SnapshotCell(BaselineSchema):
 
     Attributes:
         config: its canonical configuration.
-        status: ``ok``, or the worst of its trials' ``refused``, ``failed`` and ``missing``; reason: of the first of these.
-        data: the digest of its data set; None where no trial has a record.
-        values: each figure that it has, by seed.
-        never: of what it takes to a target, the seeds that never reached it; their values are lower bounds.
+        status: ``ok``, or the worst status of its trials: ``refused``, ``missing`` or ``failed``; reason: of the first such.
+        data: the digest of its data set; None if no trial has a record.
+        values: each of its metrics, by seed.
+        never: for costs of reaching a target, the seeds that never reached it; their values are lower bounds.
     """
 
     config: dict[str, Any]
@@ -46,7 +46,7 @@ class SnapshotCell(BaselineSchema):
     never: dict[str, tuple[int, ...]] = {}
 
     def of(self, figure: str) -> dict[int, float]:
-        """A figure by seed, `CensoredValue` its value where that is a lower bound; empty where it has none."""
+        """A metric by seed, as `CensoredValue` where it is a lower bound; empty if the cell lacks it."""
         never = self.never.get(figure, ())
         return {
             seed: CensoredValue(value) if seed in never else value
@@ -55,14 +55,14 @@ class SnapshotCell(BaselineSchema):
 
 
 class SnapshotPosition(BaselineSchema):
-    """Where a cell stands in the matrix: attack, defense, and each other swept key."""
+    """Position of a cell in the matrix: attack, defense, and each other swept key."""
 
     swept: dict[str, str]
     cell: str
 
     @property
     def place(self) -> tuple[tuple[str, str], ...]:
-        """What makes it this position; in no order that matters."""
+        """Identity of the position, independent of the order of its keys."""
         return tuple(sorted(self.swept.items()))
 
     @property
@@ -76,9 +76,9 @@ class Snapshot(BaselineSchema):
     Attributes:
         suite: its name.
         results_version: of the records, see `fedguard.config.cells`.
-        commit: of FedGuard's checkout, where it is known; code: the digests of FedGuard and of each plug-in.
+        commit: commit of FedGuard's checkout, if known; code: the digests of FedGuard and of each plug-in.
         environment: versions and machine, see `COMPARED`; several values of one key are joined by commas.
-        gate: what is watched, and how much worse it may become.
+        gate: the watched metrics, and how much worse each may become.
         seeds: of the suite.
         positions: of the matrix, in its order; cells: by their hashes.
     """
@@ -118,10 +118,10 @@ class Snapshot(BaselineSchema):
 
 
 def plan_of(run: Run) -> Plan:
-    """The suite of a run, laid out again; its plug-ins are imported, from the folder that the run's manifest names.
+    """The suite of a run, laid out again; its plug-ins are imported from the folder that the run's manifest names.
 
     Raises:
-        StoreError: it is not there.
+        StoreError: the suite is not in the run's folder.
         ConfigError: it cannot be read or laid out.
     """
     read = run.folder.config()
@@ -131,7 +131,7 @@ def plan_of(run: Run) -> Plan:
 
 
 def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
-    """Why a run does not show what the installed code does: it is laid out otherwise, or its records are of other code."""
+    """Why a run does not show what the installed code does: another layout of its suite, or records made by other code."""
     ran = [(position["cell"], position["swept"]) for position in run.manifest["positions"]]
     if [(cell.id, swept) for swept, cell in laid_out.positions] != ran:
         return (f"run {run.name}: the installed FedGuard lays its suite out otherwise: run the suite again.",)
@@ -139,6 +139,7 @@ def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
     found, modules = {}, set[str]()
     for (cell, _), record in run.records.items():
         made, now = record["environment"].get("code", {}), _code_digests(cells[cell])
+        # "fedguard" always: a record without digests cannot show that it is of the installed code
         other = {"fedguard", *made} - {name for name in made if made[name] == now.get(name)}
         if other:
             found[cell] = record["label"]
@@ -164,6 +165,7 @@ def _measure_cell(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]], asked
     data = _all(record["environment"].get("data") for record in records)
     figures = dict.fromkeys((*FIGURES, *asked))
     values = {figure: {row["seed"]: row[figure] for row in rows if row.get(figure) is not None} for figure in figures}
+    # Apart from the values, since JSON has no censored numbers
     never = {
         figure: tuple(seed for seed, value in by.items() if isinstance(value, CensoredValue))
         for figure, by in values.items()

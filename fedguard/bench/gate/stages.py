@@ -1,15 +1,15 @@
-"""The two stages of the gate and its test over the whole suite: pure functions of drops, one for each seed.
+"""The two stages of the gate and its test over the whole suite: pure functions of drops, one drop per seed.
 
-A drop is by how much a figure is worse with a seed, in the figure's unit, so that more is always worse.
+A drop is how much worse a metric is with a seed, in the unit of the metric, so that a larger drop is always worse.
 
-1. Screening, on the suite's own seeds: a cell whose mean or median drop exceeds its margin is flagged.
-2. Confirmation, on fresh seeds, which the flag does not bias: a one-sided paired t-test, and beside it one that cuts off the
-   least and the most quarter of the drops, since a seed that is ruined in one of two runs swells the spread so much that the
-   first sees nothing. The smaller p counts, twice for there being two, with Holm's correction over all that is flagged. What
-   is flagged has regressed iff p < alpha and the drop, in the mean of that test, exceeds the margin.
+1. Screening, on the suite's own seeds: a cell is flagged if its mean or median drop exceeds its margin.
+2. Confirmation, on fresh seeds, which the flag does not bias: a one-sided paired t-test, and beside it trimmed t-tests, which
+   cut off up to a quarter of the drops at each end. One ruined seed widens the spread so much that the plain t-test finds
+   nothing. The smallest p counts, multiplied by the number of tests, with Holm's correction over all flagged metrics. A
+   flagged metric has regressed iff p < alpha and the drop, in the mean of that test, exceeds the margin.
 3. Beside both, for small drops that many cells share: a one-sided paired t-test on the seeds' means over all cells.
 
-`benchmarks/gate.py` simulates how often these are wrong.
+`benchmarks/gate.py` simulates the error rates of these tests.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from fedguard.metrics.stats import compare_pairs, compare_trimmed_pairs, holm
 
 Key = TypeVar("Key")
 
-#: Level of the test over the whole suite, for all figures together.
+#: Level of the test over the whole suite, for all metrics together.
 BROAD_LEVEL = 0.01
-#: A drop over the whole suite counts from this share of the margin on. With few seeds a change of rounding can be called
-#: significant by chance, and one that nobody would mind by its steadiness.
+#: Smallest drop over the whole suite that counts, as a share of the margin. With few seeds a change of rounding can be
+#: significant by chance, and a negligible change because it is the same on all seeds.
 BROAD_SHARE = 0.25
-#: The chance at which a drop counts as detectable.
+#: Power at which a drop counts as detectable.
 POWER = 0.8
 
 
 def above(drop: float, margin: float) -> bool:
-    """Whether a drop exceeds its margin; equal numbers that were rounded differently are equal."""
+    """Whether a drop exceeds its margin by more than rounding."""
+    # Shares such as 0.70 - 0.68 miss 0.02 in the last bit: a drop of exactly the margin must not depend on that
     return drop > margin and not math.isclose(drop, margin, rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -50,7 +51,7 @@ def mean(values: Sequence[float]) -> float:
 def signs(drops: Sequence[float], margin: float) -> tuple[float, float]:
     """The median drop, and p of the one-sided sign test that it is above the margin: for drops that may be infinite.
 
-    ``p = P(Bin(n, 1/2) >= k)`` where k of n drops are above the margin. Of an even number the median is the lower middle one.
+    ``p = P(Bin(n, 1/2) >= k)`` where k of n drops are above the margin. If n is even, the median is the lower middle drop.
 
     Args:
         drops: at least one, none of them NaN.
@@ -60,18 +61,22 @@ def signs(drops: Sequence[float], margin: float) -> tuple[float, float]:
 
 
 def screen_drops(drops: Sequence[float], margin: float) -> Word | None:
-    """What the suite's own seeds say: identical, improved or pass; None if it is flagged.
+    """The verdict on the suite's own seeds: identical, improved or pass; None if the metric is flagged.
 
-    Infinite drops are of seeds that reached a target in one of two runs alone. A single one that does so no more is flagged.
+    A drop is infinite if the seed reached the target in only one of the two runs. One seed that no longer reaches it is enough
+    for a flag.
     """
     if not drops:
         return "inconclusive"
+    # Infinite drops have no mean and no spread, so neither the margin of a mean nor a t interval applies
     if not all(map(math.isfinite, drops)):
         return None if math.inf in drops else "improved" if max(drops) < -margin else "pass"
     if not any(drops):
         return "identical"
+    # The median too: one seed that improved much can hide in the mean that all others became worse
     if above(mean(drops), margin) or above(median(drops), margin):
         return None
+    # A flag is only a suspicion, retested on fresh seeds. "Improved" is final, so it takes an interval here
     if above(-mean(drops), margin):
         found = compare_pairs(drops)
         if found.half_width is not None and found.mean + found.half_width < 0:
@@ -81,9 +86,9 @@ def screen_drops(drops: Sequence[float], margin: float) -> Word | None:
 
 @dataclass(frozen=True)
 class ConfirmationResult:
-    """What the fresh seeds say of one figure: regressed, inconclusive, or pass if the drop was not confirmed.
+    """The verdict of the fresh seeds on one metric: regressed, inconclusive, or pass if the drop was not confirmed.
 
-    ``cut``: of how many of the least and of the most drops each ``drop`` is the mean without.
+    ``cut``: number of drops cut off at each end before ``drop`` is taken as their mean.
     """
 
     verdict: Word
@@ -95,15 +100,16 @@ class ConfirmationResult:
 def confirm_drops(
     fresh: Mapping[Key, Sequence[float]], margins: Mapping[Key, float], alpha: float
 ) -> dict[Key, ConfirmationResult]:
-    """The second stage, for all that was flagged at once.
+    """The second stage, for all flagged metrics at once.
 
     Args:
-        fresh: the drops on fresh seeds, at least one for each; of one finite drop nothing can be proven.
+        fresh: the drops on fresh seeds, at least one for each metric; one finite drop gives p = 1.
     """
     tests = {key: _test(drops, margins[key]) for key, drops in fresh.items()}
     adjusted = holm([p_value for _, p_value, _ in tests.values()])
     found = {}
     for (key, (drop, _, cut)), p_value in zip(tests.items(), adjusted, strict=True):
+        # The test is of a drop above 0. Without the margin, a drop of rounding would regress if all seeds shared it
         worse = above(drop, margins[key])
         verdict: Word = "pass" if not worse else "regressed" if p_value < alpha else "inconclusive"
         found[key] = ConfirmationResult(verdict, drop, p_value, cut)
@@ -111,24 +117,25 @@ def confirm_drops(
 
 
 def _cuts(seeds: int) -> range:
-    """How many drops are cut off on each side in the tests beside the t-test: 1 to a quarter of them, while three are left."""
+    """Numbers of drops cut off at each end in the trimmed tests: 1 to a quarter of the seeds, as long as three are left."""
     return range(1, min(seeds // 4, (seeds - 3) // 2) + 1)
 
 
 def _test(drops: Sequence[float], margin: float) -> tuple[float, float, int]:
-    """The drop, p, and how many are cut off on each side; the median one with that of the sign test where one is infinite."""
+    """The drop, p, and the number of drops cut off at each end; median and sign test if a drop is infinite."""
     if not all(map(math.isfinite, drops)):
         return *signs(drops, margin), 0
     plain = compare_pairs(drops)
     found = [(plain.mean, 1.0 if plain.p_above is None else plain.p_above, 0)]
     found += [(*compare_trimmed_pairs(drops, cut), cut) for cut in _cuts(len(drops))]
+    # Tests with a drop above the margin first: by p alone, a test with a lower mean could acquit what another one proves
     drop, p_value, cut = min(found, key=lambda one: (not above(one[0], margin), one[1]))
-    return drop, min(1.0, len(found) * p_value), cut
+    return drop, min(1.0, len(found) * p_value), cut  # Bonferroni, for choosing among the tests
 
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """What all cells together say of one figure."""
+    """The verdict of all cells together on one metric."""
 
     verdict: Word
     drop: float
@@ -141,8 +148,9 @@ def judge_across_cells(
     """The test over the whole suite.
 
     Args:
-        drops: for each figure ``[cells][seeds]``, the same seeds for all cells.
+        drops: for each metric ``[cells][seeds]``, the same seeds for all cells.
     """
+    # One mean per seed: cells with the same seed share data and partition, so they are no independent observations
     seeds = {figure: [mean(column) for column in zip(*cells, strict=True)] for figure, cells in drops.items()}
     tests = {figure: compare_pairs(values) for figure, values in seeds.items()}
     known = [figure for figure, test in tests.items() if test.p_above is not None]
@@ -166,23 +174,24 @@ def _judge_suite(cells: Sequence[Sequence[float]], drop: float, margin: float, p
         return "inconclusive"
     if p_value < BROAD_LEVEL:
         return "regressed"
+    # Not proven, but as large as a regression of each cell would have to be
     return "inconclusive" if above(drop, margin) else "pass"
 
 
 def detectable(spread: float, margin: float, alpha: float, screening: int, confirming: int) -> float | None:
-    """The drop that both stages together find with a chance of 80 %, if nothing else is flagged.
+    """The drop that both stages together find with a power of 80 %, if nothing else is flagged.
 
-    Drops are taken as normal, ``N(d, spread²)`` for each seed, and the trimmed tests, which then add little, are left out.
+    Drops are assumed normal, ``N(d, spread²)`` for each seed. The trimmed tests, which then add little, are left out.
     Stage 1 finds d with ``P(mean_n1 > margin)``, stage 2 with ``P(mean_n2 > max(margin, t s / sqrt(n2)))``, where s is the
-    fresh seeds' own spread, independent of their mean, and t the quantile of Student's distribution; the stages share no seed.
-    The spread itself is estimated from few seeds, so this is a rough figure.
+    fresh seeds' own spread, independent of their mean, and t the quantile of Student's distribution. The stages share no seed.
+    The spread itself is estimated from few seeds, so the result is approximate.
 
     Args:
         spread: standard deviation of a drop over seeds.
-        screening, confirming: n1 and n2, how many seeds each stage has.
+        screening, confirming: n1 and n2, the number of seeds of each stage.
 
     Returns:
-        in the unit of ``margin``; None with too few seeds to test.
+        the drop in the unit of ``margin``; None with too few seeds to test.
     """
     if confirming < 2 or screening < 1:
         return None
@@ -193,6 +202,7 @@ def detectable(spread: float, margin: float, alpha: float, screening: int, confi
     def missing(drop: float) -> float:
         return power(drop, spread, margin, alpha, screening, confirming) - POWER
 
+    # A drop of just the margin passes the first stage half the time, below POWER: the root lies above it
     highest = margin + spread
     while missing(highest) < 0:
         highest = margin + 2 * (highest - margin)
@@ -200,9 +210,10 @@ def detectable(spread: float, margin: float, alpha: float, screening: int, confi
 
 
 def power(drop: float, spread: float, margin: float, alpha: float, screening: int, confirming: int) -> float:
-    """The chance that a drop of one cell is called a regression; see `detectable`."""
+    """The probability that a drop of one cell is judged a regression; see `detectable`."""
     from scipy.special import ndtr
 
+    # The level of each single test, as `_test` multiplies p by the number of tests
     spreads, quantile = _of_student(alpha / (1 + len(_cuts(confirming))), confirming - 1)
     bars = np.maximum(margin, quantile * spread * spreads / math.sqrt(confirming))
     second = ndtr((drop - bars) * math.sqrt(confirming) / spread).mean()
@@ -211,8 +222,9 @@ def power(drop: float, spread: float, margin: float, alpha: float, screening: in
 
 @lru_cache(maxsize=8)
 def _of_student(alpha: float, freedom: int) -> tuple[NDArray[np.float64], float]:
-    """256 equally likely values of s / sigma with so many degrees of freedom, and the upper quantile of Student's t."""
+    """256 equally likely values of s / sigma for these degrees of freedom, and the upper quantile of Student's t."""
     from scipy.special import gammaincinv, stdtrit
 
+    # freedom s² / sigma² is chi-squared: its quantiles at the middles of 256 equal parts stand for an integral over it
     middles = (np.arange(256) + 0.5) / 256
     return np.sqrt(gammaincinv(freedom / 2, middles) * 2 / freedom), -float(stdtrit(freedom, alpha))

@@ -1,4 +1,4 @@
-"""What a gate says: one judgment for each figure of each cell, one for each figure over the whole suite, and an exit code."""
+"""The verdict of a gate: judgments for each metric of each cell and over the whole suite, and an exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedguard.bench.records.schema.types import Time
 from fedguard.bench.results.places import label
 from fedguard.config.schema import watchable
 
-#: From the best to the worst. ``missing`` is what cannot be judged: no record, a failed or refused cell, another configuration.
+#: From best to worst. ``missing`` cannot be judged: no record, a failed or refused cell, or another configuration.
 Word = Literal["improved", "identical", "pass", "inconclusive", "regressed", "missing"]
 WORDS: tuple[Word, ...] = ("improved", "identical", "pass", "inconclusive", "regressed", "missing")
 
@@ -23,25 +23,25 @@ PASSED, REGRESSED, CANNOT_JUDGE = 0, 3, 4
 
 @dataclass(frozen=True, kw_only=True)
 class Judgment:
-    """One figure of one cell.
+    """The judgment of one metric of one cell.
 
     Attributes:
-        swept: where the cell stands in the matrix: attack, defense, and each other swept key.
+        swept: position of the cell in the matrix: attack, defense, and each other swept key.
         cell: its identity.
-        figure: as in `Run.rows`; ``epsilon`` too.
+        figure: the metric, as in `Run.rows`, or ``epsilon``.
         verdict: one of `WORDS`.
-        why: one sentence, with its figures and units.
-        before, after: means over the seeds that both have, in the units of `Run.rows` (shares in [0, 1]). After a second
-            stage over its fresh seeds alone: the others were flagged for being low.
-        drop: by how much it is worse on average, in the same unit; below 0 it is better. These three are None where a seed
-            never reached a target.
-        margin: by how much it may be.
-        seeds: the seeds of the first stage; confirmed_on: the fresh seeds of the second, if it was called.
-        p_value: of the fresh seeds, adjusted by Holm; None without a second stage.
-        detectable: the smallest drop that this comparison finds with a chance of 80 %; None where it cannot be told.
-        worst_seed, worst_seed_drop: which seed is worse by most, fresh ones included, and by how much.
-        lost_seed: what is said of a seed that is ruined and proves nothing: ``one seed lost 60.0 points (seed 1), not confirmed
-            on fresh ones``; "" without such a seed.
+        why: one sentence, with values and units.
+        before, after: means over the seeds that both runs have, in the units of `Run.rows` (shares in [0, 1]). After a second
+            stage, means over its fresh seeds alone: the other seeds are biased, since they were flagged for being low.
+        drop: how much worse the metric is on average, in the same unit; negative if it is better. Before, after and drop are
+            None if a seed never reached a target.
+        margin: the allowed drop.
+        seeds: the seeds of the first stage; confirmed_on: the fresh seeds of the second stage, if it ran.
+        p_value: p on the fresh seeds, adjusted by Holm; None without a second stage.
+        detectable: the smallest drop that this comparison finds with a power of 80 %; None if unknown.
+        worst_seed, worst_seed_drop: the seed with the largest drop, fresh seeds included, and its drop.
+        lost_seed: a sentence on a ruined seed that does not prove a regression: ``one seed lost 60.0 points (seed 1), not
+            confirmed on fresh ones``; "" without such a seed.
     """
 
     swept: Mapping[str, str]
@@ -68,11 +68,11 @@ class Judgment:
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteJudgment:
-    """One figure over the whole suite: small drops that many cells share.
+    """The judgment of one metric over the whole suite, for small drops that many cells share.
 
     Attributes:
-        drop: mean over seeds of the mean over cells; cells, seeds: how many of each.
-        p_value: of the one-sided paired t-test on the seeds' means; None with one seed.
+        drop: mean over seeds of the mean over cells; cells, seeds: the number of each.
+        p_value: p of the one-sided paired t-test on the seeds' means, adjusted by Holm; None with one seed.
     """
 
     figure: str
@@ -86,18 +86,18 @@ class SuiteJudgment:
 
 @dataclass(frozen=True, kw_only=True)
 class GateVerdict:
-    """All that a gate says of a run.
+    """The verdict of a gate on a run.
 
     Attributes:
-        run, baseline: what was compared: a run's name, and the baseline's file.
+        run, baseline: name of the run, and file of the baseline.
         time: seconds since 1970.
-        commit, baseline_commit: of the code, where they are known.
-        judgements: one for each cell and figure.
-        broad: one for each figure.
-        audits: of the epsilons, as `CellAudit.as_dict`; empty where nothing adds noise or the suite wants none.
-        incompatible: why nothing can be compared, such as other data; or in what the gate asks for less than the baseline's.
-        warnings: what differs and need not matter, such as another version of torch.
-        strict: whether what is inconclusive counts as not judged.
+        commit, baseline_commit: commits of the code, if known.
+        judgements: one for each cell and metric.
+        broad: one for each metric.
+        audits: of the epsilons, as `CellAudit.as_dict`; empty if nothing adds noise or the suite asks for none.
+        incompatible: why nothing can be compared, such as other data; or which requirements of the baseline's gate are relaxed.
+        warnings: differences that need not matter, such as another version of torch.
+        strict: whether inconclusive judgments count as not judged.
     """
 
     run: str
@@ -114,18 +114,18 @@ class GateVerdict:
 
     @property
     def counts(self) -> dict[Word, int]:
-        """How many judgments of each kind."""
+        """Number of judgments of each kind."""
         counted = Counter(one.verdict for one in self.judgements)
         return {word: counted[word] for word in WORDS}
 
     @property
     def lost_seeds(self) -> tuple[Judgment, ...]:
-        """Where a seed is ruined, whatever the verdict."""
+        """The judgments with a ruined seed, whatever the verdict."""
         return tuple(one for one in self.judgements if one.lost_seed)
 
     @property
     def violated(self) -> tuple[Mapping[str, Any], ...]:
-        """The audits whose epsilon does not hold."""
+        """The audits that refute an epsilon."""
         return tuple(one for one in self.audits if one["verdict"] == "violated")
 
     @property
@@ -134,6 +134,7 @@ class GateVerdict:
         found = {one.verdict for one in self.judgements} | {one.verdict for one in self.broad}
         if "regressed" in found or self.violated:
             return REGRESSED
+        # A regression goes first: it is known, whatever else could not be judged. An empty comparison is no pass
         open_ = "inconclusive" in found or any(one["verdict"] == "not judged" for one in self.audits)
         if self.incompatible or "missing" in found or not self.judgements or (self.strict and open_):
             return CANNOT_JUDGE
@@ -145,7 +146,7 @@ class GateVerdict:
 
     @property
     def headline(self) -> str:
-        """One line: what came out."""
+        """The outcome in one line."""
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items() if count)
         said = {PASSED: "passed", REGRESSED: "REGRESSED", CANNOT_JUDGE: "CANNOT JUDGE"}[self.exit_code]
         broad = [one.figure for one in self.broad if one.verdict == "regressed"]
@@ -163,10 +164,10 @@ class GateVerdict:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GateVerdict:
-        """The verdict behind `as_dict`.
+        """The verdict from the output of `as_dict`.
 
         Raises:
-            ValueError: it is none, or from another version.
+            ValueError: the data are no verdict, or from another version.
         """
         if not isinstance(data, Mapping):
             raise ValueError("not a verdict")
@@ -177,7 +178,7 @@ class GateVerdict:
         except ValidationError as error:
             raise ValueError(f"not a verdict: {describe_error(error)}") from None
         figures = {one.figure for one in found.judgements} | {one.figure for one in found.broad}
-        try:
+        try:  # views look each of these up in FIGURES, and a stored verdict may come from anywhere
             for figure in sorted(figures):
                 watchable(figure)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Which figures a gate watches, and how much worse each may become."""
+"""The metrics that a gate watches, and how much worse each may become."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fedguard.config.schema import GateMetric, GateSection
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import CensoredValue
 
-#: Below this share of its own size a change is one of rounding.
+#: Relative change of an epsilon below which it counts as rounding.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateCriterion:
-    """One figure that is watched.
+    """One watched metric.
 
     Attributes:
-        margin: by how much a cell's mean may be worse, in the figure's unit.
+        margin: allowed drop of a cell's mean, in the unit of the metric.
         floor, ceiling: absolute bounds on a cell's mean over seeds.
     """
 
@@ -30,10 +30,10 @@ class GateCriterion:
     ceiling: float | None = None
 
     def drop(self, before: float, after: float) -> float:
-        """By how much it is worse; differences of rounding count as none.
+        """How much worse the metric is; for epsilon, rounding counts as 0.
 
-        Of what it takes to a target: infinity where it was reached before and never now, and less than anything the other way
-        round. NaN where neither ever reached it: nothing is known.
+        For the cost of reaching a target: ``inf`` if the target was reached before and is not now, ``-inf`` if it is reached
+        now and was not before, and NaN if it was reached in neither run, since nothing is known then.
         """
         never = isinstance(before, CensoredValue), isinstance(after, CensoredValue)
         if any(never):
@@ -43,10 +43,10 @@ class GateCriterion:
 
 
 def select_figures(gate: GateSection, figures: Iterable[str]) -> tuple[GateCriterion, ...]:
-    """What a gate watches.
+    """The criteria of a gate.
 
     Args:
-        figures: those that any cell has. They count only if the suite names none itself.
+        figures: metrics that any cell has; used only if the suite names none itself.
     """
     there = set(figures)
     named = gate.metrics or {name: GateMetric() for name, figure in FIGURES.items() if figure.watched and name in there}
@@ -63,5 +63,5 @@ def select_figures(gate: GateSection, figures: Iterable[str]) -> tuple[GateCrite
 
 
 def usual_margin(figure: str) -> float:
-    """By how much a cell's mean may be worse where the suite does not say; 0 for figures of which it has to."""
+    """The default allowed drop of a cell's mean; 0 for metrics without a default, for which the suite has to set it."""
     return FIGURES[figure].margin or 0.0

@@ -1,6 +1,6 @@
-"""What the gate runs itself: fresh seeds, audits, and the seeds that confirm for a baseline.
+"""Trainings and audits that the gate runs itself: fresh seeds, epsilons, and the confirmation seeds of a baseline.
 
-Trainings run the plug-ins that the run's suite names. So judge only runs whose suites you would run.
+Trainings execute the plug-ins that the run's suite names, so judge only runs of suites that you trust.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def gate(
 
     Args:
         baseline: the file.
-        strict: what is inconclusive counts as not judged.
-        jobs, listener, engine: of these trainings, as for `fedguard.run`.
+        strict: whether inconclusive judgments count as not judged.
+        jobs, listener, engine: for these trainings, as for `fedguard.run`.
 
     Returns:
-        the verdict; ``verdict.passed`` and ``verdict.exit_code`` sum it up. It is kept beside the run.
+        the verdict; ``verdict.passed`` and ``verdict.exit_code`` sum it up. It is stored beside the run.
 
     Raises:
         StoreError: the baseline cannot be read, or the verdict not written.

@@ -34,7 +34,7 @@ LINE, SHADE = 4, 96
 def save(
     folder: RunFolder, cell: str, seed: int, name: str, claim: Reconstruction, truth: Examples, value_range: Range
 ) -> list[Path]:
-    """Write a reconstruction of the first `IMAGES` true inputs; what is not drawn, see `grid`, has arrays alone.
+    """Write a reconstruction of the first `IMAGES` true inputs; inputs that `grid` cannot draw are stored as arrays only.
 
     Returns:
         the files that were written.
@@ -57,15 +57,15 @@ def save(
 
 
 def load(file: Path | IO[bytes]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The truth and what was found, from an ``.npz`` that `save` has written."""
+    """Truth and reconstruction, from an ``.npz`` that `save` has written."""
     with np.load(file, allow_pickle=False) as arrays:
         return arrays["truth"], arrays["found"]
 
 
 def grid(truth: Tensor, found: Tensor, value_range: Range) -> Pixels | None:
-    """One picture: rows of true images, below each row what was found of them, with lines between.
+    """One picture: rows of true images, each above a row of their reconstructions, with lines between.
 
-    Values outside of the range are cut to it, and what is not finite is drawn as its middle.
+    Values outside of the range are clipped to it, and values that are not finite are drawn as its middle.
 
     Args:
         truth, found: float ``[B, C, H, W]`` with C = 1 or 3.
@@ -99,7 +99,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def _row(images: Tensor, value_range: Range, columns: int) -> Pixels:
-    """uint8 ``[height, width, C]``: images side by side, each point a square, with lines between and where there is none."""
+    """uint8 ``[height, width, C]``: images side by side, each pixel a square; lines between, and in place of missing images."""
     low, high = value_range
     shares = ((images.double() - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0, 1)
     points = (255 * shares).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()

@@ -1,8 +1,8 @@
-"""Reading what lies in a store, which other programs, full disks and other people may have changed.
+"""Reads the untrusted files of a store, which other programs, full disks and other people may have changed.
 
-Nothing is executed, changed or waited for: what is no ordinary file is not opened, what is too large not read, what is not of
-the expected form not used, and control characters are escaped. A reader says which file it is and what is wrong with it, and
-goes on with the others.
+Nothing is executed, changed or waited for: only ordinary files are opened, files that are too large are not read, content of
+another form is not used, and control characters are escaped. Readers report a damaged file with the reason, and go on with the
+others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedguard.errors import escape_control, printable
 
 T = TypeVar("T")
 
-#: The most bytes of one file.
+#: Largest size of a file, in bytes.
 MOST = 64 * 2**20
 
 _KINDS = {
@@ -46,7 +46,7 @@ def content(path: Path, most: int = MOST) -> bytes:
 
     Raises:
         FileNotFoundError: nothing is there.
-        ValueError: it is no file, too large, or cannot be read; in words.
+        ValueError: it is no ordinary file, too large, or cannot be read; in words.
     """
     try:
         known = path.stat()
@@ -80,7 +80,7 @@ def json_of(text: bytes) -> Any:
     """JSON of any form, with names and texts that a terminal may print.
 
     Raises:
-        ValueError: it is none, nested too deep, or holds numbers that are not finite.
+        ValueError: it is no JSON, nested too deep, or has numbers that are not finite.
     """
     found = escape_tree(from_json(text, allow_inf_nan=False))
     _require_finite(found)

@@ -1,11 +1,11 @@
-"""Why cells were refused or failed, in words: those with the same reason in one line."""
+"""Reasons of refusals and failures, in words: one line for all cells with the same reason."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-#: More names than these are counted.
+#: Number of names listed; further ones are only counted.
 _NAMED = 4
 
 
@@ -13,7 +13,7 @@ def reason_lines(cells: Iterable[tuple[Mapping[str, Any], str]], unit: str) -> I
     """``none, ipm against krum, clients.total = 5 (6 trials): krum needs ...`` for each reason.
 
     Args:
-        cells: what is swept, attack and defense among it, and the reason, of each cell or trial.
+        cells: the swept values of each cell or trial, attack and defense included, and the reason.
         unit: what is counted: cells, trials or seeds.
     """
     alike: dict[str, list[Mapping[str, Any]]] = {}

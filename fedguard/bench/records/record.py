@@ -1,4 +1,4 @@
-"""Records: what is stored of a trial, how it is sealed, and what of it a seed must reproduce."""
+"""Records of trials: their form, their seal, and the part that a seed must reproduce."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def to_text(record: Mapping[str, object]) -> bytes:
 
 
 def from_text(text: bytes) -> Record:
-    """The record behind `to_text`.
+    """The record from the output of `to_text`.
 
     Raises:
         ValueError: the text is cut, changed, or no record; in words.
@@ -63,7 +63,7 @@ def silent_mean(result: Result) -> float | None:
 
 
 def curve(record: Record, measure: Measured, over: Axis = "round") -> list[tuple[float, float]]:
-    """The evaluations of a trial that have a measure, each with where on the axis it was made; none of one that did not run."""
+    """The evaluations of a trial that have a measure, each with its position on the axis; empty if the trial did not run."""
     if record["status"] != "ok":
         return []
     found = record["result"]["curve"]

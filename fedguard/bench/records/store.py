@@ -1,4 +1,4 @@
-"""Run folders: one JSON record per cell and seed, written so that nothing stored is ever half there.
+"""Run folders: one JSON record per cell and seed, written atomically.
 
     runs/<run>/manifest.json           what the run consists of
                config.resolved.yaml    the suite with every default spelled out; runs as it is
@@ -6,9 +6,9 @@
                logs/<cell>-seed-003.log        the traceback of a failed trial
                artifacts/<cell>-seed-003.npy   the final model of a cell without attack
 
-A record is written to a temporary file and renamed. One that is not as it was written is named by whoever reads it and counts
-as missing; `fedguard run` sets it aside as ``seed-003.json.broken`` and runs its trial again. What is stored is parsed, never
-executed (`fedguard.bench.records.reading`).
+A record is written to a temporary file and renamed. Readers report a damaged record and treat it as missing; `fedguard run`
+sets it aside as ``seed-003.json.broken`` and runs its trial again. Stored files are parsed, never executed
+(`fedguard.bench.records.reading`).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class RunFolder:
             StoreError: there is none.
         """
         for path in (store / str(run), Path(run)):
+            # Not exists: a manifest that is a broken link is an error to report, not a run that is not there
             if os.path.lexists(path / "manifest.json"):
                 return cls(path)
         known = sorted(folder.path.name for folder in runs(store))
@@ -56,14 +57,15 @@ class RunFolder:
         raise StoreError(f"run {str(run)!r}: not found in {store}. {there}")
 
     def create(self) -> None:
-        """Make the folder and see that it can be written.
+        """Make the folder and check that it can be written.
 
         Raises:
-            StoreError: it cannot.
+            StoreError: it cannot be written.
         """
         try:
             for name in ("cells", "logs", "artifacts"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
+            # mkdir passes on a read-only folder that exists; without a probe the first record would fail, after its training
             write_atomically(self.path / "cells" / ".probe", b"")
             (self.path / "cells" / ".probe").unlink()
         except OSError as error:
@@ -72,7 +74,7 @@ class RunFolder:
             ) from None
 
     def lock(self) -> FileLock:
-        """Hold the folder for one writer.
+        """Lock the folder for one writer.
 
         Raises:
             StoreError: another process is writing to it.
@@ -91,10 +93,10 @@ class RunFolder:
         return lock
 
     def remove_leftovers(self) -> None:
-        """Remove the temporary files of processes that were killed while they wrote. Whoever calls this holds the lock.
+        """Remove temporary files of processes that were killed while writing. The caller holds the lock.
 
-        Records, logs, artifacts and the manifest are written under the lock, so no process can be at work on them. Verdicts
-        and audits are not: of these, only what a process of this host left that is no longer there.
+        Records, logs, artifacts and the manifest are written under the lock, so no other process is writing them. Verdicts
+        and audits are written without it: of these, only files of processes of this host that no longer exist are removed.
         """
         locked = {self.path / name for name in ("cells", "logs", "artifacts")}
         for temporary in self.path.rglob(".*.tmp"):
@@ -121,7 +123,7 @@ class RunFolder:
         """The suite with every default spelled out.
 
         Raises:
-            StoreError: it is not there, or no file.
+            StoreError: there is no such file.
             ConfigError: it cannot be read.
         """
         from fedguard.config import read_document  # here, since it loads torch, which readers do not need
@@ -161,7 +163,7 @@ class RunFolder:
             return None
         try:
             record = from_text(content(path))
-            if (record["cell"], record["seed"]) != (cell, seed):
+            if (record["cell"], record["seed"]) != (cell, seed):  # a file that was copied keeps a valid checksum
                 raise ValueError(f"it is the record of another trial: of cell {record['cell']}, seed {record['seed']}")
             return record
         except FileNotFoundError:
@@ -171,8 +173,9 @@ class RunFolder:
             return None
 
     def write(self, record: Record) -> None:
-        """Store a record; whatever happens meanwhile, the old one or the new one is there, whole."""
+        """Store a record atomically: after a crash, the old or the new record is there, whole."""
         path, text = self.record_path(record["cell"], record["seed"]), to_text(record)
+        # Readers drop fields that the schema lacks: one would be stored under the seal, and yet never seen again
         assert from_text(text) == json.loads(text), (
             f"{path}: a field of the record has no place in fedguard.bench.records.schema"
         )
@@ -186,16 +189,16 @@ class RunFolder:
 
 
 def runs(store: Path) -> Iterator[RunFolder]:
-    """The runs of a store, the latest first; those too whose manifest cannot be read."""
+    """The runs of a store, the latest first, including runs with an unreadable manifest."""
     found = []
     for folder in store.iterdir() if store.is_dir() else ():
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # no manifest: not a run
             found.append(((folder / "manifest.json").lstat().st_mtime, folder))
     return (RunFolder(folder) for _, folder in sorted(found, key=lambda one: (-one[0], one[1])))
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a broken record, or what stands where its folder belongs, so that it counts as missing; nothing is deleted."""
+    """Rename a broken record, or a file in the place of its folder, so that it counts as missing; nothing is deleted."""
     if not path.parent.is_dir():
         path = path.parent
     aside = path.with_name(path.name + ".broken")
@@ -208,38 +211,39 @@ def set_aside(path: Path) -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file by way of a temporary one beside it, which is gone again if that fails."""
+    """Write a file by way of a temporary file beside it, which is removed if writing fails."""
     with open_atomically(path) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path`` that takes its place once it is written, and is gone again if that fails.
+    """Open a temporary file beside ``path`` that replaces it once written, and is removed if writing fails.
 
-    Its name says which process of which host writes it, so that what a killed one left can be told from work in progress.
+    The name of the temporary file contains host and process, so that leftovers can be distinguished from work in progress.
     """
+    # In the same folder, since a rename is atomic within one file system only
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # before the rename, or a power failure may leave the new name without its content
         temporary.replace(path)
-    except BaseException:
+    except BaseException:  # Ctrl-C too
         temporary.unlink(missing_ok=True)
         raise
 
 
 def _is_written_elsewhere(temporary: Path) -> bool:
-    """Whether a process that may still run writes this temporary file; of another host nobody here can tell."""
+    """Whether a process that may still run writes this temporary file; always true of files from other hosts."""
     host, _, process = temporary.name.removesuffix(".tmp").rpartition(".")
     if not process.isdigit() or not host.endswith(f".{platform.node()}"):
         return True
     try:
-        os.kill(int(process), 0)
+        os.kill(int(process), 0)  # no signal: it only asks whether the process exists
     except ProcessLookupError:
         return False
-    except OSError:
+    except OSError:  # it exists and belongs to another user
         pass
     return True

@@ -1,4 +1,4 @@
-"""What kind of federation a cell is, in six words (after Li et al., A Survey on Federated Learning Systems, TKDE 2021)."""
+"""The kind of federation of a cell, in six words (after Li et al., A Survey on Federated Learning Systems, TKDE 2021)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SILOS = 100
 #: Architectures in which all nodes hold one model, and none of them is a server.
 _SERVERLESS = ("all_reduce", "btard")
 
-#: Parameters of architectures by which more than one server adds up, and what that makes of it.
+#: Parameters of architectures by which several servers aggregate, and the resulting kind of architecture.
 _SERVERS = {"ranges": "sharded", "aggregators": "hierarchical", "combiners": "hierarchical"}
 
 
@@ -78,7 +78,7 @@ def in_words(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
-    """The shape of what stands between the clients and the model."""
+    """The arrangement of servers between the clients and the model."""
     given = architecture if isinstance(architecture, Mapping) else {"name": architecture}
     if "graph" in card["server_shown"] or given.get("name") in _SERVERLESS:
         return "decentralised"

@@ -1,9 +1,9 @@
-"""What the defenses of a run keep, and the sentence on which of them keeps the most, or why there is none.
+"""Summaries of the defenses of a run, and the sentence on the leading defense, or why there is none.
 
-A defense is worth what it keeps under the worst attack of each goal: accuracy, and the trainings in which no backdoor succeeds.
-The sentence is made here for all who say it (`fedguard show`, report, dashboard), from differences that are paired by seed
-(`fedguard.metrics.ranking`). Whether a run may be asked at all is judged by red flags: `fedguard.bench.flags.answer`. What
-leaks to attacks on privacy is said beside.
+The score of a defense is what it keeps under the worst attack of each goal: accuracy, and resistance to backdoors. The
+sentence is made here for all views (`fedguard show`, report, dashboard), from paired differences by seed
+(`fedguard.metrics.ranking`). Red flags decide whether a run has an answer at all: `fedguard.bench.flags.answer`. Leakage to
+attacks on privacy is stated separately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RULE = (
 )
 
 
-#: What the figures are called that a training is judged by.
+#: Names of the metrics that judge a training.
 NOUNS = {"final_accuracy": "accuracy", "normalised_return": "normalised return"}
 
 
@@ -37,19 +37,19 @@ class DefenseSummary:
     """One defense under one setting, with shares in [0, 1].
 
     Attributes:
-        setting: the values of the swept keys beside attack and defense; "" where there are none.
+        setting: the values of the swept keys beside attack and defense; "" if there are none.
         clean: final accuracy without attack.
-        worst: the attack on the training under which the final accuracy is lowest, and that accuracy.
-        success: the backdoor that succeeds most, and its success above that of a clean model; None where no backdoor has one.
-        measured: how many attacks on the training these are the worst of.
-        refused, unknown: how many more were refused; and failed or were not run, which may be worse.
-        tax: what the defense costs where nobody attacks: clean accuracy of the plain mean less that of the defense.
+        worst: the attack on the training with the lowest final accuracy, and this accuracy.
+        success: the most successful backdoor, and its success net of a clean model's; None without a backdoor that has one.
+        measured: number of attacks on the training among which these are the worst.
+        refused, unknown: number of further attacks that were refused; and that failed or were not run, and may be worse.
+        tax: cost of the defense without attack: clean accuracy of the plain mean less clean accuracy of the defense.
         epsilon: the largest over seeds and attacks; None without guarantee.
-        leakage: by figure, the attack on the clients' privacy that learns most.
-        linear: whether a plain regression is among those that ask who was a member.
-        score: the figure that accuracy stands for: ``normalised_return`` where actors act.
-        by_seed: what it keeps with each seed: `kept` is the mean.
-        chance: what guessing comes to; None where that is not known.
+        leakage: by metric, the attack on the clients' privacy that learns most.
+        linear: whether a plain regression is among the membership inferences.
+        score: the metric in the role of accuracy: ``normalised_return`` in reinforcement learning.
+        by_seed: the score with each seed; `kept` is the mean.
+        chance: accuracy of guessing; None if unknown.
     """
 
     setting: str
@@ -83,7 +83,7 @@ class DefenseSummary:
 
     @property
     def at_chance(self) -> bool:
-        """Whether the interval of the accuracy under the worst attack does not lie above chance."""
+        """Whether the interval of the accuracy under the worst attack is not above chance."""
         low = self.worst.estimate.low if self.worst else None
         return self.chance is not None and low is not None and low <= self.chance
 
@@ -127,14 +127,14 @@ class DefenseSummary:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What is said of one setting; `str` is all of it.
+    """The verdict on one setting; `str` is all of it.
 
     Attributes:
         headline: the sentence.
-        lead: what stands behind it, sentence by sentence.
-        action: how to come to a clearer one; "" where there is nothing to do.
-        ranked: whether the defenses may be put in an order by what they keep.
-        group: the defenses that are first, or cannot be told apart from the first; empty without a test.
+        lead: the evidence for it, sentence by sentence.
+        action: how to get a clearer verdict; "" if there is nothing to do.
+        ranked: whether the defenses may be ordered by score.
+        group: the leading group: defenses not separated from the first; empty without a test.
     """
 
     headline: str
@@ -148,11 +148,11 @@ class RunVerdict:
 
 
 def sentences(found: Sequence[DefenseSummary], unanswerable: Mapping[str, str] | None = None) -> dict[str, RunVerdict]:
-    """By setting, the answer; of a run without attack on the training, none.
+    """The verdict by setting; empty for a run without attacks on the training.
 
     Args:
         found: the standings of a run.
-        unanswerable: by setting, why there is no answer, such as that nothing was learned.
+        unanswerable: by setting, why there is no answer, for example because nothing was learned.
     """
     places: dict[str, list[DefenseSummary]] = {}
     for one in found:
@@ -162,7 +162,7 @@ def sentences(found: Sequence[DefenseSummary], unanswerable: Mapping[str, str] |
 
 
 def standings(run: Run) -> list[DefenseSummary]:
-    """One for each defense and combination of the other swept keys."""
+    """One summary for each defense and combination of the other swept keys."""
     rows = run.rows()
     tables = run.table(run.share), run.table("attack_success")
     known = {(point.setting, point.defense): point for point in points(rows, run.swept)}
@@ -174,7 +174,7 @@ def standings(run: Run) -> list[DefenseSummary]:
 
 
 def _chances(run: Run) -> dict[str, float]:
-    """What guessing comes to, by cell; 0 of normalized returns."""
+    """Accuracy of guessing by cell; 0 for normalized returns."""
     found = {}
     for (cell, _), record in run.ran.items():
         chance = in_shares(record["result"])["chance"]
@@ -217,7 +217,7 @@ def _answer(found: Sequence[DefenseSummary], why_none: str) -> RunVerdict:
 
 
 def _alone(one: DefenseSummary, notes: Sequence[str]) -> RunVerdict:
-    """A single defense, which there is nothing to rank with."""
+    """A single defense, without others to rank it with."""
     few = {1: ", on one seed", 2: ", on two seeds"}.get(len(one.by_seed), "")
     said = f"This does not lie above chance, {_percent(one.chance or 0.0)}." if one.at_chance else ""
     verb = "has" if one.at_chance or (one.kept or 0.0) <= 0 else "keeps"
@@ -249,7 +249,7 @@ def _few_seeds(ranking: Ranking, ranked: Sequence[DefenseSummary], notes: Sequen
 
 
 def _leader(ranking: Ranking, ranked: Sequence[DefenseSummary]) -> Iterator[str]:
-    """The first in full, and where it is not alone the nearest one."""
+    """The leader in full, and its nearest rival if there is one."""
     first = ranked[0]
     nearest = ranking.nearest
     if nearest is None:
@@ -260,7 +260,7 @@ def _leader(ranking: Ranking, ranked: Sequence[DefenseSummary]) -> Iterator[str]
 
 
 def _more_accurate(ranked: Sequence[DefenseSummary]) -> Iterator[str]:
-    """Who keeps most accuracy, where a backdoor decides for another one."""
+    """The defense with the highest accuracy, if backdoors make another one the leader."""
     most = max(ranked, key=lambda one: one.worst.estimate.mean if one.worst else 0.0)
     if most not in (ranked[0], ranked[-1]) and most.worst and most.success:
         yield (
@@ -270,7 +270,7 @@ def _more_accurate(ranked: Sequence[DefenseSummary]) -> Iterator[str]:
 
 
 def _lowest(ranking: Ranking, ranked: Sequence[DefenseSummary]) -> Iterator[str]:
-    """The last, where it is told apart from the first and was not named yet."""
+    """The last defense, if it is separated from the leader and was not named yet."""
     last = ranking.behind[-1]
     if last.apart and len(ranked) > 2:
         yield f"Last is {last.words(FIGURES[ranked[0].score])}: {ranked[-1].words()}."
@@ -310,7 +310,7 @@ def _explain_omissions(found: Sequence[DefenseSummary], ranked: Sequence[Defense
 
 
 def _complement(found: Estimate) -> Estimate:
-    """Of one less the figure."""
+    """The estimate of one less the metric."""
     low, high = (None if end is None else 1 - end for end in (found.high, found.low))
     return Estimate(1 - found.mean, low, high, found.seeds, found.censored)
 
@@ -351,7 +351,7 @@ def _standing(
 def _by_seed(
     rows: Sequence[Mapping[str, Any]], score: str, worst: WorstAttack | None, success: WorstAttack | None
 ) -> dict[int, float]:
-    """What is kept with each seed, of the goal that is kept less on average."""
+    """The score with each seed, for the goal with the lower mean."""
     if success and (worst is None or 1 - success.estimate.mean < worst.estimate.mean):
         values = _values(rows, "attack_success", success.attack)
         return {seed: 1 - value for seed, value in values.items()}
@@ -370,7 +370,7 @@ def _worst(table: Matrix, block: str, defense: str) -> WorstAttack | None:
 
 
 def _tax(rows: Sequence[Mapping[str, Any]]) -> Estimate | None:
-    """The cells of a defense share their clean corners, so one value stands for each seed."""
+    """The cost of the defense by seed; the cells of a defense share their clean controls, so there is one value per seed."""
     found: dict[int, float] = {}
     for row in rows:
         if row["robustness_tax"] is not None:
@@ -387,7 +387,7 @@ def _format_worst(figure: str, worst: WorstAttack | None) -> str:
 
 
 def _figure(worst: WorstAttack, figure: str) -> str:
-    """The mean alone: intervals stand in the tables."""
+    """The mean alone, since the tables have the intervals."""
     return FIGURES[figure].quantity(worst.estimate.mean)
 
 

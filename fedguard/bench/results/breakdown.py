@@ -1,4 +1,4 @@
-"""Breakdown curves: a figure over a swept key, such as the number of malicious clients or the heterogeneity of the data."""
+"""Breakdown curves: a metric over a swept key, such as the number of malicious clients or the heterogeneity of the data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedguard.errors import UnknownName
 from fedguard.metrics.figures import FIGURES, figure_of
 from fedguard.metrics.stats import Estimate, bracket, estimate
 
-#: Figures of which half can be lost: accuracies that a guess has too.
+#: Metrics with a breakdown point: accuracies, which a guess has too.
 ACCURACIES = ("final_accuracy", "best_accuracy", "normalised_return")
 
 WORST = "worst of these"
@@ -35,7 +35,7 @@ Point = list[tuple[Mapping[str, Any], tuple[float, float] | None]]
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """What one seed shows along the key: the values at its points, and what they are measured against."""
+    """The values of one seed along the key, with their references."""
 
     values: tuple[float, ...]
     clean: float
@@ -44,19 +44,19 @@ class SeedCurve:
 
 @dataclass(frozen=True)
 class BreakdownCurve:
-    """One figure along the swept key.
+    """One metric along the swept key.
 
     Attributes:
         attack, defense: of the cells on the curve; the attack may be `WORST`, the lowest of all at each point.
         setting: the values of the other swept keys, as text.
         entries: one per value of the key: an estimate over seeds, or why there is none.
-        half: where half of what the clean model has above chance is lost: the first such point of the mean curve, on the
-            line between two points; the first label past it where the key is no number; None if never.
-        half_width: of the 95 % interval of `half` over seeds; None where not every seed loses half, or on a logarithmic
-            axis.
-        area: the mean of (figure - chance) / (clean - chance) along the axis, by the trapezoidal rule; 1 is no loss at all.
+        half: the breakdown point, at which half of the clean model's advantage over chance is lost: the first such point of the
+            mean curve, interpolated between two points; the first label past it if the key is no number; None if never.
+        half_width: half width of the 95 % interval of `half` over seeds; None if not every seed loses half, or on a
+            logarithmic axis.
+        area: the mean of (metric - chance) / (clean - chance) along the axis, by the trapezoidal rule; 1 is no loss at all.
             None for a curve with a gap, or of one point.
-        until: the label of the last point that `half` and `area` know of.
+        until: the label of the last point that `half` and `area` take into account.
     """
 
     attack: str
@@ -82,8 +82,8 @@ class Breakdown(Printed):
         curves: one for each attack, defense and combination of the other swept keys.
         worst: for each defense, the attack that hurts most at each point.
 
-    The clean model of a curve is its defense's own: without malicious clients where the key counts these and starts from 0,
-    else without attack at the first value of the key.
+    The clean model of a curve has the same defense. It is trained without malicious clients if the key is their number and
+    starts from 0, else without attack at the first value of the key.
     """
 
     columns: ClassVar[int] = 200
@@ -208,15 +208,15 @@ def breakdown(
     Args:
         name: of the run, for the title.
         rows: as `Run.rows` gives them.
-        references: for each row, the clean accuracy of its defense and chance; None where they are not known.
+        references: for each row, the clean accuracy of its defense and chance; None if unknown.
         swept: the keys swept beside attack and defense.
         key: one of them.
         figure: a key of `fedguard.bench.results.matrix.FIGURES`.
 
-    Without malicious clients there is no attack, so there every attack's curve takes the value of the attack ``none``.
+    Without malicious clients there is no attack: at that point every attack's curve takes the value of the attack ``none``.
 
     Raises:
-        UnknownName: the key is not swept, or there is no such figure.
+        UnknownName: the key is not swept, or there is no such metric.
     """
     if key not in swept:
         raise UnknownName("swept key", key, swept, f"{name}: --over")
@@ -285,7 +285,7 @@ class _BreakdownAxis:
                 yield self.curve(where, WORST, defense, points)
 
     def _worst_at(self, number: int, curves: Sequence[BreakdownCurve]) -> BreakdownCurve:
-        """An attack that failed or was not run might have been the worst; one that is refused is none."""
+        """The worst entry of several attacks: one that failed or was not run might be the worst; refused ones do not count."""
         unknown = [curve for curve in curves if curve.entries[number].status in ("failed", "missing")]
         measured = [(found, curve) for curve in curves if (found := curve.entries[number].estimate)]
         sign = 1 if FIGURES[self.figure].more_is_better else -1

@@ -1,4 +1,4 @@
-"""Compares two runs, seed by seed: what differs, by how much, and how sure that is."""
+"""Compares two runs, seed by seed: differences, their size, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ Row = Mapping[str, Any]
 def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> Comparison:
     """Compare b with a, position by position and seed by seed.
 
-    Positions are matched by what was swept, since configurations may differ on purpose. The differences b - a over common
-    seeds get Student's test: first one for each figure, on the seeds' means over all cells, for what many cells share; then one
-    for each position. Both are adjusted by Holm for their number, and the intervals with them, so that one leaves out 0 where
-    its difference is decided, and there alone. A position of which a seed was refused, failed or was not run is not compared,
-    as in a matrix.
+    Positions are matched by their swept values, since configurations may differ on purpose. Student's test is applied to the
+    differences b - a over common seeds: first per metric, on the seeds' means over all cells, for changes that many cells
+    share; then per position. Both are adjusted by Holm, and the intervals with them, so that an interval excludes 0 exactly if
+    its difference is decided. A position with a refused, failed or missing seed is not compared, as in a matrix.
 
     Args:
         a, b: the runs.
         figure: one key of `FIGURES` or several.
 
     Raises:
-        UnknownName: there is no such figure.
+        UnknownName: there is no such metric.
     """
     for name, run in (("a", a), ("b", b)):
         of_kind(run, name, Run, "a Run, as fedguard.open_run gives")
@@ -87,7 +86,7 @@ def _place(values: Mapping[str, Any], run: Run) -> Place:
 def _at(
     swept: Mapping[str, str], figure: str, sides: Sequence[Sequence[Row]], runs: Sequence[Run], common: set[int]
 ) -> Difference | IncomparablePosition | None:
-    """What one position shows of a figure; None where the figure is not of its attack, or on neither side."""
+    """The difference of a metric at one position; None if the metric does not apply to its attack, or is on neither side."""
     if not any(FIGURES[figure].fits(row["goal"]) for side in sides for row in side):
         return None
     why = [_lacking(*side, swept) for side in zip("ab", sides, runs, strict=True)]
@@ -117,7 +116,7 @@ def _at(
 
 
 def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str]) -> str:
-    """Why a run has no figures at a position; empty if it has."""
+    """Why a run has no values at a position; empty if it has."""
     if not rows:
         unswept = sorted(set(swept) - {"attack", "defense", *run.swept})
         return f"{name} does not sweep {', '.join(unswept)}" if unswept else f"not in {name}"
@@ -126,7 +125,7 @@ def _lacking(name: str, rows: Sequence[Row], run: Run, swept: Mapping[str, str])
 
 
 def _adjust_p_values(found: Sequence[Difference]) -> list[Difference]:
-    """With the p-values adjusted by Holm, and intervals that leave out 0 just where these are below `LEVEL`."""
+    """The differences with p-values adjusted by Holm, and intervals that exclude 0 exactly if these are below `LEVEL`."""
     tested = {number: one.paired.p_value for number, one in enumerate(found) if one.paired}
     p_values = {number: value for number, value in tested.items() if value is not None}
     adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
@@ -140,7 +139,7 @@ def _adjust_p_values(found: Sequence[Difference]) -> list[Difference]:
 
 
 def _broad(found: Sequence[Difference]) -> Iterator[OverallDifference]:
-    """For each figure a t-test on the seeds' means over all cells, adjusted by Holm for the number of figures."""
+    """For each metric a t-test on the seeds' means over all cells, adjusted by Holm for the number of metrics."""
     means: dict[str, tuple[list[Difference], tuple[int, ...], list[float]]] = {}
     for figure in dict.fromkeys(one.figure for one in found):
         # positions of one cell in both runs, such as those without attack over a sweep of attackers, are one
@@ -189,7 +188,7 @@ def _config(run: Run, cell: str) -> Mapping[str, Any] | None:
     return record["config"] if record else None
 
 
-#: What of a record's environment bears on its figures, and whether its values tell a reader anything.
+#: Keys of a record's environment that may change its results, and whether their values are meaningful to a reader.
 _MAKERS = {
     "data": ("the data differ: pairs of seeds did not see the same examples", False),
     "code": ("the code differs", False),

@@ -1,4 +1,4 @@
-"""What the comparison of two runs says: differences with their intervals, for the terminal and as JSON."""
+"""The comparison of two runs: differences with their intervals, for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedguard.bench.terminal.printed import Printed
 from fedguard.metrics.figures import FIGURES, Metric
 from fedguard.metrics.stats import ENOUGH, Estimate, PairedDifference, p_text
 
-#: A difference counts as found where its adjusted p-value is below this: so is the chance of any that is none.
+#: Level of the adjusted p-values below which a difference counts as found; it bounds the family-wise error rate.
 LEVEL = 0.05
 
 P_SAID = (
@@ -27,24 +27,24 @@ P_SAID = (
     "elsewhere the difference is undecided, which many cells together may decide. A verdict on a change is the gate's."
 )
 
-#: Of b against a. ``undecided`` is what chance may have made, ``untested`` what has no common seeds.
+#: Of b against a. ``undecided`` may be due to chance; ``untested`` has no common seeds.
 Direction = Literal["better", "worse", "undecided", "identical", "untested"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One figure at one position of both matrices, b against a.
+    """One metric at one position of both matrices, b against a.
 
     Attributes:
         swept: attack, defense, and each other swept key.
         figure: a key of `FIGURES`; means and differences are in the units of `Run.rows` (shares in [0, 1]).
-        a, b: over the common seeds; without any, over each run's own.
-        paired: of the differences b - a over common seeds; None without any.
+        a, b: estimates over the common seeds; without common seeds, over each run's own.
+        paired: the test of the differences b - a over common seeds; None without common seeds.
         seeds: the common seeds; differences: b - a on each of them.
-        half_width: of the interval of their mean, at a level that takes all that the comparison shows into account: it leaves
-            out 0 where the direction is decided, and there alone.
-        p_adjusted: the p-value adjusted by Holm over all that the comparison shows.
-        cells: the identities of the cell in a and in b; positions may share theirs.
+        half_width: half width of the interval of their mean, at a level adjusted for all tests of the comparison: the interval
+            excludes 0 exactly if the direction is decided.
+        p_adjusted: the p-value adjusted by Holm over all tests of the comparison.
+        cells: the ids of the cell in a and in b; positions may share a cell.
     """
 
     swept: Mapping[str, str]
@@ -60,7 +60,7 @@ class Difference:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Its ends, cut where no difference of the figure can lie; None for too few pairs or without spread."""
+        """The ends of the interval, cut to the possible range of a difference; None for too few pairs or without spread."""
         if self.paired is None or not self.half_width or len(self.differences) < ENOUGH:
             return None
         bounds = FIGURES[self.figure].bounds
@@ -82,7 +82,7 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """By how much the means differ, whichever way."""
+        """The absolute difference of the means."""
         return 0.0 if self.paired is None else abs(self.paired.mean)
 
     def words(self) -> str:
@@ -131,14 +131,14 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class OverallDifference:
-    """One figure over all cells, b against a: a change that many cells share, though none shows it by itself.
+    """One metric over all cells, b against a: a change that many cells share, even if no single cell shows it.
 
     Attributes:
-        paired: of the differences b - a, one for each seed: their mean over all cells.
-        p_value: adjusted for the number of figures; None of a single seed.
-        half_width: of the interval of the mean, which leaves out 0 just where p is below `LEVEL`.
-        cells: how many, those that positions share counted once; seeds: those that all of them have.
-        decided: how many of the cells are found to differ by themselves.
+        paired: the test of the differences b - a, one for each seed: their mean over all cells.
+        p_value: adjusted for the number of metrics; None for a single seed.
+        half_width: half width of the interval of the mean, which excludes 0 exactly if p is below `LEVEL`.
+        cells: number of cells, shared ones counted once; seeds: the seeds that all of them have.
+        decided: number of cells that differ by themselves.
     """
 
     figure: str
@@ -208,8 +208,8 @@ class ConfigDifference:
 
     Attributes:
         key: dotted, as in a suite.
-        a, b: its values; of several, those of the first position.
-        positions: at how many of those that both runs have.
+        a, b: its values; if there are several, at the first position.
+        positions: number of common positions with this difference.
     """
 
     key: str
@@ -224,11 +224,11 @@ class Comparison(Printed):
 
     Attributes:
         a, b: names of the runs.
-        broad: one for each figure of which pairs could be compared: all cells together, which is what a reader needs first.
-        differences: what could be compared; figure by figure, what changed most stands first.
-        apart: what could not.
-        settings: how the configurations of what both have differ.
-        warnings: where data, code or versions differ.
+        broad: one for each metric with comparable pairs: all cells together, which a reader needs first.
+        differences: the positions that could be compared, metric by metric, the largest change first.
+        apart: the positions that could not be compared.
+        settings: differences between the configurations of common positions.
+        warnings: differences of data, code or versions.
     """
 
     a: str
@@ -241,7 +241,7 @@ class Comparison(Printed):
     broad: tuple[OverallDifference, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each position and figure that could be compared."""
+        """One row for each position and metric that could be compared."""
         return [one.as_row() for one in self.differences]
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""In what two configurations differ."""
+"""Differences between two configurations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def apart(old: Any, new: Any, at: str = "") -> Iterator[tuple[str, str, str]]:
 
 
 def differences(old: Any, new: Any, at: str = "") -> list[str]:
-    """The same in words: ``training.lr was 0.1, is 0.2``."""
+    """The differences in words: ``training.lr was 0.1, is 0.2``."""
     return [f"{key} was {was}, is {now}" for key, was, now in apart(old, new, at)]
 
 

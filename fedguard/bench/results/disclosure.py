@@ -1,4 +1,4 @@
-"""What records say of the clients' privacy: what is proven, who was recognized, what was rebuilt, among whom they hid."""
+"""The clients' privacy in records: guarantees, membership inference, reconstructions, and anonymity sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedguard.metrics.figures import SHARE
 from fedguard.metrics.membership import pool_membership
 from fedguard.metrics.stats import Bounds, Estimate, estimate
 
-#: The most that the arrays of one file may take, in bytes.
+#: Largest size of the arrays of one file, in bytes.
 LARGEST = 64 * 2**20
 
 
@@ -41,14 +41,14 @@ class TrialPosition:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyClaim:
-    """What trials under one setting are promised: the same figure with the same meaning, or nothing for the same reason.
+    """The privacy guarantee of trials under one setting: epsilons with the same meaning, or none for the same reason.
 
     Attributes:
         setting: the values of the swept keys beside attack and defense.
-        epsilon: the least and the largest over these trials; None without guarantee.
-        why: there is none.
-        attacks: under which this is so; trials: how many.
-        facts: of the trial with the largest epsilon, as its record holds them: delta, unit and so on; empty without noise.
+        epsilon: the smallest and the largest over these trials; None without guarantee.
+        why: the reason if there is none.
+        attacks: the attacks of these trials; trials: their number.
+        facts: delta, unit and so on from the record of the trial with the largest epsilon; empty without noise.
     """
 
     setting: str
@@ -94,7 +94,7 @@ class PrivacyClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipResult:
-    """How well a membership attack told members from others, of one target; see `fedguard.metrics.membership`."""
+    """Scores of a membership inference on one target; see `fedguard.metrics.membership`."""
 
     place: TrialPosition
     target: int
@@ -106,7 +106,7 @@ class ReconstructionResult:
     """A reconstruction of one target with its scores; see `fedguard.metrics.reconstruction`.
 
     Attributes:
-        arrays: the file of truth and claim; None where it is not there, or not known to be this target's.
+        arrays: the file of truth and claim; None if it is missing, or not known to belong to this target.
     """
 
     place: TrialPosition
@@ -116,7 +116,7 @@ class ReconstructionResult:
 
 
 def promises(run: Run) -> list[PrivacyClaim]:
-    """Every epsilon of a run, setting by setting, and where there is none why."""
+    """Every epsilon of a run, setting by setting, or why there is none."""
     found: dict[tuple[Any, ...], list[tuple[TrialPosition, Mapping[str, Any]]]] = {}
     for place, record in _trials(run):
         facts: Mapping[str, Any] = record["result"]["privacy"] or {}
@@ -125,7 +125,7 @@ def promises(run: Run) -> list[PrivacyClaim]:
     return [_promise(members) for members in found.values()]
 
 
-#: What two epsilons must share to be named in one breath.
+#: Facts that two epsilons must share to be stated together.
 _MEANING = ("kind", "why", "unit", "delta", "relation", "sampling", "view", "accountant", "bound")
 
 
@@ -144,7 +144,7 @@ def _promise(members: list[tuple[TrialPosition, Mapping[str, Any]]]) -> PrivacyC
 
 
 def list_membership_targets(run: Run) -> list[MembershipResult]:
-    """The targets of all membership attacks."""
+    """The targets of all membership inferences."""
     return [
         MembershipResult(place=place, target=number, score=score)
         for place, record in _trials(run, "membership")
@@ -153,7 +153,7 @@ def list_membership_targets(run: Run) -> list[MembershipResult]:
 
 
 def pool_target_scores(targets: Sequence[MembershipResult]) -> Mapping[str, Any] | None:
-    """The score of several targets and seeds together; None where a record, of an earlier version, does not hold its scores."""
+    """The pooled score of several targets and seeds; None if a record of an earlier version lacks the scores."""
     if not targets or any("scores" not in one.score for one in targets):
         return None
     return pool_membership([one.score for one in targets])
@@ -179,14 +179,14 @@ def rebuilt(run: Run) -> list[ReconstructionResult]:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingResult:
-    """What secure aggregation came to under one setting; see `fedguard.metrics.masking`.
+    """The outcome of secure aggregation under one setting; see `fedguard.metrics.masking`.
 
     Attributes:
-        anonymity: the fewest in any sum, colluders not counted, over all trials; None where there was no sum.
-        sessions, aborted: how many sums were begun, and lost; why: the first reason.
-        error: of the decoded mean against the true one, as a share of its length, noise included.
-        clipped: the share of honest updates that was cut.
-        up, down: bytes for each client in each round.
+        anonymity: the fewest clients in any sum, colluders not counted, over all trials; None without sums.
+        sessions, aborted: number of sessions begun, and aborted; why: the first reason.
+        error: relative error of the decoded mean against the true mean, noise included.
+        clipped: the share of honest updates that were clipped.
+        up, down: bytes per client and round.
     """
 
     setting: str
@@ -202,7 +202,7 @@ class MaskingResult:
 
 
 def summarize_masking(run: Run) -> list[MaskingResult]:
-    """Each setting that masks; means over seeds, of each seed the mean over its trials."""
+    """The results of each setting with masks: means over seeds of the means over each seed's trials."""
     found: dict[tuple[str, str], list[tuple[int, Mapping[str, Any]]]] = {}
     for place, record in _trials(run):
         sums = record["result"]["secure_aggregation"]
@@ -235,12 +235,12 @@ def _over_seeds(values: Iterable[tuple[int, float]], bounds: Bounds | None = Non
     return estimate([math.fsum(one) / len(one) for one in seeds.values()], bounds)
 
 
-#: What `zipfile` and numpy raise on a file that is damaged, or encrypted.
+#: Errors of `zipfile` and numpy on a file that is damaged or encrypted.
 _NO_ARRAYS = (OSError, ValueError, KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile)
 
 
 def picture(path: Path) -> bytes | None:
-    """A PNG of truth and claim, drawn from an ``.npz`` of a run; None where the inputs are no images.
+    """A PNG of truth and claim, drawn from an ``.npz`` of a run; None if the inputs are no images.
 
     Shades span the range of the true inputs.
 

@@ -1,4 +1,4 @@
-"""Attacks by defenses: the matrix of one figure, for the terminal and for notebooks."""
+"""Attacks by defenses: the matrix of one metric, for the terminal and for notebooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MatrixEntry:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Attacks (rows) by defenses (columns) for one figure; one block for each combination of the other swept keys."""
+    """Attacks (rows) by defenses (columns) for one metric; one block for each combination of the other swept keys."""
 
     title: str
     figure: str
@@ -44,7 +44,7 @@ class Matrix:
     blocks: dict[str, dict[str, dict[str, MatrixEntry]]]
 
     def worst(self, block: str, defense: str) -> MatrixEntry | None:
-        """The attack in this block that hurts a defense most: that with most censored seeds, and of those by its mean."""
+        """The attack in this block that hurts a defense most: by the number of censored seeds, then by its mean."""
         entries = [row[defense] for attack, row in self.blocks[block].items() if attack != "none"]
         sign = -1 if FIGURES[self.figure].more_is_better else 1
         measured = [(one.estimate.censored, sign * one.estimate.mean, one) for one in entries if one.estimate]
@@ -58,7 +58,7 @@ class Matrix:
 
     @property
     def width(self) -> int:
-        """Columns of a terminal in which no block must be cut into parts."""
+        """Terminal width, in columns, that fits every block in one piece."""
         return max(
             len(self.title), *(self._label_width(rows) + sum(self._widths(rows)) for rows in self.blocks.values())
         )

@@ -1,4 +1,4 @@
-"""Where a cell stands in the matrix, in words."""
+"""Positions of cells in the matrix, in words."""
 
 from __future__ import annotations
 

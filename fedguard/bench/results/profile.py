@@ -1,4 +1,4 @@
-"""Where the time goes: what each stage of the rounds takes, for each cell and over a whole run."""
+"""Time profile: the duration of each stage of the rounds, for each cell and for a whole run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WIDE = 130
 
 @dataclass(frozen=True)
 class StageProfile:
-    """What one stage took in several trials together; ``seconds`` are of the clock on the wall."""
+    """The time of one stage in several trials together; ``seconds`` are wall time."""
 
     name: str
     seconds: float
@@ -43,16 +43,16 @@ class StageProfile:
 
 @dataclass(frozen=True)
 class ProfileEntry:
-    """Where the time of some trials went.
+    """The time profile of some trials.
 
     Attributes:
-        place: what they are of: a cell in words, or `WHOLE`.
-        swept: the cell's attack, its defense and each other swept key; empty for a corner that is not in the matrix, and
-            for several cells.
+        place: a cell in words, or `WHOLE`.
+        swept: the cell's attack, its defense and each other swept key; empty for a control outside the matrix, and for
+            several cells.
         cell: its hash, "" for several cells.
-        trials: how many.
-        rounds: of all trials together.
-        stages: the one that took most first; those that never ran are left out.
+        trials: number of trials.
+        rounds: number of rounds of all trials together.
+        stages: by decreasing time; stages that never ran are left out.
     """
 
     place: str
@@ -79,7 +79,7 @@ class ProfileEntry:
 
     @property
     def ms_per_round(self) -> float:
-        """With what is done once in a trial, such as dealing the data, spread over its rounds."""
+        """Milliseconds per round; one-time work of a trial, such as partitioning the data, is spread over its rounds."""
         return 1000 * self.seconds / self.rounds
 
     def words(self) -> str:
@@ -125,12 +125,12 @@ class ProfileEntry:
 
 @dataclass(frozen=True)
 class Profile(Printed):
-    """Where the time of a run went.
+    """The time profile of a run.
 
     Attributes:
-        name: of the run.
-        cells: the one whose rounds take longest first. Corners that are not in the matrix are among them.
-        untimed: trials that ran before stages were timed; they are left out.
+        name: name of the run.
+        cells: by decreasing time per round, controls outside the matrix included.
+        untimed: number of trials that ran before stages were timed; they are left out.
     """
 
     name: str
@@ -143,7 +143,7 @@ class Profile(Printed):
         return together(self.cells) if self.cells else None
 
     def without(self) -> str:
-        """What is left out, in a line; "" where nothing is."""
+        """A line on what is left out; "" if nothing is."""
         if not self.untimed:
             return "" if self.cells else "No trial of this run has a result, so none was timed."
         what = "1 trial was" if self.untimed == 1 else f"{self.untimed} trials were"
@@ -179,13 +179,13 @@ class Profile(Printed):
 def profile(
     name: str, records: Mapping[tuple[str, int], CompletedRecord], positions: Sequence[Mapping[str, Any]]
 ) -> Profile:
-    """Where the time of a run went.
+    """The time profile of a run.
 
     Args:
-        name: of the run.
-        records: by cell and seed, as `Run.ran` has them.
-        positions: of the matrix, as its manifest has them. Several may be one cell: it is counted once, and its place tells
-            what they have in common.
+        name: name of the run.
+        records: by cell and seed, as in `Run.ran`.
+        positions: positions of the matrix, as in the manifest. A cell at several positions is counted once, and its place
+            states what they have in common.
     """
     cells: dict[str, list[CompletedRecord]] = {}
     untimed = 0
@@ -247,7 +247,7 @@ def _merge_stages(stages: Iterable[StageProfile]) -> tuple[StageProfile, ...]:
 
 
 def _stages(part: ProfileEntry, room: int) -> Table:
-    """A row for each stage and one for all; what each is where there is room."""
+    """A row for each stage and one for all; with explanations if there is room."""
     known = meanings() if room >= _WIDE else {}
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("stage", no_wrap=True)
@@ -272,7 +272,7 @@ def _stages(part: ProfileEntry, room: int) -> Table:
 
 
 def _cells(parts: Sequence[ProfileEntry], stages: Sequence[str], room: int) -> Table:
-    """Cells by stages. Of the stages, those on the left that fit; the others are one column."""
+    """Cells by stages. Stages that do not fit are merged into one column."""
     places = min(max(len(part.place) for part in parts), room // 2)
     spent = [{row["stage"]: row["ms_per_round"] for row in part.rows()} for part in parts]
     columns = [["all", *(f"{part.ms_per_round:,.2f}" for part in parts)]]

@@ -29,8 +29,8 @@ class Failure:
 
     Attributes:
         cell, seed: which it is.
-        place: attack, defense, and the other swept keys; of a control, which has no position in the matrix, attack and defense.
-        reason: why, in a line.
+        place: attack, defense, and the other swept keys; for a control outside the matrix, attack and defense.
+        reason: why, in one line.
     """
 
     cell: str
@@ -85,11 +85,11 @@ class Run:
 
     @cached_property
     def ran(self) -> dict[tuple[str, int], CompletedRecord]:
-        """The records of those that ran."""
+        """The records of trials that ran."""
         return {trial: record for trial, record in self.records.items() if record["status"] == "ok"}
 
     def trials(self) -> Iterator[tuple[Mapping[str, str], CompletedRecord]]:
-        """What is swept, and the record, of each trial of the matrix that ran, in its order; corners are not among them."""
+        """Swept values and record of each trial of the matrix that ran, in its order; controls are not among them."""
         for position in self.manifest["positions"]:
             found = (self.ran.get((position["cell"], seed)) for seed in self.seeds)
             yield from ((position["swept"], record) for record in found if record is not None)
@@ -107,10 +107,10 @@ class Run:
         None is what does not apply.
 
         Args:
-            figures: others that shall be there, such as ``seconds_to(0.9)``.
+            figures: further metrics, such as ``seconds_to(0.9)``.
 
         Raises:
-            UnknownName: there is no such figure.
+            UnknownName: there is no such metric.
         """
         more = [name for name in dict.fromkeys(figures) if isinstance(figure_of(name), TargetMetric)]
         return [{**row, **self._more(row, more)} for row in self._rows]
@@ -125,18 +125,18 @@ class Run:
 
     @cached_property
     def figures(self) -> list[str]:
-        """The figures that any of its trials has, in the order of the table."""
+        """The metrics that any of its trials has, in the order of the table."""
         return [name for name in FIGURES if any(row[name] is not None for row in self._rows)]
 
     @cached_property
     def to_target(self) -> list[str]:
-        """The families of figures that say how long it took to a target, such as ``seconds_to``, whose axis any trial has."""
+        """The families of metrics for the cost of reaching a target, such as ``seconds_to``, if any trial has their axis."""
         held = {axis for record in self.ran.values() for axis, at in record["result"]["curve"].items() if at}
         return [family for family, (axis, _) in TO_TARGET.items() if axis in held]
 
     @property
     def score(self) -> str:
-        """The figure that its trainings are judged by: ``final_accuracy``, or where all act ``final_return``."""
+        """The metric that its trainings are judged by: ``final_accuracy``, or ``final_return`` if all are of actors."""
         return (
             "final_accuracy"
             if "final_accuracy" in self.figures or "final_return" not in self.figures
@@ -145,7 +145,7 @@ class Run:
 
     @property
     def share(self) -> str:
-        """The same as a share, of which guessing has a known one: ``final_accuracy`` or ``normalised_return``."""
+        """The same as a share, for which the value of guessing is known: ``final_accuracy`` or ``normalised_return``."""
         return "final_accuracy" if self.score == "final_accuracy" else "normalised_return"
 
     def frame(self) -> pandas.DataFrame:
@@ -161,12 +161,12 @@ class Run:
         return pd.DataFrame(self.rows())
 
     def table(self, figure: str | None = None) -> Matrix:
-        """The matrix of attacks and defenses for one figure, by default the `score`: mean over seeds with its interval."""
+        """The matrix of attacks and defenses for one metric, by default the `score`: mean over seeds with its interval."""
         figure = figure or self.score
         return matrix(self.name, self.rows(figure), self.swept, figure)
 
     def breakdown(self, key: str = "clients.malicious", figure: str | None = None) -> Breakdown:
-        """One figure, by default the `share`, over a swept key, for each attack and defense and for the worst of the attacks.
+        """One metric, by default the `share`, over a swept key, for each attack and defense and for the worst attack.
 
         Raises:
             UnknownName: the key is not swept, or there is no such figure.
@@ -184,11 +184,11 @@ class Run:
         return trilemma(self.name, self.rows(), self.swept)
 
     def profile(self) -> Profile:
-        """Where the time went: what each stage of the rounds took, for each cell and over the whole run."""
+        """The time of each stage of the rounds, for each cell and over the whole run."""
         return profile(self.name, self.ran, self.manifest["positions"])
 
     def place(self, row: Mapping[str, Any]) -> dict[str, str]:
-        """Where a row stands in the matrix: attack, defense, and the other swept keys."""
+        """Position of a row in the matrix: attack, defense, and the other swept keys."""
         return {key: row[key] for key in ("attack", "defense", *self.swept)}
 
     def with_status(self, status: str) -> list[dict[str, Any]]:

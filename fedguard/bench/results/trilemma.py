@@ -19,9 +19,9 @@ from fedguard.errors import ConfigError
 from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, default_figures
 from fedguard.metrics.stats import Estimate
 
-#: The figures that say how much leaks, the more telling ones first.
+#: Metrics of leakage, the more informative ones first.
 LEAKAGE = default_figures("trilemma")
-#: The membership that is a plain regression: who says how little leaks without it has not looked.
+#: The membership inference by plain regression; without it, a small leakage has not been shown.
 LINEAR = "least_squares"
 
 
@@ -40,10 +40,9 @@ class Point:
     Attributes:
         setting: the values of the swept keys beside attack and defense.
         epsilon: the largest over seeds and attacks on the training; None without guarantee.
-        accuracy: the final accuracy under the attack on the training that lowers it most; without attack where none is of
-            the training.
-        leakage: by figure, what the attack of its goal that learns most comes to.
-        linear: whether `least_squares` is among the attacks that ask who was a member.
+        accuracy: the final accuracy under the worst attack on the training; without attack if no attack is on the training.
+        leakage: by metric, the result of the attack with this goal that learns most.
+        linear: whether `least_squares` is among the membership inferences.
     """
 
     setting: str
@@ -55,7 +54,7 @@ class Point:
 
     @property
     def unread(self) -> bool:
-        """Whether it says how well members are told apart, and no linear read-out was tried."""
+        """Whether the point has a membership score, but no linear regression was tried."""
         return "membership_auc" in self.leakage and not self.linear
 
     def as_row(self) -> dict[str, Any]:
@@ -91,7 +90,7 @@ class Trilemma(Printed):
 
     @property
     def note(self) -> str:
-        """What to know before its membership is quoted; "" where nothing is amiss."""
+        """A warning before its membership score is quoted; "" if there is none."""
         weak = sum(point.unread for point in self.points)
         if not weak:
             return ""
@@ -132,7 +131,7 @@ class Trilemma(Printed):
         yield from split_table(heads, [[Text(text) for text in row] for row in rows], 3, room)
 
     def _chart(self, figure: str, width: int) -> Iterator[Text]:
-        """One figure over epsilon, to the right the points without guarantee; drawn where epsilons differ."""
+        """One metric over epsilon, with points without guarantee on the right; drawn if epsilons differ."""
         labels = list(dict.fromkeys(_epsilon(point.epsilon) for point in reversed(self.points)))
         known = sorted({point.epsilon for point in self.points if point.epsilon is not None})
         if len(labels) < 2 or not known or known[0] <= 0:
@@ -190,7 +189,7 @@ def _point(setting: str, defense: str, rows: Sequence[Mapping[str, Any]]) -> Poi
 
 
 def _worst(rows: Sequence[Mapping[str, Any]], figure: str) -> WorstAttack | None:
-    """Of the attacks that the figure is of, the one that is worst for the defender."""
+    """The attack that is worst for the defender, among the attacks to which the metric applies."""
     known = FIGURES[figure]
     values: dict[str, list[float]] = {}
     for row in rows:

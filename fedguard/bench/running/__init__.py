@@ -1,7 +1,7 @@
 """From a plan to records.
 
 check.py        a suite before it runs: what is legal and what is refused; estimate.py, how long it takes
-procedures/     how the cells of each kind of target are tried, looked at before and described: the table of them
+procedures/     how cells of each kind of target are checked, run and described: the table of procedures
 rehearsal.py    what only the data can tell about a cell, before it runs; limit.py, its limit in time
 execute.py      a plan with workers of its own
 runner.py       a whole suite: order, resume, failures, Ctrl-C; progress.py, what it says meanwhile
@@ -12,7 +12,7 @@ workbench.py    what the trials of one process share; budget.py, the memory that
 trial.py        one cell with one seed: train, measure, make the record; apps.py, an app's, in processes of its own
 inference/      a server that infers: where claim and truth meet
 references.py   one more training to compare with: the server alone
-card.py         the threat card of a cell; protocol.py, what it says of masks and noise; app_card.py, that of an app
+card.py         the threat card of a cell; protocol.py, its masks and noise; app_card.py, the card of an app
 code.py         digests of code and data; environment.py, the machine
-blame.py        whose plug-in an error came out of
+blame.py        the plug-in from which an error came
 """

@@ -1,4 +1,4 @@
-"""Stops a run of which every trial fails alike: what is wrong is said after three, and not after three hundred."""
+"""Stops a run if every trial fails for the same reason: the user learns it after three trials instead of three hundred."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.selection import Trial
 
-#: So many failures, and of so many cells where there are as many, are enough.
+#: Number of failures that stop a run; they must come from as many cells, if there are as many.
 ENOUGH = 3
 
 
 class FailureMonitor:
-    """The failures of a run, as long as nothing else has come of it.
+    """The failures of a run, as long as no trial has succeeded.
 
     Args:
-        pending: what is to be run.
-        hopeful: whether nothing that is stored has succeeded.
+        pending: the trials to be run.
+        hopeful: whether no stored trial has succeeded.
     """
 
     def __init__(self, pending: Sequence[Trial], hopeful: bool) -> None:
@@ -27,7 +27,7 @@ class FailureMonitor:
         self._reasons: dict[str, str] = {}
 
     def take_in(self, record: Record) -> None:
-        """A trial is over; one that succeeded ends the watch."""
+        """Count a finished trial; a success ends the monitoring."""
         if not self._watches:
             return
         self._watches = record["status"] == "failed"
@@ -36,7 +36,7 @@ class FailureMonitor:
         self._reasons[re.sub(r"\d+", "#", reason)] = reason  # numbers of nodes, seeds and processes differ
 
     def sort_trials(self, waiting: list[Trial]) -> list[Trial]:
-        """Cells of which nothing has failed come first: a cell that fails with each seed says nothing of the others."""
+        """Cells without failures first: a cell that fails with each seed says nothing of the others."""
         if not self._watches or not self._failed:
             return waiting
         failed = {cell for cell, _ in self._failed}
@@ -44,6 +44,6 @@ class FailureMonitor:
 
     @property
     def reason(self) -> str | None:
-        """Why all fail, where enough have, and of one reason; else None."""
+        """The common reason, if enough trials have failed for one reason; else None."""
         enough = len(self._failed) >= ENOUGH and len({cell for cell, _ in self._failed}) >= self._needed
         return next(iter(self._reasons.values())) if self._watches and enough and len(self._reasons) == 1 else None

@@ -1,4 +1,4 @@
-"""The threat card of an app of other people."""
+"""The threat card of a third-party app."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 
 
 def app_card(cell: Cell) -> dict[str, Any]:
-    """The card of an app: what it does by itself is its own affair."""
+    """The threat card of an app; what the app does by itself is unknown."""
     attack, threat, nodes = cell.adversary, cell.threat, cell.config.clients.total
     shown = Sight.EACH_UPDATE | Sight.MODEL
     return {

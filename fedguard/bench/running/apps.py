@@ -1,4 +1,4 @@
-"""Trials of an app of other people: it runs in processes of its own, which say in JSON what it came to."""
+"""Trials of a third-party app: it runs in separate processes, which report its results as JSON."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Told = dict[str, Any]
 
 
 class Apps:
-    """The process in whose copies the trials of apps run, started with the first; see `fedguard.flower.trial`."""
+    """The process that forks the trials of apps, started with the first trial; see `fedguard.flower.trial`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._why_not: dict[str, str | None] = {}
 
     def run_app_trial(self, cell: Cell, seed: int, folder: Path | None = None) -> Told:
-        """Run a trial, and take what is said of it; pictures of what was rebuilt go to a run's folder."""
+        """Run a trial and return its report; pictures of reconstructions go to the run's folder."""
         return self._query_process(_build_request(cell, seed, folder))
 
     def why_not(self, cell: Cell) -> str | None:
@@ -79,7 +79,7 @@ class Apps:
 
 
 def without_flower() -> str | None:
-    """Why no app can run here: Flower is not there, or another version; None if it is."""
+    """Why no app can run here: Flower is missing or has another version; None if apps can run."""
     try:
         found = version("flwr")
     except PackageNotFoundError:
@@ -138,11 +138,11 @@ def _looks(cell: Cell, seed: int, folder: Path | None) -> dict[str, Any]:
 def run_app(
     cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Apps, folder: Path | None = None
 ) -> tuple[Record, str]:
-    """One trial of an app, and what it printed where it failed; of a deployment always.
+    """One trial of an app, and its output if it failed; for a deployment, always its output.
 
     Args:
-        corners: final accuracies of the cells that it is compared with, same seed, as far as known.
-        folder: of the run, where pictures of what an attack has rebuilt are kept; None to keep none.
+        corners: final accuracies of the control cells with the same seed, as far as known.
+        folder: folder of the run, for pictures of reconstructions; None to store none.
     """
     assert cell.config.app is not None
     started = time.time()
@@ -186,7 +186,7 @@ def _final(found: Mapping[str, Any]) -> float:
 
 
 def _compare_corners(cell: Cell, found: Mapping[str, Any], corners: Mapping[str, float | None]) -> dict[str, Any]:
-    """The four corners; what the defense costs without attack, and what the attack does under it."""
+    """The four controls; the cost of the defense without attack, and the effect of the attack under the defense."""
     here = ("attack" if cell.attack else "clean") + ("_mean" if cell.own else "_defense")
     names = ("clean_mean", "clean_defense", "attack_mean", "attack_defense")
     final = _final(found)
@@ -202,7 +202,7 @@ def _compare_corners(cell: Cell, found: Mapping[str, Any], corners: Mapping[str,
 
 
 def _result(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record says of an app's run; null is what an app does not tell."""
+    """The result in the record of an app's run; null for everything that an app does not report."""
     accuracy = found["accuracy"]
     return {
         "final_accuracy": _final(found),
@@ -246,7 +246,7 @@ def _result(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_lost_nodes(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Nodes that stopped answering, and how their processes ended; nothing where all went on."""
+    """Nodes that stopped answering, and how their processes ended; empty if there are none."""
     gone, ended = found.get("gone", {}), found.get("ended", {})
     lost = [{"node": int(node), "round": number, "how": ended.get(node)} for node, number in gone.items()]
     return {"lost": lost} if lost else {}

@@ -1,4 +1,4 @@
-"""Whose code an error came out of: a plug-in's mistake is its author's to mend, and he has to be told where."""
+"""The origin of an error: if it is in a plug-in, the message names the plug-in and its file for the author."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedguard.errors import ContractError, printable
 
 
 def blame_plugin(error: BaseException) -> Algorithm | None:
-    """The plug-in that ran when an error was raised or, failing that, the last one whose answer was at hand; else None."""
+    """The plug-in that ran when an error was raised, else the last plug-in with a return value at hand, else None."""
     return next((one for frame in _frames(error) for one in _plugins(frame)), None)
 
 
 def in_words(error: BaseException) -> str:
-    """An error in one line that names the plug-in it came out of, with its file."""
+    """An error in one line that names the plug-in it came from, with its file."""
     said = printable(" ".join(f"{type(error).__name__}: {error}".split()))
     plugin = blame_plugin(error)
     if plugin is None or isinstance(error, ContractError):  # which says so itself
@@ -26,7 +26,7 @@ def in_words(error: BaseException) -> str:
 
 
 def plugins_of(cell: Cell) -> list[str]:
-    """The plug-ins that a cell is built of, each with its file, and what runs functions of somebody else's."""
+    """The plug-ins of a cell, each with its file, and the algorithms that run third-party functions."""
     found = []
     for one in parts_of(cell):
         place = one.stands_in() or ", ".join(sorted(one.modules - {"fedguard"}))
@@ -36,7 +36,7 @@ def plugins_of(cell: Cell) -> list[str]:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """From where the error was raised outwards."""
+    """The frames from where the error was raised outward."""
     trace, frames = error.__traceback__, list[FrameType]()
     while trace is not None:
         frames.append(trace.tb_frame)
@@ -45,6 +45,6 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _plugins(frame: FrameType) -> Iterator[Algorithm]:
-    """What a frame holds of other people's algorithms, the one whose method it is first."""
+    """The third-party algorithms that a frame holds; first the one that the frame is a method of."""
     held = sorted(frame.f_locals.items(), key=lambda item: item[0] != "self")
     return (value for _, value in held if isinstance(value, Algorithm) and value.stands_in() is not None)

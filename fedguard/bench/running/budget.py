@@ -1,8 +1,8 @@
-"""The memory budget of a worker: what it was given, what a cell takes in any case, and who gets the rest.
+"""The memory budget of a worker: its limit, the fixed needs of a cell, and the division of the rest.
 
-First comes what Python, the libraries, the data and the network take; then some vectors of the model's length, and the
-matrices that must be in memory as a whole. The rest goes to the engines that train and to the updates, which lie in a
-file where they do not fit. `docs/scale.md` tells what is streamed and what is not.
+Python, the libraries, the data and the network come first; then some vectors of the model's length, and the matrices that
+must be in memory as a whole. The rest goes to the engines that train and to the updates, which are kept in a file if they
+do not fit. `docs/scale.md` describes what is streamed and what is not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parse_memory(memory: int | str) -> int:
     """Bytes, from a number of them or a text such as "4G" or "512M" (powers of 1024).
 
     Raises:
-        ConfigError: it is none, or not above 0.
+        ConfigError: it is no amount of memory, or not above 0.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", str(memory).upper())
     size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
@@ -41,7 +41,7 @@ def parse_memory(memory: int | str) -> int:
 
 
 def within(setup: Setup, memory: int, held: int) -> tuple[int, int]:
-    """What of ``memory`` bytes the engines that train, and what the updates may take.
+    """The shares of ``memory`` bytes for the engines that train and for the updates.
 
     Args:
         held: bytes that the process holds before the training.
@@ -81,7 +81,7 @@ def in_words(size: int) -> str:
 
 
 def _read_as_a_whole(setup: Setup) -> bool:
-    """Whether somebody reads the updates of a round in one piece."""
+    """Whether a rule or an attack reads the updates of a round in one piece."""
     rule, sees = setup.pipeline.rule, setup.attack_sees
     return (
         (isinstance(rule, MatrixRule) and not (rule.by_blocks and not setup.pipeline.mixings))
@@ -91,7 +91,7 @@ def _read_as_a_whole(setup: Setup) -> bool:
 
 
 def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
-    """What must be in memory as a whole, each with its number of rows of length d."""
+    """The matrices that must be in memory as a whole, each with its number of rows of length d."""
     clients, malicious = len(setup.task.sizes), len(setup.malicious)
     if _read_as_a_whole(setup):
         yield f"{n} updates, which are read as a whole, and a copy", 2 * n

@@ -1,4 +1,4 @@
-"""The threat card: under which assumptions a figure was obtained, recorded for every cell."""
+"""The threat card: the assumptions behind a result, recorded for every cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedguard.visibility import derive_exposure
 
 
 def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
-    """What is known of a cell's threat before it runs; the record adds the measured dissimilarity and malicious share.
+    """The threat card of a cell before it runs; the record adds the measured dissimilarity and malicious share.
 
     Args:
         secret_noise: whether noise for privacy comes from the operating system.
@@ -101,7 +101,7 @@ def _attacker_data(cell: Cell) -> str:
 
 
 def acts_on(attack: PoisonAttack) -> list[str]:
-    """What an attack tampers with: what it overrides of its contract."""
+    """The channels that an attack tampers with: the methods of its contract that it overrides."""
     methods = {
         "poison": "data",
         "rewards": "rewards",

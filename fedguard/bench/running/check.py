@@ -22,7 +22,7 @@ MOST_COLUMNS = 30
 
 
 def explain_refusals(plan: Plan) -> dict[str, str]:
-    """By cell id, why a cell is refused: by what it would need to see, or by its data."""
+    """The reason of refusal by cell id: what the cell would need to see, or its data."""
     refused = {cell.id: " ".join(cell.verdict.reasons) for cell in plan.cells if cell.verdict.reasons}
     return refused | refusals([cell for cell in plan.cells if cell.id not in refused], plan.suite.seeds[0])
 
@@ -76,7 +76,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
 
 
 def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
-    """Who sees what under masks, and how exact the sums are; of many encodings only their number."""
+    """Who sees what under masks, and how exact the sums are; many encodings are only counted."""
     for lines in dict.fromkeys(tuple(protocol_in_words(cell)) for cell in cells):
         yield from (Text(line) for line in lines)
     encodings = [line for line in dict.fromkeys(encoding_in_words(cell) for cell in cells) if line]
@@ -86,7 +86,7 @@ def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
 
 
 def _data(data: Data) -> Iterator[str]:
-    """What was made of the data: how many examples of which shape, whose they are, and each column of a table."""
+    """The data as read: number and shape of the examples, their clients, and each column of a table."""
     found = load_dataset(data)
     low, high = found.value_range
     owners = "no natural clients"
@@ -116,7 +116,7 @@ def _inputs(shape: Sequence[int]) -> str:
 
 
 def _copies(cell: Cell) -> list[str]:
-    """Of records that noise is to hide, those that stand in the data more than once."""
+    """Duplicates among the records that noise is to hide."""
     if cell.noise.unit != "record" or not isinstance(cell.data, Data):
         return []
     return copies_in_words(cell, [load_dataset(cell.data).train])

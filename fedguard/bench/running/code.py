@@ -1,4 +1,4 @@
-"""Which code and which data made a record: so that a figure is never taken for that of code which has changed since."""
+"""Digests of the code and data behind a record, so that results of code that has changed since are recognized."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", 
 
 
 def code_of(cell: Cell) -> dict[str, str]:
-    """A digest for ``fedguard``, and one for each top-level module of other people whose algorithms the cell is built of.
+    """A digest for ``fedguard``, and one for each third-party top-level module with algorithms of the cell.
 
     A package is digested with all its Python files, a module with those beside it, which it may import; of an installed module
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
@@ -43,20 +43,20 @@ def code_of(cell: Cell) -> dict[str, str]:
 
 
 def parts_of(cell: Cell) -> list[Algorithm]:
-    """All that a cell is built of that may be somebody else's."""
+    """The parts of a cell that may be third-party code."""
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
     parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages, cell.network.there if cell.network else None]
     return [part for part in parts if part is not None]
 
 
 def modules_of(cell: Cell) -> frozenset[str]:
-    """The top-level modules of other people whose algorithms and functions a cell is built of."""
+    """The third-party top-level modules with algorithms and functions of a cell."""
     return frozenset[str]().union(*(part.modules for part in parts_of(cell))) - {"fedguard"}
 
 
 @lru_cache(maxsize=1)
 def own_code() -> str:
-    """The digest of FedGuard's own code, attacks and defenses with it."""
+    """The digest of FedGuard's own code, including attacks and defenses."""
     folders = [Path(folder) for part in ("", ".attacks", ".defenses") for folder in _folders(f"fedguard{part}")]
     inside = {file: file.relative_to(folder).parts for folder in folders for file in folder.rglob("*.py")}
     files = [
@@ -92,7 +92,7 @@ def _of_data(data: Data) -> str:
 
 
 def forget_data() -> None:
-    """Let data of the user's own be read anew: a session may outlive their files."""
+    """Drop the cached digests of the user's own data: their files may change during a session."""
     forget()
     _of_data.cache_clear()
 
@@ -112,7 +112,7 @@ def _folders(package: str, beside: Path | None = None) -> list[str]:
 
 
 def _try_import(name: str, beside: Path | None) -> ModuleType | None:
-    """The module; None where it cannot be imported, which whoever needs it will say."""
+    """The module; None if it cannot be imported, which raises an error wherever it is needed."""
     with contextlib.suppress(*FAILURES):
         return load_module(name, beside)
     return None

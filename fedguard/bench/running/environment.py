@@ -1,4 +1,4 @@
-"""What a record says of the machine and the code that made it."""
+"""The environment in a record: the machine and the code that made it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _describe_software() -> dict[str, Any]:
 
 
 def peak_memory() -> int | None:
-    """The most memory that this process has held so far, in bytes; None where the system does not tell.
+    """Peak memory of this process so far, in bytes; None if the system does not report it.
 
     Linux counts what a parent held among its child's `getrusage`, so there it is read elsewhere.
     """
@@ -48,7 +48,7 @@ def peak_memory() -> int | None:
 
 
 def resident_memory() -> int:
-    """The memory that this process holds now, in bytes; where the system does not tell, the most so far, or 0."""
+    """Resident memory of this process, in bytes; if the system does not report it, the peak so far, or 0."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return peak_memory() or 0

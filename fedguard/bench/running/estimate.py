@@ -1,4 +1,4 @@
-"""How long a suite will take: a few of its rounds are run, on as many of the examples as a budget of CPU time allows."""
+"""Estimates the duration of a suite from a few rounds, run on as many examples as a budget of CPU time allows."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ SAMPLES = 6
 #: Shares of the examples, tried in this order as long as the budget lasts; the first one with two for each client, on average.
 SHARES = (1 / 1024, 1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)
 
-#: What is done once in a trial, whatever its rounds.
+#: Stages with a one-time cost per trial, whatever its number of rounds.
 ONCE = ("data", "measuring", "inference", "scoring", "references")
 
 
 @dataclass(frozen=True)
 class CellCost:
-    """CPU seconds of a cell: of a round, and of what is done once in a trial."""
+    """CPU seconds of a cell: per round, and once per trial."""
 
     round: float
     once: float
 
 
 class _CostMeasurement(NamedTuple):
-    """The cost of a cell, the largest share of the examples on which it was measured, and whether it is that share's alone."""
+    """The cost of a cell, the largest share of the examples measured, and whether the cost is of that share alone."""
 
     cost: CellCost
     share: float
@@ -53,11 +53,11 @@ class _CostMeasurement(NamedTuple):
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """What a plan will take.
+    """The estimated duration of a plan.
 
     Attributes:
-        seconds: on the clock, on idle workers; NaN where nobody can know, as of an app of other people.
-        share: the least share of the examples on which a cell was measured; below 1 the rest is extrapolated.
+        seconds: wall time on idle workers; NaN if it cannot be estimated, as for a third-party app.
+        share: the smallest share of the examples on which a cell was measured; below 1 the rest is extrapolated.
         at_least: whether no cell could be measured on more than the smallest share, so that it takes longer.
     """
 
@@ -99,7 +99,7 @@ def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = 
 
 
 def selecting(cell: Cell) -> int:
-    """How many trials at most an ensemble takes to choose."""
+    """Largest number of trials that an ensemble needs for its choice."""
     return len(cell.members) * len(cell.ensemble.choose_on()) if cell.ensemble else 0
 
 
@@ -134,17 +134,17 @@ def _measure(cell: Cell, seed: int, bench: Workbench, budget: float) -> _CostMea
 
 
 def _extrapolate(found: Mapping[float, CellCost], share: float) -> CellCost:
-    """The line through the costs of the last two shares, at another; at the last, its cost."""
+    """The line through the costs of the last two shares, evaluated at another share; at the last share, its cost."""
     (s, low), (t, high) = list(found.items())[-2:]
     along = (share - t) / (t - s)
     return CellCost(*(max(b, b + (b - a) * along) for a, b in ((low.round, high.round), (low.once, high.once))))
 
 
 def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> CellCost:
-    """The cost of a training of two rounds: the second is what a round costs, since the first makes what all need.
+    """The cost of a training of two rounds: the second gives the cost of a round, since the first has one-time costs.
 
     Args:
-        warm: whether libraries are loaded; then all that is not spent on rounds is what a trial costs once.
+        warm: whether libraries are loaded; then all time outside of rounds is the one-time cost of a trial.
     """
     ended: list[float] = []
     training = dataclasses.replace(cell.training, rounds=2)

@@ -1,4 +1,4 @@
-"""From a plan to a run: a runner with workers of its own."""
+"""Executes a plan with its own workers, and opens the run."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def execute(
     secret_noise: bool = False,
     engine: Ray | None = None,
 ) -> Run:
-    """Run what is missing of a plan, and open the result.
+    """Run the missing trials of a plan, and open the result.
 
     Args:
         jobs: worker processes, one torch thread each; by default one per core of this machine, or of the cluster.
-        listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
+        listener: receives the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
         retry_failed, fresh, same_code: as for `Runner`.
         memory: of all workers together, in bytes or as "4G"; None for no limit. A trial that needs more fails and says so.
         device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``.
         timeout: seconds that a trial may take; its worker is then ended, and the trial has failed. None for no limit.
         limit: how many of the trials that are missing to run, the first of the plan; None for all.
-        secret_noise: draw noise for privacy from the operating system. A run that was begun so goes on so, unless it is made
-            ``fresh``; one that was not is run again where there is noise.
-        engine: a Ray cluster, where the workers are; None for processes of this machine.
+        secret_noise: draw noise for privacy from the operating system. A run that began with secret noise keeps it unless it is
+            made ``fresh``; in a run that began without, trials with noise are run again.
+        engine: the Ray cluster of the workers; None for processes of this machine.
 
     Raises:
-        ConfigError: jobs or limit below 1, a timeout of 0 or less, a memory that is none, a device or a Flower that is not
-            there, a cluster that does not answer, or nothing in the suite may run.
+        ConfigError: jobs or limit below 1, a timeout of 0 or less, an invalid memory, a missing device or Flower, a cluster
+            that does not answer, or nothing in the suite may run.
         MissingExtra: Ray is not installed.
         StoreError: the store cannot be written.
     """

@@ -1,4 +1,4 @@
-"""A training that is judged by simulated time: until when it lasts, and at which moments its model counts."""
+"""Evaluation in simulated time: when a training ends, and at which times its model is evaluated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from fedguard.errors import ConfigError
 def as_of(reports: Iterable[RoundReport], wanted: EvaluationSection) -> Iterator[RoundReport]:
     """The reports of the rounds that ended by ``wanted.until``, with the evaluations that count.
 
-    A round's model stands from its end to the end of the next one, the last round's to the horizon. It counts at each multiple
-    of ``wanted.seconds`` in between, and at the horizon; without ``seconds``, once in every ``wanted.every``-th round.
+    A round's model is current from the end of its round to the end of the next round, the last one up to the horizon. It
+    counts at each multiple of ``wanted.seconds`` in between, and at the horizon; without ``seconds``, once in every
+    ``wanted.every``-th round.
 
     Args:
         reports: of all rounds, each evaluated.
 
     Raises:
-        ConfigError: no round ended by the horizon, or the architecture tells no times.
+        ConfigError: no round ended by the horizon, or the architecture has no simulated time.
     """
     until = math.inf if wanted.until is None else wanted.until
     held: RoundReport | None = None
@@ -48,7 +49,7 @@ def _end(report: RoundReport) -> float:
 
 
 def _moments(report: RoundReport, end: float, wanted: EvaluationSection) -> int:
-    """At how many moments a round's model counts, if another round ended at ``end``."""
+    """Number of evaluation times of a round's model, if the next round ended at ``end``."""
     if wanted.seconds is None:
         return int(report.round % wanted.every == 0)
     return _reach(end, wanted.seconds) - _reach(_end(report), wanted.seconds)
@@ -65,7 +66,7 @@ def _moments_to_the_end(report: RoundReport, wanted: EvaluationSection) -> int:
 
 
 def _reach(moment: float, step: float) -> int:
-    """The first k from 1 for which ``k * step`` is not before the moment."""
+    """The smallest k >= 1 for which ``k * step`` is not before the moment."""
     k = max(1, math.ceil(moment / step))
     if k > 1 and (k - 1) * step >= moment:  # the quotient is rounded
         return k - 1

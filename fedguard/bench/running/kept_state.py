@@ -1,8 +1,8 @@
-"""What modules of the user's own keep from one trial to the next: a list that grows, a counter, a generator.
+"""State that plug-in modules keep from one trial to the next: a growing list, a counter, a random generator.
 
-A trial that leaves something there would alter those after it in the same process, and one seed would not make one record.
-Each value is taken down to a digest before and after a trial; what differs is named. What a function has cached
-(`functools.cache`) is left out, since it changes nothing but time.
+A trial that leaves state there would change later trials in the same process, and a seed would no longer determine its record.
+Each value is digested before and after a trial, and differences are named. Caches of functions (`functools.cache`) are left
+out, since they change nothing but time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ State = Mapping[str, str]
 
 
 def snapshot_plugin_state(cell: Cell) -> State:
-    """By ``module.name``, a digest of what the modules of a cell's plug-ins hold, and those that stand beside them."""
+    """Digests by ``module.name`` of all values in the modules of a cell's plug-ins and in the modules beside them."""
     names = modules_of(cell)
     for name in names:  # one that were imported in the middle of the trial could not be compared
         with contextlib.suppress(*FAILURES):
@@ -44,7 +44,7 @@ def snapshot_plugin_state(cell: Cell) -> State:
 
 
 def diff_plugin_state(before: State, after: State) -> list[str]:
-    """What differs of the names that were there before, and what is new in modules that were."""
+    """The names with another value, and the new names in modules that were there before."""
     modules = {name.rpartition(":")[0] for name in before}
     return [
         name.replace(":", ".")
@@ -66,15 +66,15 @@ def _of_module(name: str, module: ModuleType) -> State:
 
 
 def _is_elsewheres(value: Any, module: str) -> bool:
-    """Whether it is a class or function that another module brought."""
+    """Whether a value is a class or function imported from another module."""
     return isinstance(value, type | FunctionType) and value.__module__ != module
 
 
 class _Walk:
-    """One walk through a value, which takes no object twice.
+    """One traversal of a value, which visits no object twice.
 
     Args:
-        package: whose classes and functions are looked into.
+        package: the package of the classes and functions that are looked into.
     """
 
     def __init__(self, package: str) -> None:
@@ -115,7 +115,7 @@ class _Walk:
                 yield from self.parts(held, deep + 1)
 
     def _within(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """What a class, a function or another object of the package's own holds."""
+        """The contents of a class, a function or another object of the package."""
         if isinstance(value, FunctionType):
             if value.__module__.partition(".")[0] == self._package:
                 yield from vars(value).items()

@@ -1,4 +1,4 @@
-"""A limit in time on what a plug-in does in this very process."""
+"""A time limit for plug-in code in this process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class TrialTimeout(BaseException):
 
 @contextmanager
 def at_most(seconds: float | None, *, of_cpu: bool = False) -> Iterator[None]:
-    """Raise `TrialTimeout` within the block after so many seconds, and each second from then on.
+    """Raise `TrialTimeout` within the block after ``seconds``, and each second from then on.
 
     Args:
-        seconds: on the clock, or with ``of_cpu`` those that the process computes; None for no limit.
+        seconds: wall time, or with ``of_cpu`` CPU time of the process; None for no limit.
 
-    There is no limit outside of the main thread or where the system has no alarm, and code that never returns to Python
-    is not stopped.
+    There is no limit outside of the main thread or on systems without an alarm signal. Code that never returns to Python is
+    not stopped.
     """
     alarmed = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     if seconds is None or not alarmed:

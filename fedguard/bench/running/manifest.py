@@ -1,4 +1,4 @@
-"""What a run folder says of its run: the suite, its cells, and who made it when; and whether a suite may run there."""
+"""The manifest of a run folder: the suite, its cells, origin and time; and whether a suite may run in the folder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fedguard.errors import StoreError
 
 
 def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder:
-    """Where a suite is run: in the folder of its name, unless another suite has been run there.
+    """The folder of a suite's run: the folder of its name, unless another suite has been run there.
 
-    A suite that nobody named, such as a mapping of Python without a name, then takes the next free number: ``suite-2``.
+    A suite without a name, such as a Python mapping without one, then takes the next free number: ``suite-2``.
 
     Args:
         name: of the folder, instead of the suite's own.
@@ -47,9 +47,9 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
 
 
 def _holds_another(folder: RunFolder, plan: Plan, named: bool) -> bool:
-    """Whether a folder holds the run of another suite: read from elsewhere, or nowhere named, and without a cell in common.
+    """Whether a folder holds the run of another suite: one with another source or none, and without a cell in common.
 
-    Another results version gives all cells other ids; then the positions of the matrix are compared.
+    Cells have other ids in another results version; then the positions of the matrix are compared.
     """
     try:
         manifest = folder.manifest()
@@ -68,7 +68,7 @@ def _holds_another(folder: RunFolder, plan: Plan, named: bool) -> bool:
 
 
 def describe_orphan_run(folder: RunFolder, plan: Plan) -> str | None:
-    """What to say where a suite was changed so much that no cell of its run is its own any more; None where one is."""
+    """A note if a suite was changed so much that it has no cell in common with its run; else None."""
     try:
         stored = _cells(folder.manifest())
     except StoreError:
@@ -83,12 +83,12 @@ def _cells(manifest: Manifest) -> set[str]:
 
 
 def _from_run(folder: RunFolder, plan: Plan) -> str | None:
-    """Where the suite was read, as seen from the run's folder: both may be moved together."""
+    """The suite's source relative to the run's folder, since both may be moved together."""
     return None if plan.source is None else Path(os.path.relpath(plan.source, folder.path)).as_posix()
 
 
 def uses_secret_noise(folder: RunFolder) -> bool:
-    """Whether the run in a folder draws its noise from the operating system, and so goes on."""
+    """Whether the run in a folder draws its noise from the operating system, and has to continue so."""
     try:
         return folder.manifest().get("secret_noise", False)
     except StoreError:

@@ -1,4 +1,4 @@
-"""What a run says while it works: bars on a terminal, plain lines elsewhere, nothing from Python unless asked."""
+"""Progress of a run: bars on a terminal, plain lines elsewhere, and nothing in Python unless asked for."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Curve = Sequence[tuple[int, float]]
 
 
 class Listener:
-    """Is told all that happens in a run, and says nothing; base of those that do."""
+    """Receives all events of a run and shows nothing; base of the listeners that do."""
 
     def begin(self, total: int, stored: int, refused: int, jobs: int) -> None:
         """``total`` trials, of which ``stored`` are there already and ``refused`` are not run."""
 
     def grew(self, trials: int) -> None:
-        """So many more trials turned out to be needed."""
+        """More trials turned out to be needed."""
 
     def note_start(self, trial: Trial, label: str) -> None:
         """A worker took a trial."""
@@ -41,10 +41,10 @@ class Listener:
         """A record was stored."""
 
     def waiting(self) -> None:
-        """No worker had anything to say for a second; a listener that wants to end the run can raise here."""
+        """No worker has sent a message for a second; a listener can end the run by raising here."""
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own."""
+        """Show a message on a line of its own."""
 
     def close(self) -> None:
         """The run is over or interrupted."""
@@ -138,6 +138,6 @@ def for_console(console: Console) -> Listener:
 
 
 def default_listener() -> Listener:
-    """What a call from Python gets unasked: bars on a terminal or in a notebook, and nothing elsewhere."""
+    """The default listener in Python: bars on a terminal or in a notebook, and nothing elsewhere."""
     console = Console(stderr=True)
     return Bars(console) if console.is_terminal or console.is_jupyter else Listener()

@@ -1,4 +1,4 @@
-"""What card, check and record say of a cell's protocol: who sees what, among how many, and what the noise proves."""
+"""The protocol of a cell for card, check and record: who sees what, the anonymity set, and the guarantee of the noise."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ ONE_TRAINING = (
 
 
 def noise_drawn(cell: Cell) -> bool:
-    """Whether a training draws noise that is to hide somebody, accounted for or not, as far as can be told beforehand."""
+    """Whether a training draws noise for privacy, accounted for or not, as far as is known before it runs."""
     return cell.protocol.private or bool(cell.pipeline.transforms)
 
 
 def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | None:
-    """What a threat card says of the protocol; None without masks.
+    """The protocol in a threat card; None without masks.
 
     Returns:
         in_words: who sees what;
         session: clients of one (of the smallest group), neighbors, threshold, quorum, and survivors that it needs;
         anonymity: the fewest clients in any sum that the server can form if nobody drops out, less those that may collude;
-        kept_by_protocol: to how few honest ones a server can bring that down that lies about who dropped out; None where
-        sums overlap, so that the promise of one session is not that of all.
+        kept_by_protocol: the fewest honest clients in any sum if the server lies about dropouts; None if sums overlap, since
+        a guarantee of one session then does not hold for all of them together.
     """
     protocol = cell.protocol
     if not protocol.masked:
@@ -90,7 +90,7 @@ def protocol_in_words(cell: Cell) -> list[str]:
 
 
 def noise_in_words(cell: Cell) -> list[str]:
-    """What the noise hides from whom, how much of it there is, and what stands outside of it; nothing without noise."""
+    """What the noise hides from whom, its amount, and what it does not cover; empty without noise."""
     if not cell.protocol.private:
         return []
     malicious = cell.malicious if cell.attack else 0
@@ -108,7 +108,7 @@ def _describe_preparation(cell: Cell) -> str:
 
 
 def _record_in_words(cell: Cell) -> list[str]:
-    """What is hidden, where noise hides a record and a person's share may be many; nothing where that is plain."""
+    """What one record is, if the noise hides records and the data set says so; else empty."""
     if cell.noise.unit != "record" or not isinstance(cell.data, Data) or not cell.data.record:
         return []
     return [
@@ -118,7 +118,7 @@ def _record_in_words(cell: Cell) -> list[str]:
 
 
 def copies_in_words(cell: Cell, parts: Sequence[Examples]) -> list[str]:
-    """What is not hidden of who is behind several examples that are equal, or at several clients; nothing where none are."""
+    """What is not hidden about a person with several equal examples, or examples at several clients; else empty."""
     unit = cell.noise.unit
     if unit is None or cell.config.task.shared:  # what each client holds a copy of is public
         return []
@@ -168,7 +168,7 @@ def encoding_in_words(cell: Cell) -> str | None:
 def sums(
     cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int], secret_noise: bool = False
 ) -> MaskingRecord | None:
-    """What a record says of the sums."""
+    """The secure aggregation part of a record."""
     found, card = summarize_sessions(reports, malicious), protocol_card(cell, secret_noise)
     if found is None or card is None:
         return None
@@ -176,7 +176,7 @@ def sums(
 
 
 def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> dict[str, Any] | None:
-    """What the noise proves, with all that it rests on; None without noise.
+    """The guarantee of the noise, with its assumptions; None without noise.
 
     Returns:
         epsilon (None where nothing is proven, and why) with its meaning; units: how many records or clients there are;

@@ -1,4 +1,4 @@
-"""What a figure is to be compared with beside the corners: the server alone."""
+"""The reference beside the controls: the server trained alone."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fedguard.contracts import Gram, Pipeline, Protocol, RuleContext, Sight, Wei
 
 
 def references(cell: Cell, train: Callable[[Cell], float]) -> dict[str, float | None]:
-    """Final accuracies of trainings with the same data, seed and settings; all cells that share these share them.
+    """Final accuracies of reference trainings; cells with the same data, seed and settings share them.
 
     Args:
-        train: a cell, and return its final accuracy.
+        train: trains a cell and returns its final accuracy.
 
     Returns:
-        root_only: the server trains alone on its root data, one update a round; None where it has none.
+        root_only: the server trains alone on its root data, one update per round; None without root data.
     """
     return {"root_only": train(_alone(cell)) if cell.config.server.root_data > 0 else None}
 
 
 def _alone(cell: Cell) -> Cell:
-    """One client takes part for form's sake, without masks; its update gets no weight.
+    """The cell with one nominal client and no masks; the update of the client gets no weight.
 
-    What an algorithm adds to FedAvg is between clients, so the server trains without it.
+    Additions of an algorithm to FedAvg are between clients, so the server trains without them.
     """
     changes = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
     training = dataclasses.replace(cell.training, algorithm=cell.training.algorithm.alone)

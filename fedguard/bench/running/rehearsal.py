@@ -1,13 +1,18 @@
-"""What only the data can tell: does this cell's task come together at all?
+"""Rehearsal: checks of a cell that need its data, before anything runs.
 
-A partition may be unable to serve so many clients, a model may not fit the inputs, a trigger may need images, a sum of
-weights or noise may not fit the ring, a delta may be no promise among so many examples, a network may let the examples of a
-batch see each other where DP-SGD clips each, a deadline may be too early for any device. Each distinct task is dealt once, each
-attack tampers with two examples, its trigger is put to the test set, and a client defends two examples, before anything runs.
-What does not come together is refused with the reason, like what the visibility check refuses.
+Examples of what is refused, with the reason, as by the visibility check:
 
-Texts are characters by number. Who changes them by a little, or looks for them by gradients, is refused: there is nothing
-between one character and the next.
+- a partition has too few examples for the number of clients, or a model does not fit the inputs;
+- a trigger needs images;
+- a sum of weights or noise does not fit the ring, or a delta is too large for the number of examples;
+- the network mixes the examples of a batch (batch normalization), although DP-SGD clips each of them;
+- a deadline is too early for any device.
+
+The rehearsal deals each distinct task once, lets each attack tamper with two examples and applies its trigger to the test set,
+and lets a client defend two examples.
+
+Texts are characters by number. Attacks and defenses that change inputs slightly, or search them by gradients, are refused on
+texts: there is nothing between one character and the next.
 """
 
 from __future__ import annotations
@@ -84,7 +89,7 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
 
 
 def _tamper(cell: Cell, task: Classification, seed: int) -> State:
-    """Let one colluder poison two of its examples; the state with which it did.
+    """Let one colluder poison two of its examples, and return the state that it used.
 
     Texts are all poisoned, and in the last round: a fault may have grown until then, and an attack may change few of them.
     """
@@ -132,7 +137,7 @@ def _defend(setup: Setup, task: Classification) -> None:
 
 
 def _reading(task: Classification, owner: str) -> Classification:
-    """The task with a network that reads nothing but characters, and none at which a gradient is wanted."""
+    """The task with a network that accepts only characters, and no inputs that require a gradient."""
     if not task.dataset.characters:
         return task
     network = copy.deepcopy(task.network)

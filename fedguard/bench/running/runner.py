@@ -1,4 +1,4 @@
-"""Runs a suite: what is stored is kept, what is missing is run, and an interruption loses only the trials in flight."""
+"""Runs a suite: stored trials are kept, missing ones are run, and an interruption loses only the trials in flight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BODY = ("status", "reason", "threat_card", "result", "cost", "flags", "environm
 
 
 class RunInterrupt(KeyboardInterrupt):
-    """Ctrl-C, after everything finished was stored."""
+    """Ctrl-C, raised after all finished trials were stored."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Runner:
     Args:
         plan: the suite laid out.
         folder: where records go.
-        listener: told of everything that happens.
+        listener: receives all events.
         retry_failed, fresh, same_code, secret_noise: as for `TrialSchedule`.
         timeout: seconds that the rehearsal of a cell may take; None for no limit.
         limit: how many trials to run at most; None for all.
@@ -53,15 +53,15 @@ class Runner:
     secret_noise: bool = False
 
     def run(self, engine: Callable[[], WorkerPool], jobs: int) -> None:
-        """Run what is missing.
+        """Run the missing trials.
 
         Args:
             engine: makes the pool of workers; called only if there is something to run.
-            jobs: how many workers it has, for the record of what is said.
+            jobs: number of its workers, for the listener.
 
         Raises:
             NotAllowed: nothing in the suite may run.
-            Interrupted: Ctrl-C.
+            RunInterrupt: Ctrl-C.
             StoreError: the folder cannot be written, or another process writes to it.
         """
         self._at_hand: tuple[Trial, Record] | None = None
@@ -160,7 +160,7 @@ class Runner:
                         open_races.remove(race)
 
     def _hear(self, said: WorkerMessage) -> Trial | None:
-        """Take in what a worker said; the trial that this ended, if it did."""
+        """Process a message of a worker, and return the trial if the message ended it."""
         trial = (said.job["id"], said.job["seed"])
         if said.message is not None and "lost" in said.message:
             self.listener.note(f"{self._schedule.cell(trial).label}, seed {trial[1]}: {said.message['lost']}.")
@@ -182,7 +182,7 @@ class Runner:
         return trial
 
     def _note_changes(self, message: Mapping[str, Any]) -> tuple[Record, str | None]:
-        """The record of a trial with what it changed for others, which is said aloud; and its log."""
+        """The record of a trial with the state that it changed for later trials, which is reported; and its log."""
         record: Record = message["record"]
         changed: list[str] = message["changed"]
         if changed:

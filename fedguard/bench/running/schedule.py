@@ -1,4 +1,4 @@
-"""Which trials of a suite are to be run, and when each may: what is stored, compared with others, or raced for by ensembles."""
+"""Schedule of a suite: the trials to run, and their order, by stored records, controls, and the choices of ensembles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedguard.metrics.returns import corners, in_shares, score
 
 
 def _unsaid(found: DamagedFile) -> None:
-    """Nobody is told."""
+    """Ignore damaged files."""
 
 
 @dataclass
@@ -28,19 +28,19 @@ class TrialSchedule:
     Args:
         plan: the suite laid out.
         folder: where records are.
-        retry_failed: run trials again that failed before.
+        retry_failed: run failed trials again.
         fresh: run every trial again, whatever is stored.
-        same_code: run trials again that other code of FedGuard made, whether or not it alters results.
-        secret_noise: run trials again whose noise for privacy came from their seed.
-        broken: told of each record that cannot be read; its trial runs again.
+        same_code: run trials of other FedGuard code again, whether or not the change alters results.
+        secret_noise: run trials again if their noise for privacy came from their seed.
+        broken: called with each unreadable record; its trial runs again.
 
     Attributes:
         refused: cell id -> why it may not run.
         races: cell id of an ensemble -> how its attack is chosen.
-        final: what each trial that is done came to, an accuracy or a return; None for one that failed.
-        shares: the same, with normalized returns: by these attacks race.
-        stale: stored trials that other code or data made, as far as they were looked at.
-        told: stored trials whose noise their seed tells, and that are run again for that.
+        final: the final accuracy or return of each finished trial; None for a failed trial.
+        shares: the same, with normalized returns; attacks are compared by these.
+        stale: stored trials made by other code or data, among those examined.
+        told: stored trials with noise from their seed, which are run again for that reason.
     """
 
     plan: Plan
@@ -68,9 +68,9 @@ class TrialSchedule:
         self.told: set[Trial] = set()
 
     def pending(self) -> list[Trial]:
-        """The trials to be run, in an order in which each finds the corners it is compared with done.
+        """The trials to be run, each after the controls that it is compared with.
 
-        Of the trials on which ensembles choose, those that can be named now.
+        Selection trials of ensembles are included as far as they are known now.
         """
         pending: list[Trial] = []
         for trial in self._trials:
@@ -86,7 +86,7 @@ class TrialSchedule:
         return list(dict.fromkeys([*pending, *(trial for cell in racing for trial in self.gather_due_trials(cell))]))
 
     def trials(self, pending: Sequence[Trial]) -> int:
-        """Number of all trials, as far as it can be told now."""
+        """Number of all trials, as far as it is known now."""
         return len({*self._trials, *pending, *self.final})
 
     def cell(self, trial: Trial) -> Cell:
@@ -108,7 +108,7 @@ class TrialSchedule:
         return [(trial, self.refused[trial[0]]) for trial in self._trials if trial[0] in self.refused]
 
     def gather_due_trials(self, cell: str) -> list[Trial]:
-        """The trials that an ensemble needs now to make its choice; what is stored is taken in on the way."""
+        """The trials that an ensemble needs now for its choice; stored ones are read and counted."""
         race = self.races.get(cell)
         if race is None:
             return []
@@ -126,9 +126,9 @@ class TrialSchedule:
         return []
 
     def first(self, pending: list[Trial], limit: int | None) -> list[Trial]:
-        """The first trials of the plan, as many as the limit allows, each with those that it is compared with.
+        """The first trials of the plan up to the limit, each with its controls.
 
-        An ensemble is none of them, for its choice takes many.
+        Ensembles are left out, since their choice takes many trials.
         """
         if limit is None:
             return pending
@@ -145,7 +145,7 @@ class TrialSchedule:
         return cell not in self.races or not self.races[cell].due_trials(self.shares)
 
     def next_ready(self, waiting: list[Trial], open_races: set[str]) -> Trial | None:
-        """The first trial whose corners are done and whose attack is chosen."""
+        """The first trial with finished controls and a chosen attack."""
         return next(
             (
                 trial
@@ -165,7 +165,7 @@ class TrialSchedule:
         return {cell for cell, race in self.races.items() if any(one.id == member for one in race.members)}
 
     def job(self, trial: Trial, cell: Cell) -> Job:
-        """What a worker is told of a trial, in which ``cell`` is trained."""
+        """The job of a trial for a worker, in which ``cell`` is trained."""
         seed, clean = trial[1], cell.corner(attacked=False, defended=True)
         return {
             "cell": cell.canonical,
@@ -178,7 +178,7 @@ class TrialSchedule:
         }
 
     def take_in(self, record: Record) -> None:
-        """Remember what a trial that is done came to."""
+        """Store the outcome of a finished trial."""
         trial = (record["cell"], record["seed"])
         self._came_to(trial, record)
         if record["status"] == "ok" and _halts(record["result"]):
@@ -191,9 +191,9 @@ class TrialSchedule:
             self.shares[trial] = in_shares(record["result"])["final_accuracy"]
 
     def _corners(self, trial: Trial) -> dict[str, Trial]:
-        """The other corners of a trial, as far as they are run and say what they are meant to.
+        """The controls of a trial, as far as they have run and are meaningful.
 
-        Where silence itself stops the training, since too few clients are left, it is no measure of what their data bring.
+        A silent control that stops the training, since too few clients are left, does not measure the loss by silence.
         """
         if trial[1] not in self.plan.suite.seeds:  # an ensemble's member on a selection seed is compared with nothing
             return {}
@@ -229,9 +229,9 @@ class TrialSchedule:
         return self.retry_failed and any(corners(record["result"]).get(name) is None for name in self._corners(trial))
 
     def _is_outdated(self, cell: str, record: Record) -> bool:
-        """Whether the code or the data that the cell is built of have changed since.
+        """Whether the code or the data of the cell have changed since.
 
-        FedGuard's own changes count under ``same_code`` alone: those that alter results raise `RESULTS_VERSION`.
+        FedGuard's own changes count only with ``same_code``: changes that alter results raise `RESULTS_VERSION` anyway.
         """
         made, now = record["environment"].get("code", {}), self._code[cell]
         modules = now if self.same_code else set(now) - {"fedguard"}
@@ -243,6 +243,6 @@ class TrialSchedule:
 
 
 def _halts(result: Mapping[str, Any]) -> bool:
-    """Whether more than one round in twenty changed nothing, or so many of its sums were lost."""
+    """Whether more than one in twenty rounds changed nothing, or more than one in twenty sums were lost."""
     rounds, sums = result["rounds"], result["secure_aggregation"] or {"aborted_sessions": 0, "sessions": 1}
     return bool(20 * rounds["abandoned"] > rounds["total"] or 20 * sums["aborted_sessions"] > max(sums["sessions"], 1))

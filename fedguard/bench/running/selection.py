@@ -1,4 +1,4 @@
-"""How the worst of an ensemble is chosen: all members on the first selection seed, the dangerous ones on the others."""
+"""Choice of the worst attack of an ensemble: all members run on the first selection seed, the dangerous ones on all seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AttackSelection:
         cell: the cell of the ensemble.
         members: the same cell under each single attack.
         seeds: the selection seeds.
-        margin: how far above the worst a member may lie and stay in the race.
+        margin: how far above the worst score a member may be without being given up.
     """
 
     cell: Cell
@@ -39,7 +39,7 @@ class AttackSelection:
         return cls(cell, members, cell.ensemble.choose_on(), cell.ensemble.margin)
 
     def due_trials(self, finals: Finals) -> list[Trial]:
-        """The trials to be run before a choice can be made, as far as it can be told now."""
+        """The trials to run before the choice, as far as they are known now."""
         missing: list[Trial] = []
         for number, seed in enumerate(self.seeds):
             racing = self._racing(finals, number)
@@ -55,9 +55,9 @@ class AttackSelection:
         return min(self._racing(finals, len(self.seeds)), key=lambda member: self._mean(finals, member), default=None)
 
     def report(self, finals: Finals) -> dict[str, Any]:
-        """What a record says of the choice: every score, who was given up, and how much one more attack might still do.
+        """The choice as stored in the record: every score, the attacks given up, and the possible effect of more attacks.
 
-        Raises nothing; figures that cannot be had are None.
+        Raises nothing; unavailable values are None.
         """
         chosen = self.choice(finals)
         scores = []
@@ -86,7 +86,7 @@ class AttackSelection:
         }
 
     def _racing(self, finals: Finals, number: int) -> list[Cell]:
-        """Who is in the race after the first ``number`` seeds: not failed, and never beyond the margin."""
+        """The members still in the race after the first ``number`` seeds: not failed, and never beyond the margin."""
         racing = list(self.members)
         for seed in self.seeds[:number]:
             here = {member.id: finals.get((member.id, seed)) for member in racing}
@@ -120,7 +120,7 @@ class AttackSelection:
 
 
 def saturation(scores: Sequence[float]) -> dict[str, Any] | None:
-    """How far the minimum still falls as attacks are added, judged from the attacks that are there.
+    """How much further the minimum may fall as attacks are added, estimated from the attacks at hand.
 
     With the k scores sorted, s_1 <= ... <= s_k, the expected minimum of j of them drawn at random is
     ``sum_i s_i C(k-i, j-1) / C(k, j)``. Its last step is what the last attack of a random order brought; the jackknife

@@ -1,4 +1,4 @@
-"""What all trials of one process share: who changes it alters the trials after his own, so they get a fresh process."""
+"""State that all trials of one process share: a trial that changes it would alter later ones, which get a fresh process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ State = Mapping[str, Any]
 
 
 def snapshot_shared_state() -> State:
-    """What the trials of this process share now."""
+    """The current shared state of this process."""
     variables = {
         f"os.environ[{name!r}]": value for name, value in os.environ.items() if not name.startswith(BY_LIBRARIES)
     }
@@ -47,7 +47,7 @@ def snapshot_shared_state() -> State:
 
 
 def diff_shared_state(before: State, after: State) -> list[str]:
-    """What differs, in words; what a variable of the environment holds may be a secret and is left out."""
+    """The differences, in words; values of environment variables may be secret and are left out."""
     names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
     return [
         name if name.startswith("os.environ") else _describe_change(name, before.get(name), after.get(name))

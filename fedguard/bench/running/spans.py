@@ -1,6 +1,6 @@
 """A run as spans of OpenTelemetry (https://opentelemetry.io): itself, in it its trials, and in each its rounds.
 
-Imported where somebody asks for it alone.
+This module is imported only on request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PORT, PATIENCE = 4318, 5.0
 
 @dataclass
 class _OpenSpan:
-    """A trial that runs: its span, and from when on and after which round what it does is not yet in a span."""
+    """A running trial: its span, and the time and round after which its work is not yet in a span."""
 
     span: Span
     since: int
@@ -35,15 +35,15 @@ class _OpenSpan:
 
 
 class Spans(Listener):
-    """Tells on what it is told, and makes spans of it.
+    """Passes on all events, and makes spans of them.
 
-    The span ``run`` holds a ``trial`` for each that a worker takes, from then until its record is stored, and that a span
-    ``rounds`` for each time that it says how far it is, a few times a second at most. Attributes are named ``fedguard.*``.
+    The span ``run`` holds a span ``trial`` for each trial, from its start in a worker until its record is stored. A ``trial``
+    holds a span ``rounds`` for each progress message, a few per second at most. Attributes are named ``fedguard.*``.
 
     Args:
-        inner: who else is told.
+        inner: the listener that receives the events as well.
         tracer: makes the spans.
-        over: called when the run is over, so that what waits to be sent is sent.
+        over: called at the end of the run, to send pending spans.
     """
 
     def __init__(self, inner: Listener, tracer: Tracer, over: Callable[[], object] = lambda: None) -> None:
@@ -127,7 +127,7 @@ def to_collector(inner: Listener, url: str) -> Spans:
 
 
 def _answers(url: str) -> None:
-    """Raises ConfigError if nothing does: what sends spans would try again for long, and only log that it cannot."""
+    """Raise ConfigError if nothing answers: the exporter would retry for a long time, and only log the failure."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or PORT

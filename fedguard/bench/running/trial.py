@@ -34,12 +34,12 @@ from fedguard.tasks.classification import Classification
 from fedguard.tasks.playing import EPISODES, EnvironmentTask
 
 Corners = Mapping[str, float | None]
-#: Is told the round, of how many, and the accuracy or mean return after it where it was evaluated.
+#: Called with the round, the number of rounds, and the accuracy or mean return after it if it was evaluated.
 Progress = Callable[[int, int, float | None], None]
 
 
 def silent(round: int, rounds: int, score: float | None) -> None:
-    """Progress that nobody wants to hear."""
+    """Ignore progress."""
 
 
 def run_trial(
@@ -55,12 +55,12 @@ def run_trial(
     """Train a cell that may run, with one seed.
 
     Args:
-        corners: final accuracies of the cells that it is compared with (`Cell.compared_with`), same seed, as far as known.
-        bench: what the trials of this process share; by default one of its own.
+        corners: final accuracies of the control cells (`Cell.compared_with`) with the same seed, as far as known.
+        bench: shared state of the trials of this process; by default a new one.
         progress: called after each round.
-        clean_model: the final model of the cell without its attack, if it is stored; otherwise it is trained again where
-            a backdoor's success must be compared with it.
-        album: takes the pictures that an inversion made.
+        clean_model: the final model of the cell without its attack, if stored; else it is trained again if the success of a
+            backdoor must be compared with it.
+        album: receives the pictures of a reconstruction.
 
     Returns:
         the record, and the final model (float32 ``[d]``).
@@ -77,7 +77,7 @@ def run_trial(
 
 
 def _global(cell: Cell, seed: int, bench: Workbench) -> Rng:
-    """Where a trial's global generators start, from which no code of FedGuard draws, but other people's may."""
+    """Seed of a trial's global generators, from which FedGuard never draws, but third-party code may."""
     return Rng.secret() if bench.secret_noise and cell.noise.unit else Rng(seed).child("global")
 
 
@@ -161,12 +161,12 @@ def _train_and_score(
 
 
 def _vectors(result: Mapping[str, Any]) -> int:
-    """How many vectors were sent: an update each, or what nodes tell each other."""
+    """Number of vectors sent: updates, or messages between nodes."""
     return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
 
 
 def set_up(cell: Cell, seed: int, task: Classification | EnvironmentTask, *, secret_noise: bool = False) -> Setup:
-    """All that the cell's architecture needs.
+    """The input of the cell's architecture.
 
     Args:
         secret_noise: draw noise for privacy from the operating system, so that no two trainings are alike.
@@ -221,7 +221,7 @@ def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
 def _scores(
     cell: Cell, setup: Setup, task: Classification | EnvironmentTask, reports: Sequence[RoundReport]
 ) -> dict[str, Any]:
-    """What the reports of the rounds say."""
+    """The result from the reports of the rounds."""
     result: dict[str, Any] = {**summarise(reports, cell.training.algorithm.steps_taken(task))}
     if isinstance(task, EnvironmentTask):
         result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
@@ -233,14 +233,14 @@ def _scores(
 
 
 def share(task: Task, evaluation: Evaluation) -> float:
-    """An evaluation's accuracy, or where actors act its normalized return."""
+    """An evaluation's accuracy, or the normalized return in reinforcement learning."""
     if not isinstance(task, EnvironmentTask):
         return evaluation.accuracy
     return normalize_return(mean_return(evaluation), task.guess, task.environment.best)
 
 
 def _returns(task: EnvironmentTask, reports: Sequence[RoundReport]) -> dict[str, Any]:
-    """What the episodes returned, beside guessing and the best there is."""
+    """Returns of the episodes, with the returns of guessing and of the best policy."""
     evaluated = means([report.evaluation for report in reports if report.evaluation])
     last = means([report.evaluation for report in judge_last(reports) if report.evaluation])
     final, guess, perfect = sum(last) / len(last), task.guess, task.environment.best
@@ -263,7 +263,7 @@ def _of_examples(
     reports: Sequence[RoundReport],
     by_class: Sequence[float | None],
 ) -> dict[str, Any]:
-    """What only a task with examples and labels tells."""
+    """Results that exist only for a task with examples and labels."""
     result: dict[str, Any] = {
         "chance": float(task.dataset.test.y.bincount().max()) / len(task.dataset.test),
         "minority": minorities(task, reports, setup.malicious, by_class),
@@ -274,7 +274,7 @@ def _of_examples(
 
 
 def _label_changes(cell: Cell, result: Mapping[str, Any], corners: Corners) -> dict[str, Any]:
-    """`_changes` by the names of accuracies; or of returns, and then there is nothing to be said of accuracies."""
+    """`_changes` under the names of accuracies, or of returns; accuracies are then None."""
     found = _changes(cell, score(result), corners)
     of_accuracy = {"drop": "accuracy_drop", "absence": "absence", "harm": "harm", "tax": "robustness_tax"}
     if "returns" not in result:
@@ -284,11 +284,10 @@ def _label_changes(cell: Cell, result: Mapping[str, Any], corners: Corners) -> d
 
 
 def _changes(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
-    """The corners; what the defense costs without attack; what the attack does under it, as lost data and as harm.
+    """The controls, the cost of the defense without attack, and the effect of the attack, split into absence and harm.
 
-    drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense: in the middle
-    the malicious clients send nothing, so that absence is what their data would have brought, and harm what they sent
-    instead.
+    drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense. In the silent
+    control the malicious clients send nothing: absence is the loss of their data, and harm the effect of their messages.
     """
     here = {
         (False, False): "clean_mean",
@@ -323,7 +322,7 @@ def _backdoor(
     clean_model: Callable[[], Tensor | None],
     bench: Workbench,
 ) -> dict[str, Any]:
-    """How often the trigger works on other classes' test examples, less how often it does so on the unattacked model."""
+    """Success rate of the trigger on test examples of other classes, less its success rate on the unattacked model."""
     planted = next((report.planted for report in reversed(reports) if report.planted is not None), None)
     if planted is None:
         return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None, "durability": None}

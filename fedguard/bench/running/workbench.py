@@ -1,4 +1,4 @@
-"""What the trials of one process share: where they compute, what memory they may hold, and what need not be made twice."""
+"""Shared state of the trials of one process: device, memory limit, and cached tasks and references."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int]
 
 
 class Workbench:
-    """One for each process that runs trials.
+    """The shared state of a process that runs trials.
 
     Args:
         device: where the training and the evaluation compute, ``cpu`` or ``cuda``.
@@ -50,12 +50,12 @@ class Workbench:
         """The task of a cell, dealt out, or with its actors.
 
         Raises:
-            ConfigError: data, partition, model and number of clients do not come together.
+            ConfigError: data, partition, model and number of clients are incompatible.
         """
         return self._task(_key(cell, seed))
 
     def dissimilarity(self, cell: Cell, seed: int) -> dict[str, float | int] | None:
-        """How much the clients differ, see `fedguard.metrics.dissimilarity`; None of actors, who have no examples."""
+        """Dissimilarity of the clients, see `fedguard.metrics.dissimilarity`; None for actors, which have no examples."""
         if isinstance(cell.data, Environment):
             return None
         key, floats = _key(cell, seed), self.compute.floats
@@ -80,7 +80,7 @@ class Workbench:
         return dataclasses.replace(setup, memory=updates)
 
     def final(self, cell: Cell, seed: int, train: Callable[[], float]) -> float:
-        """The final accuracy of a reference, which ``train`` finds out; all trials of the process that need it share it."""
+        """The final accuracy of a reference training, from ``train``; shared by all trials of the process."""
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
@@ -102,7 +102,7 @@ class Workbench:
 
 
 def malicious_clients(cell: Cell, seed: int) -> frozenset[int]:
-    """The malicious clients, drawn so that more of them include fewer."""
+    """The malicious clients, drawn so that a larger set includes each smaller one."""
     drawn = Rng(seed).child("hostile").numpy().permutation(cell.config.clients.total)[: cell.malicious]
     return frozenset(drawn.tolist())
 
@@ -119,7 +119,7 @@ _K = TypeVar("_K")
 
 
 def _fetch_or_make(there: dict[_K, Kept], key: _K, most: int | None, make: Callable[[], Kept]) -> Kept:
-    """What stands under a key, made if it does not; the least recently used goes first."""
+    """The value of a key, made if missing; the least recently used value is evicted first."""
     if key not in there:
         while most is not None and len(there) >= most:
             del there[next(iter(there))]

@@ -3,14 +3,14 @@
     in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
          first of all {"folder": path or null, "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda",
          "secret_noise": whether noise for privacy comes from the operating system,
-         "timeout": seconds or null, after which it writes to its standard error where it stands}
+         "timeout": seconds or null, after which it writes a traceback to its standard error}
     out  {"round": 7, "rounds": 30, "scores": [[6, 0.71], [7, 0.74]]}     now and then
          {"record": {...}, "log": text, "changed": [...]}         at the end of each trial; ``changed`` is what the trial
          altered that later ones in this process would find so
 
 It is started as ``python -m fedguard.bench.running.worker``, so that a user's script needs no ``if __name__ == "__main__"``,
-nothing is pickled, and a crash takes nobody along. When its input closes it ends, in the middle of a trial too: whoever was
-to hear of it is gone.
+nothing is pickled, and a crash ends no other process. The worker ends when its input closes, even in the middle of a trial,
+since no process is left to receive the record.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _listen(jobs: queue.SimpleQueue[str]) -> None:
 def serve(
     job: Mapping[str, Any], known: Registry, bench: Workbench, say: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
-    """Run one trial, tell now and then how far it is, and return what is said at its end."""
+    """Run one trial, report its progress now and then, and return its last message."""
     from fedguard.bench.running.procedures import procedure
     from fedguard.config import Cell
     from fedguard.config.schema import CellConfig

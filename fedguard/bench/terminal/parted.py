@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-#: Above so many characters a value wraps at its spaces.
+#: Length in characters above which a value wraps at its spaces.
 _WIDEST = 26
 
 #: Between two columns.
@@ -27,12 +27,12 @@ def fitting(widths: list[int], room: int) -> Iterator[slice]:
 
 
 def split_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], labels: int, room: int) -> Iterator[Table]:
-    """One table, or several with the same rows where not all columns have room beside each other.
+    """One table, or several with the same rows if not all columns fit beside each other.
 
     Args:
         heads: of the columns; they wrap at spaces.
         rows: the fields; texts keep their style.
-        labels: so many columns on the left stand in every table, and wrap at spaces.
+        labels: number of columns on the left that are repeated in every table, and wrap at spaces.
         room: characters of a line.
     """
     columns = [[head, *(row[number].plain for row in rows)] for number, head in enumerate(heads)]
@@ -50,7 +50,7 @@ def split_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], labels: in
 
 
 def _labels(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Widths of the labels: as long as they are, or the widest ones less, down to their longest word."""
+    """Widths of the labels: their full length, or the widest ones reduced, down to their longest word."""
     widths = [max(map(len, column)) for column in columns]
     least = [_longest_word(column) for column in columns]
     while sum(widths) + _GAP * len(widths) > room:

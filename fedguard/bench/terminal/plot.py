@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 
 def is_logarithmic(positions: Sequence[float]) -> bool:
-    """Whether numbers span so much that only their logarithms can be drawn on one axis, as Dirichlet's alpha does."""
+    """Whether the range of the numbers is so large that only a logarithmic axis can show them, as for Dirichlet's alpha."""
     return min(positions) > 0 and max(positions) / min(positions) >= 30
 
 
 def axis_of(positions: Sequence[float] | None, points: int) -> tuple[float, ...]:
-    """Where the points lie along the axis, ascending: as numbers, their logarithms, or evenly where they are no numbers."""
+    """Ascending positions of the points on the axis: as numbers, as logarithms, or evenly spaced if they are no numbers."""
     if positions is None:
         return tuple(float(number) for number in range(points))
     numbers = [math.log(x) if is_logarithmic(positions) else x for x in positions]
@@ -25,10 +25,10 @@ def chart(
     """A chart in characters, one letter for each line.
 
     Args:
-        lines: by name, one value per point; None where there is none.
+        lines: by name, one value per point; None if there is none.
         labels: of the points.
-        axis: where they lie, ascending.
-        width: in characters. Upwards it goes from 0 to 100 where all values fit in, else from the smallest to the largest.
+        axis: ascending positions of the points.
+        width: in characters. The vertical axis goes from 0 to 100 if all values fit, else from the smallest to the largest.
     """
     height, margin = 11, 7
     values = [value for line in lines.values() for value in line if value is not None]

@@ -1,4 +1,4 @@
-"""What prints on a terminal prints as text as well."""
+"""Plain text of objects that rich renders on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 class Printed:
-    """Base of what rich can render: ``str()`` is the same without colors."""
+    """Base of classes that rich can render: ``str()`` is the same without colors."""
 
     #: Columns of the text.
     columns: ClassVar[int] = 160
@@ -24,7 +24,7 @@ class Printed:
 
 
 def lines(meanings: Mapping[str, str]) -> Table:
-    """A line for each name and what it means, cut where the terminal ends."""
+    """A line for each name with its meaning, cut at the width of the terminal."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, min_width=max(map(len, meanings), default=0))
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)

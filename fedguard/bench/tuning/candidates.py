@@ -1,4 +1,4 @@
-"""The settings of a defense that are worth trying, made from the grids of its stages, in an order that covers them early.
+"""Candidate settings of a defense, made from the grids of its stages, in an order that covers the grids early.
 
 First the setting as it is configured; then one parameter at a time, by turns, each parameter's values far apart first;
 then combinations of several changes in a golden-ratio walk, which spreads over the product of all values and meets each
@@ -37,7 +37,7 @@ class Candidates:
     Attributes:
         pipelines: the settings, all different.
         tunable: whether any stage has a grid.
-        invalid: settings that were passed over, because the parameters exclude each other.
+        invalid: number of settings skipped because their parameters exclude each other.
     """
 
     pipelines: tuple[Pipeline, ...]
@@ -74,7 +74,7 @@ def as_text(known: Algorithm | Pipeline) -> str:
 
 
 def _read_back(value: Any) -> bool:
-    """Whether a label, which may be shorter than its values, says all of this one."""
+    """Whether a label, which may round its values, describes this setting in full."""
     if isinstance(value, float):
         return float(f"{value:g}") == value
     return value is None or isinstance(value, int | tuple | list)
@@ -96,7 +96,7 @@ def _literal(algorithm: Algorithm) -> str:
 
 
 def identity(known: Algorithm | Pipeline) -> str:
-    """The same text for settings that are the same, however they are written."""
+    """A text that is equal for equal settings, however they are written."""
     return json.dumps(known.spec(), sort_keys=True)
 
 

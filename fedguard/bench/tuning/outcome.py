@@ -1,4 +1,4 @@
-"""What a tuning of defenses came to: every setting that was tried, with its score, and the winners."""
+"""The outcome of a tuning of defenses: every candidate with its score, and the winners."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class TuningTrial:
 
 @dataclass(frozen=True)
 class TunedDefense:
-    """What was tried for one defense.
+    """The candidates of one defense.
 
     Attributes:
         candidates: the settings, the configured one first.
         tunable: whether any of its stages has a grid.
-        invalid: settings of the grid that were passed over, because its values exclude each other.
-        left_out: what its settings could not be judged under, since all of them are refused there.
+        invalid: number of settings of the grid skipped because their values exclude each other.
+        left_out: conditions under which all of its settings are refused, so that they do not count.
     """
 
     candidates: tuple[TuningTrial, ...]
@@ -63,10 +63,10 @@ class TunedDefense:
         return best.setting
 
     def verdict(self, chance: float | None = None) -> str:
-        """Whether the choice is told apart from the other settings, by seed; "" where there is no choice.
+        """Whether the choice can be distinguished from the other settings, by seed; "" if there was nothing to choose.
 
         Args:
-            chance: what guessing comes to; None where that is not known.
+            chance: accuracy of guessing; None if unknown.
         """
         tried = [one for one in self.eligible if one.by_seed]
         if len(tried) < 2:
@@ -80,7 +80,7 @@ class TunedDefense:
         return ranking.sentence(figure, found[ranking.first], "in its worst case", "settings")
 
     def note(self, tried: TuningTrial, budget: int) -> str:
-        """What a table says beside a setting."""
+        """The remark on a setting in a table."""
         first = tried is self.candidates[0]
         notes = ["configured"] if first and self.tunable else []
         if first and not self.tunable:
@@ -101,16 +101,16 @@ class Tuning(Printed):
     """How the defenses of a suite were tuned. Printing it shows a table.
 
     Attributes:
-        name: of the suite.
+        name: name of the suite.
         run: name of the run in the store that tried the settings.
-        budget: settings of each defense at most.
-        attacks: tuned on, beside none.
-        held_out: left for the report.
+        budget: largest number of settings of each defense.
+        attacks: the attacks tuned on, beside none.
+        held_out: the attacks left for the report.
         failed: number of trials that failed.
         file: the tuned suite.
-        proxy: settings that stood over the suite while its defenses were tuned.
-        chance: what guessing comes to on the tuning's data; None where that is not known.
-        regret: by configured defense, what that costs in accuracy on the suite's own data; none where nobody asked.
+        proxy: settings that replaced those of the suite during the tuning.
+        chance: accuracy of guessing on the tuning's data; None if unknown.
+        regret: by configured defense, the cost of the proxy in accuracy on the suite's own data; empty unless asked for.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Tuning(Printed):
     chance: float | None = None
 
     def section(self) -> dict[str, Any]:
-        """What the tuned suite records under ``tuning:``."""
+        """The section ``tuning:`` of the tuned suite."""
         return {
             "run": self.run,
             "attacks": list(self.attacks),

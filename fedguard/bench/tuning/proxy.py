@@ -1,7 +1,7 @@
-"""Tuning on proxy data, and what that costs on the real ones (Bonawitz et al., MLSys 2019, section 7: modeling on proxy data).
+"""Tuning on proxy data, and its cost on the real data (Bonawitz et al., MLSys 2019, section 7: modeling on proxy data).
 
-The clients' own data may not be there to be tuned on, so settings are found on other data, with the hope that what is good
-there is good here. Where the real data are there after all, as in a benchmark, the hope can be measured.
+The clients' own data may not be available for tuning. Settings are then found on other data, in the hope that they transfer.
+If the real data are available after all, as in a benchmark, the transfer can be measured.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NOT = ("attack", "defense", "gate", "matrix", "name", "plugins", "schema", "see
 
 
 def on_proxy(document: Document, proxy: Sequence[str]) -> Document:
-    """The suite of a tuning with these settings (``"task.data=wine"``) put over it.
+    """The suite of a tuning, overridden by these settings (``"task.data=wine"``).
 
     Raises:
-        ConfigError: a setting is not one of what is trained, or is swept.
+        ConfigError: a setting does not belong to the training, or is swept.
     """
     for setting in proxy:
         key, equals, _ = setting.partition("=")
@@ -52,10 +52,10 @@ def regret(on_proxy: Tuning, on_real: Tuning) -> dict[str, Estimate]:
     best on the real data with the other seeds, so that neither choice has seen what it is judged by; $a_s$ is the worst
     accuracy over the tuning's attacks. The mean comes with Student's 95 % interval over seeds. It may be negative.
 
-    Defenses of which fewer than two settings have a score on the real data are left out.
+    Defenses with fewer than two scored settings on the real data are left out.
 
     Args:
-        on_proxy, on_real: of the same suite with the same budget, attacks and seeds, two or more.
+        on_proxy, on_real: tunings of the same suite with the same budget, attacks and seeds, two seeds or more.
     """
     found: dict[str, Estimate] = {}
     for proxy, real in zip(on_proxy.defenses, on_real.defenses, strict=True):

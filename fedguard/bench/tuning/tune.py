@@ -49,26 +49,26 @@ from fedguard.metrics.returns import in_shares
 from fedguard.registry import Registry
 from fedguard.rng import MOST_SEED
 
-#: Where tuning seeds begin, and how far a fixed partition seed is moved.
+#: First tuning seed, and offset of a fixed partition seed.
 FIRST_SEED = 10_000
 
-#: What a setting is judged by: the values of what else is swept, and the attack.
+#: A condition under which a setting is judged: the values of the other swept keys, and the attack.
 Column = tuple[tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is to be tried, and on what.
+    """The plan of a tuning: settings, attacks and suites.
 
     Attributes:
         known: the algorithms that the suite may name.
         document: the suite of the tuning, to be run.
         source: the suite to be tuned, settings of the command line included.
-        name: of that suite.
+        name: name of that suite.
         defenses: each defense as it is written in the suite, and its settings.
-        attacks: tuned on.
+        attacks: the attacks tuned on.
         held_out: the other attacks, as they are written in the suite.
-        proxy: settings that stand over the suite in the tuning alone.
+        proxy: settings that override the suite during the tuning only.
     """
 
     document: Document
@@ -184,7 +184,7 @@ class Proposal:
 
 
 def _chance(run: Run) -> float | None:
-    """What guessing comes to; 0 of normalized returns, and None where settings that are swept differ in it."""
+    """Accuracy of guessing; 0 for normalized returns, and None if it differs between swept settings."""
     found = {in_shares(record["result"]).get("chance") for record in run.ran.values()}
     return found.pop() if len(found) == 1 else None
 
@@ -232,7 +232,7 @@ class _Judge:
 
 
 def resolve_output_file(document: Document, name: str, out: str | Path | None, force: bool) -> Path:
-    """Where the tuned suite goes; looked at before anything runs.
+    """The file of the tuned suite, checked before anything runs.
 
     Raises:
         ConfigError: the file exists and ``force`` is not set, or its folder does not.
@@ -300,7 +300,7 @@ def _split(
 
 
 def _every_second(attacks: Sequence[Algorithm]) -> Iterator[Algorithm]:
-    """Those with every second name, in their order; ensembles are for the report."""
+    """The attacks with every second name, in their order; ensembles are left for the report."""
     names = list(dict.fromkeys(attack.name for attack in attacks if not isinstance(attack, Ensemble)))
     ensembles = any(isinstance(attack, Ensemble) for attack in attacks)
     chosen = names[1::2] or (names if ensembles else [])

@@ -1,9 +1,9 @@
-"""What is stored of a run, field by field: its manifest and its records, as JSON.
+"""The stored form of a run, field by field: its manifest and its records, as JSON.
 
-A figure's field stands beside the function that computes it (`fedguard.metrics`), where that needs no torch. These types are
-the reader: what is parsed is checked against them and left a dict, and what does not stand here is not read. They are strict: a
-number is no text, and none is infinite. A field that records of earlier versions lack is `NotRequired`; ``schema`` is raised
-where a reader of today could not read on.
+The field of a metric is defined beside the function that computes it (`fedguard.metrics`), if that needs no torch. These types
+are the reader: parsed content is checked against them and stays a dict, and fields that are not listed are not read. The types
+are strict: a number is no text, and no number is infinite. Fields that records of earlier versions lack are `NotRequired`;
+``schema`` is raised if today's reader could no longer read the form.
 """
 
 from fedguard.bench.records.schema.card import ThreatCard

@@ -1,4 +1,4 @@
-"""The threat card of a record: under which assumptions a figure was obtained."""
+"""The threat card of a record: the assumptions behind its result."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fedguard.metrics.quantities import Amount, Count, Number, Share
 
 
 class Dissimilarity(TypedDict):
-    """How much the clients differ; the error is of an estimate, where there are many of them.
+    """Dissimilarity of the clients; with many clients it is an estimate with a standard error.
 
     Attributes:
         label_distance: mean distance of a client's shares of labels from everybody's; 0 alike, 1 disjoint.
         gradient_dissimilarity: mean squared distance of the clients' first gradients from their mean, in squared lengths of
             that mean.
         smallest_client, median_client, largest_client: in examples.
-        gradient_clients: of how many clients the gradients were taken.
-        gradient_error: standard error of ``gradient_dissimilarity``, where not all were asked.
+        gradient_clients: number of clients with measured gradients.
+        gradient_error: standard error of ``gradient_dissimilarity``, if not all clients were measured.
     """
 
     label_distance: Number
@@ -49,7 +49,7 @@ class SessionCard(TypedDict):
 
     Attributes:
         clients: in the sum.
-        neighbours: with whom each shares masks.
+        neighbours: number of clients with which each shares masks.
         threshold: shares that rebuild a secret.
         quorum: signatures over one set of survivors before a share leaves; 0 without.
         survivors: the fewest with which a round can end.
@@ -68,12 +68,11 @@ class ProtocolCard(TypedDict):
     Attributes:
         in_words: the protocol in a sentence.
         colluding: how many clients may collude with the server.
-        dropout: how clients fall silent; null if none does.
+        dropout: how clients drop out; null if none does.
         session: the parameters of a session.
         anonymity: the fewest clients in any sum if nobody drops out, less those that may collude.
-        kept_by_protocol: to how few honest ones a server that lies about who dropped out can bring that down; null for
-            group tests.
-        norm_bound: the length of an update that the protocol is taken to enforce; null without.
+        kept_by_protocol: the fewest honest clients in any sum if the server lies about dropouts; null for group tests.
+        norm_bound: the length of an update that the protocol is assumed to enforce; null without.
         labels: what is assumed or not protected, in short.
     """
 
@@ -88,7 +87,7 @@ class ProtocolCard(TypedDict):
 
 
 class ThreatCard(TypedDict):
-    """Under which assumptions a figure was obtained; see `fedguard.bench.running.card`.
+    """The assumptions behind a result; see `fedguard.bench.running.card`.
 
     Attributes:
         in_words: who attacks and what they see, in a sentence.
@@ -96,34 +95,34 @@ class ThreatCard(TypedDict):
         goal: untargeted, backdoor ...; of attacks on the clients' privacy reconstruction, labels, membership or property.
         acts_on: what the attack tampers with: data, trajectories, local training, update, sums passed on, accusations, claims,
             check-ins, promises, participation.
-        attack_sees, granted: what the attack looks at, and what the threat model grants it.
+        attack_sees, granted: what the attack uses, and what the threat model grants it.
         observer: who infers, and from what; null if nobody does.
         collusion: whether the malicious clients share what they see.
-        attacker_data: which data the attacker has.
+        attacker_data: the data of the attacker.
         first_round, last_round, every: when the attack acts, in rounds.
-        clients, per_round: how many there are, and take part in a round.
-        sampling: how those are drawn.
-        true_f, told_f, f_known: malicious clients, how many the rule reckons with, and whether it was told.
-        rows, told_per_round: what the rule gets in a round, and how many malicious ones it reckons with there.
+        clients, per_round: number of clients, and of clients in a round.
+        sampling: how the clients of a round are drawn.
+        true_f, told_f, f_known: number of malicious clients, the assumed f of the rule, and whether the rule was given an f.
+        rows, told_per_round: number of rows that the rule gets in a round, and its assumed f there.
         defense: with its parameters.
         rule_needs: by stage, the alternatives of what it must see.
-        server_sees, server_shown: what the rule looks at, and what architecture and protocol show the server.
+        server_sees, server_shown: what the rule uses, and what architecture and protocol show the server.
         unproven: preconditions of the rule's guarantees that do not hold, in words.
         root_data: the server's clean data; null if it has none.
         preparation: what prepares the examples, and what that rests on.
-        partition: how the data are dealt.
-        shared: the share of the training examples that is public, with each client; absent without any.
+        partition: the partition of the data among clients.
+        shared: the share of the training examples that is public and held by each client; absent without any.
         architecture: of parties that train in simulated time.
         algorithm: the federated algorithm.
         secure_aggregation: its mode.
         protocol: null if updates are sent in the clear.
         privacy, noise: the kind of noise, and who adds it.
-        epsilon, epsilon_note: what the noise proves, and what that covers; null without guarantee.
-        noise_from: where noise for privacy, and what clients draw for their own, comes from: ``seed``, which stands in the
-            record, or ``operating system``; null without any.
-        noise_note: what that leaves of privacy, in words.
-        reproducible: whether the seed gives the record again.
-        ensemble: of a worst case, the attacks among which it was chosen.
+        epsilon, epsilon_note: the guarantee of the noise, and its scope; null without guarantee.
+        noise_from: source of the noise for privacy and of the clients' own random draws: ``seed``, which the record contains,
+            or ``operating system``; null without any.
+        noise_note: what this source means for privacy, in words.
+        reproducible: whether the seed reproduces the record.
+        ensemble: for a worst case, the attacks among which it was chosen.
     """
 
     in_words: str
@@ -170,11 +169,11 @@ class ThreatCard(TypedDict):
 
 
 class MeasuredCard(ThreatCard):
-    """With what only the training tells.
+    """The threat card with facts that only the training determines.
 
     Attributes:
         worst_hostile_share: the largest share of malicious updates in a round.
-        dissimilarity: how much the clients differ, measured; null where nobody could.
+        dissimilarity: measured dissimilarity of the clients; null if it cannot be measured.
     """
 
     worst_hostile_share: Share

@@ -1,4 +1,4 @@
-"""The JSON Schema of what is stored, with the meaning of each field from the docstring of its type."""
+"""The JSON Schema of stored documents, with the meaning of each field from the docstring of its type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedguard.bench.records.schema.manifest import MANIFEST
 from fedguard.bench.records.schema.record import RECORD
 from fedguard.metrics.figures import FIGURES
 
-#: The documents of a run folder, by what they are called.
+#: The documents of a run folder, by name.
 FORMS: dict[str, TypeAdapter[Any]] = {"record": RECORD, "manifest": MANIFEST}
 
 
@@ -41,7 +41,7 @@ class _SchemaGenerator(GenerateJsonSchema):
 
 
 def _meaning(kind: type, name: str) -> str:
-    """What the docstring of a type or its bases says of a field; of a figure, the table of figures."""
+    """The description of a field in the docstring of a type or its bases; for a metric, in the table of metrics."""
     if kind.__name__ == "Result":
         for figure in FIGURES.values():
             if figure.path == ("result", name):
@@ -50,7 +50,7 @@ def _meaning(kind: type, name: str) -> str:
 
 
 def _with_bases(kind: type) -> Iterator[type]:
-    """A typed dictionary and those that it adds to, of which Python makes no bases."""
+    """A typed dictionary and the ones that it extends, which Python does not keep as bases."""
     yield kind
     for base in get_original_bases(kind):
         if isinstance(base, type):

@@ -1,4 +1,4 @@
-"""What an attack on the clients' privacy found, target by target; see `fedguard.metrics`."""
+"""The result of an attack on the clients' privacy, target by target; see `fedguard.metrics`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedguard.metrics.quantities import Change, Count, Number, Share
 
 
 class AttackKnowledge(TypedDict):
-    """What the attack was given.
+    """The knowledge given to the attack.
 
     Attributes:
         sees: what the attack looks at.
@@ -19,9 +19,9 @@ class AttackKnowledge(TypedDict):
         accuracy_of_the_model: in that round.
         vector: what it looks at, in words.
         examples, local_steps: what a client trains on in a round.
-        labels: whether it was told the labels.
-        candidates: among how many examples it tells members.
-        transforms: what clients do to their updates.
+        labels: whether it knows the labels.
+        candidates: number of candidates of a membership inference.
+        transforms: client stages that change the updates.
         worker_momentum: the coefficient of the clients' momentum.
     """
 
@@ -52,11 +52,11 @@ class Spread(TypedDict):
 
 
 class Rate(TypedDict):
-    """A share with its interval; both None where it cannot be told, and why.
+    """A share with its interval; both None if it cannot be determined, and why.
 
     Attributes:
         value, interval: the share, and its 95 % interval.
-        why: it cannot be told.
+        why: the reason if it cannot be determined.
     """
 
     value: Share | None
@@ -79,7 +79,7 @@ class ReconstructionTarget(TypedDict):
     """One target of a reconstruction: lengths of lists are numbers of inputs, psnr and gain are dB.
 
     Attributes:
-        clients: whose inputs they are.
+        clients: the clients with these inputs.
         images, claimed, not_finite: inputs there were, were claimed, and were no numbers.
         matching: for each true input which claim it is compared with.
         psnr: in dB.
@@ -115,7 +115,7 @@ class MembershipTarget(TypedDict):
     """One target of a membership inference.
 
     Attributes:
-        clients: whose examples they are.
+        clients: the clients with these examples.
         members, non_members, not_numbers: candidates, and scores that are no numbers.
         auc: the area under the ROC.
         tpr_at_1_percent, tpr_at_01_percent: members found at 1 % and at 0.1 % false alarms.
@@ -135,10 +135,10 @@ class MembershipTarget(TypedDict):
 
 
 class LabelTarget(TypedDict):
-    """One target whose labels were inferred.
+    """One target of a label inference.
 
     Attributes:
-        clients: whose labels they are.
+        clients: the clients with these labels.
         examples, claimed: how many there were, and were claimed.
         accuracy: the share of the labels that is right.
         exact: whether all are.
@@ -172,16 +172,15 @@ class PropertyTarget(TypedDict):
 
 
 class ObserverRecord(TypedDict):
-    """Nodes that look.
+    """Adversary nodes.
 
     Attributes:
-        place: where they stand.
+        place: their position.
         nodes: their numbers.
-        solved: which share of its update they can solve for, by client of which they can for any: in the
-            watched round, or in any.
-        whole: of how many clients they can for all of it.
-        off: how far what they solved for is from what was sent, over its length: the largest over the targets; None where they
-            have a sum alone.
+        solved: by client, the share of its update that they can solve for, in the watched round or in any; clients without any
+            are left out.
+        whole: number of clients with an update that they can solve for in full.
+        off: relative error of the solved updates: the largest over the targets; None if they only have a sum.
     """
 
     place: str
@@ -197,9 +196,9 @@ class _Attack(TypedDict):
     Attributes:
         attack: with its parameters.
         server: whether it follows the protocol.
-        seat: the nodes that look, where no server does.
-        given: what it knew.
-        score: the figures over all targets; None where one has none.
+        seat: the adversary nodes, if no server infers.
+        given: its knowledge.
+        score: the metrics over all targets; None if a target lacks one.
     """
 
     attack: str
@@ -222,7 +221,7 @@ class ReconstructionRecord(_Attack):
 
 
 class MembershipRecord(_Attack):
-    """Examples were told from others.
+    """Members were distinguished from other examples.
 
     Attributes:
         goal: of the attack.

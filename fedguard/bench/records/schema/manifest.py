@@ -1,4 +1,4 @@
-"""What a run consists of, as its manifest has it."""
+"""The manifest: the content of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedguard.metrics.quantities import Count
 
 
 class Position(TypedDict):
-    """Where a cell stands in the matrix: attack, defense, and each other swept key.
+    """Position of a cell in the matrix: attack, defense, and each other swept key.
 
     Attributes:
         cell: its id.
@@ -54,14 +54,14 @@ class Manifest(TypedDict):
     Attributes:
         schema: of this document.
         name: of the suite.
-        folder: where it lay, in which its plug-ins are looked for.
-        source, source_from_run: the file that it was read from, and its path from here; null for a mapping of Python.
-        fedguard, results_version: what ran it; records of another results version are of other code.
-        created, started: when the run was begun, and when it was last gone on with, in seconds since 1970.
+        folder: folder of the suite, in which its plug-ins are searched.
+        source, source_from_run: the file that it was read from, and its path from here; null for a Python mapping.
+        fedguard, results_version: versions that ran it; records of another results version are of other code.
+        created, started: when the run was begun, and when it was last continued, in seconds since 1970.
         seeds: of the suite.
         swept: the keys of the matrix.
         positions: of the matrix, in its order.
-        corners: cells that others are compared with and that have no position.
+        corners: controls: cells that others are compared with, and that have no position.
         tuning: how the defenses were tuned; None if they were not.
         ensembles: the worst cases.
         secret_noise: whether noise for privacy comes from the operating system.

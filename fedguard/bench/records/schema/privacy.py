@@ -1,4 +1,4 @@
-"""What a record tells of the epsilon that its noise proves."""
+"""The privacy guarantee in a record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clips(TypedDict):
 
 
 class ClientMetric(TypedDict):
-    """A figure of each honest client.
+    """A metric over honest clients.
 
     Attributes:
         least, median, most: of them.
@@ -50,14 +50,14 @@ class ClientMetric(TypedDict):
 
 
 class Ledger(TypedDict):
-    """What each honest client has released in simulated time; see `fedguard.privacy.ledger`.
+    """The releases of each honest client in simulated time; see `fedguard.privacy.ledger`.
 
     Attributes:
-        counted: ``as it ran``: of the updates that there were, not of those that a plan allows.
-        clients: how many.
+        counted: ``as it ran``: counts the actual updates, not the ones that a plan allows.
+        clients: number of clients.
         releases: trainings that have ended, for noise of the clients' own; noisy sums that hold the client, for a server's.
-        shift: by how many clips a client moves all noisy sums together.
-        epsilon: by shift; the largest is the one that is reported.
+        shift: sensitivity of all noisy sums together to one client, in clips.
+        epsilon: by shift; the largest is reported.
     """
 
     counted: str
@@ -69,29 +69,29 @@ class Ledger(TypedDict):
 
 @with_config(ConfigDict(extra="allow", **STRICT))
 class Privacy(TypedDict):
-    """What noise proves, with all that it rests on, and what its kind says besides; see
+    """The guarantee of the noise with its assumptions, and further facts of its kind; see
     `fedguard.contracts.noise.PrivacyGuarantee`.
 
     Attributes:
         kind: of noise.
         epsilon, delta: the guarantee; null without one.
-        why: there is no guarantee.
+        why: the reason if there is no guarantee.
         unit, relation: what is hidden, and which two data sets are neighbors.
         sampling, view: who takes part, and what the adversary sees.
-        accountant, bound: who worked it out, and whether it is a bound rather than exact.
+        accountant, bound: the accountant, and whether its result is a bound rather than exact.
         assumptions: in words.
         mechanism: of the noise.
-        noise_multiplier, clip: its deviation in clips, and the length to which is cut.
-        rounds, steps_in_a_round: over which it adds up.
-        units: how many there are to be hidden.
-        levels: of several.
+        noise_multiplier, clip: standard deviation of the noise in clips, and the clipping length.
+        rounds, steps_in_a_round: number of composed rounds and steps.
+        units: number of units to be hidden.
+        levels: the privacy levels, if there are several.
         sample_rate: of a batch, or a round.
         divided_by: what the sum is divided by.
         clips: of adaptive clipping.
         bit_noise: the deviation of the noise on its counts.
         bands: of a matrix mechanism.
         expected_contributors, contributors: clients in a sum, as planned, and the fewest there were.
-        ledger: what each client has released, in simulated time.
+        ledger: the releases of each client, in simulated time.
         may_withhold, most_hostile: clients that may leave out their noise, and the most malicious ones in a round.
     """
 

@@ -32,8 +32,7 @@ class Cost(TypedDict):
     Attributes:
         seconds, cpu_seconds: of the trial.
         stages: by name; earlier versions did not measure them.
-        worker_peak_memory_bytes, worker_memory_limit_bytes: of the process that it ran in; null where they are not known, or
-            not limited.
+        worker_peak_memory_bytes, worker_memory_limit_bytes: of the process that it ran in; null if unknown, or not limited.
         update_bytes_sent: by all clients in all rounds.
         protocol_bytes_sent, protocol_bytes_received: by all clients for secure aggregation.
     """
@@ -111,8 +110,8 @@ class TaskRecord(TypedDict):
     """Data, partition and model; ``partition_seed`` is None where each seed deals anew.
 
     Attributes:
-        data, partition, model: what is learned, how it is dealt, and by what.
-        partition_seed: null where each seed deals anew.
+        data, partition, model: the data set, its partition among clients, and the model.
+        partition_seed: null if each seed partitions anew.
     """
 
     data: AlgorithmSpec
@@ -160,9 +159,9 @@ class _Record(TypedDict):
         cell, seed: where it is stored.
         label: the cell in words.
         results_version: of the code.
-        flags: what makes its figures doubtful.
-        environment: what made it.
-        units: of the figures.
+        flags: red flags that make its results doubtful.
+        environment: machine, versions and code that made it.
+        units: units of its metrics.
         config: the cell's configuration with every default.
         sha256: of the record with this field empty.
     """
@@ -186,9 +185,9 @@ class CompletedRecord(_Record):
     Attributes:
         status: it ran.
         reason: none.
-        threat_card: under which assumptions the figures hold.
-        result: what came out.
-        cost: what it took.
+        threat_card: the assumptions under which the result holds.
+        result: the result of the training.
+        cost: time, memory and bytes.
     """
 
     status: Literal["ok"]
@@ -205,7 +204,7 @@ class IncompleteRecord(_Record):
     Attributes:
         status: it may not run, or it failed.
         reason: why, in words.
-        threat_card: as far as the configuration tells.
+        threat_card: as far as the configuration determines it.
         result, cost: none.
     """
 
@@ -221,7 +220,7 @@ Record = CompletedRecord | IncompleteRecord
 
 
 def _fits_together(record: Any) -> Any:
-    """What is told twice is told alike."""
+    """Check that redundant fields agree."""
     if record["status"] == "ok":
         result, goal = record["result"], record["threat_card"]["goal"]
         if len({len(column) for column in result["curve"].values()}) > 1:

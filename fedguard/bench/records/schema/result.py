@@ -1,4 +1,4 @@
-"""The result of a training: what a record holds of it, inference aside."""
+"""The result of a training in a record, except inference."""
 
 from __future__ import annotations
 
@@ -153,15 +153,15 @@ class LostNode(TypedDict):
 
 
 class AppRecord(TypedDict):
-    """What is known of an app of other people.
+    """Facts about a third-party app.
 
     Attributes:
-        metric: what it calls its accuracy.
+        metric: the app's name of its accuracy.
         measured_by: who measured it, in words.
         malicious: the nodes, by their partitions.
-        lost: those that stopped answering, where any did.
-        misfit: how far, at most, a node's update is from the step that ``app.training`` describes, over that step's length;
-            where an attack on privacy watched nodes that take one.
+        lost: nodes that stopped answering, if any did.
+        misfit: largest relative distance of a node's update from the step that ``app.training`` describes, if an attack on
+            privacy watched nodes that take one step.
     """
 
     metric: str
@@ -172,23 +172,23 @@ class AppRecord(TypedDict):
 
 
 class Result(Trajectory):
-    """What came out; see `fedguard.bench.running.trial`. None is what does not apply.
+    """The result; see `fedguard.bench.running.trial`. Fields that do not apply are None.
 
     Attributes:
-        chance: the accuracy of a guess; null where the labels are not known.
+        chance: the accuracy of a guess; null if the labels are unknown.
         minority: honest clients with rare classes.
-        parties: where they have tasks of their own.
-        secure_aggregation: null where nothing was masked.
+        parties: results of the parties, if each has a task of its own.
+        secure_aggregation: null if nothing was masked.
         privacy: null without noise.
         corners: the trials that this one is compared with, by final accuracy.
         references: others.
-        inference: what an attack on the clients' privacy found.
+        inference: the result of an attack on the clients' privacy.
         attack_success_raw, attack_success_clean: of the backdoor, and of a clean model.
-        durability: null without a backdoor, or where the attack goes on to the end.
+        durability: null without a backdoor, or if the attack continues to the end.
         worst_case: how the attack was chosen from an ensemble.
-        evasion: where the suite asks for an attack at test time.
-        app: of an app of other people.
-        returns: where actors act, in place of accuracies.
+        evasion: the result of an attack at test time, if the suite asks for one.
+        app: facts about a third-party app.
+        returns: in reinforcement learning, in place of accuracies.
     """
 
     chance: Share | None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-#: Of all that is stored: a number is no text, and none is infinite.
+#: Configuration of all stored types: a number is no text, and no number is infinite.
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 #: How deep a configuration may be nested.

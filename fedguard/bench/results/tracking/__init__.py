@@ -1,4 +1,4 @@
-"""A run in what others keep their experiments in: a file for each tracker, over `trials.collect_trials`."""
+"""Export of a run to experiment trackers: a module for each tracker, over `trials.collect_trials`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACKERS: Mapping[str, Tracker] = {
 
 
 def track(run: Run, tracker: str, target: str) -> ExportCount:
-    """Write the trials and cells of a run to a tracker; what it has already stays as it is.
+    """Write the trials and cells of a run to a tracker; entries that it already has stay as they are.
 
     Raises:
         MissingExtra: the tracker's package is not installed.

@@ -1,4 +1,4 @@
-"""Trackers that write a folder for each trial: its name, and a seal that says what lies in it."""
+"""Trackers that write a folder for each trial: its name, and a seal with the digest of its content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedguard.bench.results.tracking.trials import TrackerEntry
 
-#: Lies in a folder once all else does: the digest of the trial.
+#: File with the digest of the trial; written last, so that its presence marks a complete folder.
 SEAL = "fedguard.sha256"
 
 
@@ -18,7 +18,7 @@ def folder_of(run: str, trial: TrackerEntry) -> Path:
 
 
 def is_there(folder: Path, trial: TrackerEntry) -> bool:
-    """Whether an earlier export wrote all of just this."""
+    """Whether an earlier export wrote exactly this content, in full."""
     try:
         return (folder / SEAL).read_text() == trial.digest
     except OSError:

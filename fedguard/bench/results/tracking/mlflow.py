@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 KEY, DIGEST = "fedguard.key", "fedguard.digest"
 #: Characters of a parameter or tag, and parameters and metrics of one request, which MLflow takes.
 LONGEST, PARAMETERS, METRICS = 5000, 100, 1000
-#: What MLflow is told unless the user says otherwise: report nobody's usage, and give up on a server that is not there.
+#: Default settings of MLflow, unless the user sets others: no usage statistics, and a short wait for an absent server.
 UNLESS_SAID = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 
 def write(run: str, trials: Sequence[TrackerEntry], target: str) -> ExportCount:
     """Write to a tracking server, or to an SQLite file.
 
-    What was changed since an earlier export is deleted, as MLflow deletes: it can be restored there.
+    Runs that have changed since an earlier export are deleted first, as MLflow deletes: they can be restored there.
 
     Args:
         target: an address such as ``http://127.0.0.1:5000`` or ``sqlite:///mlflow.db``, or the path of an SQLite file.
 
     Raises:
-        MissingExtra: MLflow is not installed, or not what its SQLite files need.
-        StoreError: MLflow does not take it.
+        MissingExtra: MLflow is not installed, or not the packages for its SQLite files.
+        StoreError: MLflow rejects the export.
     """
     for name, value in UNLESS_SAID.items():
         os.environ.setdefault(name, value)

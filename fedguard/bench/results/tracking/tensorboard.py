@@ -13,7 +13,7 @@ from fedguard.errors import MissingExtra, StoreError
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-#: The end of each of our files' names: no other one is ever removed.
+#: Suffix of our files' names: other files are never removed.
 SUFFIX = ".fedguard"
 
 

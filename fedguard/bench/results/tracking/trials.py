@@ -1,4 +1,4 @@
-"""Trials and cells as trackers of experiments want them: parameters, tags, figures and curves."""
+"""Trials and cells in the form of experiment trackers: parameters, tags, metrics and curves."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fedguard.metrics.figures import FIGURES
 
 @dataclass(frozen=True, kw_only=True)
 class TrackerEntry:
-    """One trial, or one cell: what its trials come to together.
+    """One trial, or one cell with the summary of its trials.
 
     Attributes:
         cell: its id.
         label: the cell in words.
-        seed: of a trial; None of a cell.
-        parameters: what is swept, the seed, and the whole configuration, keys joined by dots.
+        seed: the seed of a trial; None for a cell.
+        parameters: the swept values, the seed, and the whole configuration, keys joined by dots.
         tags: the threat in words, the six words of the taxonomy, status and reason, flags.
-        figures: those of the table of figures that it has, shares in [0, 1]. Of a cell the means over seeds, and where there
-            are enough seeds ``FIGURE/low`` and ``FIGURE/high``, the ends of the 95 % interval.
+        figures: its metrics, shares in [0, 1]. For a cell, the means over seeds, and with enough seeds ``FIGURE/low`` and
+            ``FIGURE/high``, the ends of the 95 % interval.
         curves: ``curve/accuracy`` and others of a trial, over its rounds, from 1.
-        started: in seconds since 1970.
-        seconds: that it took.
+        started: start time in seconds since 1970.
+        seconds: duration.
     """
 
     cell: str
@@ -45,7 +45,7 @@ class TrackerEntry:
 
     @property
     def key(self) -> str:
-        """The same whenever the run is exported."""
+        """Key of the entry, equal in every export of the run."""
         return self.cell if self.seed is None else f"{self.cell}-{self.seed}"
 
     @property
@@ -58,18 +58,18 @@ class TrackerEntry:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it: what a tracker has with this digest need not be written again."""
+        """SHA-256 of the whole entry: a tracker that has this digest need not write it again."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 class ExportCount(NamedTuple):
-    """How many trials and cells were written, and how many were there already."""
+    """Number of trials and cells that were written, and that were there already."""
 
     new: int
     same: int
 
 
-#: Writes what is tracked of a run, by its name, to a target.
+#: Writes the entries of a run, by its name, to a target.
 Tracker = Callable[[str, Sequence[TrackerEntry], str], ExportCount]
 
 
@@ -85,7 +85,7 @@ def collect_trials(run: Run) -> list[TrackerEntry]:
 
 
 def _cells(run: Run) -> dict[str, dict[str, str]]:
-    """What is swept, by cell; of a cell that positions share, such as one without attack, all their values."""
+    """Swept values by cell; for a cell at several positions, such as one without attack, all their values."""
     values: dict[str, dict[str, dict[str, None]]] = {}
     for position in run.manifest["positions"]:
         for key, value in position["swept"].items():
@@ -115,7 +115,7 @@ def _trial(run: Run, record: Record, swept: Mapping[str, str]) -> TrackerEntry:
 def _together(
     run: Run, records: Sequence[Record], trials: Sequence[TrackerEntry], swept: Mapping[str, str]
 ) -> TrackerEntry:
-    """A cell: means over its seeds, with the intervals that the figures give them."""
+    """The entry of a cell: means over its seeds, with the intervals of the metrics."""
     figures: dict[str, float] = {}
     for name, figure in FIGURES.items():
         if values := [trial.figures[name] for trial in trials if name in trial.figures]:
@@ -153,7 +153,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _tags(run: Run, records: Sequence[Record], swept: Mapping[str, str]) -> dict[str, str]:
-    """What is said of a trial, or of all trials of a cell: each thing once."""
+    """The tags of a trial, or of all trials of a cell without repetition."""
     statuses = {record["status"] for record in records}
     card = records[0]["threat_card"]
     told = {

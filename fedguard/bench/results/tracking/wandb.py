@@ -1,4 +1,4 @@
-"""Weights & Biases: an offline run for each cell and each trial, which ``wandb sync`` sends where its user wants them."""
+"""Weights & Biases: an offline run for each cell and each trial, to be uploaded by ``wandb sync``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write(run: str, trials: Sequence[TrackerEntry], target: str) -> ExportCount:
 
     Raises:
         MissingExtra: wandb is not installed.
-        StoreError: the folder cannot be written, or wandb does not take it.
+        StoreError: the folder cannot be written, or wandb rejects the export.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     try:
@@ -47,7 +47,7 @@ def write(run: str, trials: Sequence[TrackerEntry], target: str) -> ExportCount:
 
 
 def _write(run: str, trial: TrackerEntry, name: str, target: str) -> Path:
-    """Write one, and give its folder."""
+    """Write one entry, and return its folder."""
     import wandb
 
     quiet = wandb.Settings(

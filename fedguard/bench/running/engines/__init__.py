@@ -1,4 +1,4 @@
-"""Where workers run. An engine takes jobs and hands back what their workers say."""
+"""Engines run jobs in workers and return the messages of the workers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class WorkerMessage:
 
     Attributes:
         job: the job.
-        message: what the worker said; None if it is gone. ``{"lost": why}`` of a job that the engine starts again.
-        ended: why it is gone (``the worker process was lost: killed by SIGKILL``, ``timed out after 60 s``).
-        log: what is known beside that, such as where it stood.
+        message: the worker's message; None if the worker ended. ``{"lost": why}`` if the engine starts the job again.
+        ended: why the worker ended (``the worker process was lost: killed by SIGKILL``, ``timed out after 60 s``).
+        log: further information, such as a traceback of the worker.
     """
 
     job: Job
@@ -30,13 +30,13 @@ class WorkerPool(Protocol):
     """A pool of workers."""
 
     def free(self) -> int:
-        """How many more jobs can start now."""
+        """Number of jobs that can start now."""
 
     def submit(self, job: Job) -> None:
-        """Start a job; only while something is free."""
+        """Start a job; only if `free` is positive."""
 
     def wait(self, timeout: float) -> WorkerMessage | None:
         """The next message, or None after ``timeout`` seconds without one."""
 
     def close(self) -> None:
-        """End all workers at once, with whatever they have in hand."""
+        """End all workers at once, whatever they are running."""

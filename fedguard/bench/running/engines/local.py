@@ -16,20 +16,20 @@ from typing import Any
 
 from fedguard.bench.running.engines import Job, WorkerMessage
 
-#: Seconds that a worker is given, beyond its limit, to write where it stands.
+#: Seconds beyond its limit in which a worker can write its traceback.
 GRACE = 0.5
-#: Lines of where it stands: up to a hundred frames, the innermost first, of each of its threads.
+#: Lines kept of standard error: a traceback has up to a hundred frames, the innermost first, for each thread.
 LONGEST = 250
 
 
 class LocalPool:
-    """``jobs`` workers, started at once so that they load their libraries while the suite is laid out.
+    """``jobs`` worker processes, started at once so that they load their libraries while the suite is laid out.
 
-    A worker is replaced whose job takes too long, or changed what later jobs in the same process would find.
+    The pool replaces a worker if its job exceeds the time limit or changed state that later jobs in the process would find.
 
     Args:
-        start: what every worker is told first: plug-in modules, and where to look for them.
-        timeout: seconds that a job may take; None for no limit.
+        start: first message to every worker: plug-in modules, and where to look for them.
+        timeout: time limit of a job in seconds; None for no limit.
     """
 
     def __init__(self, jobs: int, start: Mapping[str, Any], timeout: float | None = None) -> None:
@@ -42,7 +42,7 @@ class LocalPool:
         return sum(worker.job is None for worker in self._workers)
 
     def ready(self) -> bool:
-        """Whether all have loaded their libraries."""
+        """Whether all workers have loaded their libraries."""
         return all(worker.ready for worker in self._workers)
 
     def submit(self, job: Job) -> None:
@@ -69,6 +69,7 @@ class LocalPool:
             if message["changed"]:
                 self._replace(worker)
             return said
+        # Here too: workers that report progress keep the queue from ever being empty, and the limit would not be checked
         return self._overdue() or said
 
     def close(self) -> None:
@@ -76,7 +77,7 @@ class LocalPool:
             worker.kill()
 
     def _recover_worker(self, dead: _WorkerProcess) -> WorkerMessage | None:
-        """Put a new worker in the place of one that died; its job is lost, nothing else."""
+        """Replace a worker that died; only its job is lost."""
         ended, job = dead.how_it_ended(), dead.job
         if not dead.ready:  # it did not even start: another one would not either
             raise RuntimeError(
@@ -90,7 +91,7 @@ class LocalPool:
         )
 
     def _overdue(self) -> WorkerMessage | None:
-        """End a worker whose job takes too long."""
+        """End a worker if its job exceeds the time limit."""
         if self._timeout is None:
             return None
         late = next((one for one in self._workers if one.busy_for() > self._timeout + GRACE), None)
@@ -102,12 +103,13 @@ class LocalPool:
         )
 
     def _replace(self, worker: _WorkerProcess) -> None:
+        # Out of the list before it is killed, so that `wait` ignores the end of its output
         self._workers[self._workers.index(worker)] = _WorkerProcess(self._start, self._heard)
         worker.kill()
 
 
 class _WorkerProcess:
-    """One process, and the thread that reads what it says."""
+    """One process, and the threads that read its output."""
 
     def __init__(self, start: str, heard: queue.Queue[tuple[_WorkerProcess, str | None]]) -> None:
         self.job: Job | None = None
@@ -116,6 +118,8 @@ class _WorkerProcess:
         self._heard = heard
         self._errors: list[str] = []
         # Its own session, so that Ctrl-C reaches the parent alone, which then ends the workers in order.
+        # -P keeps the working directory off sys.path, where a user's torch.py would hide the library.
+        # One thread: the pool already has a process for each core, and more threads would sum in another order.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "fedguard.bench.running.worker"],
             stdin=subprocess.PIPE,
@@ -137,16 +141,16 @@ class _WorkerProcess:
         self._send(json.dumps(job))
 
     def begin(self) -> None:
-        """It has loaded its libraries, and only now takes the job that it was given."""
+        """Mark the worker as ready: it has loaded its libraries, and only now takes the job that it was given."""
         self.ready = True
-        self._began = time.monotonic()
+        self._began = time.monotonic()  # loading the libraries does not count toward the limit
 
     def busy_for(self) -> float:
-        """Seconds since it took its job; 0 without one."""
+        """Seconds since the worker took its job; 0 without a job."""
         return time.monotonic() - self._began if self.ready and self.job is not None else 0.0
 
     def kill(self) -> None:
-        """End it at once, with whatever processes its plug-ins have started."""
+        """End the process at once, with all processes of its group, such as those started by plug-ins."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError, AttributeError):  # the second on Windows
                 os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
@@ -154,10 +158,10 @@ class _WorkerProcess:
         self.how_it_ended()
 
     def how_it_ended(self) -> str:
-        """Wait for the end, and let go of everything."""
+        """Wait for the end of the process, close its pipes, and return the reason."""
         code = self._process.wait()
         for reader in self._readers:
-            reader.join(timeout=5)
+            reader.join(timeout=5)  # a process that left the group may hold the pipe open, so do not wait forever
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -165,7 +169,7 @@ class _WorkerProcess:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def last_words(self, lines: int = 50) -> list[str]:
-        """What it last wrote to standard error: where it stood, if it was ended for taking too long."""
+        """The last lines of standard error; after a timeout, they hold the traceback."""
         return self._errors[-lines:]
 
     def _send(self, line: str) -> None:
@@ -181,11 +185,13 @@ class _WorkerProcess:
         self._heard.put((self, None))
 
     def _collect_errors(self) -> None:
+        # Read all of it, or a full pipe would block the worker; keep little, since a plug-in may print without end
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self._errors = [*self._errors[-LONGEST:], line.rstrip()]
 
 
 def default_jobs() -> int:
-    """As many workers as this process may use cores."""
+    """Number of cores that this process may use."""
+    # Not cpu_count, which ignores the affinity of a batch job or container
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,6 @@
-"""Workers in a Ray cluster: one actor a core, each of which is a seat (`fedguard.bench.running.engines.seat`).
+"""Workers in a Ray cluster: one actor per core, each a `RemoteWorker` (`fedguard.bench.running.engines.seat`).
 
-What comes back is JSON and the files that a trial leaves; the machine that the command was started on alone writes records.
+Actors return JSON and the files of a trial. Only the machine that runs the command writes records.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fedguard.bench.running.engines.seat import JobFiles, RemoteWorker, clean_mo
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, MissingExtra, oneline
 
-#: How often a trial may lose the machine under it before it has failed: to take down each that it comes to is no accident. And
-#: how often a seat may be lost before it is ready.
+#: Losses of its machine after which a trial has failed: a trial that ends every machine is the likely cause. Also losses in a
+#: row after which a worker that was never ready is given up.
 LOSSES = 3
-#: Where a Ray cluster listens whose address has no port.
+#: Default port of a Ray cluster.
 PORT = 6379
-#: Seconds in which a cluster has to answer, and in which seats have to be left.
+#: Seconds in which a cluster has to answer, and in which its workers have to close.
 PATIENCE = 10.0
-#: Bytes of a local cluster's store of objects: records and small models go through it. Ray would take a third of the memory.
+#: Bytes of a local cluster's object store: records and small models go through it. Ray would take a third of the memory.
 STORE = 256 << 20
 
 
@@ -53,13 +53,14 @@ class Ray:
 
     @contextlib.contextmanager
     def connect(self, jobs: int | None) -> Iterator[Cluster]:
-        """The cluster, for as long as this lasts; one that this process is part of already stays.
+        """Connect to the cluster for the duration of the context; if the process was connected before, it stays connected.
 
         Raises:
             MissingExtra: Ray is not installed.
-            ConfigError: there is no cluster at the address, or it is one of another version.
+            ConfigError: there is no cluster at the address, or it runs another version.
         """
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics to Ray's makers
+        # Ray would otherwise hide the GPUs from actors that ask for none, by CUDA_VISIBLE_DEVICES
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray
@@ -99,7 +100,7 @@ def _reachable(address: str) -> str:
     """``HOST:PORT`` if something answers there; Ray itself would wait for minutes.
 
     Raises:
-        ConfigError: nothing does, or the address is none.
+        ConfigError: nothing answers, or the address is malformed.
     """
     if address == "auto":
         return address
@@ -122,7 +123,7 @@ def _reachable(address: str) -> str:
 
 
 def _why(error: Exception, address: str | None) -> str:
-    """Why Ray did not come up, in a line."""
+    """Why Ray did not start, in one line."""
     said = oneline(error)
     if "ersion mismatch" in said:
         return f"the cluster runs another version of Ray or Python than this process. Install the same: {said}"
@@ -142,7 +143,7 @@ class Cluster:
 
     Args:
         ray: the package.
-        local: whether it is on this machine alone, so that all files are in their places.
+        local: whether it is on this machine alone, so that no files need to travel.
     """
 
     ray: Any
@@ -150,20 +151,21 @@ class Cluster:
 
     @property
     def cores(self) -> int:
-        """Of all its machines."""
+        """Number of cores of all machines."""
         return int(self.ray.cluster_resources().get("CPU", 0))
 
     def pool(self, jobs: int, start: Mapping[str, Any], timeout: float | None, plan: Plan) -> RayPool:
-        """So many workers, with what the trials of a plan need.
+        """A pool of ``jobs`` workers with the files that the trials of a plan need.
 
         Raises:
-            ConfigError: no machine has the room for one.
+            ConfigError: no machine has the resources for one worker.
         """
         needed = {"CPU": 1.0}
         if start["memory"] is not None:
             needed["memory"] = float(start["memory"])
         if start["device"] == "cuda":
             needed["GPU"] = 1.0
+        # Per machine, not in total: Ray would wait forever for an actor that fits on no single one
         machines = [one["Resources"] for one in self.ray.nodes() if one["Alive"]]
         if not any(all(one.get(what, 0) >= much for what, much in needed.items()) for one in machines):
             wanted = ", ".join(f"{much:g} {what}" for what, much in needed.items())
@@ -176,23 +178,23 @@ class Cluster:
             num_cpus=1,
             num_gpus=needed.get("GPU", 0),
             memory=start["memory"] or 0,
-            max_restarts=0,
+            max_restarts=0,  # the pool itself repeats jobs: it counts the losses and reports them
             max_task_retries=0,
-            max_concurrency=2,
+            max_concurrency=2,  # so that `close` is served during a trial
         )(RemoteWorker)
         return RayPool(self.ray, lambda: seat.remote(dict(start), timeout, parcel), jobs)
 
 
 @dataclass
 class _WorkerHandle:
-    """A seat as it looks from here.
+    """The pool's view of one remote worker.
 
     Attributes:
-        actor: the actor; Ray puts it on a machine as soon as one has room.
-        heard: what comes next from it: that it is ready, or what its trial says; None if it has nothing to do.
-        ready: whether it is on a machine, and has loaded its libraries.
-        job: what it has in hand.
-        losses: how many before it, one after the other, were lost before they were ready.
+        actor: the actor; Ray places it as soon as a machine has room.
+        heard: reference to its next message: that it is ready, or a message of its trial; None if it is idle.
+        ready: whether it runs on a machine and has loaded its libraries.
+        job: its current job.
+        losses: number of predecessors in a row that were lost before they were ready.
     """
 
     actor: Any
@@ -204,14 +206,14 @@ class _WorkerHandle:
 
 @dataclass
 class RayPool:
-    """``jobs`` seats, of which those work that a machine has room for.
+    """``jobs`` remote workers; each starts once a machine has room for it.
 
-    A seat whose machine is lost is made anew, on another one as soon as there is room, and what it had in hand runs again.
+    If the machine of a worker is lost, the pool makes a new worker, on any machine with room, and its job runs again.
 
     Args:
         ray: the package.
         seated: makes an actor.
-        jobs: how many.
+        jobs: number of workers.
     """
 
     ray: Any
@@ -225,7 +227,7 @@ class RayPool:
         self._seats = [self._seat() for _ in range(self.jobs)]
 
     def free(self) -> int:
-        return max(0, len(self._idle()) - len(self._again))
+        return max(0, len(self._idle()) - len(self._again))  # jobs to be repeated go first
 
     def submit(self, job: Job) -> None:
         self._give(self._idle()[0], job)
@@ -234,7 +236,7 @@ class RayPool:
         for seat in self._idle()[: len(self._again)]:
             self._give(seat, self._again.popleft())
         heard = [seat.heard for seat in self._seats if seat.heard is not None]
-        if not heard:  # idle, all of them
+        if not heard:  # all are idle
             return None
         done, _ = self.ray.wait(heard, num_returns=1, timeout=timeout)
         if not done:
@@ -251,6 +253,7 @@ class RayPool:
             return self._recover_worker(seat, error)
 
     def close(self) -> None:
+        # Asked first: `ray.kill` alone would leave their temporary folders and what plug-ins have started
         closing = [seat.actor.close.remote() for seat in self._seats if seat.ready]
         with contextlib.suppress(Exception):  # the cluster may be gone
             self.ray.wait(closing, num_returns=len(closing), timeout=PATIENCE)
@@ -270,7 +273,7 @@ class RayPool:
         seat.heard = seat.actor.trial.options(num_returns="streaming").remote(dict(job), clean_model_of(job))
 
     def _take(self, seat: _WorkerHandle) -> WorkerMessage | None:
-        """What a seat said."""
+        """The message of a worker that has one."""
         if not seat.ready:
             self.ray.get(seat.heard)
             seat.ready, seat.heard = True, None
@@ -283,7 +286,7 @@ class RayPool:
             return WorkerMessage(job, message)
         seat.job = seat.heard = None
         if message is not None:
-            try:
+            try:  # before its files are stored, which belong to this record only if it is the job's own
                 message = {**message, "record": verify_record(text, job)}
             except ValueError as error:
                 return self._repeat(job, f"its record was altered on its way ({error})")
@@ -291,11 +294,12 @@ class RayPool:
         return WorkerMessage(job, message, said["ended"], said["log"])
 
     def _recover_worker(self, seat: _WorkerHandle, error: Exception) -> WorkerMessage | None:
-        """Make a seat anew whose machine or process is gone, and let its trial run again there or elsewhere.
+        """Replace a worker after the loss of its machine or process, and run its trial again.
 
         Raises:
-            ConfigError: it is gone before it was ready, as were those before it.
+            ConfigError: the worker and its predecessors were lost before they were ready.
         """
+        # Counted in a row only: machines may come and go in a long run, but a worker that never starts would loop forever
         job, losses = seat.job, 0 if seat.ready else seat.losses + 1
         if losses == LOSSES:
             raise ConfigError(
@@ -309,7 +313,7 @@ class RayPool:
         return None if job is None else self._repeat(job, why, oneline(error))
 
     def _repeat(self, job: Job, why: str, log: str = "") -> WorkerMessage:
-        """Let a trial run again whose record did not come; but not for ever."""
+        """Run a trial again if its record did not arrive, up to `LOSSES` attempts in all."""
         trial = (job["id"], job["seed"])
         self._losses[trial] += 1
         if self._losses[trial] == LOSSES:
@@ -319,15 +323,16 @@ class RayPool:
 
 
 def verify_record(text: bytes, job: Job) -> Record:
-    """The record under its seal, if it is that of the job.
+    """The sealed record, checked to belong to the job.
 
     Raises:
-        ValueError: it was altered.
-        ConfigError: another FedGuard made it.
+        ValueError: it was altered, or belongs to another trial.
+        ConfigError: other code of FedGuard made it.
     """
     record = from_text(text)
     if (record["seed"], record["config"]) != (job["seed"], job["cell"]):
         raise ValueError(f"it is that of another trial: {record['label']}, seed {record['seed']}")
+    # Two versions in one run would be compared as if only their settings differed
     made = record["environment"]["code"]["fedguard"]
     if made != own_code():
         raise ConfigError(

@@ -1,7 +1,8 @@
-"""A seat in a cluster: a worker process on another machine, what it needs there, and the way home for what it makes.
+"""Remote workers: a worker process on another machine, the files that it needs, and the return of its results.
 
-Nothing here knows the cluster: `fedguard.bench.running.engines.ray` makes an actor of it. A trial runs in a process of its own,
-as it would without a cluster (`fedguard.bench.running.engines.local`): a crash, a hang and what a plug-in changes end as there.
+This module does not depend on the cluster: `fedguard.bench.running.engines.ray` makes an actor of `RemoteWorker`. Trials run
+in a separate process, as without a cluster (`fedguard.bench.running.engines.local`), so that crashes, timeouts and state
+changed by plug-ins are handled in the same way.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ if TYPE_CHECKING:
     from fedguard.config import Plan
     from fedguard.contracts import Algorithm
 
-#: Where the plug-ins stand among what travels, where the data do, and where the run's folder is.
+#: Folders of the plug-ins, of the data, and of the run.
 PLUGINS, DATA, RUN = "plugins", "data", "run"
 
 
 @dataclass(frozen=True)
 class JobFiles:
-    """What travels with a job, by its path: plug-ins with the Python files beside them, and the files that hold data.
+    """Files that travel with a job, by path: plug-ins with the Python files beside them, and data files.
 
-    Files whose paths are not relative to where the command was started stay where they are: each machine has to have them.
+    Only paths relative to the working directory of the command travel. Each machine needs its own copy of all other files.
     """
 
     files: Mapping[str, bytes]
 
     @classmethod
     def of(cls, plan: Plan) -> JobFiles:
-        """What the trials of a plan need."""
+        """The files that the trials of a plan need."""
         found: dict[str, bytes] = {}
         folder = plan.known.folder
         if folder is not None and folder.is_dir():
@@ -54,7 +55,7 @@ class JobFiles:
         return cls(found)
 
     def unpack_files(self, into: Path) -> None:
-        """Write all of it below a folder."""
+        """Write all files below a folder."""
         for name, content in self.files.items():
             file = into / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -66,25 +67,25 @@ def _trace(network: Any) -> Algorithm | None:
 
 
 def _paths(part: Algorithm | None) -> Iterator[Path]:
-    """What of the parameters of some algorithm is a path below where the command was started, with something there."""
+    """Parameters of an algorithm that are paths of existing files or folders below the working directory."""
     if part is None:
         return
     for value in (getattr(part, field.name) for field in part.fields()):
         if isinstance(value, str) and value:
             path = PurePath(value)
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):  # any text may stand here: too long for a path, or with a null byte
                 if not path.is_absolute() and ".." not in path.parts and path.parts and Path(path).exists():
                     yield Path(path)
 
 
 class RemoteWorker:
-    """One worker. What it says is handed on as it comes.
+    """One worker; it passes on messages as they arrive.
 
     Args:
-        start: what its process is told first (`fedguard.bench.running.worker`), with the folder of the plug-ins on the machine
-            on which the command was started.
-        timeout: seconds that a trial may take.
-        luggage: what is unpacked here; None where this is the machine that the command was started on, and all is in its place.
+        start: first message to the process (`fedguard.bench.running.worker`), with the folder of the plug-ins on the machine
+            that runs the command.
+        timeout: time limit of a trial in seconds.
+        luggage: files to unpack here; None on the machine that runs the command, which has them.
     """
 
     def __init__(self, start: Mapping[str, Any], timeout: float | None, luggage: JobFiles | None) -> None:
@@ -93,7 +94,7 @@ class RemoteWorker:
             luggage.unpack_files(self._here)
             (self._here / DATA).mkdir(exist_ok=True)
             (self._here / PLUGINS).mkdir(exist_ok=True)
-            os.chdir(self._here / DATA)
+            os.chdir(self._here / DATA)  # paths in the suite are relative; an actor has a process of its own
             if start["folder"] is not None:
                 start = {**start, "folder": str(self._here / PLUGINS)}
         self._pool = LocalPool(1, start, timeout)
@@ -102,7 +103,7 @@ class RemoteWorker:
         """Wait until the worker has loaded its libraries and the plug-ins.
 
         Raises:
-            RuntimeError: it cannot.
+            RuntimeError: it cannot load them.
         """
         try:
             while not self._pool.ready():
@@ -113,17 +114,17 @@ class RemoteWorker:
             ) from None
 
     def trial(self, job: Job, clean_model: bytes | None) -> Iterator[dict[str, Any]]:
-        """Run a trial, and hand on what is said of it.
+        """Run a trial and yield its messages.
 
         Args:
-            clean_model: what the file holds in which the job has the model of the cell without attack.
+            clean_model: content of the job's file with the model of the cell without attack.
 
         Yields:
-            ``message``, ``ended`` and ``log`` as in `fedguard.bench.running.engines.WorkerMessage`; with the last of them the
-            ``record`` under its seal, and ``files``: what the trial has left beside it, by name.
+            ``message``, ``ended`` and ``log`` as in `fedguard.bench.running.engines.WorkerMessage`. The last message has the
+            sealed ``record``, and ``files``: the artifacts of the trial, by name.
         """
         run = self._here / RUN
-        shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(run, ignore_errors=True)  # all artifacts found later are those of this trial
         artifacts = run / "artifacts"
         artifacts.mkdir(parents=True)
         here = {**job, "folder": str(run), "clean_model": str(run / "clean.npy")}
@@ -139,25 +140,26 @@ class RemoteWorker:
                 continue
             message, record = dict(said.message) if said.message is not None else None, None
             if message is not None and "record" in message:
-                record = to_text(message.pop("record"))
+                record = to_text(message.pop("record"))  # sealed here, so that damage on the way is noticed
             over = message is None or record is not None
             files = {file.name: file.read_bytes() for file in artifacts.iterdir()} if over else {}
             yield {"message": message, "record": record, "ended": said.ended, "log": said.log, "files": files}
 
     def close(self) -> None:
-        """End the worker at once, and leave nothing behind."""
+        """End the worker at once, and remove its files."""
         self._pool.close()
         shutil.rmtree(self._here, ignore_errors=True)
 
 
 def store_artifacts(files: Mapping[str, bytes], folder: Path) -> None:
-    """Store what a trial has left, under the names that it has given, none of which leads elsewhere."""
+    """Store the artifacts of a trial under their own names."""
+    # Only the last part of a name: one with ".." or a root would otherwise write outside the run
     for name, content in files.items():
         write_atomically(folder / "artifacts" / Path(name).name, content)
 
 
 def clean_model_of(job: Job) -> bytes | None:
-    """What the job's file of the clean model holds; None if there is none."""
+    """Content of the job's file with the clean model; None if there is no such file."""
     with suppress(OSError):
         return Path(job["clean_model"]).read_bytes()
     return None

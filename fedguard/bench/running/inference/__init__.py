@@ -1,9 +1,9 @@
-"""A trial's inference: what somebody saw of the training, what they claim of the data, and how near that is to the truth.
+"""Privacy attacks of a trial: the adversary's view of the training, its claims, and their score against the truth.
 
-    targets.py   whose data an attack is about, and what of them is true
-    curious.py   who watches, a server or nodes: their views, their claims
-    seats.py     what nodes that look make of what they hear
-    scores.py    claims beside the truth
+    targets.py   the clients under attack, and their true data
+    curious.py   the adversary, a server or nodes: its views and claims
+    seats.py     what adversary nodes infer from their messages
+    scores.py    claims compared with the truth
 
 The attack gets a view and returns a claim; only here do claim and truth meet.
 """

@@ -1,4 +1,4 @@
-"""Who infers in one trial, a server or nodes: what they see of the watched rounds, and what they claim."""
+"""The privacy adversary of one trial, a server or nodes: its view of the watched rounds, and its claims."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Album = Callable[[str, Reconstruction, Examples], None]
 
 
 class PrivacyAdversary:
-    """The server of one trial that infers, or the nodes that do.
+    """The privacy adversary of one trial: the server, or nodes.
 
     Args:
-        setup: of the trial; its seed decides who is attacked and who is asked about.
+        setup: setup of the trial; its seed determines victims and candidates.
     """
 
     def __init__(self, cell: Cell, setup: Setup, task: Classification) -> None:
@@ -68,7 +68,7 @@ class PrivacyAdversary:
 
     @property
     def plan(self) -> LocalPlan:
-        """How a client is taken to train in a round."""
+        """The local training of a client that the adversary assumes for a round."""
         return self._targets.plan
 
     def check(self) -> None:
@@ -140,13 +140,13 @@ class PrivacyAdversary:
         }
 
     def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
-        """Whether the server has anything of these clients from a round."""
+        """Whether the adversary has any vector of these clients from a round."""
         if self._alone:
             return bool(set(clients) & set(one.clients))
         return self._hiding(one, clients) is not None
 
     def _hiding(self, one: RoundObservation, clients: Collection[int]) -> Tensor | None:
-        """float32 ``[d]``: the mean over all sums that these clients' updates are in; None where there is none."""
+        """float32 ``[d]``: the mean over all sums that contain these clients' updates; None if there is none."""
         if self._cell.trusted_server:
             return one.aggregate
         if self._seat is not None:
@@ -160,7 +160,7 @@ class PrivacyAdversary:
     def _view(
         self, target: InferenceTarget, rounds: Sequence[RoundObservation], model: Tensor, number: int
     ) -> InferenceView:
-        """Of these rounds; what the workers' momentum makes of an update is undone as if it were their first."""
+        """The attack's view of these rounds; the factor of the workers' momentum is undone as if each update was the first."""
         updates = victim_first(rounds, target.clients[0]) if rounds and self._alone else None
         means = [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]
         aggregates = torch.stack(means) if means else None
@@ -206,13 +206,13 @@ class PrivacyAdversary:
 
     @property
     def _noise(self) -> float:
-        """Of what the view shows; what the workers' momentum makes of an update is undone there, too."""
+        """The noise in the view; the factor of the workers' momentum is undone here, too."""
         if self._seat is not None or (self._alone and not self._cell.trusted_server):
             return 0.0  # noise of a mean is in no single update, and what nodes solve for is theirs to know
         return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)
 
     def _tamper_model(self, model: Tensor) -> Tensor:
-        """What a malicious server sends instead of the model: one for all its victims, and with all candidates in mind."""
+        """The model that a malicious server sends instead: one for all its victims, made with all candidates."""
         targets = self._targets.planned
         if not targets:
             return model
@@ -233,7 +233,7 @@ class PrivacyAdversary:
     def _describe_inputs(
         self, view: InferenceView, rounds: Sequence[RoundObservation], model: Tensor
     ) -> dict[str, Any]:
-        """What the attack was given, for the record: without it no figure means anything."""
+        """The knowledge given to the attack, for the record: without it, its scores cannot be interpreted."""
         sent = rounds[0].sent if rounds else model
         return {
             "sees": self._sees.names(),

@@ -1,4 +1,4 @@
-"""Claims beside the truth: the score of each target, and the figures of a trial."""
+"""Claims compared with the truth: the score of each target, and the metrics of a trial."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def score_claim(
     value_range: tuple[float, float],
     reference: Examples,
 ) -> dict[str, Any]:
-    """How near a claim is to the truth.
+    """The score of a claim against the truth.
 
     Args:
-        count: how many examples the attack was told there are; so many it may claim, even where it was told too many.
-        reference: examples that are not the truth, for the mean baselines.
+        count: number of examples given to the attack, and so the most that it may claim, even if the number is too large.
+        reference: examples other than the truth, for the mean baselines.
 
     Raises:
         ContractError: a claim of another kind than the attack's goal.
@@ -73,10 +73,10 @@ def score_claim(
 
 
 def headline(goal: str, found: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """The mean over targets of each figure; None where a target has none.
+    """The mean over targets of each metric; None if a target lacks it.
 
-    A property is told of each client; how well, shows over all of them. How many members are found at few false alarms is
-    that of all candidates together.
+    A property is inferred for each client, so its score is taken over all clients. The rate of members found at few false
+    alarms is taken over all candidates together.
     """
     if goal == "property":
         scores = torch.tensor([one["score"] for one in found], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Nodes of one trial that infer: where they stand, and what they make of what they hear."""
+"""The adversary nodes of one trial: their position, and what they infer from the messages that they receive."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedguard.tasks.classification import Classification
 
 
 class AdversaryNodes:
-    """The nodes of one trial that look, and pool what they hear.
+    """The adversary nodes of one trial, which pool the messages that they receive.
 
-    What they can solve for is known before the training; it is solved for out of the very vectors that came to them. They have
-    nothing else of the others' updates.
+    Which updates they can solve for is known before the training. They solve for them from the received vectors, and know
+    nothing else of the other nodes' updates.
     """
 
     def __init__(self, cell: Cell, setup: Setup) -> None:
@@ -36,7 +36,7 @@ class AdversaryNodes:
 
     @property
     def observer(self) -> Observer:
-        """How they touch the training: not at all, but they listen."""
+        """The observer of the training: the nodes only listen."""
         one = self._attack.watches == "round"
         return Observer(
             self._wants.round if one else None, seat=self._listeners.nodes, listens=self._wants.listens if one else 0
@@ -44,7 +44,7 @@ class AdversaryNodes:
 
     @cached_property
     def sees(self) -> Sight:
-        """What the attack looks at: single updates if they can solve for any; else a sum, if it can do with one."""
+        """The attack's view: single updates if the nodes can solve for any; else a sum, if the attack works on sums."""
         sees = self._sums
         if Sight.EACH_UPDATE in sees and self._attack.watches != "model" and not self.solved:
             return first_met(self._attack.needs, Sight.SUM | Sight.MODEL | Sight.ROOT_DATA) or sees
@@ -52,7 +52,7 @@ class AdversaryNodes:
 
     @cached_property
     def solved(self) -> Mapping[int, float]:
-        """Which share of its update they can solve for, by client of which they can for any."""
+        """By client, the share of its update that they can solve for; clients without any are left out."""
         if self._attack.watches == "model":
             return {}
         found: dict[int, float] = {}
@@ -63,7 +63,7 @@ class AdversaryNodes:
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """Whom they can attack, and how much of an update they have of each."""
+        """The clients that they can attack, each with the share of its update that they know."""
         if self._attack.watches == "model":
             clients = range(self._setup.participation.total)
             return {client: 1.0 for client in clients if client not in self._listeners.nodes}
@@ -73,7 +73,7 @@ class AdversaryNodes:
 
     @property
     def nothing(self) -> str:
-        """Why they can attack nobody."""
+        """Why they can attack no client."""
         when = f"of round {self._wants.round}" if self._attack.watches == "round" else "of any round"
         least = "" if Sight.SUM in self.sees or self._behind else ", and have no sum of updates alone"
         return (
@@ -83,7 +83,7 @@ class AdversaryNodes:
 
     @property
     def party(self) -> str:
-        """Who they are."""
+        """The nodes, in words."""
         nodes = list(map(str, self._listeners.nodes))
         return f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(nodes[:-1])} and {nodes[-1]}"
 
@@ -95,11 +95,11 @@ class AdversaryNodes:
         return f"the mean of {len(self._behind)} nodes' updates"
 
     def examples(self, task: Classification) -> Examples:
-        """Their own, which are of the same kind as the others'."""
+        """Their own examples, from the same kind of data as the others'."""
         return join_examples([task.examples(node) for node in self._listeners.nodes])
 
     def select_rounds(self, every: Sequence[RoundObservation], clients: tuple[int, ...]) -> list[RoundObservation]:
-        """The rounds of which they have the update of these clients, as they see them.
+        """The rounds in which they know the update of these clients, as they observe them.
 
         Args:
             every: the rounds in which they listened, from the first.
@@ -125,7 +125,7 @@ class AdversaryNodes:
         return RoundObservation(found.model, after, behind, found.update[None], (behind,), found.update[None], None)
 
     def describe_nodes(self) -> dict[str, Any]:
-        """What a record says of them, once all targets were attacked."""
+        """The nodes in the record, after all targets were attacked."""
         return {
             "place": self._wants.seat,
             "nodes": list(self._listeners.nodes),
@@ -145,7 +145,7 @@ class AdversaryNodes:
 
 
 def where_known(adapt: Adapt, known: Tensor | None) -> Adapt:
-    """The same comparison, on the coordinates that are known; all of them for None."""
+    """The same comparison, on the known coordinates only; on all coordinates for None."""
     if known is None:
         return adapt
     there = known.clone()

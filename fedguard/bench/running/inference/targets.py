@@ -1,4 +1,4 @@
-"""Whose data an attack is about: who was there, what they used, and whom a membership inference is asked about."""
+"""The targets of an attack on privacy: clients, the examples that they used, and candidates of a membership inference."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedguard.tasks.classification import Classification
 
 @dataclass(frozen=True)
 class InferenceTarget:
-    """What an attack is to find.
+    """One target of an attack.
 
     Attributes:
-        clients: one client, or those that are hidden in what the server sees.
+        clients: one client, or all clients in one sum that the server sees.
         truth: the examples that they used in the watched round, or hold.
-        candidates, members: of a membership inference, whom it is asked about, and which of these were trained on.
+        candidates, members: for a membership inference, the candidates, and which of them were trained on.
     """
 
     clients: tuple[int, ...]
@@ -35,11 +35,11 @@ class InferenceTargets:
     """The targets of one trial.
 
     Args:
-        alone: whether clients are attacked one by one; otherwise those in one sum together.
+        alone: whether clients are attacked one by one; otherwise all clients in one sum together.
         rng: draws victims and candidates.
-        shares: of nodes that look, which share of its update they have of each client that they can attack; those with more of
-            it come first. None for a server, which may attack who takes part.
-        trainings: how many times a client trains in a round.
+        shares: for adversary nodes, the known share of the update of each client that they can attack; larger shares come
+            first. None for a server, which may attack every client that takes part.
+        trainings: number of local trainings of a client in a round.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class InferenceTargets:
 
     @cached_property
     def plan(self) -> LocalPlan:
-        """How a client trains; the mean of several steps from one model is one on all their batches."""
+        """The local training of a client; the mean of several steps from one model is one step on all their batches."""
         plan, times = self._setup.local_plan, self._trainings
         return plan if times == 1 or plan.batch_size is None else replace(plan, batch_size=times * plan.batch_size)
 
     @cached_property
     def planned(self) -> tuple[InferenceTarget, ...]:
-        """The targets as they are known before the training; none where nobody takes part."""
+        """The targets as known before the training; none if no client takes part."""
         clients = self._present
         chosen = [clients[i] for i in self._rng.child("victims").numpy().permutation(len(clients)).tolist()]
         if self._shares is not None:
@@ -76,7 +76,7 @@ class InferenceTargets:
         return tuple(self._target(group, number) for number, group in enumerate(groups))
 
     def restrict_target(self, target: InferenceTarget, watched: Sequence[RoundObservation]) -> InferenceTarget | None:
-        """The target as the server meets it in the watched round: those in one sum alone; None where it has nothing of it."""
+        """The target as seen in the watched round: only clients in one sum; None if the server received nothing of them."""
         if self._attack.watches != "round":
             return target
         (one,) = watched
@@ -90,7 +90,7 @@ class InferenceTargets:
         return self._target(tuple(there), 0)
 
     def counts(self, target: InferenceTarget, trusted: bool) -> list[int]:
-        """How many examples each client claims; where noise hides how many there are, what is public of it."""
+        """The number of examples that each client reports; if noise hides this number, its public value."""
         plan, sizes = self.plan, self._task.sizes
         final = self._attack.watches == "model"  # it holds what all clients learned in all rounds
         if plan.private is not None and plan.batch_size is not None:
@@ -107,7 +107,7 @@ class InferenceTargets:
 
     @cached_property
     def _present(self) -> tuple[int, ...]:
-        """Who takes part in the watched round; in any round, for an attack that looks at more than one."""
+        """The clients of the watched round; of all rounds for an attack that observes more than one."""
         if self._shares is not None:
             return tuple(sorted(self._shares))
         rounds = range(1, self._setup.training.rounds + 1)
@@ -126,7 +126,7 @@ class InferenceTargets:
         return InferenceTarget(clients, truth, join_examples([inside, outside])[order], order < len(inside))
 
     def _select_examples(self, client: int) -> Examples:
-        """What a client used in the watched round; all it has, where more than a round or the client itself is meant."""
+        """The examples that a client used in the watched round; all of them if the target is the client or several rounds."""
         if self._attack.watches != "round" or self._attack.goal == "property":
             return self._task.examples(client)
         last, plan = self._trainings * self._wants.round, self._setup.honest_plan
@@ -136,11 +136,11 @@ class InferenceTargets:
 
 
 def alike(members: Examples, others: Examples, most: int, rng: Rng) -> tuple[Examples, Examples]:
-    """Members and others with the same shares of each class, at most so many of either.
+    """Members and non-members with the same shares of each class, at most the given number of either.
 
-    A client's labels differ from those of all examples; whoever is asked about both as they are tells them apart by the class
-    alone, which is no membership. Of class c there are ``m_c = min(members, k others)`` members, where k is how many members
-    there are in all for each other (1 at least), and ``floor(r m_c)`` others, with the largest r that all classes allow.
+    A client's labels are distributed differently from all examples, so unmatched candidates could be distinguished by class
+    alone, which is no membership inference. Class c has ``m_c = min(members, k others)`` members, where k is the overall ratio
+    of members to others (1 at least), and ``floor(r m_c)`` others, with the largest r that all classes allow.
     """
     classes = sorted(set(members.y.tolist()))
     counts = {c: (int((members.y == c).sum()), int((others.y == c).sum())) for c in classes}

@@ -1,8 +1,8 @@
-"""How the cells of each kind of target are tried: the one table in which the bench looks.
+"""Procedures for the cells of each kind of target: the one table that the bench uses.
 
 contract.py   what a procedure is
 composed.py   a training that FedGuard composes, in the worker's own process
-app.py        an app of other people, in processes of its own
+app.py        a third-party app, in separate processes
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def procedure(cell: Cell) -> Procedure:
 
 
 def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:
-    """By cell id, why a cell cannot run with this seed, as far as can be told before it does; cells that can are left out.
+    """The reason by cell id why a cell cannot run with this seed, as far as is known; cells that can run are left out.
 
     Args:
         timeout: seconds for each cell. One that takes longer, and others with its attack, are left to their trials, whose

@@ -1,4 +1,4 @@
-"""Trials of an app of other people: they have processes of their own, and nothing is changed in the worker's."""
+"""Trials of a third-party app: they run in separate processes and change nothing in the worker's."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from fedguard.tasks.data import load_dataset
 
 
 class ComposedProcedure(Procedure):
-    """`run_trial`, with what it leaves behind for other trials and for who reads."""
+    """`run_trial`, with its effects on other trials, and its artifacts and log."""
 
     here = True
 

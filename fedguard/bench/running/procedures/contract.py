@@ -1,4 +1,4 @@
-"""What the bench asks of whatever tries a cell."""
+"""The interface through which the bench tries cells."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fedguard.config import Cell
 
 
 class Procedure(ABC):
-    """How the cells of one kind of target are looked at before they run, run, and described in their records.
+    """How cells of one kind of target are checked, run, and described in their records.
 
     Attributes:
-        here: whether trials run in the worker's own process: so that a limit in time reaches them, and two rounds tell how
-            long all of them take.
+        here: whether trials run in the worker's own process, so that a time limit applies to them, and two rounds suffice to
+            estimate how long all rounds take.
     """
 
     here: ClassVar[bool]
 
     @abstractmethod
     def require(self, *, cluster: bool) -> None:
-        """Raises ConfigError if what all trials need is not there, on this machine or on a cluster of others."""
+        """Raise ConfigError if a requirement of all trials is missing, on this machine or on a cluster."""
 
     @abstractmethod
     def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
-        """Why a cell cannot run, before it does; None if it seems to."""
+        """Why a cell cannot run, as far as is known beforehand; None if it seems able to run."""
 
     @abstractmethod
     def card(self, cell: Cell) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Procedure(ABC):
 
     @abstractmethod
     def data(self, cell: Cell) -> str | None:
-        """The digest of the data; None where nobody here knows them."""
+        """The digest of the data; None if they are unknown here."""
 
     def not_run(self, cell: Cell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:
         """The record of a trial that was ``refused``, or that ``failed`` on a device."""
@@ -61,4 +61,4 @@ class Procedure(ABC):
 
     @abstractmethod
     def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
-        """Run a job of a worker, and return what it says at the end; see `fedguard.bench.running.worker`."""
+        """Run a job of a worker, and return its last message; see `fedguard.bench.running.worker`."""
