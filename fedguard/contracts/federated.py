@@ -61,7 +61,7 @@ class RunningAlgorithm:
         row.copy_(sent)
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
-        """Set rows (float32 ``[n, d]``) to what the server makes of the arrived messages at its current model; nothing by default.
+        """Set rows (float32 ``[n, d]``) to what the server makes of arrived messages at its model; unchanged by default.
 
         Args:
             keys: the client behind each row, and the number of its local training.

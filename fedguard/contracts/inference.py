@@ -147,7 +147,7 @@ class InferenceView(View):
 
     @property
     def gradient(self) -> Tensor:
-        """float32 ``[d]``: ``-target / (lr steps)``: the gradient of the mean loss if each client took one step, else near it."""
+        """float32 ``[d]``: ``-target / (lr steps)``: the mean loss's gradient if each client took one step, else near it."""
         return -self.target / (self.plan.lr * self.steps)
 
 
