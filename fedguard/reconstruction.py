@@ -1,4 +1,4 @@
-"""Gradient inversion outside of a suite: a model, a gradient from anywhere, and what an attack makes of both."""
+"""Gradient inversion outside a suite: an attack on a model and a gradient from anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedguard.rng import MOST_SEED, Rng
 
 Gradient = Tensor | Sequence[Tensor]
 
-#: As many examples as nobody inverts at once; more is a slip of the pen.
+#: The largest plausible number of examples in one inversion; a larger one is a typing error
 MOST_EXAMPLES = 1_000_000
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -52,30 +52,30 @@ def reconstruct(
     seed: int = 0,
     **parameters: Any,
 ) -> Reconstruction | Labels:
-    """What an attack makes of one client's gradient: inputs, or labels alone.
+    """Run an attack on one client's gradient: it returns inputs, or labels alone.
 
     Args:
         attack: a name or an object; ``parameters`` go with a name.
         model: the network with the weights at which the gradient was taken; float32, on the CPU.
         gradient: of the mean cross-entropy over the batch, as `torch.autograd.grad` gives it for ``model.parameters()``, or
-            ``[d]``; of the mean binary cross-entropy where the model has one logit. With ``plan``: the model before the
-            client's training less the model after it.
-        shape: of one input.
-        classes: number of classes; by default as many as the model has outputs, and 2 where it has one.
+            ``[d]``; of the mean binary cross-entropy if the model has one logit. With ``plan``: the model before the client's
+            training less the model after it.
+        shape: shape of one input.
+        classes: number of classes; by default the number of the model's outputs, or 2 if it has one.
         batch_size: B, the number of examples behind the gradient.
-        labels: int64 ``[B]``, for an attacker who is told them.
+        labels: int64 ``[B]``, for an attacker that knows them.
         value_range: smallest and largest value of an input.
         root: clean examples of the attacker's own.
-        plan: how the client trained, where it took more than one step.
-        seed: of the attack's draws.
+        plan: how the client trained, if it took more than one step.
+        seed: seed of the attack's draws.
 
     Raises:
-        InputError: sizes that do not fit, values that are not finite, or a model whose gradient depends on more than its
+        InputError: sizes that do not fit, values that are not finite, or a model with a gradient that depends on more than its
             parameters and the batch.
-        NotAllowed: the attack needs what cannot be given here, such as candidates or a server that sends another model.
+        NotAllowed: the attack needs something that cannot be given here, such as candidates or a server that sends another
+            model.
         PreconditionError: the attack cannot work on this network or training.
         ConfigError: an unknown attack or parameter.
-        ContractError: the attack returned what it must not.
     """
     built = _build_attack(attack, parameters)
     sees = _grant_sight(built, root)
