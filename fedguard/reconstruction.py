@@ -76,6 +76,7 @@ def reconstruct(
             model.
         PreconditionError: the attack cannot work on this network or training.
         ConfigError: an unknown attack or parameter.
+        ContractError: the attack returned something that its contract excludes.
     """
     built = _build_attack(attack, parameters)
     sees = _grant_sight(built, root)
