@@ -125,14 +125,14 @@ def score_reconstruction(
         truth_x: float32 ``[B, *shape]``.
         truth_y: int64 ``[B]``.
         value_range: smallest and largest value of an input.
-        reference: examples that are not the truth, whose means are trivial guesses too.
+        reference: examples that are not the truth; their means are trivial guesses too.
 
     Returns:
-        what `fedguard.metrics.reconstruction.score` tells.
+        the result of `fedguard.metrics.reconstruction.score`.
 
     Raises:
-        InputError: there is no truth, or it is no such tensor.
-        ContractError: the claim has another shape than the truth, or is of more inputs.
+        InputError: there is no truth, or it is not such a tensor.
+        ContractError: the claim has another shape than the truth, or more inputs.
     """
     of_kind(truth_x, "truth_x", Tensor, "a tensor of one row for each example, and at least one")
     for name, values in (("truth_x", truth_x), ("truth_y", truth_y)):
@@ -161,10 +161,10 @@ def _build_attack(attack: str | InferenceAttack, parameters: dict[str, Any]) -> 
 
 
 def _grant_sight(attack: InferenceAttack, root: Examples | None) -> Sight:
-    """What the attack sees of what was given.
+    """What the attack sees of the given arguments.
 
     Raises:
-        NotAllowed: too little for it.
+        NotAllowed: it needs to see more.
     """
     granted = Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA)
     sees = first_met(attack.needs, granted)
@@ -183,7 +183,7 @@ def _grant_sight(attack: InferenceAttack, root: Examples | None) -> Sight:
 
 
 def _check_model(model: nn.Module) -> None:
-    """Raise `InputError` for a model whose gradient nobody could repeat."""
+    """Raise `InputError` for a model with a gradient that is not reproducible."""
     if any(parameter.dtype != torch.float32 or parameter.device.type != "cpu" for parameter in model.parameters()):
         raise InputError("model: expected float32 parameters on the CPU. Use model.float().cpu().")
     for name, module in model.named_modules():
@@ -196,7 +196,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> int:
-    """The number of outputs, from logits ``[2, C]`` for two inputs; 1 stands for two classes."""
+    """The number of outputs, from logits ``[2, C]`` for two inputs; a single output means two classes."""
     try:
         with torch.no_grad():
             logits: tuple[int, ...] = tuple(model(torch.zeros(2, *shape)).shape)
@@ -212,7 +212,7 @@ def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> 
 
 
 def _vector(parts: Gradient, model: nn.Module, what: str) -> Tensor:
-    """float32 ``[d]`` of one tensor for each parameter, or of one vector."""
+    """float32 ``[d]`` from one tensor for each parameter, or from one vector."""
     shapes = [tuple(parameter.shape) for parameter in model.parameters()]
     if isinstance(parts, Tensor):
         dim = sum(parameter.numel() for parameter in model.parameters())
@@ -252,7 +252,7 @@ def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
 
 
 def _claim(attack: InferenceAttack, claim: Inference, shape: tuple[int, ...], count: int) -> Reconstruction | Labels:
-    """The claim, if it is one of what the attack is for."""
+    """Check that the claim has the type of the attack's goal."""
     if attack.goal == "labels" and isinstance(claim, Labels):
         check_claimed_labels(claim.y, count)
         return claim

@@ -75,7 +75,7 @@ def audit(
 
 
 def _store_findings(folder: Path, cells: Sequence[str], found: Sequence[CellAudit], method: str) -> str:
-    """Store the audit with the run of its suite; says where, or why not."""
+    """Store the audit with the run of its suite; return where, or why not."""
     from fedguard.bench.audits.suites import FILE, store_audit
     from fedguard.bench.results.run import Run
 

@@ -103,7 +103,7 @@ def _kind(name: str, found: Epsilon) -> str:
 def _entry(
     noise_multiplier: float, sample_rate: float, steps: int, found: Epsilon, beside: dict[str, Epsilon | str]
 ) -> dict[str, Any]:
-    """As JSON; an infinite epsilon is null."""
+    """The result as JSON; an infinite epsilon is null."""
     return {
         "noise_multiplier": noise_multiplier,
         "sample_rate": sample_rate,

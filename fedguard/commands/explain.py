@@ -21,7 +21,7 @@ Plugins = Annotated[
 
 
 def _load_registry(plugins: list[str]) -> Registry:
-    """The installed algorithms, and those of modules that stand in the working directory."""
+    """The installed algorithms, and those of modules in the working directory."""
     from fedguard.registry import load_registry
 
     return load_registry().with_modules(plugins, Path.cwd(), ["--plugin"] * len(plugins))

@@ -127,12 +127,12 @@ def check(
         fail(f"{len(run.failures)} of {len(run.records)} trials failed: {run.failures[0].reason}", 4)
 
 
-#: The defense that is the app's own strategy, as a suite calls it.
+#: A suite's name for the defense that is the app's own strategy
 OWN = "own"
 
 
 def below(run: Run, floor: float) -> Iterator[str]:
-    """Defended cells whose mean accuracy is below a floor, in words; and those that did not run."""
+    """Defended cells with a mean accuracy below a floor, in words; and those that did not run."""
     for line in run.manifest["positions"]:
         if line["swept"]["defense"] == OWN:
             continue

@@ -254,7 +254,7 @@ def _duration(seconds: float) -> str:
 
 
 def _next_steps(run: Run, store: Path) -> None:
-    """What to type next, with the command as it can be typed here: an environment need not be activated."""
+    """The next commands, in the form in which they can be typed here: the environment may not be activated."""
     import os
     import shlex
     import shutil

@@ -172,7 +172,7 @@ def _tell(attack: Any, finding: ContestResult) -> None:
 
 
 def _group_errors(errors: Sequence[str]) -> list[tuple[str, int]]:
-    """The first of each kind of error, and how many there were."""
+    """The first of each kind of error, and their number."""
     kinds: dict[str, list[str]] = {}
     for error in errors:
         kinds.setdefault(error.partition(" while ")[0], []).append(error)

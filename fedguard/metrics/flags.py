@@ -251,7 +251,7 @@ def past_its_best(result: Part, card: Part) -> str | None:
 
 
 def _find_rise(result: Part) -> Rise | None:
-    """The rise over the last evaluations that count, or else over the last rounds: one slow round may fill these evaluations."""
+    """The rise over the last evaluations that count, or else over the last rounds: one slow round may fill the former."""
     return rising(take_moments(result)) or rising(read_score_curve(result))
 
 
