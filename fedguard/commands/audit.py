@@ -36,11 +36,11 @@ def audit(
     ] = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Run the code that adds a suite's noise on canaries, and hold what they show against the accountant's epsilon.
+    """Run the code that adds a suite's noise on canaries, and compare the result with the accountant's epsilon.
 
-    The result is stored in the folder of the suite's run, where there is one: the dashboard shows it beside the claims.
+    The result is stored in the folder of the suite's run, if there is one: the dashboard shows it beside the claims.
 
-    Exit code 0 where all is consistent, 3 where a claim is violated, 4 where there is nothing to audit or to judge.
+    Exit code 0 if all is consistent, 3 if a claim is violated, 4 if there is nothing to audit or to judge.
     """
     from fedguard import api
     from fedguard.bench.audits.cells import audit_suite

@@ -45,7 +45,7 @@ def epsilon(
 ) -> None:
     """Say what the noise of DP-SGD or DP-FedAvg proves: epsilon, with all that it means.
 
-    An epsilon of records is none of clients, and one of Poisson samples is none of shuffled batches.
+    An epsilon of records says nothing about clients, and an epsilon of Poisson samples nothing about shuffled batches.
     """
     from fedguard.privacy.accountants import ACCOUNTANTS
     from fedguard.privacy.accounting import OutOfRange, UnsupportedEvent, check_delta

@@ -27,7 +27,7 @@ class Rise:
 
 
 def take_moments(result: Mapping[str, Any]) -> list[float]:
-    """The evaluations of a record that its final metric may average, each repeated as often as it counts, up to their number."""
+    """The evaluations that the final metric of a record may average, each as often as it counts, up to `FINAL_EVALUATIONS`."""
     found = read_score_curve(result)
     moments = result["curve"].get("moments") or [1] * len(found)
     return [value for value, times in zip(found, moments, strict=True) for _ in range(min(times, FINAL_EVALUATIONS))]
