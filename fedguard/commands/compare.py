@@ -20,7 +20,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The differences as JSON, with shares in [0, 1].")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Compare two runs: paired differences over common seeds with intervals; all cells together first, then the largest changes.
+    """Compare two runs: paired differences over common seeds with intervals; all cells together, then the largest changes.
 
     Positions are matched by their swept values; other differences of the configurations are listed. One test over all cells
     finds small changes that many cells share, even if no single cell shows them. P-values of single cells are adjusted by Holm

@@ -126,7 +126,7 @@ def export(
     """Export a run: one row per cell and seed, with the columns of `run.frame()`; or its trials to an experiment tracker.
 
     MLflow, TensorBoard and Weights & Biases get a run for each trial and one for each cell, with parameters, tags, metrics,
-    intervals and curves over the rounds. Trials of an earlier export stay unchanged.
+    intervals and curves over the rounds. Trials that were exported before are skipped unless they changed.
 
     A run with an epsilon for noise drawn from its seed is exported with a warning: see `fedguard run --secret-noise`.
     """
