@@ -113,6 +113,7 @@ def aggregate(
     context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
+    # Outside a suite this is not the rule's fault: the caller cannot provide what it reads
     except NotObservable:
         raise NotAllowed(
             f"{pipeline} asks the network, the clients' data, noise or times, which are there in a suite only: fedguard.run."
@@ -167,6 +168,7 @@ def craft(
     pipeline = None if rule is None else known.pipeline(rule)
 
     def context(n: int, updates: Tensor) -> RuleContext:
+        # The server's root data stay unknown: the mean of the honest updates, which come first, is the attackers' guess
         seen = {"samples": torch.ones(n, dtype=torch.float64), "root": updates[: len(rows)].mean(0)}
         party = "the malicious clients' copy of the rule"
         return _round(party, Sight.EACH_UPDATE | Sight.ROOT_DATA, rows, n, f, seed, **seen)
@@ -253,6 +255,7 @@ def secure_sum(
         ProtocolError: too many clients dropped out, so that the protocol stops without a sum.
     """
     read = read_array(inputs, "inputs").cpu()
+    # numpy has neither bfloat16 nor float8; float32 holds all their values
     narrow = read.is_floating_point() and read.dtype not in (torch.float16, torch.float32, torch.float64)
     rows = (read.float() if narrow else read).numpy()
     return secure_sum_of(rows, weights, drop=drop, clip=clip, bits=bits, rotate=rotate, settings=settings)
@@ -283,6 +286,7 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """float32 ``[n, d]``, and the conversion back to the caller's kind of array."""
     if states := _states(values, what):
         return _of_states(states, what)
+    # torch has no negative strides, so a reversed map is read like any other array
     if isinstance(values, np.memmap) and values.dtype == np.float32 and all(one > 0 for one in values.strides):
         rows = wrap_memmap(values)
     else:

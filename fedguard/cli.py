@@ -121,6 +121,7 @@ def _crash_log() -> str:
         with contextlib.suppress(OSError):
             (folder / name).write_text(traceback.format_exc(), encoding="utf-8")
             return str(folder / name)
+    # Neither folder is writable
     traceback.print_exc()
     return "the lines above"
 

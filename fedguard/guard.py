@@ -165,6 +165,7 @@ class Guard:
         if not len(clients):
             raise InputError("clients: expected one model or more; got none.")
         claims = None if samples is None else read_claims(samples, len(clients))
+        # check_claims raises here, because weights of zero have no mean; single invalid claims are dropped later
         if claims is not None and not any(claims):
             check_claims(claims, len(clients))
         rows = torch.stack([read_update(client, f"clients[{number}]") for number, client in enumerate(clients)])
@@ -206,6 +207,7 @@ class Guard:
             return updates, claims
         honest = tuple(row for row in range(n) if row not in rows)
         bad = set(unusable_rows(updates))
+        # The server drops these updates, so they are no part of the round that the attack sees
         honest = tuple(row for row in honest if row not in bad)
         good = updates[list(honest)]
         view = PoisonView.of_round(
@@ -215,6 +217,7 @@ class Guard:
             malicious=rows,
             layers=layers,
             server_lr=self._server_lr,
+            # Apart, so that an attack cannot derive the rule's random draws from its own stream
             rng=self._rng.child("attack", self.round).apart(),
             state=self._attack_state,
             honest=good,
@@ -262,6 +265,7 @@ class Guard:
         kept = [row for row in range(len(updates)) if row not in bad]
         rows = updates[kept] if lost else updates
         who = list(range(len(updates))) if clients is None else list(clients)
+        # Honest updates are taken to be finite, so each dropped row counts as one of the malicious ones that the rule assumes
         told = max(0, min(self.told - lost, len(rows) - 1))
         if not kept:
             raise PreconditionError(
@@ -320,6 +324,7 @@ class Guard:
                 model=known,
             )
 
+        # The rule's state follows from all earlier updates, so only attackers that saw all of them know it
         return KnownPipeline(self._pipeline, context, self._states if seen_all else ())
 
 

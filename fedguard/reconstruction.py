@@ -187,6 +187,7 @@ def _check_model(model: nn.Module) -> None:
     if any(parameter.dtype != torch.float32 or parameter.device.type != "cpu" for parameter in model.parameters()):
         raise InputError("model: expected float32 parameters on the CPU. Use model.float().cpu().")
     for name, module in model.named_modules():
+        # Batch statistics and dropout masks make the gradient depend on more than parameters and batch
         moving = bool(list(module.buffers(recurse=False))) or (isinstance(module, DROPOUTS) and module.p > 0)
         if module.training and moving:
             raise InputError(

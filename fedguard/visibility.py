@@ -47,6 +47,7 @@ def derive_exposure(
     architecture: Exposure, mode: Masking | type[Masking] = NoMasking, root_data: bool = False
 ) -> Exposure:
     """What server and clients see of ``architecture`` under a secure aggregation mode, with or without root data."""
+    # Whatever a plug-in's mode declares, no mode shows single updates
     server = architecture.server.with_implied() & ~mode.hides | (mode.shows & ~SINGLE_UPDATES)
     return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hides)
 
@@ -83,6 +84,7 @@ def judge_inference(
         malicious: whether the server may send another model.
         trusted: whether the server adds the noise itself. The attack then sees only what it publishes.
     """
+    # A trusted server keeps the updates to itself, so an adversary sees only the noisy models that it publishes
     server = exposure.server.with_implied() & ~(SINGLE_UPDATES | Sight.GROUP_SUMS if trusted else Sight.NOTHING)
     reasons = []
     if attack.active and trusted:
@@ -121,6 +123,7 @@ def _judge_rule(
         met = first_met(stage.needs, given)
         if met is None:
             missing.setdefault(stage.needs, []).append(stage.name)
+        # Weights by examples remain possible under masks, because each client weighs its own update
         elif mode.masked and stage.reads_clients and not stage.by_samples:
             reasons.append(
                 f"{stage.name} looks up the client behind each row; under secure_aggregation: {mode.name} a row is a mean "

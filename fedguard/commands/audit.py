@@ -70,6 +70,7 @@ def audit(
     verdicts = {one.audit.verdict for one in found}
     if "violated" in verdicts:
         raise typer.Exit(3)
+    # Inconclusive audits, and no audit at all: neither is a pass
     if verdicts != {"consistent"}:
         raise typer.Exit(4)
 

@@ -80,6 +80,7 @@ def epsilon(
         f"noise multiplier {noise_multiplier:.6g}, sample rate {sample_rate:g}, {steps} steps", highlight=False
     )
     console.print(escape(found.describe()), highlight=False)
+    # With delta near 1 / n, publishing one random unit in full would be private by definition
     if units is not None and 10 * delta * units > 1:
         console.print(
             f"warning: delta = {delta:g} among {units} {unit}s is above 1 / (10 n) = {1 / (10 * units):.2g}: lower it",

@@ -77,6 +77,7 @@ def gate(
     from fedguard.bench.gate.reports import terminal
     from fedguard.bench.gate.work import gate as judge
 
+    # If the verdict itself goes to standard output, nothing else may be printed there
     piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
     try:
         listener, workers = _listener(quiet or piped), engine_of(engine, address)

@@ -159,6 +159,7 @@ class Cell:
     @property
     def _most_told(self) -> int:
         """The largest minority of all clients that the pipeline can assume and still run."""
+        # Below half: a rule cannot tell a malicious majority from an honest one
         for told in range((self.config.clients.total - 1) // 2, 0, -1):
             with contextlib.suppress(PreconditionError):
                 self.pipeline.check(self.rows, self._count_assumed_rows(told))
@@ -206,6 +207,7 @@ class Cell:
 
     def _count_assumed_rows(self, told: int, clients: int | None = None) -> int:
         clients = self.architecture.updates(self.participation) if clients is None else clients
+        # Rounded up, so that no part of a malicious client is assumed away; there cannot be more malicious rows than rows
         return min(-(-told * clients // self.participation.total), self._rows(clients))
 
     @property
@@ -292,6 +294,7 @@ class Cell:
     @cached_property
     def id(self) -> str:
         """12 hexadecimal digits of SHA-256 over the canonical form and `RESULTS_VERSION`."""
+        # Sorted and compact, so that the hash depends on neither the order of keys nor spacing
         text = json.dumps([RESULTS_VERSION, self.canonical], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -332,6 +335,7 @@ class Cell:
         become one mean, because groups of the remaining clients may be too small.
         """
         clients = self.config.clients
+        # A round is expected to hold the malicious clients' share of the federation
         away = round(self.malicious * self.participation.expected / self.participation.total)
         left = max(self.participation.expected - away, 1)
         for told in range(self.told, -1, -1):

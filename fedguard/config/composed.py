@@ -136,6 +136,7 @@ class ComposedTarget(Target):
         clients: dict[str, Any] = {
             "total": config.clients.total,
             "per_round": cell.participation.expected,
+            # If all clients take part, the kind of sampling has no effect and must not change the identity
             "sampling": config.clients.sampling if cell.participation.expected < config.clients.total else "fixed",
             "malicious": cell.malicious if cell.adversary or cell.copying else 0,
             "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else cell.told,
@@ -152,6 +153,7 @@ class ComposedTarget(Target):
                 "partition": cell.partition.spec(),
                 "partition_seed": config.task.partition_seed,
                 "partition_among": "honest" if cell.copying else "all",
+                # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
             "clients": clients,

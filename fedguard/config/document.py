@@ -63,6 +63,7 @@ class _Loader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
             raise yaml.MarkedYAMLError(problem=f"expected no tags; got {event.tag}", problem_mark=event.start_mark)
+        # The composer recurses, so unbounded nesting would end in a RecursionError instead of a message
         if self.depth == MOST_DEEP:
             raise yaml.MarkedYAMLError(problem=f"nested more than {MOST_DEEP} deep", problem_mark=event.start_mark)
         self.depth += 1
@@ -95,6 +96,7 @@ def read_document(path: str | Path) -> Document:
     path = Path(path)
     try:
         with path.open("rb") as file:
+            # One byte beyond the limit shows that a file is too large, without reading all of it
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(
@@ -103,6 +105,7 @@ def read_document(path: str | Path) -> Document:
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes; got more. Is it a suite?")
     try:
+        # Drops the byte order mark that some editors write, which would become a part of the first key
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected a text file in UTF-8.") from None
@@ -146,6 +149,7 @@ def format_key(key: Key) -> str:
 
 def _collect_lines(node: yaml.Node, key: Key, lines: dict[Key, int], name: str) -> None:
     """Collect the line of each key below ``node``, with aliases expanded, within the bounds."""
+    # Aliases share nodes, so a small file can expand exponentially ("billion laughs")
     if len(lines) > MOST_NODES or len(key) > 2 * MOST_DEEP:
         raise ConfigError(
             f"{name}:{node.start_mark.line + 1}: expected at most {MOST_NODES:,} keys and values, nested at most "

@@ -39,6 +39,7 @@ class Plan:
     def cells(self) -> list[Cell]:
         """Every cell once, controls before the cells that are compared with them."""
         unique = {cell.id: cell for cell in (*self.corners, *(cell for _, cell in self.positions))}
+        # The sort is stable: cells with the same key keep the suite's order
         return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
 
     def only(self, cells: Container[str]) -> Plan:
@@ -131,6 +132,7 @@ def _combinations(
         if key.partition(".")[0] not in CellConfig.model_fields:
             raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
     for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
+        # A deep copy, because _put writes into nested mappings that all combinations share
         data = copy.deepcopy(dict(base))
         swept, where = {}, {}
         for key, (index, value) in zip(matrix, chosen, strict=True):

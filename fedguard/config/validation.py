@@ -28,6 +28,7 @@ def validate_data(model: type[Validated], data: Mapping[str, Any], document: Doc
         made = model.model_validate(data)
     except ValidationError as error:
         raise _explain_error(model, error, data, document, at) from None
+    # pydantic converts silently: "lr: true" would be a learning rate of 1
     for key, value in misread(data, made):
         raise ConfigError(f"{place_of(document, at, key)}: expected a number; got {brief(value)}.")
     return made
@@ -37,6 +38,7 @@ def _explain_error(
     model: type[BaseModel], error: ValidationError, data: Mapping[str, Any], document: Document, at: Key
 ) -> ConfigError:
     """The first of pydantic's errors, in our words."""
+    # An unknown key is reported first, since a misspelled key is often the cause of the other errors
     first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     where = place_of(document, at, _without_branches(first["loc"], data))
     if first["type"] in _UNKNOWN:
