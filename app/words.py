@@ -157,7 +157,7 @@ def figures(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
 
 
 def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
-    """The controls by mean and defense: without attack, with silent malicious clients, with the attack; and the server alone."""
+    """The controls by mean and defense: without attack, with silent malicious clients, with attack; and the server alone."""
 
     results = [cast(Result, in_shares(record["result"])) for record in records]
 

@@ -105,7 +105,6 @@ def read_document(path: str | Path) -> Document:
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes; got more. Is it a suite?")
     try:
-        # Drops the byte order mark that some editors write, which would become a part of the first key
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: expected a text file in UTF-8.") from None
