@@ -1,4 +1,4 @@
-"""What a reader chose stands in the address: who opens it elsewhere, or later, sees the same."""
+"""The reader's choices are in the address, so that a link shows the same page elsewhere or later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedguard.app.here import plain
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
-#: In the session: the last choice of each menu, for pages whose address does not say, and what this page says.
+#: Session keys: the last choice of each menu, for pages with an incomplete address, and the values of this page
 _LAST, _SAID = "address: last", "address: said"
 
 
@@ -28,15 +28,15 @@ def menu(
     missing: str = "",
     default: str | None = None,
 ) -> str:
-    """A select box that the address leads, and that leads the address.
+    """A select box that is kept in sync with the address.
 
-    Streamlit's own ``bind`` writes the titles, and leaves out the first option, which may be another one tomorrow.
+    Streamlit's own ``bind`` writes the titles, and leaves out the first option, which may be a different one tomorrow.
 
     Args:
-        options: as the address has them; the first, or the ``default``, is chosen where nothing else is.
-        titles: what is shown for an option.
-        place: where it stands, such as a column.
-        missing: what to say where the address asks for one that is not there, instead of showing another one silently.
+        options: as they are written in the address; by default the first, or ``default``, is chosen.
+        titles: the text of an option.
+        place: container of the box, such as a column.
+        missing: message if the address asks for an unknown option, instead of silently showing another one.
     """
     last, wanted = st.session_state.setdefault(_LAST, {}), read_choice(key)
     chosen = wanted if wanted is not None and wanted in options else default or options[0]
@@ -53,19 +53,19 @@ def menu(
 
 
 def read_choice(key: str) -> str | None:
-    """What the address asks for; or what was chosen last, where it does not say."""
+    """The choice in the address; if there is none, the last choice."""
     found: str | None = st.query_params.get(key, st.session_state.get(_LAST, {}).get(key))
     return found
 
 
 def say(key: str, value: str) -> None:
-    """Have the address name a value when the page is drawn."""
+    """Set a value in the address when the page is drawn."""
     st.session_state.setdefault(_SAID, {})[key] = value
 
 
 @contextmanager
 def write_address() -> Iterator[None]:
-    """Write what is said within into the address at once: each change of it is a step for the browser's way back."""
+    """Write all values set in this context to the address at once: each change is a step in the browser's history."""
     st.session_state[_SAID] = {}
     yield
     said = st.session_state[_SAID]
@@ -74,5 +74,5 @@ def write_address() -> Iterator[None]:
 
 
 def _follow(key: str, box: str) -> None:
-    """The reader chose."""
+    """Callback of a menu: write the choice to the address."""
     st.query_params[key] = st.session_state[box]

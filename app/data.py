@@ -1,4 +1,4 @@
-"""Cached reads of runs. The cache follows the files: a changed or added record is seen at the next rerun."""
+"""Cached reads of runs. The cache follows the files: a changed or added record is seen in the next script run."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from fedguard.bench.flags.lint import Lint
     from fedguard.bench.results.answer import RunVerdict
 
-#: What may become of a cell, the worst first: one seed that failed makes the cell a failed one.
+#: Statuses of a cell, the worst first: one failed seed makes the cell a failed one
 STATUSES = ("failed", "missing", "refused", "ok")
 
-#: How the names of the Lab's runs begin.
+#: Prefix of the names of the Lab's runs
 LAB = "lab-"
 
-#: Characters of a log.
+#: Characters of a log that are shown
 _LOG_SHOWN = 20_000
 
-#: How many files, their bytes together, and their times of change added up, in ns.
+#: Number of files, sum of their bytes, and sum of their modification times in ns
 Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One run in a line.
+    """One run as a row.
 
     Attributes:
-        name: of its folder.
-        manifest: what it consists of; None where it cannot be read.
-        cells: positions of the matrix, and controls that failed, by their status, as `STATUSES` has them.
+        name: name of its folder.
+        manifest: its manifest; None if it cannot be read.
+        cells: numbers of positions of the matrix, and of failed controls, by their status in `STATUSES`.
         damaged: records that cannot be read.
         error: why the manifest cannot be read, or "".
     """
@@ -57,7 +57,7 @@ class Summary:
 
     @property
     def state(self) -> str:
-        """``complete`` where every trial has its result, or was refused with a reason."""
+        """``complete`` if every trial has a result, or was refused with a reason."""
         if self.error:
             return f"cannot be read: {self.error}"
         if self.cells["missing"] or self.cells["failed"] or self.damaged:
@@ -66,12 +66,12 @@ class Summary:
 
 
 def run_names(store: Path) -> list[str]:
-    """The runs of a store, the latest first; after them those of the Lab, which nobody opened the dashboard for."""
+    """The runs of a store, the latest first; runs of the Lab follow, since readers rarely look for them."""
     return sorted((folder.path.name for folder in runs(store)), key=lambda name: name.startswith(LAB))
 
 
 def open_run(store: Path, name: str) -> Run:
-    """A run with its records in memory. It is shared by all who look at it: read it, change nothing.
+    """A run with its records in memory. All sessions share it, so callers must not change it.
 
     Raises:
         StoreError: its manifest cannot be read.
@@ -80,12 +80,12 @@ def open_run(store: Path, name: str) -> Run:
 
 
 def summary(store: Path, name: str) -> Summary:
-    """One run in a line, a damaged one too. Its records are read once and not kept in memory."""
+    """One run as a row, even if it is damaged. Its records are read once and not kept in memory."""
     return _summarize_run(str(store), name, stamp(store / name))
 
 
 def sum_up(run: Run) -> Summary:
-    """A run that is open, in a line."""
+    """An open run as a row."""
     worst: dict[tuple[str, ...], str] = {}
     for row in run.rows():
         place = (row["cell"], row["attack"], row["defense"], setting(row, run.swept))
@@ -102,7 +102,7 @@ def label(row: Mapping[str, Any], swept: Sequence[str]) -> str:
 
 
 def log_text(path: Path) -> str:
-    """The log of a failed trial, of a long one the end; or why there is none."""
+    """The log of a failed trial, for a long one its end; or why there is none."""
     try:
         text = content(path).decode("utf-8", errors="replace")
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def log_text(path: Path) -> str:
 
 
 def numeric_keys(run: Run) -> list[str]:
-    """The swept keys whose values are numbers."""
+    """The swept keys with numbers as values."""
     values = {key: {str(position["swept"][key]) for position in run.manifest["positions"]} for key in run.swept}
     return [key for key, found in values.items() if all(map(_is_number, found))]
 
@@ -124,12 +124,12 @@ def flags(run: Run) -> Lint:
 
 
 def answers(run: Run) -> dict[str, RunVerdict]:
-    """By setting, which defense keeps the most, or why there is no answer."""
+    """By setting, the verdict on the defenses, or why there is none."""
     return _compute_answers(str(run.folder.path), stamp(run.folder.path), run)
 
 
 def stamp(folder: Path) -> Stamp:
-    """Changes whenever a record or the manifest does."""
+    """A value that changes whenever a record or the manifest does."""
     found = [one.stat(follow_symlinks=False) for one in _entries(folder) if one.name == "manifest.json"]
     found += [
         file.stat(follow_symlinks=False) for cell in _entries(folder / "cells") for file in _entries(Path(cell.path))
@@ -187,9 +187,9 @@ def _compute_answers(folder: str, stamp: Stamp, _run: Run) -> dict[str, RunVerdi
 
 @contextmanager
 def _suspend_gc() -> Iterator[None]:
-    """Records are many small objects and none of them garbage: looking for some doubles the time to read them.
+    """Suspend garbage collection: records are many small objects and no garbage, and collections double the time to read them.
 
-    What was read is frozen, so that later collections do not walk through it either.
+    The objects are frozen afterwards, so that later collections do not traverse them either.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The menu of figures: those that a run has, and how long it took to a target that the reader sets."""
+"""The menu of metrics: those of a run, and the cost to reach a target that the reader sets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedguard.metrics.figures import FIGURES, TargetMetric
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
-#: The target at first, in percent.
+#: Initial target, in percent
 _TARGET = 80.0
 
 
 def figure_menu(run: Run, place: DeltaGenerator | None = None) -> str:
-    """A figure's name, which the address has too; one that goes to a target stands beside a field for that."""
+    """The name of a metric, which is in the address too; a metric with a target has a field for it."""
     target = _target(address.read_choice("figure") or "")
     options = [*run.figures, *(f"{family}({target:g})" for family in run.to_target)] or ["final_accuracy"]
     figure = address.menu("Figure", options, "figure", titles=lambda name: FIGURES[name].heading, place=place)
@@ -30,12 +30,12 @@ def figure_menu(run: Run, place: DeltaGenerator | None = None) -> str:
 
 
 def _target(name: str) -> float:
-    """The target in a figure's name, where it has one."""
+    """The target in the name of a metric, if it has one."""
     if name in FIGURES and isinstance(known := FIGURES[name], TargetMetric):
         return known.target
     return _TARGET / 100
 
 
 def _follow(figure: str, box: str) -> None:
-    """The reader set another target."""
+    """Callback of the field: write the new target to the address."""
     st.query_params["figure"] = f"{figure.partition('(')[0]}({st.session_state[box] / 100:.6g})"

@@ -1,4 +1,4 @@
-"""Where the reader is: which store, which run, which page; and how to get from one page to another."""
+"""The reader's context: store, run and page, and links from one page to another."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PageContext:
-    """What a page is drawn from.
+    """The context of a page.
 
     Attributes:
         store: the folder of all runs.
-        name: of the chosen run; None in an empty store.
+        name: name of the chosen run; None in an empty store.
         pages: Streamlit's pages by name, to link to.
     """
 
@@ -42,7 +42,7 @@ class PageContext:
         return data.open_run(self.store, self.name or "")
 
     def go(self, page: str, **query: str) -> NoReturn:
-        """Show another page, as ``here.go("cell", cell="dcda69c54e57")``. Keys that widgets are bound to may not be named."""
+        """Show another page, as ``here.go("cell", cell="dcda69c54e57")``. Keys bound to widgets are not allowed."""
         st.switch_page(self.pages[page], query_params=self._query(query))
 
     def link(self, page: str, label: str, **query: str) -> None:
@@ -50,19 +50,19 @@ class PageContext:
         st.page_link(self.pages[page], label=label, query_params=self._query(query))
 
     def _query(self, query: Mapping[str, str]) -> dict[str, str]:
-        """With the run, so that the address can be passed on."""
+        """The query with the run, so that the address can be shared."""
         return {**({"run": self.name} if self.name else {}), **query}
 
 
 def empty(what: str, *commands: str) -> None:
-    """Say that there is nothing to show, and the commands that would make something."""
+    """Say that there is nothing to show, with the commands that would create it."""
     st.info(f"{what} To make some:" if commands else what)
     for command in commands:
         st.code(_from_here(command), language="sh")
 
 
 def _from_here(command: str) -> str:
-    """The command with the store that this dashboard reads, where it is not the usual one."""
+    """The command with the store of this dashboard, unless it is the default one."""
     store = os.environ.get("FEDGUARD_STORE", "runs")
     elsewhere = Path(store).resolve() != Path("runs").resolve()
     return (
@@ -71,5 +71,5 @@ def _from_here(command: str) -> str:
 
 
 def plain(text: str) -> None:
-    """A line from a file of the reader's, shown as it is: never as Markdown or HTML."""
+    """A line from a file of the reader, shown literally: never as Markdown or HTML."""
     st.code(text, language=None, wrap_lines=True)

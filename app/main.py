@@ -1,4 +1,4 @@
-"""The dashboard, started by `fedguard dashboard`, which hands it the store. It reads records and nothing else."""
+"""The dashboard, started by `fedguard dashboard`, which passes the store. It reads records and nothing else."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _page(page: Page, here: PageContext, *, default: bool) -> StreamlitPage:
 
 
 def _show(page: Page, here: PageContext) -> None:
-    """A page, or why it cannot be shown. A mistake in a file is told as one line, never as a traceback."""
+    """Show a page, or why it cannot be shown. An error in a file is shown as one line, never as a traceback."""
     st.title(page.title)
     st.caption(page.about)
     if page.reads == "run" and here.name is None:

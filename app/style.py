@@ -1,4 +1,4 @@
-"""What Streamlit's theme has no setting for, as style sheets."""
+"""Style sheets for what Streamlit's theme cannot set."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-#: Less white above the title, so that the answer stands on the first screen; text of charts in the colour of the page's.
+#: Less space above the title, so that the answer is on the first screen; chart text in the page's text color
 _PAGE = """<style>
 [data-testid=stMainBlockContainer] { padding-top: 3.5rem; }
 [data-testid=stVegaLiteChart] :is(.role-axis-label, .role-axis-title, .role-legend-label, .role-legend-title, .role-title,
@@ -19,7 +19,7 @@ _PAGE = """<style>
 [data-testid=stCaptionContainer] code { color: inherit; }
 </style>"""
 
-#: Chips and buttons of the primary colour, which is bright on dark: Streamlit writes on them in white.
+#: In dark mode Streamlit writes white on chips and buttons of the primary color, which is bright there
 _DARK = """<style>
 :is([data-tag], [data-tag] *, [data-testid=stBaseButton-primary]:not(:disabled)) { color: #0a0a0a !important; }
 </style>"""
@@ -34,7 +34,7 @@ def page() -> None:
 
 @contextmanager
 def sideways(key: str, width: int) -> Iterator[None]:
-    """What is drawn within is as wide as the page, but at least so many pixels; where that is more, it scrolls by itself."""
+    """Make content as wide as the page, but at least ``width`` pixels; a wider one scrolls by itself."""
     st.html(f"<style>.st-key-{key} {{ overflow-x: auto; }} .st-key-{key} > div {{ min-width: {width}px; }}</style>")
     with st.container(key=key):
         yield

@@ -1,4 +1,4 @@
-"""Where the time of a cell goes, and that of all cells of its run: a part of the page of a cell."""
+"""The time of a cell by stage, and of all cells of its run: a part of the page of a cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedguard.app.charts.profile import profile, select_stages
 from fedguard.bench.results.profile import SHOWN, ProfileEntry, meanings, together
 from fedguard.bench.results.run import Run
 
-#: Bars of one chart.
+#: Largest number of bars in one chart
 _DRAWN = 60
 
 
@@ -47,7 +47,7 @@ def _draw_profile(run: Run, parts: Sequence[ProfileEntry], stages: Sequence[str]
 
 
 def _stages(parts: Sequence[ProfileEntry]) -> None:
-    """What the cells took together, stage by stage."""
+    """The total time of the cells, stage by stage."""
     whole = together(parts)
     st.caption(
         f"{whole.words()}. What is done once in a trial is spread over its rounds. The first trial of a worker process pays "
@@ -74,7 +74,7 @@ def _stages(parts: Sequence[ProfileEntry]) -> None:
 
 
 def _row(part: ProfileEntry) -> dict[str, Any]:
-    """A cell in a line: its trials, and milliseconds per round in all and in each stage."""
+    """A cell as a row: its trials, and milliseconds per round in total and in each stage."""
     return {
         "cell": part.place,
         "trials": part.trials,

@@ -1,4 +1,4 @@
-"""How a suite's figures move from run to run."""
+"""The metrics of a suite from run to run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, Metric
 from fedguard.metrics.stats import Estimate
 
-#: What a gate said, by its exit code.
+#: Verdict of a gate by its exit code
 SAID = {PASSED: "passed", REGRESSED: "regressed", CANNOT_JUDGE: "cannot judge"}
 
 
 def points(runs: Sequence[tuple[Run, Sequence[GateVerdict]]], figure: str) -> list[dict[str, Any]]:
-    """For each run, the mean over its cells and the worst of them, as `charts.gate.trend` draws them."""
+    """For each run, the mean over its cells and the worst of them, in the form for `charts.gate.trend`."""
     found = []
     first: dict[frozenset[str], str] = {}
     for run, verdicts in runs:
@@ -42,13 +42,13 @@ def points(runs: Sequence[tuple[Run, Sequence[GateVerdict]]], figure: str) -> li
 
 
 def commit_of(run: Run) -> str:
-    """Of the code that made the records; several, if it changed on the way."""
+    """The commit of the code that made the records; several, if it changed during the run."""
     commits = {record["environment"].get("git_commit") for record in run.records.values()}
     return ", ".join(sorted(str(one) for one in commits if one))
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], figure: str) -> list[list[float]]:
-    """For each cell that has the figure on every seed, its values in the order of the seeds."""
+    """For each cell with the metric on every seed, its values in the order of the seeds."""
     found: dict[str, dict[int, float | None]] = {}
     for row in rows:
         found.setdefault(row["cell"], {})[row["seed"]] = row[figure] if row["status"] == "ok" else None
@@ -60,7 +60,7 @@ def _cells(rows: Sequence[Mapping[str, Any]], figure: str) -> list[list[float]]:
 
 
 def _mean(cells: Sequence[Sequence[float]], known: Metric) -> Estimate | None:
-    """Over seeds, of the mean over cells."""
+    """The estimate over seeds of the mean over cells."""
     return known.estimate([sum(seed) / len(seed) for seed in zip(*cells, strict=True)]) if cells else None
 
 

@@ -1,4 +1,4 @@
-"""A record in words and tables: threat card, kind, sights, corners, cost. Pure; texts stay as they are in the record."""
+"""A record as text and tables: threat card, kind, sights, controls, cost. Pure functions; texts of the record are unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.metrics.figures import FIGURES, PRIVACY_GOALS, number_at
 from fedguard.metrics.returns import in_shares
 
-#: What the words of a threat card mean, where they do not say it; in the order in which they are shown.
+#: Explanations of the keys of a threat card, in the order in which they are shown
 _CARD = {
     "attack": "attack",
     "goal": "goal",
@@ -57,12 +57,12 @@ _MEGABYTE = 1e6
 
 
 def escape_label(text: str) -> str:
-    """Text as the label of a menu, which would read it as Markdown."""
+    """Escape text for the label of a menu, which is rendered as Markdown."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
 def card(threat: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A threat card, line by line; what does not apply is left out."""
+    """A threat card, row by row; keys that do not apply are left out."""
     names = [*(name for name in _CARD if name in threat), *(name for name in threat if name not in _CARD)]
     return [
         {"fact": _CARD.get(name, _replace_underscores(name)), "value": _text(threat[name])}
@@ -72,12 +72,12 @@ def card(threat: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def kind(record: Record) -> list[dict[str, str]]:
-    """What kind of federation it is: the six words, each with what makes it so."""
+    """The kind of federation: the six terms, each with its reason."""
     return [{"aspect": one.aspect, "word": one.word, "since": one.since} for one in taxonomy(record)]
 
 
 def sights(threat: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Each thing that somebody sees: whether it is granted to the attacker or shown to the server, and who looks at it."""
+    """Each sight of a party: whether it is granted to the attacker or shown to the server, and who uses it."""
     columns = {
         "attacker may": threat["granted"],
         "attack does": threat["attack_sees"],
@@ -95,7 +95,7 @@ def sights(threat: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
-    """For each stage of the rule, what it needs (one of several ways will do), and what of that the server is not shown."""
+    """For each stage of the rule, what it needs (one of the alternatives suffices), and what of it the server does not see."""
     shown = set(threat["server_shown"])
     return [
         {
@@ -111,7 +111,7 @@ def needs(threat: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def verdict(records: Sequence[CompletedRecord]) -> str:
-    """What came out of one cell, in a sentence: ``alie leaves median 81.2 % accuracy, of 90.4 % without attack.``"""
+    """The result of one cell in a sentence: ``alie leaves median 81.2 % accuracy, of 90.4 % without attack.``"""
     card = records[0]["threat_card"]
     attack, defense, goal = card["attack"], card["defense"], card["goal"]
     told = {name: text for name in FIGURES if (text := _format_mean(records, name))}
@@ -141,13 +141,13 @@ def _verdict_of_returns(records: Sequence[CompletedRecord], told: Mapping[str, s
 
 
 def _format_mean(records: Sequence[CompletedRecord], name: str) -> str:
-    """A figure with its unit; "" where no record has it."""
+    """A metric with its unit; "" if no record has it."""
     values = [value for record in records if (value := FIGURES[name].of(record)) is not None]
     return FIGURES[name].format_with_unit(FIGURES[name].estimate(values)) if values else ""
 
 
 def figures(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
-    """The figures that these records of one cell have, each with its mean and interval."""
+    """The metrics of these records of one cell, each with its mean and interval."""
     found = []
     for known in FIGURES.values():
         values = [value for record in records if (value := known.of(record)) is not None]
@@ -157,7 +157,7 @@ def figures(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
 
 
 def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
-    """Without attack, with silent malicious clients and with the attack, by mean and defense; and the server alone."""
+    """The controls by mean and defense: without attack, with silent malicious clients, with attack; and the server alone."""
 
     results = [cast(Result, in_shares(record["result"])) for record in records]
 
@@ -187,7 +187,7 @@ def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
 
 
 def chance(records: Sequence[CompletedRecord]) -> str:
-    """The accuracy of a guess, in a sentence; "" where the labels are not known."""
+    """The accuracy of guessing, in a sentence; "" if the labels are unknown."""
     if "returns" in records[0]["result"]:
         return "Here the shares are of the way from the return of a guess to a perfect one."
     known = [chance for record in records if (chance := record["result"]["chance"]) is not None]
@@ -195,7 +195,7 @@ def chance(records: Sequence[CompletedRecord]) -> str:
 
 
 def minority(records: Sequence[CompletedRecord]) -> list[dict[str, Any]]:
-    """What became of honest clients with rare classes, seed by seed, in percent."""
+    """The accuracy of honest clients with rare classes, seed by seed, in percent."""
     return [
         {
             "seed": record["seed"],
@@ -210,7 +210,7 @@ def minority(records: Sequence[CompletedRecord]) -> list[dict[str, Any]]:
 
 
 def parties(records: Sequence[CompletedRecord]) -> list[dict[str, Any]]:
-    """How each party does on its own task, a line for each, where they have different ones."""
+    """The accuracy of each party on its own task, one row each, if tasks differ."""
     found = [record["result"]["parties"] for record in records if "parties" in record["result"]]
     told: dict[tuple[int, ...], list[float]] = {}
     for one in found:
@@ -223,7 +223,7 @@ def parties(records: Sequence[CompletedRecord]) -> list[dict[str, Any]]:
 
 
 def costs(records: Sequence[Record]) -> list[dict[str, str]]:
-    """What each trial took, and what made it: a line for each fact, a column for each seed."""
+    """The cost of each trial and its environment: a row for each fact, a column for each seed."""
     sides = {f"seed {record['seed']}": _cost(record) for record in records}
     facts = dict.fromkeys(fact for side in sides.values() for fact, value in side.items() if value)
     return [{"fact": fact, **{seed: side[fact] for seed, side in sides.items()}} for fact in facts]

@@ -54,32 +54,32 @@ def run(
     listener: Listener | None = None,
     engine: Ray | None = None,
 ) -> Run:
-    """Run a suite, or what is missing of it, and open the result.
+    """Run a suite, or the missing part of it, and open the result.
 
     Args:
         suite: path of a suite file, or its content as a mapping.
-        name: of the run folder; the suite's own name by default. A suite without a name is stored as ``suite``, or if another
-            one has been, as ``suite-2`` and so on.
+        name: name of the run folder; by default the suite's own. A suite without a name is stored as ``suite``, or if this name
+            belongs to another suite, as ``suite-2`` and so on.
         store: folder of all runs.
-        jobs: worker processes, one torch thread each; by default one per core of this machine, or of the cluster.
-        settings: ``"training.rounds=10"`` and so on, put over the suite.
+        jobs: number of worker processes with one torch thread each; by default one per core of this machine, or of the cluster.
+        settings: settings that replace those of the suite, such as ``"training.rounds=10"``.
         retry_failed: run failed trials again.
         fresh: run everything again, whatever is stored.
-        memory: that all workers together may hold, in bytes or as "4G"; None for no limit.
-        device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``; all else is done on the
-            processor.
-        timeout: seconds that a trial may take; its worker process is then ended, and the trial has failed. None for no limit.
-        limit: how many of the trials that are missing to run, the first of the plan; None for all.
-        secret_noise: draw noise for privacy from the operating system, for those who publish models or records: whoever has a
-            seed has all that is drawn from it. What has noise is then not reproducible, and its records say so. A run that was
-            begun so goes on so, unless it is made ``fresh``.
-        listener: told of the progress; by default there are bars on a terminal or in a notebook, and nothing elsewhere.
-        engine: a Ray cluster, where the workers are, such as ``fg.Ray("auto")``; None for processes of this machine.
+        memory: limit for all workers together, in bytes or as "4G"; None for no limit.
+        device: where the clients' training and the evaluation compute, ``cpu`` or ``cuda``; everything else runs on the CPU.
+        timeout: seconds that a trial may take. After that its worker process is ended, and the trial has failed. None for no
+            limit.
+        limit: run only this number of missing trials, in the order of the plan; None for all.
+        secret_noise: draw noise for privacy from the operating system, for those who publish models or records: the seed
+            reveals everything that is drawn from it. Trials with noise are then not reproducible, and their records say so. A
+            run started this way continues this way unless it is ``fresh``.
+        listener: receives the progress; by default progress bars on a terminal or in a notebook, and nothing elsewhere.
+        engine: a Ray cluster that runs the workers, such as ``fg.Ray("auto")``; None for processes on this machine.
 
     Raises:
         ConfigError: the suite cannot be run as it is written, or no cluster answers.
         MissingExtra: Ray is not installed.
-        StoreError: the store cannot be written, or another suite has been run under this name.
+        StoreError: the store cannot be written, or the name belongs to a run of another suite.
     """
     laid_out = lay_out(suite, settings)[1]
     folder, listener = run_folder(laid_out, store, name), listener or default_listener()
@@ -114,11 +114,11 @@ def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]
 
 
 def run_folder(laid_out: Plan, store: str | Path, name: str | None = None) -> RunFolder:
-    """Where the run of a suite is stored; ``name`` instead of the suite's own.
+    """Open the folder in which the run of a suite is stored; ``name`` replaces the suite's own.
 
     Raises:
-        ConfigError: the name leads elsewhere.
-        StoreError: another suite has been run there.
+        ConfigError: the name is not a valid run name.
+        StoreError: the folder belongs to a run of another suite.
     """
     path_like(store, "store")
     if name is not None and not (isinstance(name, str) and is_run_name(name)):
@@ -135,21 +135,21 @@ def audit(
     seed: int = 0,
     settings: Sequence[str] = (),
 ) -> list[CellAudit]:
-    """Run the code that adds a suite's noise on canaries, and hold what they show against the accountant's epsilon.
+    """Run the code that adds a suite's noise on canaries, and compare the result with the accountant's epsilon.
 
     Args:
         suite: path of a suite file, or its content as a mapping.
         method: ``gdp_split``, ``clopper_pearson``, ``one_run``, ``fdp_one_run``, or ``one_shot``, which only estimates.
-        canaries: how many are in, and as many out, on average.
-        confidence: of the lower bound on epsilon.
-        seed: of the canaries and of all noise.
-        settings: put over the suite, as in `run`.
+        canaries: expected number of canaries that are included, and of those that are left out.
+        confidence: confidence level of the lower bound on epsilon.
+        seed: seed of the canaries and of all noise.
+        settings: settings that replace those of the suite, as in `run`.
 
     Returns:
-        one audit for each kind of noise in the suite, with the cells that it speaks for.
+        one audit for each mechanism with its parameters in the suite, with the cells to which it applies.
 
     Raises:
-        ConfigError: the suite or the method is not what it should be.
+        ConfigError: the suite or the method is invalid.
     """
     from fedguard.bench.audits.cells import audit_suite  # what it needs takes a second to load
 
@@ -175,23 +175,24 @@ def tune(
 ) -> Tuning:
     """Tune the defenses of a suite with equal budgets, and write a suite that reports them on other attacks and seeds.
 
-    The protocol stands in `fedguard.bench.tuning.tune`. The tuning itself is an ordinary run named ``<suite>-tuning``: what
-    is stored is not run again.
+    The protocol is documented in `fedguard.bench.tuning.tune`. The tuning itself is an ordinary run named ``<suite>-tuning``:
+    stored trials are not run again.
 
     Args:
         suite: path of a suite file, or its content as a mapping.
-        budget: settings tried for each defense at most, the configured one among them.
-        attacks: to tune on, as names or specs; by default every second one of the suite.
-        seeds: number of tuning seeds, counted from 10000, or the seeds themselves; none of the suite's own.
-        out: the tuned suite; by default ``<suite>.tuned.yaml`` beside a suite file, or in the working directory.
-        force: write over an existing file.
+        budget: largest number of settings tried per defense, including the configured one.
+        attacks: attacks of the tuning, as names or specs; by default every second attack of the suite.
+        seeds: number of tuning seeds, counted from 10000, or the seeds themselves; none may be a seed of the suite.
+        out: path of the tuned suite; by default ``<suite>.tuned.yaml`` beside a suite file, or in the working directory.
+        force: overwrite an existing file.
         store, jobs, settings, retry_failed, listener, engine: as for `run`.
-        proxy: ``"task.data=wine"`` and so on, put over the suite in the tuning alone, whose run is named ``<suite>-proxy``.
-        regret: tune on the suite's own data, too, and say what the choices on the proxy cost there.
+        proxy: settings such as ``"task.data=wine"`` that replace those of the suite during the tuning only. Its run is then
+            named ``<suite>-proxy``.
+        regret: tune on the suite's own data too, and report the cost of the choices on the proxy there.
 
     Raises:
-        ConfigError: there is nothing to tune, nothing to hold out, a seed of the suite among the tuning seeds, or the
-            file exists.
+        ConfigError: there is nothing to tune, no attack to hold out, a seed of the suite among the tuning seeds, or the file
+            exists.
         StoreError: the store cannot be written.
     """
     document, laid_out = lay_out(suite, settings)
@@ -223,7 +224,7 @@ def tune(
 
 
 def open_run(run: str | Path, store: str | Path = "runs") -> Run:
-    """Open a finished or half-finished run by its name in the store, or by its path.
+    """Open a complete or incomplete run by its name in the store, or by its path.
 
     Raises:
         StoreError: there is none, or its manifest cannot be read.

@@ -1,4 +1,4 @@
-"""Single arguments of Python functions, which no schema reads: numbers, ranges, yes or no, words, paths."""
+"""Checks of single arguments of Python functions, which no schema validates: numbers, ranges, booleans, strings, paths."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from fedguard.errors import ConfigError, InputError, brief
 
-#: As many clients as a suite may have.
+#: The largest number of clients in a suite
 MOST_CLIENTS = 10_000_000
 
 
 def whole_number(value: Any, what: str, least: int, most: float = math.inf) -> int:
-    """A whole number of Python or numpy, from ``least`` to ``most``; 2.0 and True are none.
+    """Check an integer of Python or numpy, from ``least`` to ``most``; 2.0 and True are refused.
 
     Raises:
         InputError: it is something else, or out of that range.
@@ -28,7 +28,7 @@ def whole_number(value: Any, what: str, least: int, most: float = math.inf) -> i
 
 
 def malicious_clients(value: Any, what: str, least: int) -> int:
-    """How many clients are malicious, ``least`` or more.
+    """Check a number of malicious clients, ``least`` or more.
 
     Raises:
         InputError: it is something else.
@@ -40,7 +40,7 @@ def malicious_clients(value: Any, what: str, least: int) -> int:
 
 
 def at_least(least: int, value: Any, what: str) -> None:
-    """See to it that a setting of a run is a whole number, ``least`` or more.
+    """Check that a setting of a run is an integer, ``least`` or more.
 
     Raises:
         ConfigError: it is not.
@@ -53,7 +53,7 @@ def at_least(least: int, value: Any, what: str) -> None:
 def real_number(
     value: Any, what: str, least: float = -math.inf, most: float = math.inf, *, above: bool = False
 ) -> float:
-    """A finite number from ``least`` to ``most``, or with ``above`` from more than ``least``; booleans and words are none.
+    """Check a finite number from ``least`` to ``most``; with ``above``, ``least`` itself is refused.
 
     Raises:
         InputError: it is something else, or out of that range.
@@ -71,7 +71,7 @@ def real_number(
 
 
 def read_range(value: Any, what: str = "value_range") -> tuple[float, float]:
-    """``(smallest, largest)``: two finite numbers, the first below the second.
+    """Check ``(smallest, largest)``: two finite numbers, the first below the second.
 
     Raises:
         InputError: it is something else.
@@ -87,7 +87,7 @@ def read_range(value: Any, what: str = "value_range") -> tuple[float, float]:
 
 
 def truth(value: Any, what: str) -> bool:
-    """True or False; what Python would take for one of them is none.
+    """Check True or False; other values that Python treats as true or false are refused.
 
     Raises:
         InputError: it is something else.
@@ -98,7 +98,7 @@ def truth(value: Any, what: str) -> bool:
 
 
 def words(value: Any, what: str) -> tuple[str, ...]:
-    """A list of words; one word alone is none, since its letters would be taken.
+    """Check a list of strings; a single string is refused, since it would be split into its letters.
 
     Raises:
         InputError: it is something else.
@@ -110,7 +110,7 @@ def words(value: Any, what: str) -> tuple[str, ...]:
 
 
 def path_like(value: Any, what: str) -> None:
-    """See to it that something is a path.
+    """Check that a value is a path.
 
     Raises:
         InputError: it is not.
@@ -120,7 +120,7 @@ def path_like(value: Any, what: str) -> None:
 
 
 def of_kind(value: Any, what: str, kinds: type | tuple[type, ...], told: str) -> None:
-    """See to it that something is of a kind, ``told`` in words.
+    """Check that a value is of a kind, which ``told`` describes in words.
 
     Raises:
         InputError: it is not.
@@ -130,7 +130,7 @@ def of_kind(value: Any, what: str, kinds: type | tuple[type, ...], told: str) ->
 
 
 def whole_numbers(value: Any, what: str, least: int, most: float = math.inf) -> tuple[int, ...]:
-    """A list of whole numbers; see `whole_number`.
+    """Check a list of integers; see `whole_number`.
 
     Raises:
         InputError: it is something else.
@@ -141,10 +141,10 @@ def whole_numbers(value: Any, what: str, least: int, most: float = math.inf) -> 
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is a whole number of Python or numpy; booleans are none."""
+    """Whether it is an integer of Python or numpy; booleans are not."""
     return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
 def is_real(value: Any) -> bool:
-    """Whether it is a real number of Python or numpy; booleans are none."""
+    """Whether it is a real number of Python or numpy; booleans are not."""
     return not isinstance(value, bool) and isinstance(value, numbers.Real)

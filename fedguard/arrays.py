@@ -1,4 +1,4 @@
-"""Rules, attacks and secure sums on arrays of your own: one round, without a training.
+"""Rules, attacks and secure sums on your own arrays: one round, without a training.
 
 import fedguard as fg
 fg.aggregate("nnm >> trimmed_mean", updates, f=2)
@@ -46,9 +46,9 @@ from fedguard.states import Layout, StateDict, read_state
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: What there could be more of, where too few updates came: for messages.
+#: What to raise if there are too few updates: for messages
 HERE = "the number of updates"
-#: Of rows: numbers, or state dicts.
+#: Rows: numbers, or state dicts
 Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Any]")
 
 
@@ -68,27 +68,27 @@ def aggregate(
 
     Args:
         defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
-        updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists. A float32 ``numpy.memmap`` may be larger
-            than the memory: it is read in blocks. Or n state dicts, or paths of n files of safetensors; ``root`` and ``model``
-            may be such, too.
-        f: number of malicious updates to expect.
+        updates: ``[n, d]``, numpy or torch (computed in float32) or nested lists. A float32 ``numpy.memmap`` may be larger than
+            the memory: it is read in blocks. Or n state dicts, or paths of n safetensors files; ``root`` and ``model`` may have
+            these forms too.
+        f: number of malicious updates that the rule assumes.
         root: the server's own update ``[d]``, for rules such as fltrust.
         model: the global model ``[d]`` before the round, for rules such as crfl.
         samples: number of examples that each client claims, for weighted_mean.
-        own: at a node without a server, which row is its own, for rules such as nna.
-        seed: for rules that draw, such as bucketing.
-        parameters: of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
+        own: at a node without a server, the index of its own row, for rules such as nna.
+        seed: seed of rules with random draws, such as bucketing.
+        parameters: parameters of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
 
     Returns:
-        ``[d]``, of the same kind as ``updates``; a state dict of state dicts.
+        ``[d]``, of the same kind as ``updates``; for state dicts a state dict.
 
     Raises:
         InputError: wrong shape or type, or values that are not finite.
         PreconditionError: too many malicious updates for the rule.
-        NotAllowed: the rule needs what was not given, such as ``root``.
+        NotAllowed: the rule needs something that was not given, such as ``root``.
         ConfigError: an unknown rule or parameter.
 
-    The first round is computed: rules that carry something from one round to the next start empty.
+    This is a first round: rules that keep a state between rounds start with an empty one.
     """
     rows, back = _matrix(updates, "updates")
     n, d = rows.shape
@@ -113,6 +113,7 @@ def aggregate(
     context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
+    # Outside a suite this is not the rule's fault: the caller cannot provide what it reads
     except NotObservable:
         raise NotAllowed(
             f"{pipeline} asks the network, the clients' data, noise or times, which are there in a suite only: fedguard.run."
@@ -130,22 +131,22 @@ def craft(
     seed: int = 0,
     **parameters: Any,
 ) -> Array:
-    """What f malicious clients send who see the honest updates of a round.
+    """The updates of f malicious clients that see the honest updates of a round.
 
     Args:
-        attack: ``"alie(z=1.5)"`` or an object; ``parameters`` go with a name alone: ``craft("alie", honest, f=4, z=1.5)``.
-        honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists; or h state dicts, or paths of files of
-            safetensors.
+        attack: ``"alie(z=1.5)"`` or an object; ``parameters`` go with a plain name: ``craft("alie", honest, f=4, z=1.5)``.
+        honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists; or h state dicts, or paths of safetensors
+            files.
         f: number of malicious clients.
         rule: the server's rule, for attacks that know it.
         model: the global model ``[d]``, for attacks that know it.
 
     Returns:
-        ``[f, d]``, of the same kind as ``honest``; f state dicts of state dicts.
+        ``[f, d]``, of the same kind as ``honest``; for state dicts f state dicts.
 
     Raises:
         InputError: wrong shape or type, or values that are not finite.
-        NotAllowed: the attack needs what cannot be given here, such as data to poison.
+        NotAllowed: the attack needs something that cannot be given here, such as data to poison.
         ConfigError: an unknown attack or parameter.
     """
     rows, back = _matrix(honest, "honest")
@@ -167,6 +168,7 @@ def craft(
     pipeline = None if rule is None else known.pipeline(rule)
 
     def context(n: int, updates: Tensor) -> RuleContext:
+        # The server's root data stay unknown: the mean of the honest updates, which come first, is the attackers' guess
         seen = {"samples": torch.ones(n, dtype=torch.float64), "root": updates[: len(rows)].mean(0)}
         party = "the malicious clients' copy of the rule"
         return _round(party, Sight.EACH_UPDATE | Sight.ROOT_DATA, rows, n, f, seed, **seen)
@@ -198,14 +200,14 @@ def kappa(
 
     Args:
         rule: ``"nnm >> trimmed_mean"``, or a pipeline object.
-        n, f: number of updates, and of malicious ones among them, which the rule is told.
-        seed: of the search, and of the draws of a rule that draws.
-        effort: 1 asks the rule 8000 times, which takes some seconds on one core; more finds more.
-        plugins: modules that bring rules of your own.
-        parameters: of the rule, if ``rule`` is a single name.
+        n, f: number of updates, and number of malicious ones among them, which the rule assumes.
+        seed: seed of the search, and of the rule if it has random draws.
+        effort: 1 evaluates the rule 8000 times, which takes some seconds on one core; more finds more.
+        plugins: modules with your own rules.
+        parameters: parameters of the rule, if ``rule`` is a single name.
 
     Returns:
-        The largest value found, the input that shows it, the bounds that are known, and a verdict in words.
+        The largest value found, the input that shows it, the known bounds, and a verdict in words.
 
     Raises:
         InputError: n, f or effort out of range.
@@ -231,17 +233,17 @@ def secure_sum(
     rotate: bool = False,
     settings: SecureSettings | None = None,
 ) -> SecureSum:
-    """Add up the rows of ``inputs`` by the real protocol of secure aggregation, all parties in this process.
+    """Add up the rows of ``inputs`` with the real protocol of secure aggregation, all parties in this process.
 
     Args:
-        inputs: ``[n, d]``, one row for each of $n >= 3$ clients: floats, or whole numbers, which are summed exactly.
-        weights: w_u, whole numbers from 0, such as numbers of examples.
-        drop: clients that fall silent at a step and stay so: ``{"masked_input": [3]}``. The steps are advertise_keys,
-            share_keys, masked_input, consistency and unmask.
-        clip: C, coordinates are cut to $[-C, C]$. By default the smallest power of two that cuts nothing; in a deployment
+        inputs: ``[n, d]``, one row for each of $n >= 3$ clients: floats, or integers, which are summed exactly.
+        weights: w_u, integers from 0, such as numbers of examples.
+        drop: clients that drop out at a step, for the rest of the session: ``{"masked_input": [3]}``. The steps are
+            advertise_keys, share_keys, masked_input, consistency and unmask.
+        clip: C, coordinates are clipped to $[-C, C]$. By default the smallest power of two that clips nothing. In a deployment
             it is agreed on beforehand, since the inputs are secret.
-        bits: of a coordinate; by default as many as n inputs leave room for in the ring.
-        rotate: rotate the inputs before they are cut, which spreads a spike over all coordinates.
+        bits: bits of a coordinate; by default as many as the ring has room for with n inputs.
+        rotate: rotate the inputs before they are clipped, which spreads a spike over all coordinates.
         settings: ring, suite and assumptions (`fedguard.secagg.simulation.Settings`).
 
     Returns:
@@ -253,6 +255,7 @@ def secure_sum(
         ProtocolError: too many clients dropped out, so that the protocol stops without a sum.
     """
     read = read_array(inputs, "inputs").cpu()
+    # numpy has neither bfloat16 nor float8; float32 holds all their values
     narrow = read.is_floating_point() and read.dtype not in (torch.float16, torch.float32, torch.float64)
     rows = (read.float() if narrow else read).numpy()
     return secure_sum_of(rows, weights, drop=drop, clip=clip, bits=bits, rotate=rotate, settings=settings)
@@ -274,15 +277,16 @@ def _grant_if_present(sight: Sight, value: Any) -> Sight:
 
 
 def _round(party: str, granted: Sight, rows: Tensor, n: int, f: int, seed: int, **seen: Any) -> RuleContext:
-    """What a server knows in a first round of n updates as long as ``rows``, where nothing is trained."""
+    """What a server knows in a first round of n updates of the length of ``rows``, without a training."""
     facts = {"f": f, "round": 1, "rng": Rng(seed), "state": {}, "shape": (), "server_lr": 1.0}
     return RuleContext(party, granted, **facts, layers=(rows.shape[1],), clients=tuple(range(n)), **seen)
 
 
 def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """float32 ``[n, d]``, and the way back to the caller's own kind of array."""
+    """float32 ``[n, d]``, and the conversion back to the caller's kind of array."""
     if states := _states(values, what):
         return _of_states(states, what)
+    # torch has no negative strides, so a reversed map is read like any other array
     if isinstance(values, np.memmap) and values.dtype == np.float32 and all(one > 0 for one in values.strides):
         rows = wrap_memmap(values)
     else:
@@ -295,7 +299,7 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
 
 
 def _of_states(states: Sequence[StateDict], what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """The same of state dicts."""
+    """The same for state dicts."""
     layout = Layout.of_several(states, [f"{what}[{row}]" for row in range(len(states))])
     rows = torch.stack([layout.vector(state, f"{what}[{row}]") for row, state in enumerate(states)])
 
@@ -307,7 +311,7 @@ def _of_states(states: Sequence[StateDict], what: str) -> tuple[Tensor, Callable
 
 
 def _finite(rows: Tensor, read: Tensor, what: str) -> Tensor:
-    """The rows, float32 ``[n, d]``, if all add up; ``read`` are they before they were cast."""
+    """Check that the rows, float32 ``[n, d]``, can be added up; ``read`` holds them before the cast."""
     if bad := unusable_rows(rows):
         held = "values beyond 2^112 (5e33)" if bool(read[bad].double().isfinite().all()) else "NaN or infinity"
         raise InputError(
@@ -317,14 +321,14 @@ def _finite(rows: Tensor, read: Tensor, what: str) -> Tensor:
 
 
 def _way_back(values: Any) -> Callable[[Tensor], Any]:
-    """From a tensor to the caller's own kind of array."""
+    """Conversion from a tensor to the caller's kind of array."""
     if isinstance(values, Tensor):
         return lambda result: result
     return np.asarray if isinstance(values, np.ndarray) else (lambda result: result.tolist())
 
 
 def _states(values: Any, what: str) -> list[StateDict]:
-    """The state dicts of a list of them or of files; none where it is something else."""
+    """The state dicts from a list of them or of files; empty for anything else."""
     if isinstance(values, (Tensor, np.ndarray, str)) or not isinstance(values, Sequence) or not values:
         return []
     found = [read_state(value, f"{what}[{row}]") for row, value in enumerate(values)]
@@ -343,7 +347,7 @@ def _vector(values: Any, length: int, what: str) -> Tensor:
 
 
 def _f(f: Any, least: int, n: int) -> int:
-    """The number of malicious ones among n, not all of them."""
+    """Check the number of malicious ones among n, which must not be all."""
     if isinstance(f, bool) or not isinstance(f, numbers.Integral):
         raise InputError(f"f: expected a whole number from {least} to n - 1 = {n - 1}; got {brief(f)}.")
     if not least <= int(f) < n:

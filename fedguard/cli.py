@@ -80,7 +80,7 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Run the command line: a user's mistake is one line and exit 2, a fault of ours is a log and exit 1."""
+    """Run the command line: a user's mistake is one line and exit 2; a fault of FedGuard is a log and exit 1."""
     signal.signal(signal.SIGTERM, _end)
     try:
         code = app(standalone_mode=False, prog_name="fedguard")
@@ -95,7 +95,7 @@ def main() -> NoReturn:
 
 
 def _answer(error: Exception) -> NoReturn:
-    """Say whose mistake an error is, and end: a user's, a plug-in's, which is a user's too, or ours."""
+    """Report an error and exit, depending on its origin: the user or a plug-in (exit 2), or FedGuard itself."""
     code = error.exit_code if isinstance(error, FedGuardError) else 1
     if code != 1:
         fail(str(error), code)
@@ -110,22 +110,23 @@ def _answer(error: Exception) -> NoReturn:
 
 
 def _end(*_: object) -> NoReturn:
-    """End as Ctrl-C does; not by way of SIGINT, which a shell has its background jobs ignore."""
+    """End as Ctrl-C does, but not through SIGINT, which background jobs of a shell ignore."""
     raise KeyboardInterrupt
 
 
 def _crash_log() -> str:
-    """Write the traceback of the fault at hand here or, failing that, to the folder of temporary files; its place in words."""
+    """Write the current traceback to the working directory or else to the temporary folder; return its location in words."""
     name = f"fedguard-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     for folder in (Path(), Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
             (folder / name).write_text(traceback.format_exc(), encoding="utf-8")
             return str(folder / name)
+    # Neither folder is writable
     traceback.print_exc()
     return "the lines above"
 
 
-#: Typer's base of usage errors: click's own class, or that of the copy which newer versions of typer carry.
+#: Typer's base class of usage errors: click's own, or the copy of it in newer versions of typer
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[2]
 
 

@@ -32,7 +32,8 @@ _REPR.maxlevel = 3
 class FedGuardError(Exception):
     """Base of every error that FedGuard raises on purpose.
 
-    Whatever a message quotes, it is safe to print: control characters are escaped, and words of 300 characters and more cut.
+    Its message is safe to print, whatever it quotes: control characters are escaped, and words of 300 characters or more are
+    cut.
     """
 
     exit_code = 1
@@ -58,11 +59,11 @@ class UnknownName(ConfigError):
 
 
 class PreconditionError(ConfigError):
-    """A rule was given more malicious clients than it can stand."""
+    """A rule was given more malicious clients than it withstands."""
 
 
 class NotAllowed(ConfigError):
-    """A combination in which one part would need to see what another part hides."""
+    """A combination in which one part needs to see what another part hides."""
 
 
 class PluginError(ConfigError):
@@ -91,7 +92,7 @@ class StoreError(FedGuardError):
 
 
 class NotObservable(FedGuardError):
-    """An algorithm reached for something that its threat model does not grant."""
+    """An algorithm read something that its threat model does not grant."""
 
 
 class ContractError(FedGuardError):
@@ -99,15 +100,15 @@ class ContractError(FedGuardError):
 
 
 class StalledError(FedGuardError):
-    """In a simulated training nobody computes or sends any more, and it is not at its end."""
+    """In a simulated training no party computes or sends anything anymore before the end."""
 
 
 class GuaranteeWarning(UserWarning):
-    """A rule runs, but outside of what its source has proven."""
+    """A rule runs, but outside the guarantee of its source."""
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters other than line breaks and tabs, and without endless words."""
+    """``text`` without control characters other than line breaks and tabs, and with very long words cut."""
     return re.sub(r"\S{300,}", lambda found: f"{found[0][:100]}... ({len(found[0])} characters)", escape_control(text))
 
 
@@ -119,12 +120,12 @@ def escape_control(text: str) -> str:
 
 
 def oneline(error: BaseException) -> str:
-    """What an error says, in one line without a full stop."""
+    """The message of an error as one line without a final period."""
     return " ".join(str(error).split()).rstrip(".")
 
 
 def brief(value: Any) -> str:
-    """``repr(value)`` of what came, for a message: long and deep values are cut, and all is one line."""
+    """``repr(value)`` for a message: long and deep values are cut, and the result is one line."""
     told = _REPR.repr(value)
     return " ".join(told.split()) if "\n" in told else told
 

@@ -40,34 +40,34 @@ from fedguard.states import Layout, read_state
 
 Model = TypeVar("Model")
 
-#: What decides how many updates a round of somebody else's loop has: for messages.
+#: What decides the number of updates in a round of a foreign training loop: for messages
 SEAT = "the number of clients"
 
 
 class Guard:
-    """The place of a training loop where updates become one, under an attack and with a defense.
+    """The aggregation of a training loop, under an attack and with a defense.
 
-    The malicious clients train honestly, and send something else: the attack is asked in each round with what it is granted,
-    and remembers; so does the rule. Attacks on data or local training have no place here: they run in a suite.
+    The malicious clients train honestly, and send something else. The attack is called in each round with what it may see, and
+    keeps its state between rounds; so does the rule. Attacks on data or local training cannot run here: they run in a suite.
 
     Args:
-        attack: ``"alie(z=1.5)"`` or an object; None for none.
+        attack: ``"alie(z=1.5)"`` or an object; None for no attack.
         defense: ``"nnm >> trimmed_mean"`` or an object.
-        f: how many clients are malicious: the first f of a round, or those that `step` is told.
-        told: how many malicious updates the rule expects; f by default.
-        knowledge: what the malicious clients see, as a suite's ``threat.knowledge`` has it.
-        seed: of whatever attack and rule draw.
-        server_lr: what the aggregate is multiplied by before it is added to the model.
+        f: number of malicious clients: the first f of a round, or those that `step` names.
+        told: number of malicious updates that the rule assumes; f by default.
+        knowledge: what the malicious clients see, as in a suite's ``threat.knowledge``.
+        seed: seed of all draws of attack and rule.
+        server_lr: factor of the aggregate before it is added to the model.
 
     Attributes:
         round: rounds so far.
-        dropped: updates that were not finite, or came with no number of examples to weigh by, and reached no rule.
-        seat: what decides how many updates there are, for messages.
+        dropped: number of updates that reached no rule, because they were not finite or had no valid number of examples.
+        seat: what decides the number of updates, for messages.
 
     Raises:
-        InputError: f, told, seed or server_lr of another type or out of range.
+        InputError: f, told, seed or server_lr have a wrong type or are out of range.
         ConfigError: an unknown attack, rule or parameter.
-        NotAllowed: attack or rule need what is not there.
+        NotAllowed: attack or rule need something that does not exist here.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Guard:
 
     @property
     def attacks(self) -> bool:
-        """Whether anybody does."""
+        """Whether there is an attack."""
         return self._attack is not None
 
     @property
     def weighs(self) -> bool:
-        """Whether the numbers of examples that clients claim matter: the rule goes by them, or the attack lies about them."""
+        """Whether the claimed numbers of examples matter: the rule uses them, or the attack lies about them."""
         return self._pipeline.rule.by_samples or (self._attack is not None and self._attack.lies_about_samples)
 
     def __repr__(self) -> str:
@@ -120,25 +120,27 @@ class Guard:
         samples: Sequence[float] | None = None,
         root: Model | None = None,
     ) -> Model:
-        """One round: the malicious clients' models are replaced, and the rule makes the next model of all.
+        """Run one round: replace the malicious clients' models, and aggregate all to the next model.
 
         Args:
-            model: before the round: a state dict of tensors or numpy arrays, or a float32 vector ``[d]``. Entries that are no
-                floats stay as they are.
-            clients: the model of each client after its local training, each as ``model``, or the path of a file of safetensors.
-            malicious: which of ``clients`` are; the first f by default.
-            samples: number of examples that each client says it has, for rules that weigh by it. A client whose number is
-                NaN, infinite or below 0 is dropped like one whose update is not finite.
-            root: what the server has trained on clean data of its own, as ``model``, for rules such as fltrust.
+            model: before the round: a state dict of tensors or numpy arrays, or a float32 vector ``[d]``. Entries that are not
+                floats do not change.
+            clients: the model of each client after its local training, each in the form of ``model``, or the path of a
+                safetensors file.
+            malicious: indices of the malicious ones among ``clients``; the first f by default.
+            samples: number of examples that each client claims, for rules that weigh by it. A client with a number that is NaN,
+                infinite or below 0 is dropped like one with an update that is not finite.
+            root: the server's model after training on clean data of its own, in the form of ``model``, for rules such as
+                fltrust.
 
         Returns:
-            the next model, as ``model``.
+            the next model, in the form of ``model``.
 
         Raises:
-            InputError: models that do not fit each other, or next ones that their type cannot hold; samples that are not one
+            InputError: models that do not fit each other, or a next model that their type cannot hold; samples that are not one
                 number for each client, or all 0.
             PreconditionError: too few updates for the rule, or too many malicious ones.
-            NotAllowed: the rule needs what was not given, such as ``root``.
+            NotAllowed: the rule needs something that was not given, such as ``root``.
         """
         plain = not isinstance(model, Mapping | str | Path)
         state = {"model": model} if plain else read_state(model, "model")
@@ -163,6 +165,7 @@ class Guard:
         if not len(clients):
             raise InputError("clients: expected one model or more; got none.")
         claims = None if samples is None else read_claims(samples, len(clients))
+        # check_claims raises here, because weights of zero have no mean; single invalid claims are dropped later
         if claims is not None and not any(claims):
             check_claims(claims, len(clients))
         rows = torch.stack([read_update(client, f"clients[{number}]") for number, client in enumerate(clients)])
@@ -184,16 +187,16 @@ class Guard:
         layers: Sequence[int] = (),
         samples: Sequence[float] | None = None,
     ) -> tuple[Tensor, tuple[float, ...] | None]:
-        """What reaches the server in the next round, and the numbers of examples that clients claim.
+        """The updates that reach the server in the next round, and the numbers of examples that clients claim.
 
         Args:
             model: float32 ``[d]``.
-            updates: float32 ``[n, d]``, as each client's own training gives it.
+            updates: float32 ``[n, d]``, the result of each client's own training.
             malicious: rows of the malicious clients.
             layers: sizes of the model's tensors.
 
         Raises:
-            InputError: numbers of malicious rows that are none, or more than f; nobody honest.
+            InputError: invalid numbers of malicious rows, or more than f; no honest client.
             ContractError: the attack broke its contract.
         """
         n, d = updates.shape
@@ -204,6 +207,7 @@ class Guard:
             return updates, claims
         honest = tuple(row for row in range(n) if row not in rows)
         bad = set(unusable_rows(updates))
+        # The server drops these updates, so they are no part of the round that the attack sees
         honest = tuple(row for row in honest if row not in bad)
         good = updates[list(honest)]
         view = PoisonView.of_round(
@@ -213,6 +217,7 @@ class Guard:
             malicious=rows,
             layers=layers,
             server_lr=self._server_lr,
+            # Apart, so that an attack cannot derive the rule's random draws from its own stream
             rng=self._rng.child("attack", self.round).apart(),
             state=self._attack_state,
             honest=good,
@@ -241,17 +246,17 @@ class Guard:
         root: Tensor | None = None,
         clients: Sequence[int] | None = None,
     ) -> Tensor:
-        """float32 ``[d]``: what the rule makes of a round's updates (float32 ``[n, d]``).
+        """float32 ``[d]``: the rule's aggregate of a round's updates (float32 ``[n, d]``).
 
-        Rows that are not finite are dropped, and those whose numbers of examples are none to weigh by.
+        Rows that are not finite are dropped, and so are rows with an invalid number of examples.
 
         Args:
             samples: what the clients claim, as in `step`.
-            clients: who is behind each row, for rules that remember clients; the row's number by default.
+            clients: the client behind each row, for rules that remember clients; the row's number by default.
 
         Raises:
             PreconditionError: too few updates for the rule, or too many malicious ones.
-            NotAllowed: the rule needs what was not given.
+            NotAllowed: the rule needs something that was not given.
         """
         claims = [1.0] * len(updates) if samples is None else read_claims(samples, len(updates))
         bad = {*unusable_rows(updates), *(row for row, claim in enumerate(claims) if not counts(claim))}
@@ -260,6 +265,7 @@ class Guard:
         kept = [row for row in range(len(updates)) if row not in bad]
         rows = updates[kept] if lost else updates
         who = list(range(len(updates))) if clients is None else list(clients)
+        # Honest updates are taken to be finite, so each dropped row counts as one of the malicious ones that the rule assumes
         told = max(0, min(self.told - lost, len(rows) - 1))
         if not kept:
             raise PreconditionError(
@@ -291,7 +297,7 @@ class Guard:
         return result.vector
 
     def _copy_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
-        """The malicious clients' copy of the rule: what it draws and the server's clean data are their own guesses."""
+        """The malicious clients' copy of the rule, with their own guesses of its draws and of the server's clean data."""
         seen_all = Sight.HONEST_UPDATES in self._grants
         known = model.clone() if Sight.MODEL in self._grants else torch.zeros_like(model)
         told, rng, round, server_lr = (
@@ -318,14 +324,15 @@ class Guard:
                 model=known,
             )
 
+        # The rule's state follows from all earlier updates, so only attackers that saw all of them know it
         return KnownPipeline(self._pipeline, context, self._states if seen_all else ())
 
 
 def _rows(malicious: Any, n: int, f: int) -> tuple[int, ...]:
-    """Which rows are the malicious clients', each once.
+    """The rows of the malicious clients, each once.
 
     Raises:
-        InputError: no numbers of rows, more than f of them, or all.
+        InputError: invalid row numbers, more than f of them, or all.
     """
     listed = malicious.tolist() if isinstance(malicious, Tensor | np.ndarray) else malicious
     if not isinstance(listed, Iterable) or isinstance(listed, str):
@@ -342,7 +349,7 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     """The attack, and what it sees.
 
     Raises:
-        NotAllowed: it acts where a loop that is not ours does not let it, or needs more than it is granted.
+        NotAllowed: it acts where a foreign training loop lets no attack act, or needs more than it is granted.
     """
     if attack is None or attack == "none":
         return None, Sight.NOTHING

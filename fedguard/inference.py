@@ -1,4 +1,4 @@
-"""What an inference attack sees, made from plain pieces: a network, what was sent, and what the server knows of it.
+"""The view of an inference attack, built from plain parts: a network, what was sent, and what the server knows about it.
 
 The core builds the view of each watched round here, and so does `fedguard.reconstruct` for an update from elsewhere.
 """
@@ -20,12 +20,12 @@ Train = Callable[[Sequence[Examples], Rng], Tensor]
 
 
 def as_they_are(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """What is compared where clients send what they computed."""
+    """The comparison if clients send what they computed: both unchanged."""
     return dummy, observed
 
 
 def no_training(parts: Sequence[Examples], rng: Rng) -> Tensor:  # noqa: ARG001
-    """In place of shadow models, where nobody has said how the federation trains."""
+    """Replaces shadow models if it is unknown how the federation trains."""
     raise InputError("shadow models: expected to be told how this federation trains; run the attack in a suite.")
 
 

@@ -1,4 +1,4 @@
-"""Modules of the user's own, which stand beside a suite: found there without a lasting change to where Python looks."""
+"""The user's own modules beside a suite, imported without a lasting change to Python's path."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
-#: Under this name a module from a suite's folder keeps the folder, and what its file was like when it was imported.
+#: Attribute under which a module from a suite's folder keeps this folder, and the state of its file when it was imported
 _FROM = "__imported_from__"
-#: The names that were ever imported so: a process holds thousands of modules, and few of them are of a suite's folder.
+#: Names ever imported this way; searching all modules of a process, which are thousands, would be slow
 _NAMES: set[str] = set()
 
 
 def load_module(name: str, folder: Path | None) -> ModuleType:
-    """The module ``name``, which is installed or stands in ``folder``; an installed one goes before.
+    """Import the module ``name``, which is installed or is in ``folder``; an installed one takes precedence.
 
-    Python keeps one module for each name. Two folders may hold modules of one name, and a file may change: so those from a
-    suite's folder are let go of when another suite has one of that name, or when one of them has changed. Who holds their
-    classes and functions keeps these.
+    Python keeps one module for each name. Two folders may hold modules of one name, and a file may change. So modules from a
+    suite's folder are forgotten if another suite has a module of the same name, or if one of them has changed. Objects that
+    hold their classes and functions keep them.
     """
     if folder is None:
         return importlib.import_module(name)
@@ -41,7 +41,7 @@ def load_module(name: str, folder: Path | None) -> ModuleType:
 
 
 def folder_of_script() -> Path:
-    """Where modules of somebody stand who calls FedGuard from Python: beside the script, or in the working directory."""
+    """The folder of the caller's modules in Python: the folder of the script, or the working directory."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     folder = Path.cwd() if file is None else Path(file).resolve().parent
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib", "scripts")}
@@ -55,10 +55,10 @@ def beside(name: str) -> bool:
 
 @contextlib.contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
-    """Let modules in ``folder`` be imported for as long as this lasts.
+    """Let modules in ``folder`` be imported within this context.
 
-    Python tells compiled code from its source by the second and the size. A file that is changed twice in a second would keep
-    its old code, beside the digest of the new one: so none is compiled to disk here.
+    Python compares compiled code with its source by modification time in seconds and by size. A file that is changed twice in a
+    second would keep its old code under the digest of the new one. So no compiled code is written to disk here.
     """
     added = None if folder is None or str(folder) in sys.path else str(folder)
     if added is not None:
@@ -92,7 +92,7 @@ def _file(module: ModuleType) -> Path | None:
 
 
 def _state(file: Path | None) -> tuple[int, int] | None:
-    """When the file was changed, and its size; None where it is gone."""
+    """Modification time and size of a file; None if it is gone."""
     if file is None or not file.is_file():
         return None
     found = file.stat()

@@ -1,9 +1,9 @@
 """The gate as tests: `pytest --fedguard suite.yaml --fedguard-baseline baseline.json`.
 
-One test for each figure of each cell, one for each figure over the whole suite, one for the epsilons, and one for whether run
-and baseline can be compared at all. The suite is run once, when the first of them is, and what is stored is not run again.
+There is one test for each metric of each cell, one for each metric over the whole suite, one for the epsilons, and one for
+whether run and baseline are comparable. The first of them runs the suite once; stored trials are not run again.
 
-This module is loaded by every pytest where FedGuard is installed: it imports nothing heavy, and does nothing unless asked.
+Every pytest loads this module if FedGuard is installed. So it imports nothing heavy, and does nothing unless asked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedguard.errors import ConfigError, FedGuardError
 if TYPE_CHECKING:
     from fedguard.bench.gate.verdict import GateVerdict, Word
 
-#: The node of figures over all cells, beside one for each cell.
+#: The node of metrics over all cells, beside one for each cell
 WHOLE = "whole suite"
 VERDICT = "verdict.json"
 
@@ -48,8 +48,8 @@ class GatePlan:
     """What is to be judged.
 
     Attributes:
-        figures: what the gate will judge: for each cell's label its figures.
-        broad: the figures over the whole suite.
+        figures: the metrics that the gate will judge, by the label of a cell.
+        broad: the metrics over the whole suite.
         audited: whether the gate will audit epsilons.
     """
 
@@ -63,15 +63,15 @@ class GatePlan:
 
 
 _ASKED = pytest.StashKey[GatePlan]()
-#: Where all processes of this pytest find the one verdict, once there is one.
+#: Where all processes of this pytest find the one verdict, once it exists
 _SHARED = pytest.StashKey[Path]()
-#: The verdict, or why there is none.
+#: The verdict, or why it does not exist
 _FOUND = pytest.StashKey["GateVerdict | str"]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Lay the suite out, and see that there is a baseline; with xdist before any worker starts."""
+    """Lay out the suite, and check that there is a baseline; with xdist before any worker starts."""
     config = session.config
     suite = _suite(config)
     if suite is None:
@@ -92,7 +92,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Of xdist: tell a worker where all of them find the one verdict."""
+    """For xdist: tell a worker where to find the common verdict."""
     if _SHARED in node.config.stash:
         node.workerinput["fedguard_shared"] = str(node.config.stash[_SHARED])
 
@@ -116,7 +116,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 class SuiteFile(pytest.File):
-    """The suite: what is judged once, and a node for each cell."""
+    """The suite: judged once, with a node for each cell."""
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         asked = self.config.stash[_ASKED]
@@ -128,7 +128,7 @@ class SuiteFile(pytest.File):
 
 
 class Group(pytest.Collector):
-    """The figures of one cell, or those over the whole suite."""
+    """The metrics of one cell, or those over the whole suite."""
 
     def __init__(self, *, figures: tuple[str, ...], **rest: Any) -> None:
         super().__init__(**rest)
@@ -157,7 +157,7 @@ class VerdictItem(pytest.Item):
 
 
 class MetricItem(VerdictItem):
-    """One figure of one cell, or over the whole suite."""
+    """One metric of one cell, or over the whole suite."""
 
     def judge(self, verdict: GateVerdict) -> None:
         assert self.parent is not None
@@ -175,7 +175,7 @@ class MetricItem(VerdictItem):
 
 
 class ComparabilityItem(VerdictItem):
-    """Whether run and baseline can be compared; and whatever else no other test speaks of."""
+    """Whether run and baseline are comparable, and everything that no other test reports."""
 
     def judge(self, verdict: GateVerdict) -> None:
         asked = self.config.stash[_ASKED]
@@ -203,7 +203,7 @@ class EpsilonItem(VerdictItem):
 
 
 def _worst_first(verdict: GateVerdict) -> dict[tuple[str, str], tuple[Word, str]]:
-    """What was found of each figure of each cell and over the whole suite; of two cells with one label the worse."""
+    """The verdict of each metric of each cell and over the whole suite; of two cells with one label the worse verdict."""
     from fedguard.bench.gate.verdict import WORDS
 
     found = [((one.label, one.figure), (one.verdict, one.why)) for one in verdict.judgements]
@@ -212,7 +212,7 @@ def _worst_first(verdict: GateVerdict) -> dict[tuple[str, str], tuple[Word, str]
 
 
 def _verdict(config: pytest.Config) -> GateVerdict | str:
-    """The verdict, or why there is none: of the first process that asks, for all of them."""
+    """The verdict, or why there is none. The first process that asks computes it for all processes."""
     from filelock import FileLock
 
     from fedguard.bench.gate.verdict import GateVerdict
@@ -229,7 +229,7 @@ def _verdict(config: pytest.Config) -> GateVerdict | str:
 
 
 def _run_gate(config: pytest.Config) -> dict[str, Any]:
-    """Run the suite and the gate, and say how it goes. A trial that failed before is run again, as pytest does with a test."""
+    """Run the suite and the gate, and print progress. Failed trials run again, as pytest does with failed tests."""
     from rich.console import Console
 
     from fedguard import api
@@ -252,7 +252,7 @@ def _run_gate(config: pytest.Config) -> dict[str, Any]:
 
 @contextmanager
 def _aloud(config: pytest.Config) -> Iterator[None]:
-    """What is printed goes to the terminal, on lines of its own."""
+    """Print to the terminal, on separate lines, in spite of pytest's capture."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         if reporter := config.pluginmanager.getplugin("terminalreporter"):
@@ -262,7 +262,7 @@ def _aloud(config: pytest.Config) -> Iterator[None]:
 
 
 def _load_request(config: pytest.Config, suite: Path) -> GatePlan:
-    """Lay the suite out and read the baseline.
+    """Lay out the suite and read the baseline.
 
     Raises:
         FedGuardError: either cannot be read, or no baseline is named.
@@ -302,7 +302,7 @@ def _load_request(config: pytest.Config, suite: Path) -> GatePlan:
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:
-    """A path of the command line, from where pytest was called, or of the ini file, from its folder."""
+    """A path from the command line, relative to where pytest was called, or from the ini file, relative to its folder."""
     folder, given = config.invocation_params.dir, config.getoption(f"fedguard_{name}")
     if not given:
         folder, given = (config.inipath or config.rootpath / "pytest.ini").parent, config.getini(f"fedguard_{name}")
@@ -310,7 +310,7 @@ def _path(config: pytest.Config, name: str) -> Path | None:
 
 
 def _suite(config: pytest.Config) -> Path | None:
-    """The suite that is asked for."""
+    """The requested suite."""
     suite = _path(config, "suite")
     aside = config.args_source is pytest.Config.ArgsSource.ARGS and suite not in _argument_paths(config)
     return None if aside and not config.getoption("fedguard_suite") else suite

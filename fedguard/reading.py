@@ -1,9 +1,8 @@
-"""Arrays of callers, whatever made them, as tensors: taken as they are meant, or refused with the reason.
+"""Arrays of callers, of any library, as tensors: read as they are meant, or refused with the reason.
 
-Taken are dense real numbers of numpy, torch and what numpy can read, in whatever order of bytes and rows: big-endian,
-reversed, read-only, bfloat16, lists of tensors. Refused is what would be read as something else: masked values, sparse and
-quantized storage, complex numbers, booleans, words, raw bytes, and what is not there yet (meta tensors, layers that have met
-no input, generators).
+Accepted are dense real numbers of numpy, torch and what numpy can read, in any order of bytes and rows: big-endian, reversed,
+read-only, bfloat16, lists of tensors. Refused is what would be misread: masked values, sparse and quantized storage, complex
+numbers, booleans, strings, raw bytes, and data without values (meta tensors, layers that have met no input, generators).
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from fedguard.errors import InputError, brief
 
-#: Types of numbers that libraries beside numpy add to its own, and that numpy itself takes for raw bytes.
+#: Number types that libraries beside numpy add to it, and that numpy itself reads as raw bytes
 _ADDED = ("bfloat16", "float8", "float6", "float4")
 
 
 def read_array(value: Any, what: str) -> Tensor:
-    """Real numbers, or booleans, as a dense tensor without a graph, of its own type where torch has it.
+    """Read real numbers, or booleans, as a dense tensor without a graph, of its own type if torch has it.
 
     Args:
         what: the argument, for messages.
 
     Raises:
-        InputError: it is no array of such.
+        InputError: it is not such an array.
     """
     if isinstance(value, Tensor):
         return _dense(value, what)
@@ -52,10 +51,10 @@ def read_array(value: Any, what: str) -> Tensor:
 
 
 def read_floats(value: Any, what: str) -> Tensor:
-    """The same in float32; booleans are refused.
+    """Read real numbers in float32; booleans are refused.
 
     Raises:
-        InputError: it is no array of real numbers.
+        InputError: it is not an array of real numbers.
     """
     tensor = read_array(value, what)
     if tensor.dtype == torch.bool:
@@ -64,10 +63,10 @@ def read_floats(value: Any, what: str) -> Tensor:
 
 
 def read_vector(value: Any, length: int, what: str) -> Tensor:
-    """float32 ``[d]``, all of it finite.
+    """Read float32 ``[d]`` with finite values only.
 
     Raises:
-        InputError: another length, or values that float32 does not hold.
+        InputError: another length, or values that float32 cannot hold.
     """
     vector = read_floats(value, what)
     if tuple(vector.shape) != (length,) or not bool(vector.isfinite().all()):
@@ -77,7 +76,7 @@ def read_vector(value: Any, length: int, what: str) -> Tensor:
 
 
 def _dense(value: Tensor, what: str) -> Tensor:
-    """A tensor that is what it looks like."""
+    """Check that a tensor is dense and has values."""
     if isinstance(value, UninitializedParameter | UninitializedBuffer):
         raise InputError(f"{what}: expected numbers; got a lazy parameter without a shape. Run the model once before.")
     if value.is_quantized:
@@ -128,7 +127,7 @@ def _of_numpy(value: Any, what: str) -> Tensor:
 
 
 def _of_objects(array: np.ndarray[Any, Any], value: Any, what: str) -> np.ndarray[Any, Any]:
-    """Numbers that numpy holds as objects, such as fractions and whole numbers of any length."""
+    """Convert numbers that numpy holds as objects, such as fractions and integers of any length."""
     if array.ndim == 0 and not isinstance(value, numbers.Real):
         raise InputError(f"{what}: expected an array of numbers; got {_describe_array(value, array)}.")
     odd = [one for one in array.ravel().tolist() if isinstance(one, bool) or not isinstance(one, numbers.Real)]
@@ -143,7 +142,7 @@ def _of_objects(array: np.ndarray[Any, Any], value: Any, what: str) -> np.ndarra
 
 
 def _holds_others(value: Sequence[Any]) -> bool:
-    """Whether what is in a list, at whatever depth, is no number of Python or array of numpy: numpy would misread it."""
+    """Whether a list holds, at any depth, something other than Python numbers or numpy arrays, which numpy would misread."""
     return any(
         _holds_others(one)
         if isinstance(one, list | tuple)
@@ -153,12 +152,12 @@ def _holds_others(value: Sequence[Any]) -> bool:
 
 
 def _is_sparse(value: Any) -> bool:
-    """Whether it is a matrix of scipy.sparse, which numpy takes for one object."""
+    """Whether it is a matrix of scipy.sparse, which numpy reads as a single object."""
     return type(value).__module__.startswith("scipy.sparse") or type(value).__module__ == "sparse"
 
 
 def _is_raw(value: Any) -> bool:
-    """Whether it is memory of which nobody said what numbers it holds; numpy takes each byte for one."""
+    """Whether it is raw memory of unknown number type; numpy reads each byte as a number."""
     return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.format in ("B", "b", "c"))
 
 

@@ -1,4 +1,4 @@
-"""Gradient inversion outside of a suite: a model, a gradient from anywhere, and what an attack makes of both."""
+"""Gradient inversion outside a suite: an attack on a model and a gradient from anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedguard.rng import MOST_SEED, Rng
 
 Gradient = Tensor | Sequence[Tensor]
 
-#: As many examples as nobody inverts at once; more is a slip of the pen.
+#: The largest plausible number of examples in one inversion; a larger one is a typing error
 MOST_EXAMPLES = 1_000_000
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -52,30 +52,31 @@ def reconstruct(
     seed: int = 0,
     **parameters: Any,
 ) -> Reconstruction | Labels:
-    """What an attack makes of one client's gradient: inputs, or labels alone.
+    """Run an attack on one client's gradient: it returns inputs, or labels alone.
 
     Args:
         attack: a name or an object; ``parameters`` go with a name.
         model: the network with the weights at which the gradient was taken; float32, on the CPU.
         gradient: of the mean cross-entropy over the batch, as `torch.autograd.grad` gives it for ``model.parameters()``, or
-            ``[d]``; of the mean binary cross-entropy where the model has one logit. With ``plan``: the model before the
-            client's training less the model after it.
-        shape: of one input.
-        classes: number of classes; by default as many as the model has outputs, and 2 where it has one.
+            ``[d]``; of the mean binary cross-entropy if the model has one logit. With ``plan``: the model before the client's
+            training less the model after it.
+        shape: shape of one input.
+        classes: number of classes; by default the number of the model's outputs, or 2 if it has one.
         batch_size: B, the number of examples behind the gradient.
-        labels: int64 ``[B]``, for an attacker who is told them.
+        labels: int64 ``[B]``, for an attacker that knows them.
         value_range: smallest and largest value of an input.
         root: clean examples of the attacker's own.
-        plan: how the client trained, where it took more than one step.
-        seed: of the attack's draws.
+        plan: how the client trained, if it took more than one step.
+        seed: seed of the attack's draws.
 
     Raises:
-        InputError: sizes that do not fit, values that are not finite, or a model whose gradient depends on more than its
+        InputError: sizes that do not fit, values that are not finite, or a model with a gradient that depends on more than its
             parameters and the batch.
-        NotAllowed: the attack needs what cannot be given here, such as candidates or a server that sends another model.
+        NotAllowed: the attack needs something that cannot be given here, such as candidates or a server that sends another
+            model.
         PreconditionError: the attack cannot work on this network or training.
         ConfigError: an unknown attack or parameter.
-        ContractError: the attack returned what it must not.
+        ContractError: the attack returned something that its contract excludes.
     """
     built = _build_attack(attack, parameters)
     sees = _grant_sight(built, root)
@@ -124,14 +125,14 @@ def score_reconstruction(
         truth_x: float32 ``[B, *shape]``.
         truth_y: int64 ``[B]``.
         value_range: smallest and largest value of an input.
-        reference: examples that are not the truth, whose means are trivial guesses too.
+        reference: examples that are not the truth; their means are trivial guesses too.
 
     Returns:
-        what `fedguard.metrics.reconstruction.score` tells.
+        the result of `fedguard.metrics.reconstruction.score`.
 
     Raises:
-        InputError: there is no truth, or it is no such tensor.
-        ContractError: the claim has another shape than the truth, or is of more inputs.
+        InputError: there is no truth, or it is not such a tensor.
+        ContractError: the claim has another shape than the truth, or more inputs.
     """
     of_kind(truth_x, "truth_x", Tensor, "a tensor of one row for each example, and at least one")
     for name, values in (("truth_x", truth_x), ("truth_y", truth_y)):
@@ -160,10 +161,10 @@ def _build_attack(attack: str | InferenceAttack, parameters: dict[str, Any]) -> 
 
 
 def _grant_sight(attack: InferenceAttack, root: Examples | None) -> Sight:
-    """What the attack sees of what was given.
+    """What the attack sees of the given arguments.
 
     Raises:
-        NotAllowed: too little for it.
+        NotAllowed: it needs to see more.
     """
     granted = Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA)
     sees = first_met(attack.needs, granted)
@@ -182,10 +183,11 @@ def _grant_sight(attack: InferenceAttack, root: Examples | None) -> Sight:
 
 
 def _check_model(model: nn.Module) -> None:
-    """Raise `InputError` for a model whose gradient nobody could repeat."""
+    """Raise `InputError` for a model with a gradient that is not reproducible."""
     if any(parameter.dtype != torch.float32 or parameter.device.type != "cpu" for parameter in model.parameters()):
         raise InputError("model: expected float32 parameters on the CPU. Use model.float().cpu().")
     for name, module in model.named_modules():
+        # Batch statistics and dropout masks make the gradient depend on more than parameters and batch
         moving = bool(list(module.buffers(recurse=False))) or (isinstance(module, DROPOUTS) and module.p > 0)
         if module.training and moving:
             raise InputError(
@@ -195,7 +197,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> int:
-    """The number of outputs, from logits ``[2, C]`` for two inputs; 1 stands for two classes."""
+    """The number of outputs, from logits ``[2, C]`` for two inputs; a single output means two classes."""
     try:
         with torch.no_grad():
             logits: tuple[int, ...] = tuple(model(torch.zeros(2, *shape)).shape)
@@ -211,7 +213,7 @@ def _classes(model: nn.Module, shape: tuple[int, ...], expected: int | None) -> 
 
 
 def _vector(parts: Gradient, model: nn.Module, what: str) -> Tensor:
-    """float32 ``[d]`` of one tensor for each parameter, or of one vector."""
+    """float32 ``[d]`` from one tensor for each parameter, or from one vector."""
     shapes = [tuple(parameter.shape) for parameter in model.parameters()]
     if isinstance(parts, Tensor):
         dim = sum(parameter.numel() for parameter in model.parameters())
@@ -251,7 +253,7 @@ def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
 
 
 def _claim(attack: InferenceAttack, claim: Inference, shape: tuple[int, ...], count: int) -> Reconstruction | Labels:
-    """The claim, if it is one of what the attack is for."""
+    """Check that the claim has the type of the attack's goal."""
     if attack.goal == "labels" and isinstance(claim, Labels):
         check_claimed_labels(claim.y, count)
         return claim

@@ -1,9 +1,9 @@
 """Finds every algorithm by its name: the built-in ones, and those of plug-ins.
 
-Built-in algorithms stand in tables (``attacks/__init__.py``, ``defenses/__init__.py``, ``fedguard/tasks/__init__.py``).
-A package adds its own by entry points in the groups ``fedguard.attacks``, ``fedguard.defenses``, ``fedguard.data`` ...;
-a suite adds those of a module that it names under ``plugins:``. A plug-in that cannot be loaded, or that takes a name
-which is taken already, is an error at once: never a result computed with the wrong algorithm.
+Built-in algorithms are listed in tables (``attacks/__init__.py``, ``defenses/__init__.py``, ``fedguard/tasks/__init__.py``). A
+package adds its own by entry points in the groups ``fedguard.attacks``, ``fedguard.defenses``, ``fedguard.data`` ...; a suite
+adds those of a module that it names under ``plugins:``. A plug-in that cannot be loaded, or that uses an existing name, is an
+error at once. So no result is ever computed with the wrong algorithm.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One name: its class, or where it is found, and who brought it."""
+    """One name: its class or the location of its class, and its origin."""
 
     target: str | type[Algorithm]
     origin: str
@@ -81,24 +81,24 @@ class Entry:
 
 @dataclass(frozen=True)
 class Registry:
-    """Known algorithms, by kind and name. It never changes: `with_modules` makes another one.
+    """Known algorithms, by kind and name. A registry never changes: `with_modules` makes another one.
 
     Attributes:
-        entries: kind -> name -> what stands behind it.
-        folder: where modules of the user's own are looked for, beside where Python looks.
+        entries: kind -> name -> entry.
+        folder: folder in which the user's own modules are looked up, in addition to Python's path.
     """
 
     entries: Mapping[str, Mapping[str, Entry]]
     folder: Path | None = None
 
     def with_modules(self, names: Sequence[str], folder: Path | None = None, places: Sequence[str] = ()) -> Registry:
-        """These algorithms and those of modules, which stand in ``folder`` or are installed.
+        """The registry with the algorithms of modules added, which are in ``folder`` or installed.
 
         Args:
             places: for messages, where each of them is named.
 
         Raises:
-            PluginError: a module that cannot be imported or brings nothing, or a name that is taken twice.
+            PluginError: a module cannot be imported or defines no algorithm, or a name is taken twice.
         """
         entries = {kind: dict(known) for kind, known in self.entries.items()}
         for name, where in itertools.zip_longest(names, places, fillvalue="plugins"):
@@ -107,7 +107,7 @@ class Registry:
         return Registry(entries, folder)
 
     def names(self, kind: str) -> list[str]:
-        """The known names of one kind, the built-in ones first, each part in the order of its table."""
+        """The known names of one kind, the built-in ones first, in the order of their tables."""
         return list(self.entries[kind])
 
     def classes(self, kinds: Sequence[str] | None = None) -> Iterator[tuple[str, type[Algorithm]]]:
@@ -121,11 +121,11 @@ class Registry:
         return self.entries[kind][name].origin
 
     def get(self, kind: str, name: str, where: str = "") -> type[Algorithm]:
-        """The class behind a name.
+        """The class of a name.
 
         Raises:
             UnknownName: no such name.
-            PluginError: what stands behind the name cannot be loaded or does not keep the contract.
+            PluginError: the class cannot be loaded or breaks its contract.
         """
         entries = self.entries[kind]
         if name not in entries:
@@ -160,10 +160,10 @@ class Registry:
         return cls
 
     def build(self, kind: str, spec: Spec, where: str = "") -> Any:
-        """An algorithm from ``"name"``, ``"name(parameter=value)"`` or ``{"name": ..., "parameter": ...}``.
+        """Build an algorithm from ``"name"``, ``"name(parameter=value)"`` or ``{"name": ..., "parameter": ...}``.
 
         Args:
-            where: where the spec stands, for messages (``suite.yaml: matrix.attack[2]``).
+            where: location of the spec, for messages (``suite.yaml: matrix.attack[2]``).
 
         Raises:
             ConfigError: unknown names or parameters, or values of the wrong type.
@@ -186,7 +186,7 @@ class Registry:
             raise ConfigError(at(where, str(error))) from None
 
     def pipeline(self, spec: Spec | Sequence[Spec] | Pipeline, where: str = "") -> Pipeline:
-        """A defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
+        """Build a defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
         if isinstance(spec, Pipeline):
             return spec
         if isinstance(spec, Mapping) and set(spec) == {"name"}:
@@ -230,7 +230,7 @@ def load_registry() -> Registry:
     """The built-in algorithms, and those of installed packages.
 
     Raises:
-        PluginError: a package brings what cannot be loaded, or takes a name that is taken.
+        PluginError: an algorithm of a package cannot be loaded, or uses an existing name.
     """
     entries: dict[str, dict[str, Entry]] = {}
     for kind, (_, table, group) in KINDS.items():
@@ -254,18 +254,18 @@ def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entr
 
 @cache
 def _reader(cls: type[Algorithm], parameter: str) -> TypeAdapter[Any]:
-    """What reads the values of a parameter: pydantic takes longer to make it than to use it."""
+    """The reader of a parameter's values, cached because pydantic takes longer to build it than to use it."""
     return TypeAdapter(without_ranges(cls.types()[parameter]), config={"allow_inf_nan": False})
 
 
 @cache
 def _lacking(cls: type) -> tuple[str, ...]:
-    """The methods that its contract asks for, and that it has not."""
+    """The abstract methods of its contract that a class does not implement."""
     return tuple(one for one in dir(cls) if getattr(inspect.getattr_static(cls, one), "__isabstractmethod__", False))
 
 
 def _check_needs(whose: str, cls: type[Algorithm]) -> None:
-    """Raises PluginError if a class does not declare what it has to see, or in another form."""
+    """Raise PluginError if a class does not declare what it has to see, or in another form."""
     needs = cls.needs
     if not isinstance(needs, tuple) or not needs or not all(isinstance(one, Sight) for one in needs):
         raise PluginError(
@@ -275,7 +275,7 @@ def _check_needs(whose: str, cls: type[Algorithm]) -> None:
 
 
 def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorithm]]:
-    """What a module of the user's own defines."""
+    """The algorithms that a module of the user defines."""
     if not all(part.isidentifier() for part in name.split(".")):
         raise PluginError(f"{where}: expected the name of a module, such as my_rules or my.rules; got {brief(name)}.")
     try:

@@ -5,12 +5,12 @@
     >>> Rng(0).child("round", 3).numpy().random() == Rng(0).child("round", 3).numpy().random()
     True
 
-A child's stream depends on the root seed and on the names on the way to it, and on nothing else: not on how many draws
-were made before, nor on which other children exist. So adding a client, an attack or a process shifts nobody's draw.
-Keys and masks of secure aggregation never come from here; they draw from the operating system. So does noise for privacy where
-it is asked to be secret (`Rng.secret`): whoever has a seed has all that is drawn from it.
+A child's stream depends on the root seed and on the names on the path to it, and on nothing else: not on the number of earlier
+draws, nor on which other children exist. So adding a client, an attack or a process changes no other party's draws. Keys and
+masks of secure aggregation never come from here; they come from the operating system. Secret noise for privacy comes from there
+too (`Rng.secret`), because the seed reveals everything that is drawn from it.
 
-FedGuard itself draws from no global generator. Code of the user's own may, so these stand where the trial's seed puts them.
+FedGuard itself draws from no global generator. The user's own code may, so a trial sets these generators from its seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 
-#: The largest root seed. What stores records and reads JSON keeps whole numbers of 63 bits.
+#: The largest root seed: storage of records and JSON readers keep integers of 63 bits
 MOST_SEED = 2**62
 
 
@@ -45,7 +45,7 @@ class Rng:
 
     @classmethod
     def secret(cls) -> Rng:
-        """A root that nobody knows: 128 bits from the operating system, which are stored nowhere."""
+        """A secret root: 128 bits from the operating system, which are stored nowhere."""
         return cls(secrets.randbits(128))
 
     def child(self, *names: str | int) -> Rng:
@@ -53,7 +53,7 @@ class Rng:
         return Rng(self.seed, self.path + names)
 
     def apart(self) -> Rng:
-        """A stream of its own for other hands: as good as a child, but its root seed leads to no other stream of the tree."""
+        """An independent stream to hand out: as good as a child, but its root seed leads to no other stream of the tree."""
         return Rng(self.entropy())
 
     def entropy(self) -> int:
@@ -74,16 +74,16 @@ class Rng:
         return torch.Generator().manual_seed(self.entropy() % 2**63)
 
 
-#: One stream for all, or one for each.
+#: One stream for all, or one for each
 Streams: TypeAlias = Rng | Sequence[Rng]
 
 
 @contextlib.contextmanager
 def global_generators(rng: Rng) -> Iterator[Callable[[], list[str]]]:
-    """Python's, numpy's and torch's global generators at the start of a stream; afterwards they stand where they stood.
+    """Set Python's, numpy's and torch's global generators to the start of a stream, and restore them afterwards.
 
     Yields:
-        what tells which of them have been drawn from so far, in words.
+        a function that returns, in words, which of them have been drawn from so far.
     """
     import numpy as np
     import torch

@@ -1,4 +1,4 @@
-"""State dicts as vectors: what a training loop that is not ours keeps its models in."""
+"""State dicts as vectors: the form in which foreign training loops keep their models."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch import Tensor
 from fedguard.errors import InputError
 from fedguard.reading import read_array
 
-#: Names of a model's tensors, with the tensors; or a file of safetensors.
+#: Names of a model's tensors, with the tensors; or a safetensors file
 StateDict = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the entries of a state dict lie in a vector: its floating-point entries, in its order.
+    """The positions of a state dict's entries in a vector: its floating-point entries, in its order.
 
-    Whole numbers, such as the count of batches that a BatchNorm has seen, are no parameters: they are in no vector.
+    Integers, such as the batch counter of a BatchNorm, are not parameters and are in no vector.
 
     Attributes:
-        names, shapes: of the entries that lie in the vector.
-        others: names of those that do not.
+        names, shapes: of the entries in the vector.
+        others: names of the other entries.
     """
 
     names: tuple[str, ...]
@@ -38,18 +38,18 @@ class Layout:
         """The layout of a state dict.
 
         Raises:
-            InputError: an entry is no real array, or none is of floating point.
+            InputError: an entry is not an array of real numbers, or none is of floating point.
         """
         return cls.of_several([state], [what])
 
     @classmethod
     def of_several(cls, states: Sequence[StateDict], what: Sequence[str]) -> Layout:
-        """The layout of one model in the hands of several: what is of floating point in most of them lies in the vector.
+        """The layout of one model held by several parties: entries of floating point in most of them are in the vector.
 
-        Who averages states makes fractions of counters, and in a model that was averaged these look like parameters.
+        Averaging states makes fractions of counters, which look like parameters in an averaged model.
 
         Raises:
-            InputError: an entry is no real array, or none is of floating point.
+            InputError: an entry is not an array of real numbers, or none is of floating point.
         """
         read = [
             {name: read_array(value, f"{owner}, {name}") for name, value in state.items()}
@@ -66,14 +66,14 @@ class Layout:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How long each entry is; they add up to d."""
+        """Length of each entry; they add up to d."""
         return tuple(shape.numel() for shape in self.shapes)
 
     def vector(self, state: StateDict, what: str = "the state dict", *, averaged: bool = False) -> Tensor:
         """float32 ``[d]``.
 
         Args:
-            averaged: it comes from somebody who keeps no types apart, so that whole numbers may stand for parameters.
+            averaged: whether the sender does not keep types, so that parameters may come as integers.
 
         Raises:
             InputError: other entries than the layout's, or of other shapes.
@@ -93,7 +93,7 @@ class Layout:
         return torch.cat(parts)
 
     def state(self, vector: Tensor, like: StateDict, what: str = "the result") -> dict[str, Any]:
-        """The state dict of a vector ``[d]``: kinds, types and devices as ``like`` has them, and its other entries.
+        """The state dict of a vector ``[d]``: kinds, types and devices as in ``like``, and its other entries.
 
         Raises:
             InputError: the type of an entry cannot hold its values, as float16 cannot hold 70,000.
@@ -124,7 +124,7 @@ class Layout:
 
 
 def read_state(value: Any, what: str = "the state dict") -> StateDict | None:
-    """A state dict as it is, or from a file of safetensors; None for anything else.
+    """A state dict unchanged, or read from a safetensors file; None for anything else.
 
     Raises:
         InputError: the file cannot be read, or safetensors is not installed.

@@ -2,8 +2,8 @@
 
     needs <= exposed by the architecture, less what the protocol hides, and, for attackers, granted by the threat model
 
-Secure aggregation is no case of its own: it hides EACH_UPDATE, so every rule that needs to see single updates is refused,
-and is never run on values that nobody could have seen. This is the rule that forbids Krum under masking.
+Secure aggregation is not a special case: it hides EACH_UPDATE, so every rule that needs to see single updates is refused, and
+never runs on values that nobody could have seen. This forbids Krum under masks.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from fedguard.errors import PreconditionError
 
 @dataclass(frozen=True)
 class Admissibility:
-    """Whether a cell may run, and what its two sides see.
+    """Whether a cell may run, and what its attack and its rule see.
 
     Attributes:
-        reasons: one line for each thing that forbids it; empty where it may run.
-        attack_sees, rule_sees, inference_sees: the sights that attack, rules and a server that infers needed and got.
+        reasons: one line for each thing that forbids it; empty if it may run.
+        attack_sees, rule_sees, inference_sees: the sights that the attack, the rules and an inferring server needed and got.
     """
 
     reasons: tuple[str, ...]
@@ -46,7 +46,8 @@ class Admissibility:
 def derive_exposure(
     architecture: Exposure, mode: Masking | type[Masking] = NoMasking, root_data: bool = False
 ) -> Exposure:
-    """What both sides see of ``architecture`` under a mode of secure aggregation, with or without root data."""
+    """What server and clients see of ``architecture`` under a secure aggregation mode, with or without root data."""
+    # Whatever a plug-in's mode declares, no mode shows single updates
     server = architecture.server.with_implied() & ~mode.hides | (mode.shows & ~SINGLE_UPDATES)
     return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hides)
 
@@ -65,8 +66,8 @@ def judge(
 
     Args:
         updates: n, the (expected) number of rows that the rule gets in a round: single updates, or means.
-        told: f, the number of malicious ones the rule is told to expect among them.
-        more_rows: what to do about too few rows without masks, where it is not to raise the number of clients.
+        told: f, the number of malicious rows that the rule assumes.
+        more_rows: remedy for too few rows without masks, if more clients do not help.
     """
     of_rule, rule_sees = _judge_rule(pipeline, exposure, mode, updates, told, more_rows)
     granted = (threat.grants | PUBLIC) & exposure.clients
@@ -77,12 +78,13 @@ def judge(
 def judge_inference(
     attack: InferenceAttack, exposure: Exposure, malicious: bool, mode: Masking, trusted: bool = False
 ) -> tuple[list[str], Sight]:
-    """What forbids an attack on the clients' privacy, and what it sees.
+    """What forbids an attack on the clients' privacy, and what the attack sees.
 
     Args:
         malicious: whether the server may send another model.
-        trusted: whether the server adds the noise itself: then who infers sees only what it publishes.
+        trusted: whether the server adds the noise itself. The attack then sees only what it publishes.
     """
+    # A trusted server keeps the updates to itself, so an adversary sees only the noisy models that it publishes
     server = exposure.server.with_implied() & ~(SINGLE_UPDATES | Sight.GROUP_SUMS if trusted else Sight.NOTHING)
     reasons = []
     if attack.active and trusted:
@@ -121,6 +123,7 @@ def _judge_rule(
         met = first_met(stage.needs, given)
         if met is None:
             missing.setdefault(stage.needs, []).append(stage.name)
+        # Weights by examples remain possible under masks, because each client weighs its own update
         elif mode.masked and stage.reads_clients and not stage.by_samples:
             reasons.append(
                 f"{stage.name} looks up the client behind each row; under secure_aggregation: {mode.name} a row is a mean "

@@ -1,1 +1,1 @@
-"""Rows to charts: pure functions, one subject to a file, which the dashboard and the report draw with."""
+"""Rows to charts: pure functions, one subject per file, used by the dashboard and the report."""

@@ -1,4 +1,4 @@
-"""What each defense keeps: without attack, and under the attack that is worst for it; the picture of the overview."""
+"""The chart of the overview: each defense without attack, and under its worst attack."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedguard.bench.results.answer import NOUNS
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
 
-#: Height of a defense, in pixels.
+#: Height of a defense, in pixels
 _ROW = 30
 
-#: What their names end in, with their colours and shapes; accuracies or normalised returns come before the first two.
+#: Suffixes of the measures' names, with colors and shapes; the first two are prefixed by accuracy or normalized return
 MEASURES = {
     "without attack": (COLOURS[0], "circle"),
     "under the worst attack": (COLOURS[3], "square"),
@@ -27,7 +27,7 @@ _CLEAN, _WORST, _BACKDOOR = MEASURES
 
 
 def spans(run: Run, setting: str) -> list[dict[str, Any]]:
-    """One row for each defense and measure that has a figure, in percent: defense, measure, percent, attack."""
+    """One row for each defense and measure with a value, in percent: defense, measure, percent, attack."""
     return [row for defense in run.table().defenses for row in _span(run, setting, defense)]
 
 
@@ -51,7 +51,7 @@ def _span(run: Run, setting: str, defense: str) -> Iterator[dict[str, Any]]:
 
 
 def answer(rows: Sequence[dict[str, Any]], ranked: bool = True) -> alt.LayerChart:
-    """A line for each defense from its worst to its best figure, the highest mean on top; else as the suite names them."""
+    """A line for each defense from its lowest to its highest value, the highest mean on top; else in the suite's order."""
     table = pd.DataFrame(rows, columns=["defense", "measure", "percent", "attack"])
     least = table.assign(
         percent=table["percent"].where(~table["measure"].str.endswith(_CLEAN))

@@ -1,4 +1,4 @@
-"""A figure over a swept number."""
+"""A metric over a swept number."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedguard.bench.terminal.plot import is_logarithmic
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import Estimate
 
-#: Pixels between the points of two defenses, which stand beside each other so that their intervals can be told apart.
+#: Pixels between the points of two defenses, so that their intervals do not overlap
 _BESIDE = 4
 
-#: Values of the key that are all named below the axis; of more, some.
+#: Largest number of values with all labels on the axis; of more values, some have labels
 _NAMED = 12
 
 
 def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
-    """A figure over a swept number: one panel per attack and one for the worst of them, one line per defense.
+    """A metric over a swept number: one panel per attack and one for the worst of them, one line per defense.
 
-    Upright lines are 95 % intervals over seeds. A point that was refused, failed or is missing is a cross at the foot.
+    Vertical lines are 95 % intervals over seeds. A cross at the bottom is a point that was refused, failed or is missing.
     """
     known = FIGURES[curves.figure]
     table = pd.DataFrame(points(curves, setting), columns=_COLUMNS)
@@ -70,7 +70,7 @@ def _along(curves: Breakdown) -> alt.X:
 
 
 def has_gaps(curves: Breakdown, setting: str = "") -> bool:
-    """Whether a point has no figure."""
+    """Whether a point has no value."""
     return any(row["mean"] is None for row in points(curves, setting))
 
 
@@ -79,7 +79,7 @@ _COLUMNS += ["foot", "figure", "status"]
 
 
 def points(curves: Breakdown, setting: str) -> list[dict[str, Any]]:
-    """One row for each curve and point of a setting, in the figure's unit."""
+    """One row for each curve and point of a setting, in the metric's unit."""
     known = FIGURES[curves.figure]
     rows = [row for row in curves.rows() if row["setting"] == setting]
     defenses = list(dict.fromkeys(row["defense"] for row in rows))

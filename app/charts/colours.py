@@ -2,5 +2,5 @@
 
 COLOURS = ("#2F8FD0", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#7A5CB8", "#8C8C8C")
 
-#: What stands for a comparison and no result, such as chance.
+#: For references such as chance, as opposed to results
 GREY = "#8C8C8C"

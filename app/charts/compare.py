@@ -12,7 +12,7 @@ from fedguard.bench.results.comparison import Comparison, Difference
 from fedguard.bench.results.places import label
 from fedguard.metrics.figures import FIGURES
 
-#: Blue and orange can be told apart by everybody, and on light and dark; the shape says the same.
+#: Blue and orange are distinguishable for everybody, on light and dark; the shape has the same meaning
 _SIDES = {
     "better": ("#3b82f6", "triangle-up"),
     "worse": ("#e06c00", "triangle-down"),
@@ -20,12 +20,12 @@ _SIDES = {
     "identical": ("#8a8a8a", "square"),
 }
 
-#: Height of a line, in pixels.
+#: Height of a row, in pixels
 _ROW = 24
 
 
 def compare(found: Comparison, figure: str) -> alt.LayerChart:
-    """One line for each position: b - a over common seeds with its interval, what changed most on top."""
+    """One row for each position: b - a over common seeds with its interval, the largest changes on top."""
     known = FIGURES[figure]
     rows = [_row(one) for one in found.differences if one.figure == figure and one.paired]
     sides = {side: looks for side, looks in _SIDES.items() if any(row["b is"] == side for row in rows)}

@@ -1,4 +1,4 @@
-"""What happened over the training, and what came of each class."""
+"""Curves over the training, and accuracy by class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedguard.metrics.figures import FIGURES
 
 
 class Measure(NamedTuple):
-    """What a curve can show: its title with the unit, what a record's value is multiplied by, and the axis where it is set."""
+    """A quantity of a curve: its title with the unit, the factor of a record's value, and the axis if it is fixed."""
 
     title: str
     scale: float = 100.0
@@ -29,7 +29,7 @@ class Measure(NamedTuple):
         return alt.Scale(domain=list(self.domain)) if self.domain else alt.Scale(zero=False)
 
 
-#: By the name in a record's curve.
+#: Measures by their name in a record's curve
 MEASURES: dict[Measured, Measure] = {
     "accuracy": Measure("test accuracy in %"),
     "returns": Measure("mean return of an episode", 1.0, None),
@@ -38,7 +38,7 @@ MEASURES: dict[Measured, Measure] = {
 }
 
 
-#: What a curve can be drawn over, with its title.
+#: Horizontal axes of a curve, with their titles
 AXES: dict[Axis, str] = {
     "round": "round",
     "steps": "steps of environments",
@@ -50,7 +50,7 @@ AXES: dict[Axis, str] = {
 
 
 def axes(records: Sequence[Record]) -> list[Axis]:
-    """What the curves of all these records can be drawn over."""
+    """The horizontal axes that the curves of all these records have."""
     held = [record["result"]["curve"] for record in records if record["status"] == "ok"]
     return [name for name in AXES if all(name in one for one in held)]
 
@@ -58,7 +58,7 @@ def axes(records: Sequence[Record]) -> list[Axis]:
 def curves(
     records: Sequence[Record], clean: Sequence[Record] = (), measure: Measured = "accuracy", over: Axis = "round"
 ) -> alt.LayerChart:
-    """A measure over the training, one line per seed; in gray the clean models that they are to be compared with.
+    """A measure over the training, one line per seed; in gray the models without attack, for comparison.
 
     Args:
         records: of one cell, one per seed.
@@ -94,7 +94,7 @@ def curves(
 
 
 def points(record: Record, measure: Measured, over: Axis = "round") -> list[dict[str, Any]]:
-    """One point for each evaluation that has the measure; one that is not finite has none."""
+    """One point for each evaluation with a finite value of the measure."""
     scale, seed = MEASURES[measure].scale, str(record["seed"])
     return [{over: at, measure: scale * value, "seed": seed} for at, value in curve(record, measure, over)]
 
@@ -115,7 +115,7 @@ def classes(records: Sequence[Record]) -> alt.LayerChart:
 
 
 def class_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """One row for each class, in percent; ``figure`` says so where a class has no test examples."""
+    """One row for each class, in percent; ``figure`` says if a class has no test examples."""
     results = [record["result"] for record in records if record["status"] == "ok"]
     rows: list[dict[str, Any]] = []
     for number, values in enumerate(zip(*(result["class_accuracy"] for result in results), strict=True)):

@@ -1,4 +1,4 @@
-"""What a gate measured: drops beside their margins, and figures over time."""
+"""Measurements of a gate: drops beside their margins, and metrics over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.gate.verdict import WORDS, GateVerdict
 from fedguard.metrics.figures import FIGURES
 
-#: Colour and shape of each word: no word is told by its colour alone. The colours are Okabe and Ito's.
+#: Color and shape of each verdict, since color alone must not carry meaning; colors by Okabe and Ito
 COLOURS = {
     "improved": "#0072B2",
     "identical": "#56B4E9",
@@ -30,27 +30,26 @@ SHAPES = {
     "missing": "cross",
 }
 
-#: What a gate said of a whole run, and its shape.
+#: Verdicts on a whole run, and their shapes
 OUTCOMES = {"passed": "circle", "regressed": "triangle-down", "cannot judge": "cross", "not judged": "square"}
 
 
-#: Height of a row, in pixels.
+#: Height of a row, in pixels
 _ROW = 24
 
 
 def drops(verdict: GateVerdict) -> dict[str, alt.LayerChart]:
-    """By figure, how much worse each cell became, in the figure's unit: one dot per cell, a bar up to its margin."""
+    """By metric, how much worse each cell became, in the metric's unit: one dot per cell, a bar up to its margin."""
     figures = dict.fromkeys(one.figure for one in verdict.judgements if one.drop is not None)
     return {figure: _drops(verdict, figure) for figure in figures}
 
 
 def trend(points: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
-    """A figure over time: mean over cells and worst case with 95 % intervals over seeds, what the gate said as shape.
+    """A metric over time: mean over cells and worst case with 95 % intervals over seeds, with the gate's verdict as shape.
 
     Args:
-        points: time (seconds since 1970), run, commit, what (which mean), mean, low, high (in the unit in which they are
-            shown), cells (how many), "cells as in" (the first run of the same cells; a line joins these), verdict (a key of
-            `OUTCOMES`).
+        points: time (seconds since 1970), run, commit, what (which mean), mean, low, high (in the displayed unit), cells (their
+            number), "cells as in" (the first run of the same cells; a line joins these), verdict (a key of `OUTCOMES`).
     """
     table = pd.DataFrame(points)
     table["time"] = pd.to_datetime(table["time"], unit="s")

@@ -1,4 +1,4 @@
-"""Nodes without a server: who hears whom, and how each fares."""
+"""Nodes without a server: the graph of messages, and the accuracy of each node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema import NodeMetrics
 
-#: With more links than these they are not drawn: they would be a felt.
+#: With more links than this, none are drawn: the graph would be unreadable
 _MOST_LINKS = 600
 
-#: What of the nodes is drawn over the rounds, by its name in a record, with its name on the page.
+#: Curves of the nodes over the rounds, by name in a record, with the name on the page
 LINES = {
     "best": "best node",
     "worst": "worst node",
@@ -23,7 +23,7 @@ LINES = {
 
 
 def graph(found: NodeMetrics, evaluation: int) -> alt.LayerChart:
-    """Circles are honest nodes, as bright as they are accurate after one evaluation (from 0); crosses are malicious ones."""
+    """Circles are honest nodes, brighter with accuracy after one evaluation (from 0); crosses are malicious nodes."""
     points = lay_out_nodes(found, evaluation)
     spots = {row["node"]: row for row in points}
     lines = [
@@ -57,7 +57,7 @@ def graph(found: NodeMetrics, evaluation: int) -> alt.LayerChart:
 
 
 def link_traffic(found: NodeMetrics) -> dict[tuple[int, int], float]:
-    """By link, in either direction once: the kilobytes of both; 0 where all links are alike."""
+    """Kilobytes by link, both directions together; 0 if all links are alike."""
     both: dict[tuple[int, int], float] = {}
     for (a, b), sent in zip(found["links"], found.get("traffic", [0] * len(found["links"])), strict=True):
         pair = (min(a, b), max(a, b))
@@ -66,7 +66,7 @@ def link_traffic(found: NodeMetrics) -> dict[tuple[int, int], float]:
 
 
 def lay_out_nodes(found: NodeMetrics, evaluation: int) -> list[dict[str, Any]]:
-    """One for each node: node, who, accuracy in % (None for malicious ones), x, y."""
+    """One row for each node: node, who, accuracy in % (None for malicious nodes), x, y."""
     import networkx
 
     drawing: networkx.Graph[int] = networkx.Graph([(a, b) for a, b in found["links"]])

@@ -1,4 +1,4 @@
-"""Attacks by defenses, as colors."""
+"""Heat maps: attacks by defenses."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from fedguard.bench.results.breakdown import WORST
 from fedguard.bench.results.matrix import MatrixEntry, matrix
 from fedguard.metrics.figures import FIGURES, Metric
 
-#: The empty row that sets the worst of the attacks apart.
+#: The empty row above the worst of the attacks
 _GAP = " "
 
-#: Height of a row, in pixels.
+#: Height of a row, in pixels
 ROW = 34
 
-#: What has no figure.
+#: Color of squares without a value
 _GREY = "#bbbbbb"
 
-#: How high numbers with an interval beneath them stand, and how low the interval; in pixels.
+#: Vertical offset of a number with an interval below it, and of the interval, in pixels
 _UP, _DOWN = -6, 9
 
-#: The least width of a column, with room for ``[50.9, 80.4]``; the longest name that is not cut; its part by letter; in pixels.
+#: In pixels: least width of a column, for ``[50.9, 80.4]``; length at which a name is cut; width of a letter
 COLUMN, _LONGEST, _LETTER = 72, 300, 6.6
 
-#: Of the names above the columns, in degrees.
+#: Angle of the names above the columns, in degrees
 _ANGLE = -40
 
 _COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figure", "seeds", "status", "reason", "dark"]
@@ -38,10 +38,11 @@ _COLUMNS = ["attack", "by", "defense", "cell", "mean", "label", "spread", "figur
 def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     """Attacks by defenses: the mean over seeds as color and number, with its 95 % interval.
 
-    Below, set apart, the attack that is worst for each defense. What was refused, failed or is missing is gray, with its word.
+    The last row, set apart, is the worst attack on each defense. Cells that were refused, failed or are missing are gray, with
+    this word.
 
     Args:
-        rows: of one combination of the other swept keys, as `Run.rows` gives them.
+        rows: rows of `Run.rows` for one combination of the other swept keys.
         figure: a key of `FIGURES`.
     """
     known = FIGURES[figure]
@@ -72,7 +73,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
     colour = alt.Color(
         "mean:Q",
         title=known.unit or None,
-        # Squares: a bar is a gradient, which the browser finds by the page's address, and not once that has changed.
+        # A gradient legend refers to the page's address, and disappears once this has changed; squares do not
         legend=alt.Legend(type="symbol", symbolType="square", symbolStrokeWidth=0, orient="bottom", tickCount=5),
         scale=alt.Scale(
             scheme="redyellowblue", clamp=True, reverse=not known.more_is_better, domain=_domain(known, places)
@@ -97,19 +98,19 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
 
 
 def least_width(rows: Sequence[Mapping[str, Any]]) -> int:
-    """In pixels; in less the numbers of neighboring columns would touch, so the page lets a reader scroll sideways."""
+    """Width in pixels below which numbers of neighboring columns would touch; a narrower page scrolls sideways."""
     attacks, defenses = (dict.fromkeys(str(row[key]) for row in rows) for key in ("attack", "defense"))
     beside = _length([*attacks, WORST]) + _length(list(defenses)[-1:]) * math.cos(math.radians(_ANGLE))
     return math.ceil(beside + COLUMN * len(defenses))
 
 
 def _length(names: Sequence[str]) -> float:
-    """Of the longest of these names as a label, in pixels."""
+    """Length of the longest of these names as a label, in pixels."""
     return min(_LONGEST, _LETTER * max(map(len, names), default=0))
 
 
 def positions(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, Any]]:
-    """One row for each square, in the figure's unit; ``by`` is the attack where ``attack`` is `WORST`, ``cell`` its hash."""
+    """One row for each square, in the metric's unit; ``by`` is the attack if ``attack`` is `WORST`, ``cell`` its hash."""
     known = FIGURES[figure]
     block = matrix("", rows, [], figure).blocks.get("", {})
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -156,7 +157,7 @@ def _place(
 
 
 def _worst(places: Sequence[Mapping[str, Any]], figure: Metric) -> Iterator[dict[str, Any]]:
-    """For each defense the worst attack by its mean, and of how many; one that failed or was not run may have been worse."""
+    """For each defense the worst attack by its mean, and out of how many; one that failed or was not run may be worse."""
     for defense in dict.fromkeys(place["defense"] for place in places):
         attacked = [place for place in places if place["defense"] == defense and place["attack"] != "none"]
         measured = [place for place in attacked if place["mean"] is not None]
@@ -173,11 +174,11 @@ def _worst(places: Sequence[Mapping[str, Any]], figure: Metric) -> Iterator[dict
 
 
 def _domain(figure: Metric, places: Sequence[Mapping[str, Any]]) -> list[float]:
-    """The colours' range: 0 to 100 % for shares; for other figures from 0, or the smallest below it, to the largest."""
+    """The colors' range: 0 to 100 % for shares; for other metrics from 0, or the smallest value below it, to the largest."""
     means = [place["mean"] for place in places if place["mean"] is not None]
     return [0, 100] if figure.unit == "%" else [min([0.0, *means]), max([0.0, *means]) or 1.0]
 
 
 def _is_dark(mean: float | None, low: float, high: float) -> bool:
-    """Whether a square has one of the dark colors of either end: white has a contrast of 4.5 to 1 from there on."""
+    """Whether a square has a dark color of either end, on which white has a contrast of at least 4.5 to 1."""
     return mean is not None and not 0.1 < (mean - low) / (high - low) < 0.895

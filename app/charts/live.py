@@ -1,4 +1,4 @@
-"""Accuracy or returns over the rounds while a run is under way, and after it."""
+"""Accuracy or returns over the rounds during a run and after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedguard.app.charts.curves import MEASURES
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema.result import Measured
 
-#: Of a longer training every second round is drawn, or every third ..., so that a browser keeps up.
+#: Largest number of rounds drawn; of a longer training every second or third ... round, so that a browser keeps up
 MOST = 200
 
 
@@ -22,8 +22,8 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int, measure: Measured = "
 
     Args:
         points: cell (in words), seed, round, value.
-        rounds: of the whole training, so that the axis stands still.
-        measure: what the values are of, a key of `MEASURES`.
+        rounds: rounds of the whole training, so that the axis does not move.
+        measure: meaning of the values, a key of `MEASURES`.
     """
     every = -(-rounds // MOST)
     kept = [point for point in points if point["round"] % every == 0 or point["round"] == rounds]

@@ -1,4 +1,4 @@
-"""What an epsilon costs and what still leaks, who is recognized as a member, and audits beside claims."""
+"""Cost of an epsilon and remaining leakage, membership inference, and audits beside claims."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fedguard.metrics.stats import estimate
 
 
 def frontier(trilemma: Trilemma, units: Mapping[str, str] | None = None) -> alt.VConcatChart:
-    """Accuracy under the worst attack over epsilon, and below each figure of leakage; at the right what has no guarantee.
+    """Accuracy under the worst attack over epsilon, and each metric of leakage below; runs without guarantee on the right.
 
-    Bars are 95 % intervals over seeds. Defenses at one epsilon stand a little apart.
+    Bars are 95 % intervals over seeds. Defenses with one epsilon are drawn slightly apart.
 
     Args:
-        units: by setting, whose presence its epsilon hides; epsilons of different units are not joined by a line.
+        units: by setting, the unit of privacy of its epsilon; epsilons of different units are not joined by a line.
     """
     figures = [one for one in ("final_accuracy", *LEAKAGE) if any(_worst(point, one) for point in trilemma.points)]
     positions = _positions([point.epsilon for point in trilemma.points])
@@ -83,7 +83,7 @@ def _panel(
 
 
 def _apart(positions: Mapping[float | None, float]) -> list[alt.Chart]:
-    """A line between the points with and those without guarantee."""
+    """A line between the points with and without guarantee."""
     known = [place for value, place in positions.items() if value is not None]
     if None not in positions or not known:
         return []
@@ -92,7 +92,7 @@ def _apart(positions: Mapping[float | None, float]) -> list[alt.Chart]:
 
 
 def _positions(epsilons: Sequence[float | None]) -> dict[float | None, float]:
-    """Where each epsilon lies on a logarithmic axis: none to the right of all, and 0, which has no logarithm, to the left."""
+    """The position of each epsilon on a logarithmic axis: no guarantee to the right of all, and 0 to the left."""
     known = sorted({value for value in epsilons if value})
     step = max(4.0, (known[-1] / known[0]) ** (1 / len(known))) if known else 4.0
     found: dict[float | None, float] = {value: value for value in known}
@@ -104,7 +104,7 @@ def _positions(epsilons: Sequence[float | None]) -> dict[float | None, float]:
 
 
 def _labels(positions: Mapping[float | None, float]) -> str:
-    """An expression of Vega: what stands below each place of the axis."""
+    """A Vega expression for the label at each position of the axis."""
     words = {value: word for value, word in ((None, "none"), (0.0, "0")) if value in positions}
     tests = [f"abs(datum.value / {positions[value]} - 1) < 1e-6 ? '{word}' : " for value, word in words.items()]
     return "".join(tests) + "format(datum.value, '.3~g')"
@@ -152,8 +152,8 @@ def _worst(point: Point, figure: str) -> WorstAttack | None:
 def roc(targets: Sequence[MembershipResult]) -> alt.FacetChart:
     """True over false positive rates of membership attacks, both axes logarithmic, one panel for each attack and defense.
 
-    Faint lines are single targets, the strong one is the mean over seeds of their mean, with its 95 % interval. Dashed is
-    chance. A rate of 0 has no place on such an axis.
+    Faint lines are single targets. The strong line is the mean over seeds of their mean, with its 95 % interval. The dashed
+    line is chance. A rate of 0 is not on such an axis.
     """
     rows = list(_roc_rows(targets))
     seen = [row[axis] for row in rows for axis in ("false", "true") if row[axis] > 0]
@@ -200,7 +200,7 @@ def roc(targets: Sequence[MembershipResult]) -> alt.FacetChart:
 
 
 def _roc_rows(targets: Sequence[MembershipResult]) -> Iterator[dict[str, Any]]:
-    """The points of each target, and at even places of the axis the mean."""
+    """The points of each target, and the mean at evenly spaced rates."""
     alike: dict[tuple[str, str], dict[int, list[list[list[float]]]]] = {}
     for number, target in enumerate(targets):
         place, curve = target.place, target.score["roc"]
@@ -229,20 +229,20 @@ def _roc_rows(targets: Sequence[MembershipResult]) -> Iterator[dict[str, Any]]:
 
 
 def _even(curves: Iterator[list[list[float]]], points: int = 25) -> list[float]:
-    """False positive rates from the coarsest resolution of the curves to 1, evenly on a logarithmic axis."""
+    """False positive rates from the coarsest resolution of the curves to 1, evenly spaced on a logarithmic axis."""
     start = max(next((false for false, _ in curve if false > 0), 1.0) for curve in curves)
     return [start ** (1 - number / (points - 1)) for number in range(points)]
 
 
 def _at(curve: Sequence[Sequence[float]], false: float) -> float:
-    """The true positive rate at a false one; between recorded points that of a coin that chooses between their thresholds."""
+    """The true positive rate at a false positive rate; between points, by randomizing between their thresholds."""
     return float(np.interp(false, [x for x, _ in curve], [y for _, y in curve]))
 
 
 def bounds(audits: Sequence[CellAudit]) -> alt.LayerChart:
-    """For each audit the lower bound as a bar, the accountant's epsilon as a dot, and the verdict in a word.
+    """For each audit the lower bound as a bar, the accountant's epsilon as a dot, and the verdict as a word.
 
-    A bar that goes beyond its dot contradicts the claim. A bound without end, and one beside no claim, are told in words.
+    A bar beyond its dot contradicts the claim. An infinite bound, and one without a claim, are written as text.
     """
     rows = [_epsilon_row(name, one) for name, one in zip(audit_names(audits), audits, strict=True)]
     values = [row[key] for row in rows for key in ("bound", "claim") if row[key]]
@@ -270,7 +270,7 @@ def bounds(audits: Sequence[CellAudit]) -> alt.LayerChart:
 
 
 def audit_names(audits: Sequence[CellAudit]) -> list[str]:
-    """What each audit was of; of several alike with a number."""
+    """The subject of each audit; equal ones with a number."""
     subjects = [one.audit.subject for one in audits]
     return [
         subject if subjects.count(subject) == 1 else f"{subject} ({subjects[: number + 1].count(subject)})"

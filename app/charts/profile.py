@@ -1,4 +1,4 @@
-"""Where the time goes: a bar for each cell, cut by stage."""
+"""Time by stage: a bar for each cell, divided into stages."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.profile import ProfileEntry
 
-#: What the stages without a colour of their own are together.
+#: All stages without a color of their own
 REST = "all else"
 
-#: In pixels: the height of a bar, the same with its gap, and what a second line beside it adds.
+#: In pixels: the height of a bar, the same with its gap, and the height that a second line of text adds
 _BAR, _ROW, _LINE = 17, 24, 12
 
 
 def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerChart:
-    """One bar for each part, as long as its rounds take; its pieces are stages.
+    """One bar for each part, with the length of its rounds; its pieces are stages.
 
     Args:
-        parts: from the top to the foot.
-        stages: those with a color of their own, from the left to the right; see `select_stages`.
+        parts: from top to bottom.
+        stages: those with a color of their own, from left to right; see `select_stages`.
     """
     rows = pieces(parts, stages)
     places = list(dict.fromkeys(row["place"] for row in rows))
@@ -68,12 +68,12 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
 
 
 def select_stages(whole: ProfileEntry) -> list[str]:
-    """The stages that take most of the time, as many as there are colors beside gray, which all else has."""
+    """The slowest stages, as many as there are colors beside gray, which the rest has."""
     return [stage.name for stage in whole.stages if stage.name != "other"][: len(COLOURS) - 1]
 
 
 def pieces(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each piece of a bar; the first of each bar has its length and the words at its end."""
+    """One row for each piece of a bar; the first of each bar has its length and its label."""
     return [row for part in parts for row in _pieces(part, stages)]
 
 

@@ -1,4 +1,4 @@
-"""The messages of one step of secure aggregation as a picture, and what a round costs over the number of clients."""
+"""The messages of one step of secure aggregation, and the cost of a round over the number of clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedguard.bench.explain.session import ProtocolStep, SessionCost
 
 
 def flow(step: ProtocolStep, clients: int, silent: Collection[int]) -> alt.LayerChart:
-    """Who sends to whom in one step: the server above, clients in a row below, those who have fallen silent hollow.
+    """The messages of one step: the server above, clients in a row below, clients that dropped out hollow.
 
     A message that its receiver refuses is a dashed line.
     """

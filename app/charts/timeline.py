@@ -1,4 +1,4 @@
-"""Who trained when in simulated time, and what became of it."""
+"""Which client trained when in simulated time, and the fate of each update."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fedguard.app.charts.colours import COLOURS, GREY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema import Timeline
 
-#: By fate, in the order of the legend.
+#: Colors by fate, in the order of the legend
 FATES = {"arrived": COLOURS[2], "late": COLOURS[1], "lost": COLOURS[3], "interrupted": COLOURS[4]}
 
-#: Pixels of a client.
+#: Height of a client in pixels
 _ROW = 16
 
-#: With more rounds than these their ends are not drawn: they would be a curtain.
+#: With more rounds than this, the lines at their ends are not drawn: they would hide the bars
 _MOST_ROUNDS = 60
 
 
 def timeline(found: Timeline) -> alt.LayerChart:
-    """A row for each client, malicious ones on top; a bar from its pull of the model to the end of each of its trainings.
+    """A row for each client, malicious ones on top; a bar from its download of the model to the end of each training.
 
-    Where there is no bar the client was idle: it waited for others, was not chosen, or was away. Gray lines end the rounds.
+    Without a bar the client was idle: it waited for others, was not selected, or was offline. Gray lines end the rounds.
     """
     table = pd.DataFrame(bars(found), columns=["client", "began", "ended", "fate"])
     rows = list(dict.fromkeys(_name(found, client) for client in _order(found)))
@@ -49,7 +49,7 @@ def timeline(found: Timeline) -> alt.LayerChart:
 
 
 def bars(found: Timeline) -> list[dict[str, Any]]:
-    """One for each training: client, began, ended, fate."""
+    """One row for each local training: client, began, ended, fate."""
     columns = zip(found["client"], found["began"], found["ended"], found["fate"], strict=True)
     return [
         {"client": _name(found, client), "began": began, "ended": ended, "fate": fate}

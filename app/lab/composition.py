@@ -1,4 +1,4 @@
-"""What the reader put together, as a suite that runs as it is."""
+"""The reader's composition, as a suite that runs unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedguard.app.data import LAB
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm or a form by its name, with the parameters that were set."""
+    """The name of an algorithm or a form, with the parameters that were set."""
 
     name: str
     given: Mapping[str, Any]
@@ -33,10 +33,10 @@ class Composition:
 
     Attributes:
         defense: client transforms, mixings and a rule, in their order.
-        mode: of secure aggregation; noise: the kind of privacy; algorithm: how clients and server train.
-        architecture: who waits for whom; there: when devices are there.
-        sections: what was set in the other sections of a suite, by their dotted names.
-        beside_mean: whether the mean stands beside the defense. An ensemble of attacks would have to choose anew against it.
+        mode: the secure aggregation mode; noise: the mechanism of privacy; algorithm: the federated algorithm.
+        architecture: who waits for whom; there: the availability of devices.
+        sections: values that are set in the other sections of a suite, by their dotted names.
+        beside_mean: whether the mean is run too. An ensemble of attacks would have to choose again against it.
     """
 
     data: Choice
@@ -54,7 +54,7 @@ class Composition:
     beside_mean: bool = True
 
     def suite(self) -> dict[str, Any]:
-        """The suite: the cell, the same without attack, and both with the mean, so that all four corners are seen."""
+        """The suite: the cell, the same without attack, and both with the mean, so that all four controls are seen."""
         task = {"data": self.data.spec, "model": self.model.spec, "partition": self.partition.spec}
         training = {"algorithm": self.algorithm.name, **self.algorithm.given}
         content: dict[str, Any] = {"task": task, "training": training}
@@ -86,7 +86,7 @@ def as_yaml(suite: Mapping[str, Any]) -> str:
 
 
 def _below(content: dict[str, Any], name: str) -> dict[str, Any]:
-    """The mapping at a dotted name, made where it is missing."""
+    """The mapping at a dotted name, created if it is missing."""
     for part in name.split("."):
         content = content.setdefault(part, {})
     return content

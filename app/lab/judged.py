@@ -1,4 +1,4 @@
-"""Whether a composition is legal, in the tool's own words, and who sees what."""
+"""Whether a composition is legal, in FedGuard's own words, and who sees what."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fedguard.errors import FedGuardError
 
 @dataclass(frozen=True)
 class CompositionCheck:
-    """What is known of a composition before it runs.
+    """The facts about a composition before it runs.
 
     Attributes:
-        mistake: why it cannot be laid out at all; empty where it can.
-        reasons: why the cell is refused; empty where it may run.
-        words: the threat, who sees what, and what the masks and the noise rest on.
-        unproven: what runs outside of what was proven.
+        mistake: why it is invalid; empty if it is valid.
+        reasons: why the cell is refused; empty if it may run.
+        words: the threat, who sees what, and the assumptions of the masks and the noise.
+        unproven: stages that run outside their proven guarantee.
         cell: its identity; attack, defense: its position in the matrix.
-        trials: number of all trials, those of the other corners included; rounds: of each.
+        trials: number of all trials, including those of the controls; rounds: of each.
         measure: what is drawn over the rounds.
     """
 
@@ -48,7 +48,7 @@ class CompositionCheck:
 
 @st.cache_data(max_entries=200, show_spinner=False)
 def judge_composition(suite: Mapping[str, Any]) -> CompositionCheck:
-    """The composed cell is the last position of the suite's matrix."""
+    """Judge the composed cell, which is the last position of the suite's matrix."""
     try:
         _, plan = lay_out(suite)
         refused = explain_refusals(plan)

@@ -1,4 +1,4 @@
-"""Runs a suite with live curves. Whatever ends the page's script ends the workers too; what is finished stays stored."""
+"""Runs a suite with live curves. If the page's script ends, the workers end too; finished trials stay stored."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.running.progress import Curve, Listener, Trial
 from fedguard.errors import FedGuardError
 
-#: Seconds between two drawings.
+#: Seconds between two drawings
 EVERY = 0.5
 
 
 def words(measure: Measured) -> str:
-    """What is drawn, for those who do not see it."""
+    """The alternative text of the chart."""
     return f"{MEASURES[measure].title} over the rounds, one line for each cell and seed"
 
 
 class Curves(Listener):
-    """Draws what it hears.
+    """Draws the progress that it receives.
 
-    Streamlit ends a script by an exception out of whatever it next draws. So something is drawn each second, and the
-    exception goes through `fedguard.api.run`, which ends its workers.
+    Streamlit ends a script by raising an exception from its next drawing call. So something is drawn each second, and the
+    exception passes through `fedguard.api.run`, which ends its workers.
     """
 
     def __init__(self, rounds: int, measure: Measured) -> None:
@@ -75,7 +75,7 @@ class Curves(Listener):
         self.notes.append(text)
 
     def clear(self) -> None:
-        """Take the bar away, for a run that does not go on."""
+        """Remove the bar, for a run that does not continue."""
         self._bar.empty()
 
     def _draw(self, now: bool = False) -> None:
@@ -90,7 +90,7 @@ class Curves(Listener):
 
 
 def run(suite: Mapping[str, Any], store: Path, rounds: int, measure: Measured) -> None:
-    """Run what is missing of a suite, and draw it; a mistake is told as one line."""
+    """Run the missing part of a suite, and draw it; an error is shown as one line."""
     curves = Curves(rounds, measure)
     try:
         api.run(suite, store=store, listener=curves)

@@ -1,4 +1,4 @@
-"""The menus of the Lab, made of what algorithms and sections say of themselves."""
+"""The menus of the Lab, generated from algorithms and sections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.bench.explain.catalogue import algorithms, entries
 from fedguard.bench.explain.settings import SECTIONS, Setting, settings, value_of
 from fedguard.registry import load_registry
 
-#: What the Lab starts with, where a suite has another default or none.
+#: Initial choices of the Lab that differ from the suite's defaults
 START: dict[str, str] = {
     "attack": "sign_flip",
     "rule": "median",
@@ -26,7 +26,7 @@ START: dict[str, str] = {
     "client.epsilon": "30",
     "distributed.epsilon": "30",
 }
-#: The keys of a section that always stand in sight; the others are found under "More".
+#: Keys of a section that are always visible; the others are under "More"
 FIRST = {
     "clients": ("total", "malicious"),
     "training": ("rounds", "local_epochs", "batch_size", "lr"),
@@ -38,7 +38,7 @@ FIRST = {
     "network.compute.slow": ("share", "factor"),
     "network.link": ("latency", "loss"),
 }
-#: The keys of a section that have menus of their own.
+#: Keys of a section with menus of their own
 ELSEWHERE = {
     "training": ("algorithm",),
     "protocol": ("secure_aggregation", "privacy", "dropout", "encoding"),
@@ -48,7 +48,7 @@ ELSEWHERE = {
 
 
 def read_menus() -> Composition:
-    """All menus, and what was chosen. Every choice stands in the address."""
+    """All menus, and the choices. Every choice is in the address."""
     with st.container(border=True):
         st.subheader("Who attacks")
         offered = [_NO_ATTACK, *entries(load_registry(), ["attack", "inference"])]
@@ -139,7 +139,7 @@ def _parameters(kind: str, name: str) -> dict[str, Any]:
 
 
 def _sections(*names: str) -> dict[str, dict[str, Any]]:
-    """What is set in these sections of a suite."""
+    """The values that are set in these sections of a suite."""
     given, more = {}, {}
     for name in names:
         found, first = settings(SECTIONS[name]), FIRST.get(name, ())
@@ -160,7 +160,7 @@ def _section(name: str, found: Sequence[Setting]) -> dict[str, Any]:
 
 
 def _fields(owner: str, found: Sequence[Setting]) -> dict[str, Any]:
-    """Widgets for these settings, two in a row; what was set by the reader."""
+    """Widgets for these settings, two in a row; returns the values that the reader set."""
     given, columns = {}, st.columns(2)
     narrow = [setting for setting in found if not setting.several]
     for setting in found:
@@ -172,7 +172,7 @@ def _fields(owner: str, found: Sequence[Setting]) -> dict[str, Any]:
 
 
 def _field(setting: Setting, key: str) -> Any:
-    """One widget; None where it is left at the default."""
+    """One widget; None if it is left at the default."""
     label, help = escape_label(setting.name), escape_label(plain(setting.meaning)) or None
     same: dict[str, Any] = {"key": key, "help": help, "bind": "query-params"}
     if setting.type == "bool":

@@ -1,4 +1,4 @@
-"""What came out of a composed cell, beside the other three corners."""
+"""The result of a composed cell, beside the other three controls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedguard.metrics.stats import ENOUGH, bracket, compare_pairs
 
 
 def curves(here: PageContext, name: str, found: CompositionCheck) -> None:
-    """What is stored of a cell: its figures' distance from a clean model, and accuracy or returns over the rounds."""
+    """Stored trials of a cell: distance from a model without attack, and accuracy or returns over the rounds."""
     run = data.open_run(here.store, name)
     rows = _of_cell(run, found)
     stored = [row for row in rows if row["status"] != "missing"]
@@ -36,7 +36,7 @@ def curves(here: PageContext, name: str, found: CompositionCheck) -> None:
 
 
 def result(here: PageContext, name: str, found: CompositionCheck) -> None:
-    """The scorecard of what is stored of a run."""
+    """The scorecard of the stored trials of a run."""
     run = data.open_run(here.store, name)
     rows = _of_cell(run, found)
     st.subheader("What came out")
@@ -63,7 +63,7 @@ def _of_cell(run: Run, found: CompositionCheck) -> list[dict[str, Any]]:
 
 
 def corners(run: Run) -> list[dict[str, Any]]:
-    """One row for each position: its figures as mean and 95 % interval over seeds, with their units."""
+    """One row for each position: its metrics as mean and 95 % interval over seeds, with their units."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in run.rows():
         found.setdefault((row["attack"], row["defense"]), []).append(row)
@@ -76,7 +76,7 @@ def corners(run: Run) -> list[dict[str, Any]]:
 
 
 def against_clean(run: Run, cell: str) -> str:
-    """How far a cell's final accuracy is from that of the mean without attack, seed by seed; empty where that did not run."""
+    """Difference of a cell's final accuracy from the mean without attack, seed by seed; empty if this was not run."""
     results = [in_shares(record["result"]) for (one, _), record in run.ran.items() if one == cell]
     pairs = [(one["final_accuracy"], one["corners"]["clean_mean"]) for one in results]
     lost = [100 * (accuracy - clean) for accuracy, clean in pairs if clean is not None]
@@ -98,7 +98,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The figures that a cell has, in words. An average over the seeds that happened to work would be another figure."""
+    """The metrics of a cell as text. An average over only those seeds that ran would be a different metric, so it has none."""
     if any(row["status"] != "ok" for row in rows):
         return {}
     texts = {}
@@ -110,7 +110,7 @@ def _texts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _status(rows: Sequence[Mapping[str, Any]]) -> str:
-    """``3``, or what the seeds are that have no figures."""
+    """``3``, or the statuses of the seeds without values."""
     bad = list(dict.fromkeys(row["status"] for row in rows if row["status"] != "ok"))
     return f"{', '.join(bad)}" if bad else str(len(rows))
 
@@ -136,5 +136,5 @@ def _points(run: Run, measure: Measured) -> list[dict[str, Any]]:
 
 
 def _rounds(run: Run) -> int:
-    """Of the whole training."""
+    """Number of rounds of the whole training."""
     return max((record["config"]["training"]["rounds"] for record in run.records.values()), default=1)

@@ -17,16 +17,16 @@ from fedguard.errors import MissingExtra, StoreError
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
 
-#: How a report is told from other files, which are not written over.
+#: Identifies a report; other files are not overwritten
 MARK = '<meta name="generator" content="FedGuard report">'
 
 
 def report(run: Run, html: str | Path) -> None:
-    """Write a run as one HTML file with its charts in it, which needs no network; over an earlier report if there is one.
+    """Write a run as one HTML file with its charts in it, which needs no network; an earlier report is overwritten.
 
     Raises:
         MissingExtra: altair or vl-convert is not installed.
-        StoreError: the file cannot be written, or is there and no report.
+        StoreError: the file cannot be written, or exists and is not a report.
     """
     from fedguard.arguments import of_kind, path_like
     from fedguard.bench.results.run import Run

@@ -1,4 +1,4 @@
-"""The corners: what a defense costs where nobody attacks, and what the attacks cost where nobody defends."""
+"""The controls: the cost of a defense without attack, and the harm of the attacks without defense."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, number_at
 from fedguard.metrics.returns import in_shares
 
-#: By what it is called, where a result holds it.
+#: Reads a value from a result
 _Value = Callable[[Result], float | None]
 
 
 def corners(run: Run) -> list[Element]:
-    """The robustness tax of each defense, and what each attack costs the plain mean, as absence and harm."""
+    """The robustness tax of each defense, and what each attack costs the plain mean, as loss by silence and harm."""
     tax = _rows(
         run, "defense", [_corner("clean_mean"), _corner("clean_defense"), lambda result: result["robustness_tax"]], 2
     )
@@ -58,10 +58,10 @@ def _tables(tax: list[list[str]], harm: list[list[str]]) -> Iterator[Element]:
 
 
 def _rows(run: Run, side: str, values: list[_Value], shares: int) -> list[list[str]]:
-    """For each defense or attack and setting the means over seeds, each seed once; the first two values must be there.
+    """For each defense or attack and setting the means over seeds, each seed once; the first two values are required.
 
     Args:
-        shares: so many of the values are accuracies, the others differences of two.
+        shares: number of leading values that are accuracies; the others are differences of two.
     """
     found: dict[str, dict[int, list[float | None]]] = {}
     for swept, record in run.trials():

@@ -1,4 +1,4 @@
-"""Secure aggregation as it ran, and what everything cost."""
+"""Sessions of secure aggregation, and the cost of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedguard.bench.results.run import Run
 
 
 def sums(run: Run) -> list[Element]:
-    """For each mode: who sees what, among how many an update is hidden, how exact the sums were, what was lost."""
+    """For each mode: what the server sees, the anonymity set, the exactness of the sums, and aborted sessions."""
     modes: dict[str, list[MaskingRecord]] = {}
     words: dict[str, None] = {}
     for _, record in run.trials():
@@ -80,7 +80,7 @@ def costs(run: Run) -> list[Element]:
 
 
 def _stages(profile: Profile) -> list[Element]:
-    """Where the time went, over all trials."""
+    """Time by stage, over all trials."""
     left_out = [el("p", profile.without())] if profile.without() else []
     if profile.whole is None:
         return left_out

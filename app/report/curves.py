@@ -1,4 +1,4 @@
-"""Where defenses break, over each number that the suite sweeps."""
+"""Breakdown of defenses over each swept number."""
 
 from __future__ import annotations
 

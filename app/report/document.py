@@ -13,12 +13,12 @@ from fedguard.app.report.style import STYLE
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
 
-#: Nothing is loaded from anywhere, and nothing runs.
+#: Nothing is loaded, and nothing is executed
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class ReportSection(NamedTuple):
-    """A part of the report: its name in the address, its title, and what makes its content; without any it is left out."""
+    """A part of the report: its anchor, its title, and the function of its content; a section without content is left out."""
 
     name: str
     title: str
@@ -29,8 +29,8 @@ def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) 
     """The whole page.
 
     Args:
-        name: of the run.
-        mark: an element by which the file is known for a report.
+        name: name of the run.
+        mark: an element that identifies the file as a report.
         sections: in their order.
     """
     filled = [(one, content) for one in sections if (content := list(one.content(run)))]
@@ -42,7 +42,7 @@ def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) 
         el("main", *(_section(one, content) for one, content in filled)),
     )
     number_chart_ids(body)
-    # The policy stands before all that a run brings, its name in the title included.
+    # The policy must precede all content of a run, including the name in the title
     start = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">{mark}'

@@ -1,4 +1,4 @@
-"""Altair charts as inline SVG that shows on light and on dark ground, without tooltips and without anything that runs."""
+"""Altair charts as inline SVG for light and dark backgrounds, without tooltips or scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedguard.bench.records.reading import escape_tree
 #: The width of a chart that would fill its container, in pixels.
 WIDTH = 720
 
-#: Text and lines take the colour of the page's text.
+#: Text and lines have the color of the page's text
 _INK = "currentColor"
 _TEXT = {"labelColor": _INK, "titleColor": _INK, "labelFontSize": 12, "titleFontSize": 12}
 _CONFIG: dict[str, Any] = {
@@ -30,19 +30,20 @@ _CONFIG: dict[str, Any] = {
     "view": {"stroke": None},
 }
 
-#: What a chart may consist of; neither scripts nor links nor styles, which reach beyond the picture.
+#: Allowed elements of a chart: no scripts, links or styles, which could affect the rest of the page
 _TAGS = {"svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "linearGradient", "stop", "clipPath"}
 
 
 def draw_figure(chart: alt.TopLevelMixin, says: str) -> Element:
-    """A figure with the chart in it.
+    """A figure element with the chart.
 
     Args:
-        says: what it shows, for those who see it and for those who have it read to them.
+        says: what it shows, as caption and as text for screen readers.
     """
     caption = el("figcaption", says)
     try:
-        # The renderer ends the process on a control character. Altair has looked at each part when it was made.
+        # A control character would abort the renderer's process, so texts are escaped first. Altair validated each part when it
+        # was made
         picture = fromstring(vl_convert.vegalite_to_svg(_style_spec(escape_tree(chart.to_dict(validate=False)))))
     except ParseError:  # names that no picture can hold; the tables hold them
         return el("figure", el("p", "This chart cannot be drawn.", class_="note"), caption)
@@ -50,7 +51,7 @@ def draw_figure(chart: alt.TopLevelMixin, says: str) -> Element:
 
 
 def _style_spec(spec: dict[str, Any]) -> dict[str, Any]:
-    """With the page's colours, and a width of its own where it would take its container's."""
+    """The specification with the page's colors, and with a fixed width instead of the container's."""
     return {**_set_widths(spec), "config": _merge_settings(spec.get("config", {}), _CONFIG)}
 
 
@@ -75,7 +76,7 @@ def _merge_settings(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[s
 
 
 def number_chart_ids(page: Element) -> None:
-    """Give what charts refer to names of its own, in the order of the page: each chart brings the same ones."""
+    """Give the ids in charts distinct names, in the order of the page: the renderer reuses the same ones in each chart."""
     for number, picture in enumerate(page.iter("svg"), start=1):
         names = {
             part.get("id"): f"chart{number}-{place}" for place, part in enumerate(picture.iter()) if part.get("id")
@@ -89,7 +90,7 @@ def number_chart_ids(page: Element) -> None:
 
 
 def _inline(picture: Element, says: str) -> Element:
-    """The picture as a part of the page: no namespaces, and one description instead of one per mark."""
+    """The picture as a part of the page: without namespaces, and with one description instead of one per mark."""
     kept = _sanitize_element(picture)
     assert kept is not None
     width, height = picture.get("width", "0"), picture.get("height", "0")

@@ -12,7 +12,7 @@ Cell = Content | Sequence[Content]
 def el(tag: str, *content: Content | Iterable[Content], **attributes: str) -> Element:
     """An element, as ``el("p", "n < ", el("b", "3"), class_="note")``; None is left out.
 
-    An underscore in the name of an attribute is a hyphen, one at its end nothing.
+    An underscore in the name of an attribute becomes a hyphen; one at its end is dropped.
     """
     made = Element(tag, {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()})
     for one in _flat(content):
@@ -46,12 +46,12 @@ def bullet_list(lines: Iterable[Cell]) -> Element:
 
 
 def facts(pairs: Iterable[tuple[str, Cell]]) -> Element:
-    """Names and what they stand for."""
+    """A list of names with their values."""
     return el("dl", *(el("div", el("dt", name), el("dd", *_parts(value))) for name, value in pairs))
 
 
 def fold_content(summary: str, *content: Content | Iterable[Content]) -> Element:
-    """What a reader opens on a screen, and paper leaves out."""
+    """Content that a reader can unfold on a screen, and that is not printed."""
     return el("details", el("summary", summary), *content)
 
 
@@ -59,8 +59,9 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Cell]], al
     """A table; the first cell of a row is its heading.
 
     Args:
-        align: a letter for each column, as in LaTeX: ``l`` for text, ``r`` for figures. The last one goes on.
-        last: as many rows at the end are set off.
+        align: a letter for each column, as in LaTeX: ``l`` for text, ``r`` for numbers. The last one applies to all further
+            columns.
+        last: number of rows at the end that are set off.
     """
     sides = [align[min(number, len(align) - 1)] for number in range(len(heads))]
     body = [
@@ -86,5 +87,5 @@ def _parts(cell: Cell) -> Sequence[Content]:
 
 
 def to_bytes(root: Element) -> bytes:
-    """The tree as HTML in UTF-8; what cannot be encoded becomes a question mark."""
+    """The tree as HTML in UTF-8; characters that cannot be encoded become question marks."""
     return tostring(root, encoding="unicode", method="html").encode("utf-8", errors="replace")

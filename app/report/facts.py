@@ -1,4 +1,4 @@
-"""What was run: the suite, its code and its data, how heterogeneous these were measured to be; what was refused."""
+"""What was run: the suite, its code and data, the measured heterogeneity of the data, and refused cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.metrics.figures import SHARE, Metric
 
 
 def what_was_run(run: Run) -> list[Element]:
-    """The suite, what made the records, the data, and what the figures are to be compared with."""
+    """The suite, the environment of the records, the data, and the references for comparison."""
     said = [str(text) for text in references(run)]
     return [facts(_suite(run)), facts(_makers(run)), *_data(run), *paragraphs(said)]
 
@@ -38,7 +38,7 @@ def _suite(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _makers(run: Run) -> Iterator[tuple[str, str]]:
-    """What a record's environment says; of several values, all of them."""
+    """The environments of the records; if values differ, all of them."""
     environments = [record["environment"] for record in run.records.values() if record["status"] == "ok"]
     names = {
         "fedguard": "FedGuard",
@@ -63,7 +63,7 @@ def _plain(value: Any) -> str:
 
 
 def _data(run: Run) -> Iterator[Element]:
-    """The data of each partition, with the heterogeneity that was measured on it."""
+    """The data of each partition, with their measured heterogeneity."""
     alike: dict[tuple[str, ...], list[CompletedRecord]] = {}
     for record in run.ran.values():
         task, card = record["config"]["task"], record["threat_card"]
@@ -91,7 +91,7 @@ def _data(run: Run) -> Iterator[Element]:
 
 
 def _summarize_dissimilarity(found: Sequence[CompletedRecord]) -> Iterator[str]:
-    """Means over seeds, each seed once; of an app of other people's, nothing is known of the data."""
+    """Means over seeds, each seed once; the data of an existing app are unknown."""
     by_seed = {record["seed"]: one for record in found if (one := record["threat_card"]["dissimilarity"]) is not None}
     if not by_seed:
         yield from ("not measured",) * 3

@@ -1,4 +1,4 @@
-"""Red flags: what makes the figures doubtful, and what to do about it."""
+"""Red flags: conditions that make the metrics doubtful, and what to do about them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fedguard.bench.flags.lint import Finding, Lint, lint
 from fedguard.bench.flags.results import results_of
 from fedguard.bench.results.run import Run
 
-#: Of the further cases of a flag, more than these are counted.
+#: Further cases of a flag beyond this number are only counted
 SHOWN = 5
 
 
 def flags(run: Run) -> list[Element]:
-    """What is raised, what could not be judged, and what was judged and not raised."""
+    """Flags that are raised, that could not be judged, and that were judged and not raised."""
     found = lint(results_of(run))
     parts: list[Element] = []
     if found.findings:

@@ -18,7 +18,7 @@ from fedguard.metrics.figures import FIGURES
 
 
 def gate(run: Run) -> list[Element]:
-    """What it said, and why."""
+    """The verdict with its reasons."""
     broken: list[DamagedFile] = []
     found = verdicts(run.folder, broken.append)
     damaged = paragraphs(
@@ -70,7 +70,7 @@ def _table(caption: str, judgements: Sequence[Judgment]) -> Element:
 
 
 def _broad(verdict: GateVerdict) -> list[Element]:
-    """What all cells share comes before what each shows by itself."""
+    """What all cells share, before the single cells."""
     rows = [(FIGURES[one.figure].title, one.verdict, one.why) for one in verdict.broad]
     return [table("Each figure over the whole suite", ["figure", "verdict", "why"], rows, "l")] if rows else []
 

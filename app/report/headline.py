@@ -1,4 +1,4 @@
-"""The headline: the answer, the worst case of each defense, and what there is no figure of and why."""
+"""The headline: the answer, the worst case of each defense, and the missing metrics with the reasons."""
 
 from __future__ import annotations
 

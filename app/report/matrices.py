@@ -1,4 +1,4 @@
-"""Every attack against every defense, figure by figure: as colors, and as a table with intervals."""
+"""Every attack against every defense, metric by metric: as colors, and as a table with intervals."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES, default_figures
 
-#: What the attacks of each goal are measured by.
+#: The metrics of the goals of attacks
 HEADLINES = default_figures("report")
 
-#: Where a run has more settings than this, other figures than the accuracy have tables alone.
+#: With more settings than this, metrics other than accuracy have tables only
 DRAWN = 3
 
 
 def matrices(run: Run) -> list[Element]:
-    """The figures that the goals of the attacks are of as heatmaps; folded, their tables and those of all other figures."""
+    """Heat maps of the metrics of the attacks' goals; folded, their tables and the tables of all other metrics."""
     rows = run.rows()
     there = [
         figure
@@ -61,7 +61,7 @@ def _of_figure(run: Run, figure: str) -> Iterator[Element]:
 
 
 def _applies(entry: MatrixEntry) -> bool:
-    """Whether there is a figure, or a reason why there is none; some figures are of some defenses alone."""
+    """Whether there is a value, or a reason why there is none; some metrics exist for some defenses only."""
     return entry.estimate is not None or entry.status not in ("ok", "")
 
 

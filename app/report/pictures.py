@@ -1,4 +1,4 @@
-"""Reconstructions beside the truth. The pictures are drawn anew from arrays: no picture file of a run is shown."""
+"""Reconstructions beside the truth, drawn from arrays: image files of a run are never embedded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fedguard.bench.results.disclosure import ReconstructionResult, picture, reb
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 
-#: The most bytes of pictures in one report.
+#: Largest number of bytes of images in one report
 ROOM = 1_000_000
 
 
 def pictures(run: Run) -> list[Element]:
-    """One target of each attack, defense and setting: of the first seed, as far as there is room."""
+    """One target of each attack, defense and setting, from the first seed, within the limit of bytes."""
     chosen: dict[tuple[str, str, str], ReconstructionResult] = {}
     for one in rebuilt(run):
         if one.arrays is not None:

@@ -1,4 +1,4 @@
-"""Privacy: what is proven, what audits found, what it costs and leaks, and who is recognized as a member."""
+"""Privacy: claimed epsilons, results of audits, cost and leakage, and membership inference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedguard.metrics.figures import FIGURES
 
 
 def privacy(run: Run) -> list[Element]:
-    """Every epsilon with its kind and assumptions, then the trilemma."""
+    """Every epsilon with its unit and assumptions, then the trilemma."""
     return [*_render_promises(run), *_render_audits(run), *_trilemma(run), *_members(run)]
 
 
@@ -39,7 +39,7 @@ def _render_promises(run: Run) -> Iterator[Element]:
 
 
 def _assumptions(found: list[PrivacyClaim]) -> list[str]:
-    """Each assumption once, with the settings that it is of."""
+    """Each assumption once, with the settings to which it applies."""
     told: dict[str, list[str]] = {}
     for one in found:
         for line in one.facts.get("assumptions") or ():
@@ -96,7 +96,7 @@ def _worst(one: WorstAttack | None, figure: str) -> str:
 
 
 def _members(run: Run) -> Iterator[Element]:
-    """The ROC is logarithmic: what an attack finds without false alarms is what harms."""
+    """Membership attacks on logarithmic axes: what an attack finds without false positives does the harm."""
     targets = list_membership_targets(run)
     if any(true > 0 and false > 0 for target in targets for false, true in target.score["roc"]):
         yield el("h3", "Who is recognised as a member")

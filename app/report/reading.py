@@ -1,4 +1,4 @@
-"""How the figures are to be read, and what they do not say."""
+"""How to read the metrics, and what they do not say."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError
 from fedguard.metrics.stats import ENOUGH
 
-#: A configuration of more bytes than this is cut.
+#: Configurations with more bytes than this are truncated
 LONGEST = 200_000
 
 
-#: What holds for every run.
+#: Notes that apply to every run
 ALWAYS = (
     "A seed sets the partition, the clients that are drawn, the training and the attack. The interval covers what these vary; "
     "it says nothing of other data, models or numbers of clients.",

@@ -1,4 +1,4 @@
-"""The trials of a run that ran, with their places in the matrix."""
+"""The completed trials of a run, with their positions in the matrix."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from fedguard.bench.results.run import Run
 
 
 def with_setting(name: str, run: Run, swept: Mapping[str, Any]) -> str:
-    """A defense or an attack, and the setting where there are several."""
+    """The name of a defense or an attack, with the setting if there are several."""
     return ", ".join([name, *([setting(swept, run.swept)] if run.swept else [])])

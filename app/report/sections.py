@@ -1,4 +1,4 @@
-"""The sections of a report, the answer first, where it comes from last."""
+"""The sections of a report, from the answer to the configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedguard.app.report.privacy import privacy
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
 
-#: A section without content is left out.
+#: A section without content is left out
 SECTIONS = (
     ReportSection("headline", "What came out", headline),
     ReportSection("breakdown", "Where defenses break", curves),

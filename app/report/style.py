@@ -1,4 +1,4 @@
-"""How the report looks on light and dark, and printed. The fonts are those of the reader's system."""
+"""The style of the report in light and dark, and in print. It uses the fonts of the reader's system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threat cards: under which assumptions each figure was obtained."""
+"""Threat cards: the assumptions behind each metric."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedguard.bench.results.run import Run
 
 
 def threats(run: Run) -> list[Element]:
-    """Who attacks and what they see, attack by attack; what each defense was told and sees; and the kinds of federation."""
+    """Adversary and sights of each attack; assumed f and sights of each defense; and the kinds of federation."""
     trials = list(run.trials())
     cards = [(swept, record["threat_card"]) for swept, record in trials]
     if not cards:

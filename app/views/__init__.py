@@ -16,10 +16,10 @@ class Page:
     """One page.
 
     Attributes:
-        name: of its module, and of its address: ``http://localhost:8501/matrix``.
-        icon: of Material Symbols.
+        name: name of its module, and of its address: ``http://localhost:8501/matrix``.
+        icon: name of a Material Symbol.
         about: one sentence, shown under its title.
-        reads: what it cannot do without: a ``run`` that the reader has chosen, or nothing.
+        reads: what it requires: a chosen ``run``, or nothing.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Page:
 
     @property
     def show(self) -> Callable[[PageContext], None]:
-        """What draws the page; loaded when it is first shown."""
+        """The function that draws the page; its module is loaded when the page is first shown."""
         found: Callable[[PageContext], None] = import_module(f"{__name__}.{self.name}").show
         return found
 
 
-#: By section of the navigation.
+#: Pages by section of the navigation
 PAGES: dict[str, tuple[Page, ...]] = {
     "A run": (
         Page("overview", "Overview", "home", "What there is, whether it is sound, and what came out.", "nothing"),

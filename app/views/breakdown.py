@@ -1,4 +1,4 @@
-"""Where defenses break, over a swept number."""
+"""Breakdown of defenses over a swept number."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import ENOUGH, bracket, over_seeds
 
-#: Lines of a table that is shown whole; a longer one scrolls.
+#: Rows of a table that is shown in full; a longer one scrolls
 _WHOLE = 40
 
 
 def show(here: PageContext) -> None:
-    """A figure over a swept key: curves, where half is lost, and every point."""
+    """A metric over a swept key: curves, the value at which half is lost, and every point."""
     run = here.run()
     keys = data.numeric_keys(run)
     if not keys:
@@ -91,7 +91,7 @@ def _summary_row(row: dict[str, Any], curves: Breakdown) -> dict[str, Any]:
 
 @st.fragment
 def _points(curves: Breakdown, setting: str) -> None:
-    """For one attack, the values of the key downwards and the defenses across."""
+    """For one attack, a table with the values of the key as rows and the defenses as columns."""
     heading = FIGURES[curves.figure].heading
     st.subheader(f"{heading[0].upper()}{heading[1:]} at each point")
     shown = [curve for curve in (*curves.worst, *curves.curves) if curve.setting == setting]

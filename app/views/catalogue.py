@@ -1,4 +1,4 @@
-"""Every attack, defense, data set, partition and model, as `fedguard explain` tells of it."""
+"""Every attack, defense, data set, partition and model, with the content of `fedguard explain`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
 from fedguard.registry import load_registry
 
-#: What each kind is called here; those that are left out stand in no suite and attack no protocol.
+#: Titles of the kinds; kinds that no suite names and that attack no protocol are left out
 KINDS = {
     "attack": "attack on the training",
     "inference": "attack on privacy",
@@ -34,12 +34,12 @@ KINDS = {
 
 
 def show(here: PageContext) -> None:
-    """A table to search, and one of them in full."""
+    """A table with a search field, and one algorithm in full."""
     offered = _entries()
     chosen = _filter_algorithms(offered)
     table = [_row(one) for one in chosen]
     st.caption(f"{len(table)} of {len(offered)}. Click a line to read it in full.")
-    # Another selection of lines is another table, in which no line is chosen yet.
+    # A new selection of rows needs a new key, or Streamlit would keep the selected row number of the old table
     key = f"table {hash(tuple(line['name'] for line in table))}"
     widths = {"what it does": st.column_config.Column(width=290), "needs to see": st.column_config.Column(width=190)}
     event: Any = st.dataframe(
@@ -70,7 +70,7 @@ def _entries() -> list[dict[str, Any]]:
 
 
 def _filter_algorithms(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that the reader asks for."""
+    """The algorithms that match the reader's filter."""
     words, kinds, goals, masks = st.columns([3, 3, 3, 2])
     text = words.text_input("Search", key="search", bind="query-params", placeholder="name or what it does").lower()
     kind = kinds.multiselect("Kind", list(KINDS), key="kind", bind="query-params", placeholder="all")
@@ -145,7 +145,7 @@ def _in_full(here: PageContext, entry: dict[str, Any]) -> None:
 
 
 def _try(here: PageContext, entry: dict[str, Any]) -> None:
-    """A way to use it."""
+    """How to use it."""
     stages = {"client transform": "transforms", "mixing": "mixings"}
     keys = {"inference": "attack", "defense": stages.get(entry.get("stage", ""), "rule")}
     if entry["kind"] == "protocol":

@@ -21,7 +21,7 @@ from fedguard.metrics.stats import over_seeds
 
 
 def show(here: PageContext) -> None:
-    """The verdict on the cell that the address names; its curves, corners, threat card, configuration, flags, log and times."""
+    """The cell that the address names: verdict, curves, controls, threat card, configuration, flags, log and times."""
     run = here.run()
     position = _choose_position(run)
     if position is None:
@@ -49,7 +49,7 @@ def show(here: PageContext) -> None:
 
 
 def _choose_position(run: Run) -> Position | None:
-    """The position that the menus name; they follow the address, and the address follows them."""
+    """The position that the menus select; menus and address are kept in sync."""
     positions = run.manifest["positions"]
     keys = ["attack", "defense", *run.swept]
     asked = st.query_params.get("cell")
@@ -74,7 +74,7 @@ def _choose_position(run: Run) -> Position | None:
 
 
 def _worst(run: Run) -> Position:
-    """The position in which an attack leaves the lowest accuracy; the first of all where none was measured."""
+    """The position in which an attack leaves the lowest accuracy; the first position if none was measured."""
     blocks, measured = run.table().blocks, []
     positions = run.manifest["positions"]
     for position in positions:
@@ -86,7 +86,7 @@ def _worst(run: Run) -> Position:
 
 
 def _follow(positions: Sequence[Position], keys: Sequence[str]) -> None:
-    """The reader chose: the address names the new cell."""
+    """Callback of a menu: write the new cell to the address."""
     chosen = _position(positions, {key: st.session_state[_menu(key)] for key in keys})
     if chosen is not None:
         st.query_params["cell"] = chosen["cell"]
@@ -105,7 +105,7 @@ def _is_at(swept: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 
 def clean_models(run: Run, records: Sequence[Record]) -> list[CompletedRecord]:
-    """For each seed the training of the same defense in which nobody attacks; none where it was not run."""
+    """For each seed the training of the same defense without attack; empty if it was not run."""
     wanted = {(record["seed"], _peaceful(record)) for record in records if record["threat_card"]["attack"]}
     return [
         record
@@ -115,7 +115,7 @@ def clean_models(run: Run, records: Sequence[Record]) -> list[CompletedRecord]:
 
 
 def _peaceful(record: Record) -> str:
-    """A configuration without what an attack adds to it."""
+    """A configuration without the settings of an attack."""
     config: dict[str, Any] = {
         key: value for key, value in record["config"].items() if key not in ("attack", "threat", "observer")
     }
@@ -126,7 +126,7 @@ def _peaceful(record: Record) -> str:
 
 
 def _why_not(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Each status other than ok with its reason, and the log where there is one."""
+    """Each status other than ok with its reason, and the log if there is one."""
     said: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["status"] != "ok":
@@ -152,7 +152,7 @@ def _why_not(run: Run, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @st.fragment
 def _results(ran: Sequence[CompletedRecord], clean: Sequence[CompletedRecord]) -> None:
-    """Curves and figures of the seeds that are switched on."""
+    """Curves and metrics of the selected seeds."""
     seeds = [record["seed"] for record in ran]
     chosen = st.pills("Seeds", seeds, selection_mode="multi", default=seeds, key="seeds of a cell")
     shown = [record for record in ran if record["seed"] in chosen]
@@ -208,7 +208,7 @@ def _results(ran: Sequence[CompletedRecord], clean: Sequence[CompletedRecord]) -
 
 @st.fragment
 def _nodes(ran: Sequence[CompletedRecord]) -> None:
-    """Who hears whom and how each node fares, where there is no server."""
+    """The graph of nodes and the accuracy of each, for a training without a server."""
     known = {record["seed"]: record for record in ran if record["result"].get("nodes")}
     if not known:
         return
@@ -231,7 +231,7 @@ def _nodes(ran: Sequence[CompletedRecord]) -> None:
 
 
 def _timeline(ran: Sequence[CompletedRecord]) -> None:
-    """Who trained when, where there is simulated time."""
+    """Which client trained when, with simulated time."""
     known = {record["seed"]: found for record in ran if (found := record["result"].get("time", {}).get("timeline"))}
     if not known:
         return

@@ -21,7 +21,7 @@ from fedguard.metrics.figures import FIGURES
 
 
 def show(here: PageContext) -> None:
-    """The differences of this run to another one: chart, table, configurations, and what could not be compared."""
+    """The differences of this run from another one: chart, table, configurations, and what could not be compared."""
     run = here.run()
     others = [name for name in data.run_names(here.store) if name != here.name]
     if not others:
@@ -49,7 +49,7 @@ def show(here: PageContext) -> None:
 
 
 def _comparable(here: PageContext, run: Run, others: Sequence[str]) -> str | None:
-    """The latest of the other runs that shares a position with this one; where none does, that is said."""
+    """The latest of the other runs that shares a position with this one; a note if there is none."""
     for name in others:
         with suppress(StoreError):
             if comparable(data.open_run(here.store, name), run):
@@ -63,7 +63,7 @@ def _comparable(here: PageContext, run: Run, others: Sequence[str]) -> str | Non
 
 
 def _figures(a: Run, b: Run) -> list[str]:
-    """The figures that both runs have."""
+    """The metrics that both runs have."""
     return [figure for figure in a.figures if figure in b.figures]
 
 

@@ -1,4 +1,4 @@
-"""What the gate said of a run, and how the figures of its suite move over time."""
+"""The gate's verdicts on a run, and the metrics of its suite over time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def show(here: PageContext) -> None:
 
 
 def commands(name: str, store: Path) -> tuple[str, str]:
-    """What makes a verdict, wherever it is typed."""
+    """The commands that make a verdict, valid in any working directory."""
     there = shlex.join(["--store", str(store)])
     return (
         f"fedguard baseline save {shlex.quote(name)} --to baseline.json {there}",
@@ -58,7 +58,7 @@ def commands(name: str, store: Path) -> tuple[str, str]:
 
 
 def _one_of(said: Sequence[GateVerdict]) -> GateVerdict:
-    """The latest verdict, or another one that the reader asks for."""
+    """The latest verdict, or another one that the reader selects."""
     if len(said) == 1:
         return said[-1]
     latest_first = {f"{_date(one.time)}: {SAID[one.exit_code]}": one for one in reversed(said)}
@@ -66,7 +66,7 @@ def _one_of(said: Sequence[GateVerdict]) -> GateVerdict:
 
 
 def _verdict(verdict: GateVerdict) -> None:
-    """In the order in which it matters: the word, what all cells share, what is wrong with which, the rest folded."""
+    """The verdict by importance: the word, what all cells share, the failing cells, and the rest folded."""
     if verdict.exit_code == PASSED:
         st.success("**Passed**", icon=":material/check_circle:")
     elif verdict.exit_code == REGRESSED:
@@ -129,7 +129,7 @@ def _broad_row(one: SuiteJudgment) -> dict[str, str]:
 
 
 def _audit_row(one: Mapping[str, Any]) -> dict[str, str]:
-    """What a reader asks of an audit; its record holds the rest."""
+    """The main facts of an audit; its record holds the rest."""
     bound, cells = (one.get("bound") or {}).get("epsilon"), one.get("cells") or ()
     return {
         "verdict": str(one["verdict"]),
@@ -176,7 +176,7 @@ def _trends(here: PageContext) -> None:
 
 
 def _same_suite(here: PageContext, chosen: Run) -> list[Run]:
-    """The oldest first."""
+    """Runs of the same suite, the oldest first."""
     found = []
     for name in data.run_names(here.store):
         try:

@@ -1,4 +1,4 @@
-"""Put one cell together, see at once whether it is legal, run it with live curves, and take it along as YAML."""
+"""Compose one cell, see at once whether it is legal, run it with live curves, and export it as YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedguard.app.lab.live import run
 from fedguard.app.lab.menus import read_menus
 from fedguard.app.lab.result import curves, result
 
-#: Height of the menus in pixels: they scroll by themselves, so that verdict, Run and curves stay on the screen beside them.
+#: Height of the menus in pixels; they scroll separately, so that verdict, Run and curves remain visible beside them
 _MENUS = 640
 
 
@@ -41,7 +41,7 @@ def show(here: PageContext) -> None:
 
 
 def _verdict(found: CompositionCheck) -> None:
-    """May it run, and why not."""
+    """Whether it may run, and if not, why."""
     if found.mistake:
         st.error("This cannot be laid out.", icon=":material/error:")
         plain(found.mistake)
@@ -75,7 +75,7 @@ def _suite(suite: Mapping[str, Any]) -> None:
 
 
 def _ask_for_run(found: CompositionCheck) -> bool:
-    """The buttons; whether a run was asked for in this drawing."""
+    """The buttons; returns whether a run was requested in this script run."""
     with st.container(horizontal=True):
         asked = st.button(
             "Run",

@@ -19,12 +19,12 @@ from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import over_seeds
 
-#: More heatmaps than these are not drawn beneath each other: the reader chooses one.
+#: More heat maps than this are not drawn one below the other: the reader selects one
 _AT_ONCE = 3
 
 
 def show(here: PageContext) -> None:
-    """A figure, and one heatmap for each combination of the other swept keys; a click opens the cell."""
+    """A metric, with one heat map for each combination of the other swept keys; a click opens the cell."""
     run = here.run()
     figure = figure_menu(run)
     rows = run.rows(figure)
@@ -51,7 +51,7 @@ def show(here: PageContext) -> None:
 
 
 def _has_figures(rows: Sequence[dict[str, Any]], figure: str) -> bool:
-    """Whether any attack has one: without malicious clients all of them are refused."""
+    """Whether any attacked cell has the metric: without malicious clients all of them are refused."""
     attacked = [row for row in rows if row["attack"] != "none"] or rows
     return any(row[figure] is not None for row in attacked)
 
@@ -77,7 +77,7 @@ def _heatmap(here: PageContext, rows: Sequence[dict[str, Any]], figure: str, alt
 
 
 def _texts(table: Matrix, block: str) -> list[dict[str, str]]:
-    """The matrix in words, for those who cannot point at colors."""
+    """The matrix as text, for readers who do not see colors."""
     rows = table.blocks.get(block, {})
     return [
         {"attack": attack, **{defense: entry.text() for defense, entry in entries.items()}}
@@ -87,7 +87,7 @@ def _texts(table: Matrix, block: str) -> list[dict[str, str]]:
 
 @st.fragment
 def _by_name(here: PageContext, run: Run, rows: Sequence[dict[str, Any]]) -> None:
-    """The way to a cell by keyboard."""
+    """Keyboard access to a cell."""
     cells = {data.label(row, run.swept): row["cell"] for row in rows}
     chosen = st.selectbox("Cell", list(cells), key="by name")
     here.link("cell", "Open this cell", cell=cells[chosen])

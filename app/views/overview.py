@@ -1,4 +1,4 @@
-"""What there is in the store, whether the chosen run is sound, and what came out of it."""
+"""The runs of the store, the soundness of the chosen run, and its results."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fedguard.bench.results.run import Run
 from fedguard.errors import FedGuardError
 from fedguard.metrics.stats import over_seeds
 
-#: What may become of a cell, in words.
+#: Statuses of a cell, in words
 _STATUSES = {"ok": "cells ran", "refused": "refused, with reasons below", "failed": "failed", "missing": "missing"}
 
 
 def show(here: PageContext) -> None:
-    """The chosen run: health, headline figures, refusals and failures with their reasons, red flags; then all runs."""
+    """The chosen run: health, main metrics, refusals and failures with their reasons, red flags; then all runs."""
     if here.name is None:
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return
@@ -54,7 +54,7 @@ def _of_run(here: PageContext, run: Run, found: Summary) -> None:
 
 
 def _health(found: Summary) -> None:
-    """One line; a warning where something is not as it should be."""
+    """One line; a warning if the run is incomplete or damaged."""
     told = ", ".join(f"{found.cells[status]} {word}" for status, word in _STATUSES.items() if found.cells[status])
     seeds = len(found.manifest["seeds"]) if found.manifest else 0
     each = f"A cell is one attack against one defense, with {seeds} {'seed' if seeds == 1 else 'seeds'} here."
@@ -68,7 +68,7 @@ def _health(found: Summary) -> None:
 
 
 def _answer(run: Run) -> None:
-    """The sentence and the picture of one setting: of the one with most figures, until the reader chooses another."""
+    """The verdict and the chart of one setting: by default the one with most values."""
     said = data.answers(run)
     settings = sorted(dict.fromkeys(run.table().blocks), key=lambda one: -len(spans(run, one)))
     if not settings or not spans(run, settings[0]):
@@ -154,7 +154,7 @@ def _flags(run: Run) -> None:
             "raised": st.column_config.Column(width=70),
             "cells": st.column_config.Column(width=70),
         }
-        # High enough for the examples' second and third line.
+        # High enough for the second and third line of the examples
         st.dataframe(table, hide_index=True, width="stretch", column_config=widths, row_height=72, height="content")
         with st.expander(f"Every one of them ({len(found.findings)})"):
             st.dataframe([asdict(one) for one in found.findings], hide_index=True, width="stretch")
@@ -168,7 +168,7 @@ def _flags(run: Run) -> None:
 
 
 def _all_runs(here: PageContext, known: Mapping[str, Summary]) -> None:
-    """Last on the page, since a large store takes a while to read for the first time."""
+    """All runs, last on the page, since reading a large store for the first time is slow."""
     st.subheader("All runs")
     st.caption("The sidebar chooses one.")
     with st.spinner("Reading the other runs ..."):
@@ -196,5 +196,5 @@ def _run_row(found: Summary) -> dict[str, Any]:
 
 
 def _each_cell(rows: Sequence[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
-    """One row for each position of the matrix, whatever its seeds."""
+    """One row for each position of the matrix, without its seeds."""
     return list({data.label(row, run.swept): row for row in rows}.values())

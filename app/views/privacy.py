@@ -1,4 +1,4 @@
-"""What an epsilon costs, what still leaks, and whether the claim holds."""
+"""Cost of an epsilon, remaining leakage, and the audit of the claim."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedguard.errors import StoreError
 from fedguard.metrics.figures import FIGURES, Metric, default_figures
 from fedguard.metrics.stats import Estimate
 
-#: Reconstructions on one page of the gallery.
+#: Reconstructions on one page of the gallery
 SHOWN = 12
 
 
@@ -72,7 +72,7 @@ def _promise(promise: PrivacyClaim, settings: Sequence[str]) -> None:
                     st.text(f"- {line}")
 
 
-#: Of the noise, what a reader may want to compare.
+#: Properties of the noise that a reader may want to compare
 _NOISE = {
     "mechanism": "mechanism",
     "noise_multiplier": "noise multiplier",
@@ -89,7 +89,7 @@ def _short(value: Any) -> str:
 
 
 def _costs(run: Run) -> None:
-    """The epsilon-utility frontier, and below what leaks."""
+    """The epsilon-utility frontier, and the leakage below it."""
     found = Trilemma(run.name, points(run.rows(), run.swept))
     epsilons = {point.epsilon for point in found.points}
     if len(epsilons) < 2:
@@ -114,7 +114,7 @@ def _costs(run: Run) -> None:
 
 
 def _point(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A point as a reader takes it: each figure with its unit, interval and attack."""
+    """A point for a reader: each metric with its unit, interval and attack."""
     said = {
         FIGURES[key].title: _format_estimate(key, Estimate(value["mean"], value["low"], value["high"], 0))
         + f" ({value['attack']})"
@@ -132,7 +132,7 @@ def _format_estimate(figure: str, found: Estimate) -> str:
 
 
 def _members(run: Run) -> None:
-    """ROC curves of membership attacks, and what is found at few false alarms."""
+    """ROC curves of membership attacks, and true positive rates at few false positives."""
     found = [one for one in list_membership_targets(run) if one.score["roc"]]
     if not found:
         empty("No attack of this run asks who was a member.", "fedguard run examples/trilemma.yaml")
@@ -172,7 +172,7 @@ def _over_seeds(run: Run) -> list[dict[str, Any]]:
 
 
 def _pool_rates(targets: Sequence[MembershipResult]) -> str:
-    """The rate at .1 % of all candidates together."""
+    """The rate at .1 % over all candidates together."""
     together = pool_target_scores(targets)
     return "unreportable" if together is None else _rate(together["tpr_at_01_percent"], 100, " %")
 
@@ -211,7 +211,7 @@ def _rate(rate: Mapping[str, Any], scale: float, unit: str) -> str:
 
 
 def _show_audits(run: Run) -> None:
-    """What canaries show, beside what the accountant claims."""
+    """The audits' lower bounds, beside the accountant's claims."""
     stored = load_audit(run.folder)
     if stored is None or not stored.audits:
         config, store = run.folder.path / "config.resolved.yaml", run.folder.path.parent
@@ -264,7 +264,7 @@ def _audit(name: str, one: CellAudit) -> None:
 
 @st.fragment
 def _gallery(run: Run) -> None:
-    """What was rebuilt, below the truth."""
+    """Reconstructions below the truth."""
     found = rebuilt(run)
     if not found:
         empty("No attack of this run rebuilds inputs.", "fedguard run examples/privacy.yaml")
@@ -323,7 +323,7 @@ def _reconstruction(one: ReconstructionResult) -> None:
 
 
 def _over_inputs(spread: Mapping[str, Any] | None, known: Metric) -> str:
-    """The mean over inputs, with an interval between the figure's bounds."""
+    """The mean over inputs, with an interval within the metric's bounds."""
     if spread is None or not spread.get("values"):
         return "-"
     return known.format_with_unit(known.estimate(spread["values"]))

@@ -1,4 +1,4 @@
-"""Who sees what under secure aggregation, a round message by message, and what it costs."""
+"""Visibility under secure aggregation, a round message by message, and its cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedguard.errors import FedGuardError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import Estimate, bracket, student
 
-#: Numbers of clients that costs are told for, and those that are measured, each so often.
+#: Numbers of clients with computed costs, and with measured costs, each with this number of repetitions
 SIZES, MEASURED, TIMES = (10, 20, 50, 100, 200, 500, 1000), (10, 25, 50, 110), 3
 
 
@@ -39,7 +39,7 @@ def show(here: PageContext) -> None:
 
 
 def _sight(here: PageContext) -> None:  # noqa: ARG001  the same for every run
-    """What each side sees under each mode, and what is left to run."""
+    """What each side sees under each mode, and which defenses can run."""
     st.caption(
         "100 clients, 1 of them malicious, and a malicious server with clean data of its own: asked of the code that lets "
         "cells run or refuses them."
@@ -93,7 +93,7 @@ def _setups() -> list[ProtocolVisibility]:
 
 @st.fragment
 def _round(here: PageContext) -> None:  # noqa: ARG001
-    """The real protocol, with fresh keys, in this process."""
+    """One session of the real protocol, with fresh keys, in this process."""
     st.caption(
         "The real protocol with fresh keys, all parties in this process. Client i has (i + 1) times 1, 10 and 100, so that "
         "sums can be checked by eye."
@@ -157,7 +157,7 @@ def _message(event: Any, step: ProtocolStep, played: ProtocolRound) -> dict[str,
 
 
 def _outcome(played: ProtocolRound) -> None:
-    """What the server learns in the end, beside the sum in the clear."""
+    """What the server learns at the end, beside the sum computed without the protocol."""
     if played.total is None:
         st.error("No sum comes out, and no input is opened: too few are left, so the round is aborted.")
         plain(str(played.aborted))
@@ -173,7 +173,7 @@ def _outcome(played: ProtocolRound) -> None:
 
 @st.fragment
 def _cost(here: PageContext) -> None:  # noqa: ARG001
-    """Bytes by the form of the messages; time, measured on a button."""
+    """Bytes computed from the message formats; times measured on request."""
     first, second, third = st.columns(3)
     colluding = first.slider("May collude with the server, %", 0, 30, 10, key="colluding", bind="query-params") / 100
     dropping = second.slider("May drop out, %", 0, 30, 10, key="dropping", bind="query-params") / 100
@@ -240,7 +240,7 @@ def _cost_row(runs: list[SessionMeasurement]) -> dict[str, Any]:
 
 
 def _show_sums(here: PageContext) -> None:
-    """What the sums of the chosen run came to."""
+    """The sums of the chosen run."""
     found = summarize_masking(here.run()) if here.name else []
     if not found:
         empty(

@@ -1,1 +1,1 @@
-"""Groups of commands that the command line (`fedguard.cli`) takes in."""
+"""Groups of commands of the command line (`fedguard.cli`)."""

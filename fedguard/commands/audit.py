@@ -36,11 +36,11 @@ def audit(
     ] = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Run the code that adds a suite's noise on canaries, and hold what they show against the accountant's epsilon.
+    """Run the code that adds a suite's noise on canaries, and compare the result with the accountant's epsilon.
 
-    The result is stored in the folder of the suite's run, where there is one: the dashboard shows it beside the claims.
+    The result is stored in the folder of the suite's run, if there is one: the dashboard shows it beside the claims.
 
-    Exit code 0 where all is consistent, 3 where a claim is violated, 4 where there is nothing to audit or to judge.
+    Exit code 0 if all is consistent, 3 if a claim is violated, 4 if there is nothing to audit or to judge.
     """
     from fedguard import api
     from fedguard.bench.audits.cells import audit_suite
@@ -70,12 +70,13 @@ def audit(
     verdicts = {one.audit.verdict for one in found}
     if "violated" in verdicts:
         raise typer.Exit(3)
+    # Inconclusive audits, and no audit at all: neither is a pass
     if verdicts != {"consistent"}:
         raise typer.Exit(4)
 
 
 def _store_findings(folder: Path, cells: Sequence[str], found: Sequence[CellAudit], method: str) -> str:
-    """Store the audit with the run of its suite; says where, or why not."""
+    """Store the audit with the run of its suite; return where, or why not."""
     from fedguard.bench.audits.suites import FILE, store_audit
     from fedguard.bench.results.run import Run
 

@@ -20,13 +20,14 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The differences as JSON, with shares in [0, 1].")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Compare two runs: paired differences over common seeds with intervals; all cells together first, then what changed most.
+    """Compare two runs: paired differences over common seeds with intervals; all cells together, then the largest changes.
 
-    Positions are matched by what was swept; how the configurations differ beside that is said. One test over all cells
-    finds what many share, though none shows it by itself; those of the cells are adjusted by Holm for their number. Still,
-    this is exploration: a verdict on a change is `fedguard gate`'s, which tries again what looks worse, on fresh seeds.
+    Positions are matched by their swept values; other differences of the configurations are listed. One test over all cells
+    finds small changes that many cells share, even if no single cell shows them. P-values of single cells are adjusted by Holm
+    for their number. Still, this is exploration. A verdict on a change comes from `fedguard gate`, which tests apparent drops
+    again on fresh seeds.
 
-    Exit code 0, or 4 where nothing could be compared.
+    Exit code 0, or 4 if nothing could be compared.
     """
     from fedguard.bench.results.compare import compare as held_together
 

@@ -34,12 +34,12 @@ def conform(
 ) -> None:
     """Train on real processes and in simulation, with the same batches, and say how far apart they end.
 
-    Without an attack and with one. With `--engine gloo` each node is a process that sends vectors to its neighbors over
-    sockets; with `--engine ray` the clients are in Ray actors; with `--engine flower` models travel as Flower's messages, and
-    with `--engine deployment` they do so between a SuperLink and SuperNodes, processes of this machine. Where clients do
-    not wait for each other, the simulation follows the order in which the real updates arrived.
+    This is done without an attack and with one. With `--engine gloo` each node is a process that sends vectors to its neighbors
+    over sockets. With `--engine ray` the clients are in Ray actors. With `--engine flower` models travel as Flower's messages,
+    and with `--engine deployment` they do so between a SuperLink and SuperNodes, which are processes on this machine. If
+    clients do not wait for each other, the simulation follows the order in which the real updates arrived.
 
-    Exit code 0 where the largest difference is at most 1e-5 of the way that the model has moved, 3 where it is not.
+    Exit code 0 if the largest difference is at most 1e-5 of the distance that the model has moved, 3 otherwise.
     """
     from fedguard.bench.conformance.conform import conform as held
     from fedguard.bench.conformance.shown import as_markdown, table

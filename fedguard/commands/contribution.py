@@ -43,15 +43,15 @@ def contribution(
 ) -> None:
     """Say what each client contributed to a training, the malicious ones too: Shapley values of its aggregates.
 
-    The cell is trained once more. Each aggregate asks what its clients would have been worth without each other: in an
-    order that is drawn, each is given what the model gains when its updates join those before it, by the rule of the cell.
-    The mean over orders is its share; the shares of all aggregates add up to what the model gained. Who takes away has a
-    share below 0.
+    The cell is trained once more. For each aggregate, its clients are added one by one in random orders. A client is credited
+    with the model's gain when its update joins the earlier ones, aggregated by the rule of the cell. Its share is the mean over
+    orders. The shares of all aggregates add up to the total gain of the model. A client that does harm has a share below 0.
 
-    It takes a server that sees single updates, in simulated time too: no means or sums of several, no masks, no noise of a
-    trusted server, no server momentum. An aggregate values at most orders x clients models, each on all test examples.
+    This requires a server that sees single updates, in simulated time too: no means or sums of several updates, no masks, no
+    noise of a trusted server, no server momentum. An aggregate evaluates at most orders x clients models, each on all test
+    examples.
 
-    Exit code 0, or 2 where the cell cannot be valued, with the reason.
+    Exit code 0, or 2 if the cell cannot be evaluated, with the reason.
     """
     from fedguard.bench.audits.contributed import Contributions, cell_named
     from fedguard.bench.audits.contribution import contribution as valued

@@ -45,7 +45,7 @@ def epsilon(
 ) -> None:
     """Say what the noise of DP-SGD or DP-FedAvg proves: epsilon, with all that it means.
 
-    An epsilon of records is none of clients, and one of Poisson samples is none of shuffled batches.
+    An epsilon of records says nothing about clients, and an epsilon of Poisson samples nothing about shuffled batches.
     """
     from fedguard.privacy.accountants import ACCOUNTANTS
     from fedguard.privacy.accounting import OutOfRange, UnsupportedEvent, check_delta
@@ -80,6 +80,7 @@ def epsilon(
         f"noise multiplier {noise_multiplier:.6g}, sample rate {sample_rate:g}, {steps} steps", highlight=False
     )
     console.print(escape(found.describe()), highlight=False)
+    # With delta near 1 / n, publishing one random unit in full would be private by definition
     if units is not None and 10 * delta * units > 1:
         console.print(
             f"warning: delta = {delta:g} among {units} {unit}s is above 1 / (10 n) = {1 / (10 * units):.2g}: lower it",
@@ -103,7 +104,7 @@ def _kind(name: str, found: Epsilon) -> str:
 def _entry(
     noise_multiplier: float, sample_rate: float, steps: int, found: Epsilon, beside: dict[str, Epsilon | str]
 ) -> dict[str, Any]:
-    """As JSON; an infinite epsilon is null."""
+    """The result as JSON; an infinite epsilon is null."""
     return {
         "noise_multiplier": noise_multiplier,
         "sample_rate": sample_rate,

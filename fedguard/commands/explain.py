@@ -21,7 +21,7 @@ Plugins = Annotated[
 
 
 def _load_registry(plugins: list[str]) -> Registry:
-    """The installed algorithms, and those of modules that stand in the working directory."""
+    """The installed algorithms, and those of modules in the working directory."""
     from fedguard.registry import load_registry
 
     return load_registry().with_modules(plugins, Path.cwd(), ["--plugin"] * len(plugins))
@@ -72,9 +72,9 @@ def kappa(
 ) -> None:
     """Search for the worst input of a rule, and so for its robustness coefficient kappa.
 
-    A rule R is (f, kappa)-robust if |R(x) - mean_S|² <= kappa * mean over S of |x_i - mean_S|², for every input x and
-    every S of n - f updates. What the search finds is a lower bound of the rule's kappa, shown by an input. No rule can be
-    below f/(n - 2f); one above its published bound, or without bound where one is published, is broken.
+    A rule R is (f, kappa)-robust if |R(x) - mean_S|² <= kappa * mean over S of |x_i - mean_S|², for every input x and every S
+    of n - f updates. The search finds a lower bound of the rule's kappa, with an input that proves it. No rule can be below
+    f/(n - 2f). A rule above its published bound is broken, and so is an unbounded rule with a published bound.
     """
     import warnings
 

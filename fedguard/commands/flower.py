@@ -60,16 +60,16 @@ def check(
     jobs: Jobs = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Run a Flower app under attacks, with its own strategy and with rules of the catalog, and say what is left of it.
+    """Run a Flower app under attacks, with its own strategy and with rules of the catalog, and compare the accuracies.
 
-    The app stays as it is. Some of its nodes are malicious, and rules stand where replies come in. Nodes have `partition-id`
-    and `num-partitions`, as in Flower's simulation. Accuracy is what the app measures itself.
+    The app is not changed. Some of its nodes are malicious, and rules replace the aggregation of replies. Nodes have
+    `partition-id` and `num-partitions`, as in Flower's simulation. The app itself measures its accuracy.
 
-    It is a suite with an `app`, as `fedguard run` and `fedguard gate` take it, and `--suite` writes it. What is stored runs
-    again only where the app's code has changed.
+    The result is a suite with an `app`, which `fedguard run` and `fedguard gate` accept; `--suite` writes it. Stored trials run
+    again only if the app's code has changed.
 
-    Exit code 0; 2 for what is wrong with app or command before anything runs; 3 where a defended cell is below the floor; 4
-    where trials failed.
+    Exit code 0; 2 for errors in app or command before anything runs; 3 if a defended cell is below the floor; 4 if trials
+    failed.
     """
     import yaml
 
@@ -127,12 +127,12 @@ def check(
         fail(f"{len(run.failures)} of {len(run.records)} trials failed: {run.failures[0].reason}", 4)
 
 
-#: The defense that is the app's own strategy, as a suite calls it.
+#: A suite's name for the defense that is the app's own strategy
 OWN = "own"
 
 
 def below(run: Run, floor: float) -> Iterator[str]:
-    """Defended cells whose mean accuracy is below a floor, in words; and those that did not run."""
+    """Defended cells with a mean accuracy below a floor, in words; and those that did not run."""
     for line in run.manifest["positions"]:
         if line["swept"]["defense"] == OWN:
             continue

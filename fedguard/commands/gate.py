@@ -64,12 +64,12 @@ def gate(
 
     2. After a change: `fedguard run SUITE --no-cache`, then `fedguard gate RUN --baseline baseline.json`. In CI, always.
 
-    What looks worse than its margin on the suite's seeds is trained again on fresh seeds, and counts only if they confirm it;
-    small drops that the whole suite shares count as well. Margins, floors and ceilings stand in the suite, under `gate:`.
-    Trainings run the plug-ins of the suite, so judge only runs whose suites you would run.
+    A metric that is worse by more than its margin on the suite's seeds is tested again on fresh seeds. It counts only if they
+    confirm it. Small drops that the whole suite shares count as well. Margins, floors and ceilings are in the suite, under
+    `gate:`. Trainings execute the plug-ins of the suite, so judge only runs of suites that you would run.
 
-    Exit code 0 where nothing is worse, 3 where something is, or an epsilon does not hold, 4 where something cannot be judged:
-    missing or failed cells, other settings, other data. The verdict is kept beside the run.
+    Exit code 0 if nothing is worse, 3 if something is or an epsilon does not hold, 4 if something cannot be judged: missing or
+    failed cells, other settings, other data. The verdict is stored beside the run.
     """
     from fedguard.bench.gate.kept import as_json as json_of
     from fedguard.bench.gate.reports import junit as junit_of
@@ -77,6 +77,7 @@ def gate(
     from fedguard.bench.gate.reports import terminal
     from fedguard.bench.gate.work import gate as judge
 
+    # If the verdict itself goes to standard output, nothing else may be printed there
     piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
     try:
         listener, workers = _listener(quiet or piped), engine_of(engine, address)
@@ -107,8 +108,8 @@ def save(
 ) -> None:
     """Save a run as a baseline.
 
-    Every cell is first run on `gate.confirm` more seeds (8, from 20000 on), in the run's folder `confirmation`: with these a
-    gate confirms what looks worse. Run the same command again to go on after an interruption. Commit the file.
+    Every cell is first run on `gate.confirm` more seeds (8, from 20000 on), in the run's folder `confirmation`. A gate uses
+    them to confirm apparent drops. Run the same command again to go on after an interruption. Commit the file.
     """
     if to.exists() and not force:
         raise ConfigError(
@@ -125,7 +126,7 @@ def show(
     file: Annotated[Path, typer.Argument(help="A baseline.", metavar="FILE")],
     as_json: Annotated[bool, typer.Option("--json", help="The baseline as JSON.")] = False,
 ) -> None:
-    """Show a baseline: of what it is, what it watches, its means, and its history."""
+    """Show a baseline: its origin, what it watches, its means, and its history."""
     from fedguard.bench.gate.baseline import read
     from fedguard.bench.gate.shown import terminal
 
@@ -147,7 +148,7 @@ def update(
     quiet: Quiet = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Put a run in the place of a baseline, and say why. The history is kept, and what changed is shown."""
+    """Replace a baseline by a run, and give the reason. The history is kept, and the changes are shown."""
     from fedguard.bench.gate.baseline import read
 
     before = read(baseline)

@@ -1,4 +1,4 @@
-"""Options and words that several commands share."""
+"""Options and phrases that several commands share."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ Address = Annotated[
 
 
 def engine_of(name: str, address: str | None) -> Ray | None:
-    """Where the workers are; None for processes of this machine.
+    """The engine of the workers; None for processes on this machine.
 
     Raises:
-        ConfigError: there is no such engine, or an address that it has no use for.
+        ConfigError: there is no such engine, or it takes no address.
     """
     if name not in ("local", "ray"):
         raise UnknownName("engine", name, ("local", "ray"), "--engine")
@@ -66,7 +66,7 @@ def engine_of(name: str, address: str | None) -> Ray | None:
 
 
 def load_run(run: str, store: Path) -> Run:
-    """A run; of its records those that cannot be read are named, and left out.
+    """Open a run; records that cannot be read are named and left out.
 
     Raises:
         StoreError: there is no such run, or its manifest cannot be read.
@@ -86,5 +86,5 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON, and nothing that is none."""
+    """Print strict JSON, without NaN or infinity."""
     typer.echo(json.dumps(value, indent=1, allow_nan=False))

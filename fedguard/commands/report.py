@@ -19,9 +19,9 @@ def report(
 ) -> None:
     """Write a run as one HTML file with its charts in it, to be read without network, in light or dark, or on paper.
 
-    It holds what was run, worst cases with intervals, what was refused and why, every matrix, red flags, threat cards,
-    breakdown curves, epsilons with their assumptions, reconstructions, the gate's last verdict, costs, and the
-    configuration. Names in it are text: nothing in the file runs, and it loads nothing.
+    It holds what was run, worst cases with intervals, refused cells with the reasons, every matrix, red flags, threat cards,
+    breakdown curves, epsilons with their assumptions, reconstructions, the gate's last verdict, costs, and the configuration.
+    Names in it are plain text: nothing in the file is executed, and it loads nothing.
     """
     from fedguard.app.report import report as write
 

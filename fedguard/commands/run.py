@@ -175,18 +175,18 @@ def tune(
 ) -> None:
     """Tune the defenses of a suite, each with the same budget, and write a suite that reports them.
 
-    Defenses compared at settings that nobody tuned, or tuned on the attacks that they are then judged by, tell little.
-    Here each is tried at up to `--budget` settings: first its own, then values of its grid (`fedguard explain DEFENSE`)
-    one at a time, then combinations. A setting scores its worst final accuracy, without attack and over the tuning
-    attacks, on average over the tuning seeds; the best goes on, and of equals the one tried first.
+    Defenses with untuned settings, or tuned on the attacks that they are judged by, cannot be compared fairly. Here each
+    defense is tried at up to `--budget` settings: first its own, then values of its grid (`fedguard explain DEFENSE`) one at a
+    time, then combinations. The score of a setting is its worst final accuracy, without attack and over the tuning attacks,
+    averaged over the tuning seeds. The best setting is chosen; of equals the one tried first.
 
-    The tuned suite holds the chosen settings, the *held-out* attacks, which nothing was tuned on, and its own seeds,
-    which are others than the tuning seeds. Its section `tuning:` records what was done. Run it for the result; the
-    scores shown here are those of winners, and too good.
+    The tuned suite holds the chosen settings, the *held-out* attacks, which were not used in tuning, and its own seeds, which
+    differ from the tuning seeds. Its section `tuning:` records the tuning. Run it for the result: the scores shown here belong
+    to the best of several settings, and are too high.
 
-    With `--proxy` the tuning trains on other data, and the report is of the suite's own. `--regret` says what that costs.
+    With `--proxy` the tuning trains on other data, and the report is on the suite's own. `--regret` says what that costs.
 
-    Run the same command again to go on after an interruption. What was tried stays in the run SUITE-tuning.
+    Run the same command again to go on after an interruption. Tried settings are stored in the run SUITE-tuning.
     """
     from fedguard import api
     from fedguard.bench.running.progress import Listener, for_console
@@ -254,7 +254,7 @@ def _duration(seconds: float) -> str:
 
 
 def _next_steps(run: Run, store: Path) -> None:
-    """What to type next, with the command as it can be typed here: an environment need not be activated."""
+    """The next commands, in the form in which they can be typed here: the environment may not be activated."""
     import os
     import shlex
     import shutil

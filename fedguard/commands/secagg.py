@@ -1,4 +1,4 @@
-"""`fedguard secagg`: what secure aggregation needs, what a round looks like, and what cheats get out of it."""
+"""`fedguard secagg`: parameters of secure aggregation, a round step by step, and attacks on it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def params(
     ] = 40,
     as_json: Json = False,
 ) -> None:
-    """Find neighbors, threshold and quorum for n clients, and what they promise."""
+    """Find neighbors, threshold and quorum for n clients, and what they guarantee."""
     from fedguard.secagg.parameters import choose
 
     found = choose(n, gamma, delta, attested=not semi_honest, complete_up_to=0 if sparse else 100, grinding=grinding)
@@ -73,8 +73,8 @@ def demo(
 ) -> None:
     """Show one round message by message: what each client has, what the server sees, and what comes out.
 
-    The steps are advertise_keys, share_keys, masked_input, consistency and unmask. It is the real protocol with fresh keys, so
-    the masked inputs differ each time, and the sum does not.
+    The steps are advertise_keys, share_keys, masked_input, consistency and unmask. This is the real protocol with fresh keys,
+    so the masked inputs differ each time, and the sum does not.
     """
     from fedguard.bench.explain.session import MEANING, play
 
@@ -113,9 +113,9 @@ def attack(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Let a malicious server or client cheat real parties, and say what it learned and who stopped it.
+    """Let a malicious server or client attack real parties, and say what it learned and who stopped it.
 
-    Exit code 3 where an attack breaks a promise of the protocol, other than by a planted weakness.
+    Exit code 3 if an attack breaks a guarantee of the protocol, unless by a planted weakness.
     """
     from fedguard.registry import load_registry
     from fedguard.secagg.contest import contest
@@ -172,7 +172,7 @@ def _tell(attack: Any, finding: ContestResult) -> None:
 
 
 def _group_errors(errors: Sequence[str]) -> list[tuple[str, int]]:
-    """The first of each kind of error, and how many there were."""
+    """The first of each kind of error, and their number."""
     kinds: dict[str, list[str]] = {}
     for error in errors:
         kinds.setdefault(error.partition(" while ")[0], []).append(error)

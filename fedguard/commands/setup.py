@@ -14,7 +14,7 @@ from fedguard.errors import ConfigError
 
 
 def doctor(store: Store = Path("runs")) -> None:
-    """Look whether this installation can work: packages, plug-ins, cores, memory, a place to write."""
+    """Check whether this installation works: packages, plug-ins, cores, memory, a writable folder."""
     from fedguard.bench.doctor import examine
 
     healthy = True
@@ -44,7 +44,7 @@ def new(
     kind: Annotated[str, typer.Argument(help="attack, rule or data.", metavar="KIND")],
     name: Annotated[str, typer.Argument(help="How suites shall call it, such as my_attack.", metavar="NAME")],
 ) -> None:
-    """Write an attack, a rule or a data set of your own to start from: a module, a suite that runs it, and a test."""
+    """Write a template for your own attack, rule or data set: a module, a suite that runs it, and a test."""
     from fedguard.bench import starters
 
     written = starters.plugin(kind, name)

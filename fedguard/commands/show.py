@@ -47,11 +47,11 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if any flag is raised.")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Raise the red flags of a run: what makes its figures doubtful, and what to do about it.
+    """Raise the red flags of a run: conditions that make its metrics doubtful, and what to do about them.
 
-    Reads other people's results as well: a JSON list of objects or a CSV file, one row per training, with columns such
-    as attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, told_f, classes. What its columns do not
-    tell is listed as not judged.
+    Reads other people's results as well: a JSON list of objects or a CSV file, one row per training, with columns such as
+    attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, told_f, classes. Flags that need missing columns are
+    listed as not judged.
     """
     from fedguard.bench.flags.lint import lint as judge
     from fedguard.bench.flags.lint import results_named
@@ -77,7 +77,7 @@ def breakdown(
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Show how defenses break down over a swept key: curves, where half is lost, and the area under each."""
+    """Show how defenses break down over a swept key: curves, the value at which half is lost, and the area under each curve."""
     found = load_run(run, store)
     only = found.swept[0] if len(found.swept) == 1 else "clients.malicious"
     if over is None and only not in found.swept:
@@ -98,7 +98,7 @@ def trilemma(
     as_json: Annotated[bool, typer.Option("--json", help="The points as JSON.")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Show what privacy costs and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
+    """Show the cost of privacy and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
     points = load_run(run, store).trilemma()
     if as_json:
         print_json(points.rows())
@@ -123,12 +123,12 @@ def export(
     ] = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Export a run: one row per cell and seed, with the columns of `run.frame()`; or its trials to a tracker of experiments.
+    """Export a run: one row per cell and seed, with the columns of `run.frame()`; or its trials to an experiment tracker.
 
-    MLflow, TensorBoard and Weights & Biases get a run for each trial and one for each cell, with parameters, tags, figures,
-    intervals and curves over the rounds. What they have from an earlier export stays as it is.
+    MLflow, TensorBoard and Weights & Biases get a run for each trial and one for each cell, with parameters, tags, metrics,
+    intervals and curves over the rounds. Trials that were exported before are skipped unless they changed.
 
-    A run that claims an epsilon for noise from its seed is exported with a warning: see `fedguard run --secret-noise`.
+    A run with an epsilon for noise drawn from its seed is exported with a warning: see `fedguard run --secret-noise`.
     """
     from fedguard.bench.flags.results import results_of
     from fedguard.bench.flags.run_flags import RaisedFlag, noise_from_seed

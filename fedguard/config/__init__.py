@@ -3,9 +3,9 @@
 document.py   YAML with line numbers and without YAML's traps
 schema.py     what a suite may say; sections.py, what a cell's settings may
 validation.py every message about what they may not
-layout.py     the matrix, laid out: one cell per combination
+layout.py     the matrix of a suite: one cell per combination
 cells.py      a cell, with its identity
-targets.py    what a cell puts to the test: composed.py, a training of algorithms by name; apps.py, an app of other people
+targets.py    what a cell evaluates: composed.py, a training of algorithms by name; apps.py, an existing app
 """
 
 from fedguard.config.cells import Cell

@@ -1,4 +1,4 @@
-"""The algorithm that a suite's training names, with the parameters that stand beside it."""
+"""The algorithm that a suite's training names, with the parameters given beside it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedguard.registry import Registry
 
 
 def build_training(section: TrainingSection, known: Registry, places: Mapping[str, str]) -> Training:
-    """How the federation trains.
+    """Build the training of the federation.
 
     Args:
-        places: where ``training`` stands, and each key in it that is the algorithm's own.
+        places: location of ``training``, and of each of its keys that belongs to the algorithm, for messages.
 
     Raises:
-        ConfigError: an unknown algorithm or parameter, or settings that do not go together.
+        ConfigError: the algorithm or a parameter is unknown, or settings are incompatible.
     """
     where = places.get("training", "training")
     name, given = split_spec("algorithm", section.algorithm, places.get("training.algorithm", where))
@@ -41,7 +41,7 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
             raise UnknownName("key", key, [*keys, *parameters], at)
         if value is not None:
             raise ConfigError(f"{where}: {key} is a parameter of {' and '.join(owners)}; got algorithm: {name}.")
-    # Where it is null and cannot be, as in suites that older versions spelled out, it stands at its default.
+    # Older versions spelled out null for every parameter; where null is not allowed, it means the default
     own = {
         key: value
         for key, value in section.own.items()
@@ -56,7 +56,7 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
 
 
 def settings(training: Training) -> dict[str, Any]:
-    """The training as JSON from which it can be built again. What came later stands there only where it is set."""
+    """The training as JSON from which it can be built again; keys added in later versions appear only if they are set."""
     spec, optimizer = training.algorithm.spec(), training.server_optimizer
     kept = vars(training) | {"server_optimizer": optimizer and asdict(optimizer), "algorithm": spec.pop("name")} | spec
     later = ("local_steps", "server_optimizer")

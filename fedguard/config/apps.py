@@ -1,4 +1,4 @@
-"""An app of other people in a cell: what it brings itself, where an attack may act, and how a record holds it."""
+"""An existing app in a cell: which sections it replaces, where an attack may act, and how a record stores it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedguard.config.cells import Cell
     from fedguard.config.schema import CellConfig
 
-#: What an attack may override that acts where an app, or a loop that is not ours, lets nobody act; and on what.
+#: Methods of an attack that act where an app, or a training loop that is not FedGuard's, lets no attack act; and on what.
 ELSEWHERE = {
     "poison": "the clients' data",
     "prepare": "what clients settle before they train",
@@ -29,19 +29,19 @@ ELSEWHERE = {
     **{method: what for method, (what, _) in LIES.items()},
 }
 
-#: The sections of a cell that an app takes the place of.
+#: The sections of a cell that an app replaces
 BROUGHT = ("task", "training", "protocol", "server", "evaluation", "architecture", "network")
 
 
 def acts_elsewhere(attack: PoisonAttack) -> str | None:
-    """On what an attack acts before updates are there; None if it only sends other updates or claims."""
+    """What an attack acts on before updates exist; None if it only changes updates or claims."""
     kind = type(attack)
     acts = (what for method, what in ELSEWHERE.items() if getattr(kind, method) is not getattr(PoisonAttack, method))
     return next(acts, None)
 
 
 def describe_app() -> dict[str, Any]:
-    """What stands in a record where an app brings its own."""
+    """The content of a record for the sections that an app replaces."""
     return {
         "task": {
             "data": {"name": "flower"},
@@ -55,9 +55,9 @@ def describe_app() -> dict[str, Any]:
 
 
 def without_description(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A cell's settings, from what a record holds of them: `describe_app` is left out again, and the app's own strategy a word.
+    """The settings of a cell from the content of a record: without `describe_app`, and with the app's own strategy as a word.
 
-    Without an app they are what they are.
+    Settings without an app are returned unchanged.
     """
     if data.get("app") is None:
         return dict(data)
@@ -68,10 +68,10 @@ def without_description(data: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AppTarget(Target):
-    """A Flower app as it is.
+    """A Flower app that runs unchanged.
 
     Args:
-        section: what a suite says of it.
+        section: its section of the suite.
     """
 
     section: AppSection
@@ -115,7 +115,7 @@ class AppTarget(Target):
             )
 
     def _unseen(self, attack: InferenceAttack) -> Iterator[str]:
-        """Why somebody at an app's Grid cannot infer its nodes' data so."""
+        """Why an observer at an app's Grid cannot infer the nodes' data with this attack."""
         if self.section.training is None:
             yield (
                 f"{attack.name} infers the clients' data from updates, for which FedGuard has to know an app's model and data, "

@@ -1,4 +1,4 @@
-"""A cell: one combination of a suite's matrix, with an identity that does not depend on the others."""
+"""A cell: one combination of a suite's matrix, with an identity that does not depend on other cells."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from fedguard.errors import ConfigError, PreconditionError, UnknownName
 from fedguard.registry import Registry
 from fedguard.visibility import Admissibility, derive_exposure, judge, judge_inference
 
-#: Part of every cell's identity: raised by each change that alters results, so that older records are not taken for new ones.
+#: Part of every cell's identity. A change that alters results raises it, so that older records are not reused.
 RESULTS_VERSION = 5
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination: task x partition x architecture x protocol x attack x defense, still without a seed."""
+    """One combination of task, partition, architecture, protocol, attack and defense, without a seed."""
 
     config: CellConfig
     data: Data | Environment
@@ -71,11 +71,11 @@ class Cell:
 
     @classmethod
     def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
-        """The cell of a configuration.
+        """Build the cell of a configuration.
 
         Args:
             known: the algorithms that it may name.
-            where: for messages, where the attack, the defense and so on stand.
+            where: locations of the attack, the defense and other specs, for messages.
 
         Raises:
             ConfigError: unknown names or parameters.
@@ -108,32 +108,32 @@ class Cell:
 
     @property
     def target(self) -> Target:
-        """What is put to the attack and the defense."""
+        """The training or app that is exposed to the attack and protected by the defense."""
         return self.config.target
 
     @property
     def own(self) -> bool:
-        """Whether nothing stands before an app's own strategy."""
+        """Whether the defense is the app's own strategy alone."""
         return self.config.defense == OWN
 
     @property
     def defense(self) -> str:
-        """The defense, as it is called."""
+        """Name of the defense."""
         return OWN if self.own else str(self.pipeline)
 
     @property
     def adversary(self) -> PoisonAttack | Ensemble | None:
-        """Who attacks the training: the attack, or the ensemble of which the worst is meant."""
+        """The adversary of the training: a single attack, or the ensemble of which the worst counts."""
         return self.attack or self.ensemble
 
     @property
     def named(self) -> PoisonAttack | Ensemble | InferenceAttack | None:
-        """What the suite names as the attack, be it on the training or on the clients' privacy."""
+        """The attack that the suite names, on the training or on the clients' privacy."""
         return self.adversary or self.inference
 
     @cached_property
     def members(self) -> tuple[Cell, ...]:
-        """For an ensemble, the same cell under each of its attacks that may run here, each once."""
+        """The cells of an ensemble: the same cell under each of its admissible attacks, without duplicates."""
         specs = self.ensemble.members() if self.ensemble else ()
         cells = [Cell.build(self.config.model_copy(update={"attack": spec}), self.known) for spec in specs]
         return tuple({cell.id: cell for cell in cells if not cell.verdict.reasons}.values())
@@ -150,7 +150,7 @@ class Cell:
 
     @cached_property
     def told(self) -> int:
-        """Number of malicious clients that the server is told to expect, in the whole federation."""
+        """Number of malicious clients in the federation that the server assumes."""
         assumed = self.config.clients.assumed_f
         if assumed == "unknown":
             return self._most_told
@@ -158,7 +158,8 @@ class Cell:
 
     @property
     def _most_told(self) -> int:
-        """The largest minority of all clients that the pipeline can be told and still run."""
+        """The largest minority of all clients that the pipeline can assume and still run."""
+        # Below half: a rule cannot tell a malicious majority from an honest one
         for told in range((self.config.clients.total - 1) // 2, 0, -1):
             with contextlib.suppress(PreconditionError):
                 self.pipeline.check(self.rows, self._count_assumed_rows(told))
@@ -171,7 +172,7 @@ class Cell:
 
     @property
     def meeting(self) -> Meeting | None:
-        """How updates meet in simulated time; None in rounds of those who are chosen."""
+        """How updates meet in simulated time; None if the selection of each round decides it."""
         return self.architecture.meeting(self.participation, self.training.rounds)
 
     @property
@@ -180,12 +181,12 @@ class Cell:
 
     @property
     def mode(self) -> Masking:
-        """What secure aggregation leaves the server of a round."""
+        """The secure aggregation mode, which decides what the server sees of a round."""
         return self.protocol.secure_aggregation
 
     @property
     def federation(self) -> Federation:
-        """Who trains how under this protocol, with nobody malicious; where it may run, as the architecture has them meet."""
+        """The federation without malicious clients: if the cell may run, with the sessions that the architecture forms."""
         whole = Federation(
             protocol=self.protocol, clients=self.participation, training=self.training, meeting=self.meeting
         )
@@ -193,7 +194,7 @@ class Cell:
 
     @property
     def rows(self) -> int:
-        """Number of rows that the server's rule gets in a round: single updates, or what the protocol makes of them."""
+        """Number of rows that the aggregation rule gets in a round: single updates, or the sums that the protocol reveals."""
         return self._rows(self.architecture.updates(self.participation))
 
     def _rows(self, updates: int) -> int:
@@ -201,11 +202,12 @@ class Cell:
 
     @property
     def told_rows(self) -> int:
-        """How many of these rows the rule is told to be malicious."""
+        """Number of these rows that the rule assumes to be malicious."""
         return self._count_assumed_rows(self.told)
 
     def _count_assumed_rows(self, told: int, clients: int | None = None) -> int:
         clients = self.architecture.updates(self.participation) if clients is None else clients
+        # Rounded up, so that no part of a malicious client is assumed away; there cannot be more malicious rows than rows
         return min(-(-told * clients // self.participation.total), self._rows(clients))
 
     @property
@@ -223,13 +225,13 @@ class Cell:
 
     @property
     def threat_left(self) -> ThreatModel:
-        """The threat without what architecture and protocol hide from the malicious clients."""
+        """The threat model without what architecture and protocol hide from the malicious clients."""
         shown = derive_exposure(self.architecture.exposes, self.mode).clients
         return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
 
     @cached_property
     def verdict(self) -> Admissibility:
-        """Whether it may run, and what its two sides see."""
+        """Whether the cell may run, and what its rule and its attack see."""
         exposure = derive_exposure(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
         more = self.architecture.more_rows
         verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, self.mode, more)
@@ -246,7 +248,7 @@ class Cell:
         return dataclasses.replace(verdict, reasons=tuple(reasons), inference_sees=sees)
 
     def _judge_observer(self, attack: InferenceAttack, exposure: Exposure) -> tuple[list[str], Sight]:
-        """What forbids an attack on the clients' privacy from its seat, and what it sees there."""
+        """The reasons that forbid a privacy attack by the configured observer, and what the observer sees."""
         wants, total = self.config.observer, self.participation.total
         malicious = wants.server == "malicious"
         if not self.lookers:
@@ -270,28 +272,29 @@ class Cell:
 
     @property
     def lookers(self) -> int:
-        """How many nodes infer, of a training without a server; 0 where a server does, or nobody."""
+        """Number of nodes that observe a training without a server; 0 if a server observes, or nobody."""
         wants = self.config.observer
         return wants.nodes if self.inference is not None and wants.seat != "server" else 0
 
     @property
     def trusted_server(self) -> bool:
-        """Whether the server itself adds the noise, so that who infers sees only what it publishes."""
+        """Whether the server adds the noise, so that an observer sees only what the server publishes."""
         return self.noise.added_by == "server"
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
         """JSON with every default spelled out, from which the cell can be built again.
 
-        A cell without attack is the same whoever would have attacked, so those settings are left at their defaults; but for
-        how many hold copies of others' examples.
+        Without an attack the threat model has no effect, so its settings are left at their defaults. The exception is the
+        number of malicious clients if they hold copies of honest clients' examples.
         """
-        # Tuples become lists: what is hashed is what a record holds.
+        # Tuples become lists, so that the hash is over the same JSON that a record stores
         return dict(json.loads(json.dumps(self.target.canonical(self))))
 
     @cached_property
     def id(self) -> str:
         """12 hexadecimal digits of SHA-256 over the canonical form and `RESULTS_VERSION`."""
+        # Sorted and compact, so that the hash depends on neither the order of keys nor spacing
         text = json.dumps([RESULTS_VERSION, self.canonical], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -302,11 +305,11 @@ class Cell:
 
     @property
     def defended(self) -> bool:
-        """Whether the rule is another than what defenses are held against, or the protocol itself defends."""
+        """Whether the defense differs from the undefended pipeline, or the protocol itself defends."""
         return self.defense != self.target.undefended or self.protocol != self.protocol.undefended
 
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
-        """One of the corners: with or without the attack, with the defense or the plain mean."""
+        """One of the four controls: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else self.known.pipeline("mean")
         protocol = self.protocol if defended else self.protocol.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
@@ -324,14 +327,15 @@ class Cell:
 
     @property
     def silenced(self) -> Cell:
-        """The same cell while the malicious clients send nothing when they would act: their data are absent, no more.
+        """The silent control: the same cell, but malicious clients send nothing when they would act.
 
-        It is a cell with the fault `dropout`, the same for all attacks. The rule is told what it is told in every round in
-        which clients stay away: the assumed share of those that sent. Where it cannot run on so few with that, it is told the
-        most with which it can: that nobody among these is malicious is known here. Means of groups become one mean, for groups
-        of so few may be too small.
+        Only their data are missing then. The attack is the fault `dropout`, so that cells with different attacks share one
+        control. The rule assumes the usual share of the updates that arrive. If it cannot run with that f, it assumes the
+        largest f with which it can; this favors nobody, since no row is malicious. If the pipeline is the mean, group means
+        become one mean, because groups of the remaining clients may be too small.
         """
         clients = self.config.clients
+        # A round is expected to hold the malicious clients' share of the federation
         away = round(self.malicious * self.participation.expected / self.participation.total)
         left = max(self.participation.expected - away, 1)
         for told in range(self.told, -1, -1):
@@ -351,7 +355,7 @@ class Cell:
 
     @property
     def compared_with(self) -> dict[str, Cell]:
-        """The cells with which a record is compared, by the names under which it keeps their final accuracies."""
+        """The control cells of a record, by the names under which the record stores their final accuracies."""
         cells = {
             "clean_mean": self.corner(attacked=False, defended=False),
             "clean_defense": self.corner(attacked=False, defended=True),
@@ -365,12 +369,12 @@ class Cell:
 
 
 def _rule(config: CellConfig) -> Spec | list[Spec]:
-    """What stands in the pipeline; of an app's own strategy nothing is known."""
+    """The spec of the pipeline; the mean takes the place of an app's own strategy, of which nothing is known."""
     return "mean" if config.defense == OWN else config.defense
 
 
 def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
-    """The simulated network, if the suite asks for one."""
+    """The simulated network, if the suite has one."""
     if config.network is None:
         return None
     there: Availability = known.build("availability", config.network.there or "always", where)
@@ -384,7 +388,7 @@ def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
 
 
 def _evasion(config: CellConfig, known: Registry, where: str) -> EvasionAttack | None:
-    """The attack at test time, if the suite asks for one."""
+    """The attack at test time, if the suite has one."""
     spec = config.evaluation.evasion
     if spec is None:
         return None
@@ -393,7 +397,7 @@ def _evasion(config: CellConfig, known: Registry, where: str) -> EvasionAttack |
 
 
 def _attack(spec: Spec, known: Registry, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:
-    """What stands on the axis of attacks: an attack on the training, or on the clients' privacy; None for ``none``."""
+    """The value on the axis of attacks: an attack on the training or on the clients' privacy; None for ``none``."""
     name, _ = split_spec("attack", spec, where)
     if name == "none":
         return None

@@ -1,4 +1,4 @@
-"""A training that FedGuard composes of its own and others' algorithms: which of them go together, and what makes it another."""
+"""A training that FedGuard composes of named algorithms: validation and identity of its cell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedguard.config.cells import Cell
     from fedguard.config.schema import CellConfig
 
-#: What malicious clients may say of themselves, by the method of an attack: what it is about, and who goes by it.
+#: Claims of malicious clients about themselves, by the method of an attack that changes them: the subject, and who uses it.
 LIES = {
     "checks_in": ("when its devices check in", "google with selection and check_ins"),
     "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
@@ -37,7 +37,7 @@ LIES = {
 
 
 class ComposedTarget(Target):
-    """Task x partition x architecture x protocol, each by an algorithm that a suite names."""
+    """Task, partition, architecture and protocol, each by an algorithm that the suite names."""
 
     undefended = "mean"
     silences = True
@@ -47,7 +47,7 @@ class ComposedTarget(Target):
             raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
 
     def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
-        """Why noise, rule and algorithm do not go together, or with the rest."""
+        """Why noise, rule or algorithm is incompatible with the others or with the rest of the cell."""
         combined = Combination(
             protocol=cell.protocol,
             clients=cell.participation,
@@ -136,6 +136,7 @@ class ComposedTarget(Target):
         clients: dict[str, Any] = {
             "total": config.clients.total,
             "per_round": cell.participation.expected,
+            # If all clients take part, the kind of sampling has no effect and must not change the identity
             "sampling": config.clients.sampling if cell.participation.expected < config.clients.total else "fixed",
             "malicious": cell.malicious if cell.adversary or cell.copying else 0,
             "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else cell.told,
@@ -152,6 +153,7 @@ class ComposedTarget(Target):
                 "partition": cell.partition.spec(),
                 "partition_seed": config.task.partition_seed,
                 "partition_among": "honest" if cell.copying else "all",
+                # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
             "clients": clients,
@@ -174,7 +176,7 @@ class ComposedTarget(Target):
 
 
 def _check_evaluation_time(cell: Cell) -> Iterator[str]:
-    """Why simulated time cannot decide what is evaluated."""
+    """Why simulated time cannot decide when the model is evaluated."""
     wanted, attack = cell.config.evaluation, cell.inference
     if wanted.in_time and cell.network is None:
         yield "evaluation.seconds and until are simulated seconds, and there is no simulated time. Set network: {}."
@@ -186,7 +188,7 @@ def _check_evaluation_time(cell: Cell) -> Iterator[str]:
 
 
 def _unheard_lies(cell: Cell) -> Iterator[str]:
-    """What an attack says of its clients, where nothing of it is asked."""
+    """Why the claims that an attack forges have no effect here."""
     attack, name = cell.attack, cell.architecture.name
     lies = [method for method in LIES if attack and getattr(type(attack), method) is not getattr(PoisonAttack, method)]
     if attack is not None and cell.architecture.believes.isdisjoint(lies):

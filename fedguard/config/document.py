@@ -1,9 +1,8 @@
 """YAML with line numbers, and without the traps of YAML 1.1.
 
-Only ``true`` and ``false`` are booleans, so that ``off`` and ``no`` stay words; ``1e-5`` is a number; whole numbers are
-decimal, so that ``010`` and ``1:30`` are words, which no key takes for a number; keys are words; a key that stands twice is
-an error instead of the last one winning. Nothing in a file is executed, tags are refused, and a file has bounds: its bytes,
-how deep it is nested, and what its aliases expand to.
+Only ``true`` and ``false`` are booleans, so ``off`` and ``no`` remain strings. ``1e-5`` is a number. Integers are decimal, so
+``010`` and ``1:30`` are strings, which no numeric key accepts. Keys are strings, and a duplicate key is an error. Nothing in a
+file is executed, and tags are refused. The size of a file, its nesting depth and the expansion of its aliases are bounded.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from fedguard.errors import ConfigError, brief
 
 Key = tuple[str | int, ...]
 
-#: Of a file: its bytes, how deep it may be nested, and how many keys and values it may have once its aliases are expanded.
+#: Bounds of a file: bytes, nesting depth, and keys and values once its aliases are expanded
 MOST_BYTES, MOST_DEEP, MOST_NODES = 1_000_000, 32, 50_000
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a file (or a Python mapping) says, and where.
+    """The content of a file or of a Python mapping, with locations.
 
     Attributes:
         data: the content: dicts, lists and scalars.
-        name: of the file, for messages; empty for a mapping.
-        folder: where plug-in modules named in the file are looked for beside the working directory.
+        name: name of the file, for messages; empty for a mapping.
+        folder: folder in which plug-in modules are looked up, in addition to the working directory.
         lines: the line of each key.
         settings: keys that came from the command line.
-        source: where it was read from, or what it was made of: two that differ here are different suites, whatever their names.
+        source: where the content came from. Documents with different sources are different suites, even under one name.
     """
 
     data: dict[str, Any]
@@ -45,7 +44,7 @@ class Document:
     source: str | None = None
 
     def where(self, key: Key = ()) -> str:
-        """``suite.yaml:12: training.lr`` or ``--set training.lr``, as far as it is known."""
+        """``suite.yaml:12: training.lr`` or ``--set training.lr``, as far as the location is known."""
         if any(key[:end] in self.settings for end in range(1, len(key) + 1)):
             return f"--set {format_key(key)}"
         if key and key not in self.lines and (above := [one for one in self.settings if one[: len(key)] == key]):
@@ -56,7 +55,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, with the scalars of YAML 1.2, without tags, and with a bound on how deep a file is nested."""
+    """The safe loader with the scalars of YAML 1.2, without tags, and with bounded nesting."""
 
     depth = 0
 
@@ -64,6 +63,7 @@ class _Loader(yaml.SafeLoader):
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
             raise yaml.MarkedYAMLError(problem=f"expected no tags; got {event.tag}", problem_mark=event.start_mark)
+        # The composer recurses, so unbounded nesting would end in a RecursionError instead of a message
         if self.depth == MOST_DEEP:
             raise yaml.MarkedYAMLError(problem=f"nested more than {MOST_DEEP} deep", problem_mark=event.start_mark)
         self.depth += 1
@@ -91,11 +91,12 @@ def read_document(path: str | Path) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: no such file, not YAML, empty, not a mapping, out of bounds, or a key that stands twice.
+        ConfigError: the file is missing, not YAML, empty, not a mapping or out of bounds, or has a duplicate key.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
+            # One byte beyond the limit shows that a file is too large, without reading all of it
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(
@@ -115,7 +116,7 @@ def read_document(path: str | Path) -> Document:
 
 
 def parse_yaml(text: str, name: str = "value") -> tuple[Any, dict[Key, int]]:
-    """The content of YAML text, None if there is none, and the line of each key."""
+    """The content of YAML text (None if it is empty), and the line of each key."""
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
@@ -146,7 +147,8 @@ def format_key(key: Key) -> str:
 
 
 def _collect_lines(node: yaml.Node, key: Key, lines: dict[Key, int], name: str) -> None:
-    """The line of each key below ``node``, aliases expanded, within the bounds."""
+    """Collect the line of each key below ``node``, with aliases expanded, within the bounds."""
+    # Aliases share nodes, so a small file can expand exponentially ("billion laughs")
     if len(lines) > MOST_NODES or len(key) > 2 * MOST_DEEP:
         raise ConfigError(
             f"{name}:{node.start_mark.line + 1}: expected at most {MOST_NODES:,} keys and values, nested at most "

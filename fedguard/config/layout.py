@@ -1,4 +1,4 @@
-"""The matrix of a suite, laid out: one cell per combination."""
+"""The layout of a suite's matrix: one cell per combination."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedguard.registry import Registry, load_registry
 
 @dataclass(frozen=True)
 class Plan:
-    """A suite laid out.
+    """The cells of a suite.
 
     Attributes:
         suite: the suite.
-        positions: each combination of the matrix: what was swept, as text, and the cell. Two may share a cell.
-        corners: cells that stand in no position, but that the four corners of others need.
-        known: the algorithms that the suite may name, its plug-ins among them.
-        source: of its document.
+        positions: each combination of the matrix: the swept values as text, and the cell. Two combinations may share a cell.
+        corners: control cells that other cells need and that are no combination of the matrix.
+        known: the algorithms that the suite may name, including its plug-ins.
+        source: source of its document.
     """
 
     suite: Suite
@@ -37,12 +37,13 @@ class Plan:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every cell once, those first that others compare themselves with."""
+        """Every cell once, controls before the cells that are compared with them."""
         unique = {cell.id: cell for cell in (*self.corners, *(cell for _, cell in self.positions))}
+        # The sort is stable: cells with the same key keep the suite's order
         return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
 
     def only(self, cells: Container[str]) -> Plan:
-        """The plan without the positions of other cells; what their corners need is kept."""
+        """The plan reduced to the given cells and the controls that they need."""
         kept = tuple(position for position in self.positions if position[1].id in cells)
         return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
 
@@ -51,10 +52,10 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
     """Lay out the matrix of ``suite``, which was read from ``document``.
 
     Args:
-        known: the algorithms that it may name beside its plug-ins; by default the built-in and the installed ones.
+        known: the algorithms that it may name, in addition to its plug-ins; by default the built-in and the installed ones.
 
     Raises:
-        ConfigError: unknown keys, names or parameters, with the place where they stand.
+        ConfigError: unknown keys, names or parameters, with their location.
     """
     places = [document.where(("plugins", one)) for one in range(len(suite.plugins))]
     known = (known or load_registry()).with_modules(suite.plugins, document.folder, places)
@@ -73,12 +74,12 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
 
 
 def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The cells that the four corners of ``cells`` need and that are not among them."""
+    """The control cells that ``cells`` need and that are not among them."""
     known = {cell.id for cell in cells}
     corners: dict[str, Cell] = {}
     ids: dict[str, str] = {}
     for cell in cells:
-        # The worst case against the mean would be another ensemble to train.
+        # The worst case against the mean would be another ensemble to train
         needed = () if cell.verdict.reasons else [one for one in cell.compared_with.values() if not one.ensemble]
         for corner in needed:
             settings = repr(corner.config)  # attacks and defenses share corners, and an id takes longer
@@ -89,7 +90,7 @@ def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
-    """An attack is never reported on the seeds on which it was chosen."""
+    """Refuse seeds on which an ensemble chose its attack: the choice would bias the result."""
     for cell in cells:
         both = set(cell.ensemble.choose_on() if cell.ensemble else ()) & set(suite.seeds)
         if both:
@@ -99,7 +100,7 @@ def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
 
 
 def _check_tuning_data(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
-    """What was chosen among trainings on the clients' records tells of these, and an epsilon counts one training alone."""
+    """Refuse a tuning on clients' records under noise: epsilon counts one training only, and the choice reveals more."""
     private = any(cell.protocol.private for cell in cells)
     if suite.tuning and suite.tuning.trained_on == "clients" and private:
         raise ConfigError(
@@ -110,7 +111,7 @@ def _check_tuning_data(suite: Suite, cells: Sequence[Cell], document: Document) 
 
 
 def override(document: Document, settings: Sequence[str]) -> Document:
-    """The document with ``a.b=value`` settings of the command line put in; values are YAML."""
+    """Put ``a.b=value`` settings of the command line into the document; values are YAML."""
     data, keys = copy.deepcopy(document.data), set(document.settings)
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -126,11 +127,12 @@ def override(document: Document, settings: Sequence[str]) -> Document:
 def _combinations(
     base: Mapping[str, Any], matrix: Mapping[str, list[Any]], document: Document
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Key]]]:
-    """For each combination: what is swept, the settings, and where each swept value stands (the last one under "")."""
+    """Yield for each combination the swept values, the settings, and the location of each swept value (the last under "")."""
     for key in matrix:
         if key.partition(".")[0] not in CellConfig.model_fields:
             raise UnknownName("key to sweep", key, CellConfig.model_fields, document.where(("matrix", key)))
     for chosen in itertools.product(*(list(enumerate(values)) for values in matrix.values())):
+        # A deep copy, because _put writes into nested mappings that all combinations share
         data = copy.deepcopy(dict(base))
         swept, where = {}, {}
         for key, (index, value) in zip(matrix, chosen, strict=True):
@@ -142,7 +144,7 @@ def _combinations(
 
 
 def _places(config: CellConfig, where: Mapping[str, Key], document: Document) -> dict[str, str]:
-    """Where the specs stand, for messages: in the matrix if they are swept, else at their own key."""
+    """Locations of the specs, for messages: in the matrix if they are swept, otherwise at their own key."""
     names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition", "evaluation.evasion")
     places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
     swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
@@ -160,7 +162,7 @@ def _places(config: CellConfig, where: Mapping[str, Key], document: Document) ->
 
 
 def _put(data: dict[str, Any], key: Key, value: Any, where: str) -> None:
-    """Set a dotted key; on the way, a plain name such as ``iid`` becomes a mapping with that name."""
+    """Set a dotted key. A plain name on its path, such as ``iid``, becomes a mapping with that name."""
     for part in key[:-1]:
         below = data.setdefault(str(part), {})
         if below is None:

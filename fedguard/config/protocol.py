@@ -1,4 +1,4 @@
-"""Whether a protocol can be run among so many clients, and which of its settings have an effect."""
+"""Whether a protocol can run with this number of clients, and which of its settings have an effect."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedguard.secagg.planning import check_sessions
 
 
 def masking(spec: Spec, known: Registry, where: str) -> Masking:
-    """The mode of secure aggregation that a suite asks for.
+    """The secure aggregation mode of a suite.
 
-    A mapping need not say ``name``: ``{group_testing: {tests: 8}}`` holds the parameters under it, and in
-    ``{groups: 5, redraw: false}`` the parameter that is called like the mode stands for its name.
+    A mapping may omit ``name``. ``{group_testing: {tests: 8}}`` gives the parameters under the name of the mode. In ``{groups:
+    5, redraw: false}`` the parameter with the name of the mode selects it.
 
     Raises:
         ConfigError: unknown names or parameters, or values of the wrong type.
@@ -34,13 +34,13 @@ def masking(spec: Spec, known: Registry, where: str) -> Masking:
 
 
 def check(federation: Federation, where: str) -> None:
-    """See to it that the protocol can keep what it promises: `fedguard.secagg.planning.check_sessions`.
+    """Check that the protocol can keep its guarantees: `fedguard.secagg.planning.check_sessions`.
 
     Args:
-        where: it stands, for messages.
+        where: location of the protocol, for messages.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: it cannot keep them.
     """
     try:
         check_sessions(federation)

@@ -1,4 +1,4 @@
-"""What a suite may say. Every key has a default; an unknown one is an error that names the nearest."""
+"""The schema of a suite. Every key has a default; an unknown key is an error that names the nearest known one."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from fedguard.config.targets import Target
 from fedguard.config.validation import validate_data
 from fedguard.metrics.figures import FIGURES, TargetMetric
 
-#: The most seeds of a suite, and positions of its matrix.
+#: Bounds of a suite: its seeds, and the combinations of its matrix
 MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
 
-#: What figures of a record a gate may watch.
+#: Metrics of a record that a gate may watch
 METRICS = tuple(name for name, figure in FIGURES.items() if figure.margin is not None)
 
 
 def watchable(figure: str) -> str:
-    """The name of a figure that a gate may watch.
+    """Check that a gate may watch a metric, and return its name.
 
     Raises:
-        ValueError: it is none.
+        ValueError: a gate cannot watch it.
     """
     if figure not in METRICS and not (figure in FIGURES and isinstance(FIGURES[figure], TargetMetric)):
         names = ", ".join(map(repr, METRICS))
@@ -55,12 +55,12 @@ def watchable(figure: str) -> str:
 
 
 class GateMetric(Section):
-    """How much worse a figure may become before a gate fails, in its own unit: 0.02 of a share is 2 points.
+    """How much worse a metric may become before the gate fails, in its own unit: 0.02 of a share is 2 points.
 
     Args:
-        margin: how much worse; the figure's own, unless it is said.
-        floor: the least that a cell's mean over seeds may be; it does not move with the baseline.
-        ceiling: the most that it may be.
+        margin: allowed drop; by default the metric's own margin.
+        floor: smallest allowed mean of a cell over the seeds; it does not move with the baseline.
+        ceiling: largest allowed mean.
     """
 
     margin: Annotated[float, Field(ge=0)] | None = None
@@ -69,16 +69,16 @@ class GateMetric(Section):
 
 
 class GateSection(Section):
-    """What a gate on this suite watches; it changes nothing of what runs.
+    """What a gate on this suite checks; it does not change what runs.
 
     Args:
-        alpha: level of the test on fresh seeds.
-        confirm: how many fresh seeds confirm a drop.
+        alpha: significance level of the test on confirmation seeds.
+        confirm: number of fresh seeds on which a drop is tested again.
         audit: whether epsilons are audited.
-        single_seed: what becomes of a seed that is ruined while the others, and fresh ones, are not: ``report`` says so,
-            ``fail`` calls it a regression.
-        metrics: which figures, and how much worse they may become; by default those that the run has. What it takes to a
-            target, such as ``seconds_to(0.9)``, has no usual margin, and is watched where the suite gives one.
+        single_seed: what happens if one seed collapses while the others, and the confirmation seeds, do not: ``report`` lists
+            it, ``fail`` calls it a regression.
+        metrics: the watched metrics and their allowed drops; by default all metrics of the run that have a margin. Cost to
+            reach a target, such as ``seconds_to(0.9)``, has no default margin and is watched only if listed here.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
@@ -103,12 +103,12 @@ class GateSection(Section):
 
 
 class TriedSection(Section):
-    """One setting that was tried in tuning, and its score; or why it has none.
+    """One setting that was tried in tuning, with its score or the reason why it has none.
 
     Args:
         setting: the defense with its parameters.
-        score: its worst mean final accuracy over the attacks, a share in [0, 1].
-        why: it has no score.
+        score: its lowest mean final accuracy over the attacks, in [0, 1].
+        why: reason for a missing score.
     """
 
     setting: str
@@ -121,7 +121,7 @@ class TunedSection(Section):
 
     Args:
         chosen: the setting with the best score.
-        candidates: all that were tried.
+        candidates: all settings that were tried.
     """
 
     chosen: str
@@ -135,19 +135,21 @@ class TunedSection(Section):
 
 
 class TuningSection(Section):
-    """How the defenses of a suite were tuned (`fedguard tune` writes it): a record that changes nothing of what runs.
+    """How the defenses of a suite were tuned, as written by `fedguard tune`. It does not change what runs.
 
     Args:
-        run: the name of the run that the tuning made.
-        attacks: those tuned on, which the suite then leaves out.
-        seeds: those tuned on, none of the suite's own.
-        budget: settings tried for each defense at most.
-        judged_on: which examples the settings were compared on.
-        proxy: settings that stood over the suite in the tuning alone, such as other data; none where it was on its own.
-        regret: by configured defense, the points of accuracy, as a share, that the choice on the proxy costs on the suite's own
-            data; none where nobody asked.
-        trained_on: whose records the trainings saw. Those of clients have a cost that no epsilon of the suite counts.
-        defenses: what was tried for each.
+        run: name of the tuning run.
+        attacks: the attacks of the tuning, which the suite does not contain.
+        seeds: the seeds of the tuning, none of which is a seed of the suite.
+        budget: largest number of settings tried per defense.
+        judged_on: the examples on which the settings were compared.
+        proxy: settings that replaced those of the suite during the tuning only, such as other data; empty if none were
+            replaced.
+        regret: accuracy, as a share, that the choice on the proxy costs on the suite's own data, by configured defense; empty
+            if it was not measured.
+        trained_on: owner of the records used in the tuning. Records of clients have a privacy cost that no epsilon of the suite
+            counts.
+        defenses: what was tried for each defense.
     """
 
     run: str = ""
@@ -175,11 +177,11 @@ class CellConfig(Section):
     """The settings of one cell.
 
     Args:
-        architecture: how the parties train together.
-        network: how long everything takes in simulated seconds; null where nobody asks for times.
-        attack: on the training or on the clients' privacy; ``none`` for no attack.
-        defense: a pipeline, ``client transforms >> mixings >> rule``; of an app, ``own`` for its own strategy alone.
-        app: an app of other people, which takes the place of task, training and the like; null for FedGuard's own.
+        architecture: who trains with whom, and when.
+        network: durations in simulated seconds; null if time is not simulated.
+        attack: an attack on the training or on the clients' privacy; ``none`` for no attack.
+        defense: a pipeline ``client transforms >> mixings >> rule``; for an app, ``own`` is its own strategy alone.
+        app: an existing app that replaces task, training and other sections; null for a training by FedGuard.
     """
 
     task: TaskSection = TaskSection()
@@ -218,20 +220,20 @@ class CellConfig(Section):
 
     @property
     def target(self) -> Target:
-        """What is put to attacks and defenses."""
+        """The training or app that is evaluated."""
         return ComposedTarget() if self.app is None else AppTarget(self.app)
 
 
 class Suite(CellConfig):
-    """A whole suite file: the settings of a cell, and what is swept over them.
+    """A whole suite file: the settings of a cell, and the values swept over them.
 
     Args:
         schema: version of this format.
-        name: of the run folder.
-        seeds: their number, counted from 0, or a list of them.
-        matrix: lists of values by dotted key, such as ``clients.malicious: [0, 2, 4]``; their product is the suite.
-        plugins: modules with algorithms of your own, beside the suite file or installed.
-        gate: what a gate on this suite watches.
+        name: name of the run folder.
+        seeds: number of seeds, counted from 0, or a list of seeds.
+        matrix: lists of values by dotted key, such as ``clients.malicious: [0, 2, 4]``. The suite is their product.
+        plugins: modules with your own algorithms, beside the suite file or installed.
+        gate: what a gate on this suite checks.
         tuning: how its defenses were tuned.
     """
 
@@ -280,12 +282,12 @@ class Suite(CellConfig):
         return value
 
 
-#: What a run may be called, in words.
+#: Valid names of a run, in words
 A_RUN_NAME = "a folder name of letters, digits, '.', '_' and '-'"
 
 
 def is_run_name(value: str) -> bool:
-    """Whether a run may be called so: a folder of that name lies in the store, whatever it is."""
+    """Whether this is a valid run name. A valid name cannot leave the run store, since it has no path separator."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value))
 
 
@@ -293,6 +295,6 @@ def read_suite(document: Document) -> Suite:
     """Validate a document.
 
     Raises:
-        ConfigError: one line with file, line, key, what was expected and what came.
+        ConfigError: one line with file, line, key, the expected value and the actual one.
     """
     return validate_data(Suite, document.data, document)

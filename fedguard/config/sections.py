@@ -35,7 +35,7 @@ from fedguard.rng import MOST_SEED
 
 Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
-#: A number of rounds, passes or steps: what is more is a slip of the pen, and would never end.
+#: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
 Many = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -49,28 +49,29 @@ def _count_or_fraction(value: Any) -> int | float:
 
 CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
 
-#: What a threat model may grant.
+#: What a threat model may grant
 Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
 
 
 class Section(BaseModel):
-    """A part of a suite: an unknown key in it is an error."""
+    """A part of a suite; an unknown key in it is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 class TaskSection(Section):
-    """What is learned, and how the examples are dealt out.
+    """What is learned, and how the examples are divided among the clients.
 
     Args:
         data: the data set.
-        model: the network.
-        partition: how the training examples are dealt out to the clients.
-        partition_seed: one partition for all seeds; null deals anew with each seed.
-        partition_among: whom they are dealt out to: ``all`` clients, so that what a malicious one holds is lost where it
-            sends nothing of it; or the ``honest`` ones, and each malicious client holds a copy of an honest one's examples.
-        shared: the share of the training examples that is public: dealt to nobody, and each client, malicious ones too,
-            holds a copy of all of it beside its own (Zhao et al., 2018).
+        model: the model that is trained.
+        partition: how the training examples are divided among the clients.
+        partition_seed: seed of the partition, the same for all trials; null draws a new partition for each seed.
+        partition_among: clients among which the examples are divided. With ``all``, malicious clients get shares too, which are
+            lost where they send nothing trained on them. With ``honest``, each malicious client holds a copy of an honest
+            client's examples.
+        shared: fraction of the training examples that is public. No client gets them as its share; each client, malicious or
+            not, holds a copy of all of them beside its own examples (Zhao et al., 2018).
     """
 
     data: Spec = "digits"
@@ -82,7 +83,7 @@ class TaskSection(Section):
 
 
 class StaySection(Section):
-    """Clients that are not there all the time: how many, and in which rounds (from 1) they join and leave."""
+    """Clients that take part in some rounds only: their number, and the rounds (from 1) in which they join and leave."""
 
     clients: CountOrFraction
     joins: Annotated[int, Field(strict=True, ge=1)] = 1
@@ -96,19 +97,20 @@ class StaySection(Section):
 
 
 class ClientsSection(Section):
-    """Who takes part, and how many of them are malicious: a count, or a fraction in [0, 1] with a decimal point.
+    """The clients of the federation. A number of clients is a count, or a fraction in [0, 1] with a decimal point.
 
     Args:
         total: number of clients in the federation.
-        per_round: how many take part in a round.
-        sampling: how these are chosen: exactly so many (``fixed``), each by the toss of a coin (``poisson``), or in public
-            turns (``cyclic``).
-        malicious: how many are malicious; they act as one.
-        schedule: clients that join or leave between rounds; those of the first entry have the lowest numbers.
-        assumed_f: the f that the rules are told: that of the truth by default, a count or fraction of another track, or
-            ``unknown``: then each rule is told the largest minority that it can run with.
-        most_trainings: of one client, where clients go on by themselves in simulated time: one that has begun so many takes no
-            more part, so that its epsilon is bounded before the run.
+        per_round: number of clients selected in a round.
+        sampling: how clients are selected: exactly ``per_round`` of them at random (``fixed``), each independently with the
+            same probability (``poisson``), or in groups that take turns in a public order (``cyclic``).
+        malicious: number of malicious clients, which collude.
+        schedule: clients that join or leave between rounds. The first entry describes the clients with the lowest numbers.
+        assumed_f: number of malicious clients that the aggregation rule assumes. The default is the true number. ``unknown``
+            assumes the largest minority with which the rule can run.
+        most_trainings: limit of local trainings per client, for architectures in which clients proceed on their own in
+            simulated time. A client that has started this number takes no further part, which bounds its epsilon before the
+            run.
     """
 
     total: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 20
@@ -133,7 +135,7 @@ class ClientsSection(Section):
         )
 
     def count(self, value: int | float) -> int:
-        """A count of clients from a count or a fraction."""
+        """Convert a count or a fraction of the clients to a count."""
         return value if isinstance(value, int) else round(value * self.total)
 
     @model_validator(mode="after")
@@ -159,16 +161,18 @@ class ClientsSection(Section):
 
 
 class ProtocolSection(Section):
-    """What stands between the clients and the server.
+    """The protocol between the clients and the server.
 
     Args:
-        secure_aggregation: the mode: what the server sees. Its parameters stand under its name, as in
-            ``{group_testing: {tests: 8}}``, or beside the one that is called like it, as in ``{groups: 6, redraw: false}``.
-        colluding: the share of a round's clients that may collude with the server, which the masks withstand.
-        dropout: who falls silent.
-        encoding: of the updates, under masks.
-        norm_bound: the largest length of an update, malicious ones included, as if each client proved it; None for no proofs.
-        privacy: the noise that is added.
+        secure_aggregation: the secure aggregation mode, which decides what the server sees. Its parameters are given under its
+            name, as in ``{group_testing: {tests: 8}}``; or, if one of them has the name of the mode, beside that one, as in
+            ``{groups: 6, redraw: false}``.
+        colluding: fraction of a round's clients that may collude with the server without breaking the masks.
+        dropout: which clients drop out during a session.
+        encoding: fixed-point encoding of the updates under masks.
+        norm_bound: largest norm of an update, enforced on malicious clients too, as if each client proved it; null for no
+            proofs.
+        privacy: the noise of differential privacy.
     """
 
     secure_aggregation: Spec = "off"
@@ -179,30 +183,30 @@ class ProtocolSection(Section):
     privacy: Spec = "none"
 
     def protocol(self, mode: Masking, noise: Noise) -> Protocol:
-        """The protocol with the mode and the noise that ``secure_aggregation`` and ``privacy`` name."""
+        """Build the protocol from the mode and the noise that ``secure_aggregation`` and ``privacy`` name."""
         return Protocol(**{**dict(self), "secure_aggregation": mode, "privacy": noise})
 
     def under(self, protocol: Protocol) -> ProtocolSection:
-        """The same as it asks for another mode, and another bound."""
+        """Return this section with the secure aggregation mode and the norm bound of ``protocol``."""
         mode, bound = protocol.secure_aggregation.setting, protocol.norm_bound
         return self.model_copy(update={"secure_aggregation": mode, "norm_bound": bound})
 
 
 class TrainingSection(Section):
-    """How the federation trains. The parameters that its algorithm alone has stand beside these keys.
+    """How the federation trains. Parameters of a single algorithm are given beside these keys.
 
     Args:
-        algorithm: how clients train and what the server does with it.
+        algorithm: the federated algorithm: how clients train, and what the server does with their updates.
         rounds: number of rounds.
-        local_epochs: passes of each client over its examples in a round; FedSGD makes none.
-        batch_size: examples per local step; null takes all of a client's.
-        lr: step of the local SGD; of FedSGD, a factor of the server's step.
-        momentum: of the local SGD, not for FedSGD; starts from 0 in each round.
-        worker_momentum: beta of ``m <- beta m + (1 - beta) u``, kept by each client across rounds; it sends m instead of u.
-        server_lr: the server's step.
-        server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
-        local_steps: steps of each client in a round, instead of epochs, each on a batch drawn afresh; not for FedSGD.
-        server_optimizer: moves the model instead of server momentum.
+        local_epochs: passes of each client over its examples in a round; not for FedSGD, which takes a single step.
+        batch_size: examples per local step; null takes all examples of the client.
+        lr: learning rate of the local SGD; for FedSGD, a factor of the server's step.
+        momentum: momentum of the local SGD, reset to 0 in each round; not for FedSGD.
+        worker_momentum: beta of ``m <- beta m + (1 - beta) u``. Each client keeps m across rounds, and sends m instead of u.
+        server_lr: learning rate of the server.
+        server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
+        local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
+        server_optimizer: optimizer that moves the model, instead of server momentum.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -221,11 +225,11 @@ class TrainingSection(Section):
 
     @property
     def own(self) -> dict[str, Any]:
-        """What stands beside the keys that every algorithm has."""
+        """The parameters beside the keys that every algorithm has."""
         return self.model_extra or {}
 
     def training(self, algorithm: FederatedAlgorithm) -> Training:
-        """The training by the algorithm that ``algorithm`` names."""
+        """Build the training with the algorithm that ``algorithm`` names."""
         return Training(**{**{key: getattr(self, key) for key in type(self).model_fields}, "algorithm": algorithm})
 
     @model_validator(mode="after")
@@ -237,15 +241,15 @@ class TrainingSection(Section):
 
 
 class ThreatSection(Section):
-    """What the malicious clients see, and when they act (rounds from 1).
+    """What the malicious clients know, and when they act (rounds from 1).
 
     Args:
-        knowledge: what they are granted, as far as the protocol shows it.
-        first_round: the round in which they start to act.
-        last_round: the last in which they act; null for the end.
+        knowledge: what the threat model grants them. They see it only as far as the protocol shows it.
+        first_round: first round in which they act.
+        last_round: last round in which they act; null for the last round of the training.
         every: they act in every k-th round from the first.
-        stays: whether their devices never drop out: neither network.link.loss nor network.there nor protocol.dropout hits
-            them, as it does all others.
+        stays: whether they never drop out: network.link.loss, network.there and protocol.dropout then spare them, but not
+            honest clients.
     """
 
     knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
@@ -260,18 +264,18 @@ class ThreatSection(Section):
 
 
 class ObserverSection(Section):
-    """Who infers the clients' data: a server, or nodes of a training without one; what it is granted, and whom it attacks.
+    """The adversary that infers the clients' data: the server, or nodes of a training without a server.
 
     Args:
-        server: a curious one keeps to the protocol, a malicious one may send another model.
-        round: the one that it watches (from 1), if its attack watches one.
-        victims: how many clients it attacks, each by itself.
-        labels: whether it is told the labels of the examples behind what it attacks.
-        candidates: of a membership inference, the most members, and the most others, that it is asked about.
-        seat: who looks: the ``server``, or ``nodes`` that pool what they hear; these are drawn, or stand ``side_by_side``, or
-            ``around`` a drawn node.
-        nodes: how many nodes.
-        listens: for how many rounds after the watched one nodes go on listening.
+        server: ``curious`` follows the protocol; ``malicious`` may also send a different model.
+        round: the round (from 1) that an attack on a single round watches.
+        victims: number of clients that are attacked, each on its own.
+        labels: whether the attack knows the labels of the examples that it attacks.
+        candidates: limit of a membership inference attack: the most members, and the most nonmembers, that it classifies.
+        seat: who observes: the ``server``, or ``nodes`` that pool the messages they receive. ``nodes`` are drawn at random,
+            ``side_by_side`` are a drawn node and its nearest ones, and ``around`` are the nodes nearest to a drawn one.
+        nodes: number of observing nodes.
+        listens: number of rounds after the watched one in which nodes continue to receive messages.
     """
 
     server: Literal["curious", "malicious"] = "curious"
@@ -284,20 +288,20 @@ class ObserverSection(Section):
     listens: Count = 1
 
     def spec(self) -> dict[str, Any]:
-        """As it stands in a cell's identity: what is asked of nodes is left out where a server looks."""
+        """Part of a cell's identity. The keys of observing nodes are left out if the server observes."""
         return self.model_dump(exclude={"seat", "nodes", "listens"} if self.seat == "server" else None)
 
 
 class NetworkSection(Section):
-    """How long everything takes in simulated seconds, and which devices are there.
+    """Durations in simulated seconds, and the availability of devices.
 
     Args:
         compute: how long devices compute.
         link: how long messages take.
-        there: when devices are there, such as ``on_off(on=600, off=300)``; null for always. Who leaves before its update has
-            arrived loses it.
-        malicious_pace: what malicious clients make of their time to compute: 0.1 is a tenth of it. One who answers first
-            is never late, and sends more often.
+        there: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes offline before
+            its update has arrived loses it.
+        malicious_pace: factor of the computation time of malicious clients: 0.1 is a tenth. A client that answers first is
+            never too late, and sends more often.
     """
 
     compute: Speeds = Speeds()
@@ -306,23 +310,23 @@ class NetworkSection(Section):
     malicious_pace: Annotated[float, Field(ge=0, le=1e9)] = 1.0
 
     def network(self, there: Availability) -> Network:
-        """The network with the law that ``there`` names."""
+        """Build the network with the availability that ``there`` names."""
         return Network(**{**dict(self), "there": there})
 
 
 class AppTrainingSection(Section):
-    """What an app's nodes train and on what, as its team says: what an attack on their privacy needs, and is scored by.
+    """What the nodes of an app train, and on which data. Attacks on privacy need it and are scored against it.
 
-    Where a number stands, the key of the app's run configuration that holds it will do.
+    A number may be given as the key of the app's run configuration that holds it.
 
     Args:
-        model: ``module:function`` of the app's folder, which makes its `torch.nn.Module`; a class will do.
-        data: ``module:function`` that takes a node's partition and the number of partitions, and returns ``(x, y)`` on which it
-            trains and ``(x, y)`` on which nobody does.
-        lr: step of the local SGD on the mean cross-entropy.
-        batch_size: examples per local step; null takes all of a node's.
+        model: ``module:function`` in the app's folder that returns its `torch.nn.Module`; a class works too.
+        data: ``module:function`` that takes the partition of a node and the number of partitions. It returns two pairs ``(x,
+            y)``: the examples on which the node trains, and examples on which no node trains.
+        lr: learning rate of the local SGD on the mean cross-entropy.
+        batch_size: examples per local step; null takes all examples of the node.
         local_epochs: passes of a node over its examples in a round.
-        local_steps: steps of a node in a round, instead of epochs.
+        local_steps: local steps of a node in a round, instead of epochs.
     """
 
     model: Annotated[str, Field(min_length=1)]
@@ -340,15 +344,15 @@ class AppTrainingSection(Section):
 
 
 class AppSection(Section):
-    """An app of other people that is put to attacks and defenses as it is: a folder with a Flower app.
+    """An existing Flower app that is evaluated unchanged, as the folder that contains it.
 
     Args:
-        folder: of its pyproject.toml, from where the command is started.
-        set: over its run configuration, by its flat keys.
-        metric: how it calls its accuracy; by default what has ``acc`` in its name.
-        engine: where it runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of real
-            processes on this machine.
-        training: what its nodes train and on what, for attacks on their privacy alone.
+        folder: folder of the app's pyproject.toml, relative to the working directory of the command.
+        set: values that replace those of its run configuration, by flat key.
+        metric: name under which the app reports accuracy; by default a metric with ``acc`` in its name.
+        engine: where the app runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of
+            real processes on this machine.
+        training: what its nodes train and on which data; used by attacks on privacy only.
     """
 
     folder: Annotated[str, Field(min_length=1)]
@@ -359,33 +363,33 @@ class AppSection(Section):
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the app's folder."""
         return Path(self.folder).resolve().name
 
     def spec(self, *, observed: bool) -> dict[str, Any]:
-        """As it stands in a cell's identity: the usual engine is left out, and the training where nobody looks for its data."""
+        """Part of a cell's identity, without the default engine, and without the training if nobody attacks privacy."""
         usual = {"engine"} if self.engine == "inline" else set()
         return self.model_dump(mode="json", exclude=usual if observed else {*usual, "training"})
 
 
 class ServerSection(Section):
-    """What the server has of its own.
+    """What only the server has.
 
     Args:
-        root_data: clean examples, for rules such as fltrust; no client has them, and none is for testing.
+        root_data: number of clean examples for rules such as fltrust. They belong to no client and are not used for testing.
     """
 
     root_data: Count = 0
 
 
 class EvaluationSection(Section):
-    """How often the model is evaluated; the last round always is.
+    """When the model is evaluated. The last round always is.
 
     Args:
-        every: rounds between evaluations; the final accuracy is the mean of the last five.
+        every: rounds between evaluations. The final accuracy is the mean of the last five.
         seconds: simulated seconds between evaluations, instead of rounds.
-        until: simulated seconds after which the training ends; ``training.rounds`` is then the most that there are.
-        evasion: an attack at test time that each cell's final model is put to, such as ``pgd``.
+        until: simulated seconds after which the training ends; ``training.rounds`` is then an upper bound.
+        evasion: an attack at test time on the final model of each cell, such as ``pgd``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
@@ -395,12 +399,12 @@ class EvaluationSection(Section):
 
     @property
     def in_time(self) -> bool:
-        """Whether simulated time decides what is evaluated."""
+        """Whether simulated time decides when the model is evaluated."""
         return self.seconds is not None or self.until is not None
 
     @property
     def spec(self) -> dict[str, Any]:
-        """When it evaluates, as it stands in a cell's identity."""
+        """Part of a cell's identity: when the model is evaluated."""
         return {"every": self.every} | self.model_dump(include={"seconds", "until"}, exclude_none=True)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What a cell puts to attacks and defenses: a training that FedGuard composes, or an app of other people."""
+"""What a cell evaluates: a training that FedGuard composes, or an existing app."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from fedguard.config.schema import CellConfig
     from fedguard.contracts import Sight
 
-#: The defense that is an app's own strategy, whatever it does.
+#: The defense that is an app's own strategy, whatever it does
 OWN = "own"
 
 
 class Target(ABC):
-    """What differs in a cell by what is put to the test. How its trials run, `fedguard.bench.running.procedures` says.
+    """What differs between cells by the evaluated training. `fedguard.bench.running.procedures` runs their trials.
 
     Attributes:
-        undefended: the defense that others are held against.
-        silences: whether malicious clients can be made to send nothing, which tells lost data from harm.
+        undefended: the defense with which others are compared.
+        silences: whether malicious clients can be made to send nothing, which separates lost data from harm.
     """
 
     undefended: ClassVar[str]
@@ -29,16 +29,16 @@ class Target(ABC):
 
     @abstractmethod
     def check(self, config: CellConfig) -> None:
-        """Raises ValueError if settings of the cell have no meaning here."""
+        """Raise ValueError if settings of the cell have no meaning here."""
 
     @abstractmethod
     def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
-        """Why the cell may not run, apart from what its two sides may see."""
+        """Why the cell may not run, apart from what its rule and its attack may see."""
 
     @abstractmethod
     def canonical(self, cell: Cell) -> dict[str, Any]:
-        """What JSON can hold, every default spelled out; see `Cell.canonical`."""
+        """The content of `Cell.canonical`: values that JSON can hold, with every default spelled out."""
 
     def files(self) -> Mapping[str, Sequence[Path]]:
-        """Files of other people that are run, beside plug-ins, by the name under which a record keeps their digest."""
+        """Files beside plug-ins that are executed, by the name under which a record stores their digest."""
         return {}

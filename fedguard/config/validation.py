@@ -1,4 +1,4 @@
-"""Every message about what a suite may not say: one line with the place, what was expected and what came."""
+"""Messages about invalid suites: one line with the location, what was expected and what came."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ Validated = TypeVar("Validated", bound=BaseModel)
 
 
 def validate_data(model: type[Validated], data: Mapping[str, Any], document: Document, at: Key = ()) -> Validated:
-    """``data`` as a ``model``; messages name ``at`` as the place, if it is given.
+    """Validate ``data`` as a ``model``; messages name ``at`` as the location, if it is given.
 
     Raises:
-        ConfigError: one line with file, line, key, what was expected and what came.
+        ConfigError: one line with file, line, key, the expected value and the actual one.
     """
     try:
         made = model.model_validate(data)
     except ValidationError as error:
         raise _explain_error(model, error, data, document, at) from None
+    # pydantic converts silently: "lr: true" would be a learning rate of 1
     for key, value in misread(data, made):
         raise ConfigError(f"{place_of(document, at, key)}: expected a number; got {brief(value)}.")
     return made
@@ -36,7 +37,8 @@ def validate_data(model: type[Validated], data: Mapping[str, Any], document: Doc
 def _explain_error(
     model: type[BaseModel], error: ValidationError, data: Mapping[str, Any], document: Document, at: Key
 ) -> ConfigError:
-    """The first of pydantic's complaints, in our words."""
+    """The first of pydantic's errors, in our words."""
+    # An unknown key is reported first, since a misspelled key is often the cause of the other errors
     first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     where = place_of(document, at, _without_branches(first["loc"], data))
     if first["type"] in _UNKNOWN:
@@ -48,18 +50,18 @@ def _explain_error(
     return ConfigError(f"{where}: expected {said}; got {brief(first['input'])}.")
 
 
-#: pydantic's names for a key that does not exist, in a model and in a dataclass.
+#: pydantic's names for a key that does not exist, in a model and in a dataclass
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def place_of(document: Document, at: Key, key: Key) -> str:
-    """Where a complaint about ``key`` stands; under a swept value it is that value's place, and the key beside it."""
+    """Location of an error about ``key``: under a swept value, the location of the value and the key beside it."""
     where = document.where(at or key)
     return f"{where} ({format_key(key)})" if at and key and key[-1] != at[-1] else where
 
 
 def _without_branches(loc: Key, data: Any) -> Key:
-    """pydantic's location without its names for the branches of unions: what leads somewhere in the data, or lacks there."""
+    """pydantic's location without the names of union branches: only parts that lead somewhere in the data, or that it lacks."""
     key: list[str | int] = []
     for part in loc:
         listed = isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
@@ -72,12 +74,12 @@ def _without_branches(loc: Key, data: Any) -> Key:
 
 
 def _is_branch(part: str | int) -> bool:
-    """Whether a part of pydantic's location may name a branch of a union instead of a key."""
+    """Whether a part of pydantic's location may be the name of a union branch instead of a key."""
     return isinstance(part, str) and (not part.isidentifier() or part in ("str", "int", "float") or part[0].isupper())
 
 
 def _keys_at(model: Any, key: Key) -> Iterable[str]:
-    """The keys that may stand in the section ``key`` of a model, where pydantic may have put in the branches of unions."""
+    """The valid keys in the section ``key`` of a model; the location may contain union branches."""
     sections = [model]
     for part in key:
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""Tasks whose model acts: laws of actions, rollouts, and what an algorithm of actors asks of a task."""
+"""Tasks whose model acts: policies, rollouts, and what an algorithm of actors requires of a task."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fedguard.contracts.tasks import Evaluation, Task
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps of B copies; of several actors at once with one more axis in front.
+    """T steps of B environments; for several actors at once, with one more axis in front.
 
     Attributes:
-        seen: float32 ``[T, B, *shape]``: what was observed before each step.
+        seen: float32 ``[T, B, *shape]``: the observation before each step.
         actions: int64 ``[T, B]``, or float32 ``[T, B, n]``.
         rewards: float32 ``[T, B]``.
         terminated, truncated: bool ``[T, B]``: whether the episode ended with the step, or was cut off after it.
-        after: float32 ``[T, B, *shape]``: what was observed after each step, before any new start.
-        behaviour: float32 ``[T, B]``: the logarithm of the probability with which the actor says that it took the action.
-        memory: float32 ``[T, B, M]``: what a network with a memory of M numbers had in it before each step; else None.
+        after: float32 ``[T, B, *shape]``: the observation after each step, before any new start.
+        behaviour: float32 ``[T, B]``: log-probability of the action as the actor reports it.
+        memory: float32 ``[T, B, M]``: the network's memory of M numbers before each step; None for a network without memory.
     """
 
     seen: Tensor
@@ -40,7 +40,7 @@ class Rollout:
 
     @classmethod
     def unflatten_parts(cls, flat: Tensor, steps: int, copies: int, shape: tuple[int, ...], policy: Policy) -> Rollout:
-        """A rollout whose `parts` were laid out one after the other, as float32; of a network without memory."""
+        """A rollout from its `parts`, laid out one after the other as float32; for networks without memory."""
         each, seen = (steps, copies), (steps, copies, *shape)
         of_choices = policy.choices > 0
         actions = each if of_choices else (*each, policy.numbers)
@@ -59,12 +59,12 @@ class Rollout:
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        """All that there is of it, in the order of the attributes."""
+        """All its tensors, in the order of the attributes."""
         return tuple(part for field in fields(self) if (part := getattr(self, field.name)) is not None)
 
 
 class RecurrentNetwork(nn.Module):
-    """A network with a memory, float32 ``[B, M]``: 0 before the first step of an episode, and of what came before it then.
+    """A network with a memory, float32 ``[B, M]``, which is 0 before the first step of an episode.
 
     Attributes:
         memory: M.
@@ -74,29 +74,29 @@ class RecurrentNetwork(nn.Module):
 
     @abstractmethod
     def forward(self, x: Tensor, memory: Tensor | None = None, starts: Tensor | None = None) -> Any:
-        """Outputs ``[B, outputs]`` of observations ``[B, *shape]`` at the start of an episode, where that is all there is.
+        """Outputs ``[B, outputs]`` for observations ``[B, *shape]`` at the start of an episode.
 
-        With a memory, the outputs and the memory ``[B, M]`` after this step. With ``starts``, bool ``[T, B]``, x are T steps,
-        ``[T, B, *shape]``, and so are the outputs and memories: where an episode starts with a step, memory is 0 before it.
+        With a memory, returns the outputs and the memory ``[B, M]`` after this step. With ``starts``, bool ``[T, B]``, x holds
+        T steps, ``[T, B, *shape]``, and so do the outputs and memories. The memory is 0 before each step that starts an
+        episode.
         """
 
     def remember_actions(self, memory: Tensor, heard: Tensor) -> Tensor:
-        """The memory ``[..., M]`` once it has heard what was done (`Policy.encode_actions`); as it was, of one that does not
-        listen."""
+        """The memory ``[..., M]`` after the actions in ``heard`` (`Policy.encode_actions`); unchanged by default."""
         return memory
 
 
 class WorldModel(RecurrentNetwork):
-    """A network that foresees what follows from actions, in states $s = (h, z)$, float32 ``[..., S]``.
+    """A network that predicts the consequences of actions, in states $s = (h, z)$, float32 ``[..., S]``.
 
-    h, ``[..., H]``, follows from what was before. z, ``[..., Z]``, is normal by each entry: the prior knows h alone, and the
-    posterior what is observed as well. What it remembers are a state and what was heard of the action taken in it.
+    h, ``[..., H]``, is deterministic given the past. z, ``[..., Z]``, is normal with independent entries: the prior depends on
+    h alone, and the posterior also on the observation. The memory is a state and the encoding of the action taken in it.
 
     Attributes:
         fixed: H.
         chance: Z.
-        actor: outputs of the policy, ``[..., outputs]``, of a state.
-        critic: the value, ``[..., 1]``, of a state. All other parameters are the world's.
+        actor: outputs of the policy, ``[..., outputs]``, for a state.
+        critic: the value, ``[..., 1]``, of a state. All other parameters belong to the world model.
     """
 
     fixed: int
@@ -110,19 +110,19 @@ class WorldModel(RecurrentNetwork):
 
     @abstractmethod
     def prior(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and spread of z."""
+        """Mean and standard deviation of z given h."""
 
     @abstractmethod
     def posterior(self, h: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, given also what was read."""
+        """Mean and standard deviation of z given h and the encoded observation."""
 
     @abstractmethod
     def reads(self, x: Tensor) -> Tensor:
-        """What it makes of observations ``[..., *shape]``, ``[..., X]``."""
+        """Encode observations ``[..., *shape]`` as ``[..., X]``."""
 
     @abstractmethod
     def predict_observation(self, state: Tensor) -> Tensor:
-        """``[..., X]``: what it would read in a state."""
+        """``[..., X]``: the encoded observation that it expects in a state."""
 
     @abstractmethod
     def predict_reward(self, state: Tensor) -> Tensor:
@@ -130,15 +130,15 @@ class WorldModel(RecurrentNetwork):
 
     @abstractmethod
     def lasts(self, state: Tensor) -> Tensor:
-        """``[...]``: the logit of the episode's not having ended with that step."""
+        """``[...]``: the logit of the probability that the episode did not end with the step that led to a state."""
 
 
 class Policy(ABC):
-    """A law of actions. Of the outputs, float32 ``[..., outputs]``, everything else follows; gradients flow to them.
+    """A distribution over actions, determined by outputs, float32 ``[..., outputs]``, to which gradients flow.
 
     Attributes:
-        outputs: how many numbers it takes.
-        numbers: how many an action is.
+        outputs: number of outputs of the network that it takes.
+        numbers: how many numbers an action is.
     """
 
     outputs: int
@@ -146,32 +146,32 @@ class Policy(ABC):
 
     @property
     def choices(self) -> int:
-        """How many actions there are; 0 where they are a range."""
+        """Number of actions; 0 if actions are continuous."""
         return 0
 
     @abstractmethod
     def draws(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Randomness for actions of a shape, ``[*shape]`` or ``[*shape, n]``: what `draw_actions` makes actions of."""
+        """Randomness for actions of a shape, ``[*shape]`` or ``[*shape, n]``, from which `draw_actions` makes actions."""
 
     @abstractmethod
     def draw_actions(self, outputs: Tensor, draws: Tensor) -> Tensor:
-        """Actions by chance: int64 ``[...]``, or float32 ``[..., n]``."""
+        """Random actions: int64 ``[...]``, or float32 ``[..., n]``."""
 
     @abstractmethod
     def best(self, outputs: Tensor) -> Tensor:
-        """The likeliest actions."""
+        """The most likely actions."""
 
     @abstractmethod
     def encode_actions(self, actions: Tensor) -> Tensor:
-        """float32 ``[..., outputs]``: what a network hears of actions, the statistics that are sufficient for the law."""
+        """float32 ``[..., outputs]``: the encoding of actions for a network: sufficient statistics of the distribution."""
 
     @abstractmethod
     def random(self, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.generic]:
-        """Actions of one who does not look: all alike likely."""
+        """Uniformly distributed actions, independent of any observation."""
 
     @abstractmethod
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """float32 ``[...]``: the logarithm of the probability, or its density."""
+        """float32 ``[...]``: the log-probability, or log-density."""
 
     @abstractmethod
     def entropy(self, outputs: Tensor) -> Tensor:
@@ -194,18 +194,18 @@ class ActingTask(Task):
     @property
     @abstractmethod
     def memory(self) -> int:
-        """How many numbers the network remembers from one step to the next; 0 for none."""
+        """Number of values that the network remembers from one step to the next; 0 for none."""
 
     @abstractmethod
     def lie(self, what: str, client: int) -> Callable[..., Any] | None:
-        """What an actor makes of the truth, by a method of `PoisonAttack`; None of an honest one. See `Task.with_lies`."""
+        """The function by which an actor falsifies a value (see `Task.with_lies`); None for an honest actor."""
 
     @abstractmethod
     def with_copies(self, copies: int) -> ActingTask:
-        """The same where each actor has so many environments."""
+        """The same task with this number of environments per actor."""
 
     def self_report(self, what: str, client: int, truth: Tensor) -> Tensor:
-        """What an actor says where ``truth`` is so."""
+        """The value that an actor reports if ``truth`` is the true one."""
         lie = self.lie(what, client)
         return truth if lie is None else lie(truth)
 
@@ -223,14 +223,14 @@ class ActingTask(Task):
         rngs: Sequence[np.random.Generator],
         law: Policy | None = None,
     ) -> tuple[list[Rollout], list[Any]]:
-        """So many steps of each of these actors, with what a malicious one makes of its rewards; and the states after them.
+        """Rollouts of ``steps`` steps of these actors, with the rewards as malicious actors falsify them; and the new states.
 
-        An actor draws from its own stream alone, so what it does depends on its model, its state and that.
+        An actor draws from its own stream only. Its actions depend on nothing but its model, its state and this stream.
 
         Args:
-            models: float32 ``[n, d]``: by which each acts.
-            states: of their environments, which are left as they are.
-            law: by which they act on the network's outputs, ``[n, B, outputs]``; that of the task if None.
+            models: float32 ``[n, d]``: the model of each actor.
+            states: states of their environments, which are not changed.
+            law: policy that acts on the network's outputs, ``[n, B, outputs]``; the task's own if None.
         """
 
     @abstractmethod
@@ -240,8 +240,8 @@ class ActingTask(Task):
         """Play test episodes.
 
         Args:
-            chosen: the actions for what a network remembers once it has observed, ``[B, M]``; its likeliest ones if None.
-            shown: what the network is shown in place of what is observed, at each step; that itself if None.
+            chosen: the actions for the network's memory after its observation, ``[B, M]``; the most likely ones if None.
+            shown: what the network is shown instead of the observation at each step; the observation itself if None.
         """
 
     @abstractmethod
@@ -250,22 +250,22 @@ class ActingTask(Task):
 
     @abstractmethod
     def outputs_from_memory(self, model: Tensor, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of a network with the memory ``[B, M]``, and its memory after this step; gradients flow to all."""
+        """The same for a network with the memory ``[B, M]``, and its memory after this step; gradients flow to all."""
 
     @abstractmethod
     def unroll_steps(
         self, model: Tensor, seen: Tensor, starts: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of T steps, each ``[T, B, ...]``, from the memory ``[B, M]`` before the first of them.
+        """The same for T steps, each ``[T, B, ...]``, from the memory ``[B, M]`` before the first of them.
 
         Args:
             seen: ``[T, B, *shape]``.
-            starts: bool ``[T, B]``: whether an episode starts with a step, so that nothing is remembered before it.
+            starts: bool ``[T, B]``: whether an episode starts with a step, so that the memory before it is 0.
         """
 
     @abstractmethod
     def remember_actions(self, memory: Tensor, actions: Tensor) -> Tensor:
-        """The memory ``[B, M]`` of a network that has heard what was done, ``[B]`` or ``[B, n]``."""
+        """The memory ``[B, M]`` of a network after it received the actions, ``[B]`` or ``[B, n]``."""
 
     @abstractmethod
     def within(self, model: Tensor, run: Callable[..., Any], *inputs: Any) -> Any:

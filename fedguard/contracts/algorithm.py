@@ -23,17 +23,17 @@ class Algorithm:
     """
 
     kind: ClassVar[str]
-    #: The paper's name in snake_case; how suites call it.
+    #: The paper's name in snake_case, by which suites refer to it
     name: ClassVar[str]
     #: Paper, venue and year.
     source: ClassVar[str] = ""
-    #: What it must see: alternatives, the preferred one first. Rules, mixings and attacks have to say it.
+    #: What it must see: alternatives, the preferred one first; rules, mixings and attacks have to declare it
     needs: ClassVar[Needs] = (Sight.NOTHING,)
-    #: Parameters of later versions, with the values that stand for what was before: these are not spelled out.
+    #: Parameters added in later versions, with the values that reproduce the earlier version: specs leave these out
     later: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
-        """Check each parameter's range. Who adds rules of several parameters calls this first.
+        """Check the range of each parameter. A class that checks combinations of parameters calls this first.
 
         Raises:
             ConfigError: a parameter is out of the range in its type, or a float is not finite.
@@ -52,13 +52,13 @@ class Algorithm:
     @classmethod
     @cache
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
-        """The parameters, as dataclass fields; none for a class that is no dataclass."""
+        """The parameters, as dataclass fields; none for a class that is not a dataclass."""
         return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
 
     @classmethod
     @cache
     def types(cls) -> Mapping[str, Any]:
-        """The parameters' types with their ranges, as read in the modules where they stand, which may be gone by now."""
+        """The parameters' types with their ranges, resolved in the modules that define them, which may be unloaded by now."""
         return {
             name: hint
             for base in reversed(cls.__mro__)
@@ -70,7 +70,7 @@ class Algorithm:
 
     @classmethod
     def stands_in(cls) -> str | None:
-        """The file it stands in, as seen from here; None for FedGuard's own."""
+        """The file that defines it, relative to the working directory; None for FedGuard's own."""
         if cls.__module__.partition(".")[0] == "fedguard":
             return None
         try:
@@ -91,7 +91,7 @@ class Algorithm:
     def spec(self) -> dict[str, Any]:
         """``{"name": ..., every parameter}``: JSON that rebuilds this object and enters a cell's identity.
 
-        Parameters of `later` versions that are as it was before there were any are left out.
+        Parameters in `later` with the value listed there are left out, so that older cells keep their identity.
         """
         values = {
             key: value.spec()

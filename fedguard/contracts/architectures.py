@@ -1,4 +1,4 @@
-"""How the parties train together: the set-up of one cell, and what an architecture makes of it."""
+"""Architectures: the set-up of one cell, and who trains with whom, when."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from fedguard.contracts.tasks import Examples, LocalPlan, Task
 from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
-#: Who looks, see `fedguard.config.sections.ObserverSection`.
+#: Who observes: see `fedguard.config.sections.ObserverSection`
 Seating = Literal["server", "nodes", "side_by_side", "around"]
 
 
 @dataclass(frozen=True)
 class Observer:
-    """Who infers, as far as they touch the training: which round they watch, and what a server sends in it.
+    """An adversary that infers, as far as it affects the training: the watched round, and the model that a server sends in it.
 
     Attributes:
-        round: the watched round (from 1); None for all of them.
-        sends: the model -> what it sends instead, float32 ``[d]`` both; None where it keeps to the protocol. What comes back
-            to another model is of no use to the training, so that round changes nothing.
-        seat: the nodes that look, and pool what they hear; none where the server does.
-        listens: for how many rounds after the watched one nodes go on. They listen from the first round on.
+        round: the watched round (from 1); None for all rounds.
+        sends: the model -> the model that a malicious server sends instead, float32 ``[d]`` both; None if it follows the
+            protocol. Updates trained from another model are useless for the training, so the watched round changes nothing.
+        seat: the observing nodes, which pool the messages they receive; empty if the server observes.
+        listens: number of rounds after the watched one in which nodes observe. They observe from the first round on.
     """
 
     round: int | None
@@ -55,13 +55,13 @@ class Observer:
 
 @dataclass(frozen=True, eq=False)
 class SolvedUpdate:
-    """What nodes that look have of an update, or of the mean of several.
+    """What observing nodes solved of an update, or of the mean of several.
 
     Attributes:
-        behind: whose.
-        model: float32 ``[d]``: that they were trained from.
-        update: float32 ``[d]``; 0 where it is not known.
-        known: bool ``[d]``: which coordinates are; None for all.
+        behind: the nodes behind the update.
+        model: float32 ``[d]``: the model from which they trained.
+        update: float32 ``[d]``; 0 where it is unknown.
+        known: bool ``[d]``: the known coordinates; None for all.
     """
 
     behind: tuple[int, ...]
@@ -71,39 +71,41 @@ class SolvedUpdate:
 
 
 class Listeners(ABC):
-    """Nodes that pool what they hear: what they can solve for. That follows from who sends what to whom, before any training.
+    """Nodes that pool the messages they receive, and the updates that they can solve for.
+
+    The graph of messages determines what they can solve for, so it is known before any training.
 
     Attributes:
-        nodes: who they are.
+        nodes: the observing nodes.
     """
 
     nodes: tuple[int, ...]
 
     @abstractmethod
     def reads(self, round: int) -> Mapping[int, float]:
-        """Which share of its update of a round they can solve for, for each other node of which they can for any.
+        """The share of its update of a round that they can solve for, for each other node with a share above 0.
 
-        They know the model that it was trained from as well.
+        They also know the model from which this update was trained.
         """
 
     @abstractmethod
     def sum_of(self, round: int) -> tuple[int, ...]:
-        """The nodes of the smallest sum of updates of a round that hides each of them; none where they have no sum."""
+        """The nodes of the smallest solvable sum of updates of a round that hides each of them; none without such a sum."""
 
     @abstractmethod
     def solve_update(self, watched: Sequence[RoundObservation], round: int, behind: tuple[int, ...]) -> SolvedUpdate:
-        """The update of one node, or the mean of those in a sum, from what was heard in the watched rounds (from the first)."""
+        """The update of one node, or the mean of those in a sum, from the messages of the watched rounds (from the first)."""
 
 
 class Trainer(Protocol_):
-    """Has honest clients train elsewhere than in this process: on machines of their own, each on its own examples."""
+    """Trains honest clients outside this process, on machines of their own, each on its own examples."""
 
     def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> Sequence[Tensor]:
-        """What each of these clients sends, float32 ``[any]``: see `RunningAlgorithm.pack_message`.
+        """The message of each of these clients, float32 ``[any]``: see `RunningAlgorithm.pack_message`.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
-            rounds: in which each of them is.
+            rounds: the round in which each of them is.
         """
 
 
@@ -113,19 +115,19 @@ class Setup:
 
     Attributes:
         malicious: the malicious clients (or the faulty ones).
-        told: how many malicious clients, of all clients, the server is told to expect.
-        attack_sees: the sights that the attack was found to have (see `fedguard.visibility`).
-        rule_sees: the same for the server's rule.
-        network: the simulated world; None where nobody asks for times.
-        meeting: how updates meet in simulated time; None where all of a round are waited for in rounds of `server`.
-        memory: bytes that one matrix of updates may take. A larger one lies in a file, and about so much of it is held at a
+        told: the assumed f of the server, among all clients.
+        attack_sees: what the attack sees (see `fedguard.visibility`).
+        rule_sees: what the server's rule sees.
+        network: the simulated network; None if time is not simulated.
+        meeting: how updates meet in simulated time; None if `server` waits in each round for all selected clients.
+        memory: bytes that one matrix of updates may take. A larger one is kept in a file, with about this much in memory at a
             time; None for no limit.
         trainer: where honest clients train; None for this process, all at once.
-        noise: below it all noise for privacy is drawn. The cell is in its path, so that no two cells of a seed share noise, as
-            they share all else; None for a stream below ``rng``.
-        secret: whether ``noise`` came from the operating system, so that no record leads to it. Then the draws whose secrecy an
-            epsilon counts on come from there too: the batches of DP-SGD, and who takes part where clients are hidden by that.
-        stopwatch: is told which stage of a round is at work.
+        noise: root stream of all noise for privacy. The cell is part of its path, so that no two cells of a seed share noise,
+            although they share all other streams; None for a stream below ``rng``.
+        secret: whether ``noise`` came from the operating system, so that no record reveals it. Then all draws whose secrecy an
+            epsilon relies on come from there too: the batches of DP-SGD, and the selection of clients if it hides them.
+        stopwatch: records which stage of a round is running.
     """
 
     task: Task
@@ -157,7 +159,7 @@ class Setup:
 
     @cached_property
     def claims(self) -> tuple[int, ...]:
-        """How many examples each client says that it has; malicious ones while they act."""
+        """The number of examples that each client claims; malicious clients lie while they act."""
         claims, attack = list(self.task.sizes), self.attack
         if attack is not None:
             for client in self.malicious:
@@ -166,7 +168,7 @@ class Setup:
 
     @property
     def federation(self) -> Federation:
-        """Who trains how under which protocol, and against whom."""
+        """The training, the protocol and the clients, with those that attack."""
         return Federation(
             protocol=self.protocol,
             clients=self.participation,
@@ -178,28 +180,28 @@ class Setup:
 
     @property
     def local_plan(self) -> LocalPlan:
-        """What an honest client does in one round, noise for its privacy included."""
+        """What an honest client does in one round, including its noise for privacy."""
         return self.protocol.privacy.local_plan(self.federation)
 
     @property
     def noise_rng(self) -> Rng:
-        """The root of all streams of noise for privacy; who attacks never has it."""
+        """The root of all streams of noise for privacy; the adversary never has it."""
         return self.rng.child("noise") if self.noise is None else self.noise
 
     @property
     def honest_plan(self) -> LocalPlan:
-        """`local_plan`, with where honest clients draw noise and secret batches from: for their training alone."""
+        """`local_plan` with the streams of the honest clients' noise and secret batches, for their training only."""
         return replace(self.local_plan, noise=self.noise_rng, secret=self.secret)
 
     def choose_clients(self, round: int, clients: Participation | None = None) -> tuple[int, ...]:
-        """Who is chosen for a round, of the cell's clients or of others."""
+        """The clients selected for a round, of the cell's clients or of others."""
         hidden = self.secret and self.protocol.privacy.unit == "client"
         rng = self.noise_rng if hidden else self.rng
         return (clients or self.participation).choose(rng.child("participation", round), round)
 
     @property
     def noise_of_mean(self) -> float:
-        """Standard deviation of the noise in each coordinate of a round's mean: public, and so known to shadow models."""
+        """Standard deviation of the noise in each coordinate of a round's mean: public, so shadow models know it too."""
         return self.protocol.privacy.of_mean(self.federation, self.task.dim)
 
     def acting(self, round: int) -> frozenset[int]:
@@ -211,18 +213,18 @@ class Setup:
         return round == self.training.rounds or round % self.evaluate_every == 0
 
     def assume_f_among(self, n: int) -> int:
-        """How many of n clients the server reckons to be malicious: the assumed share, rounded up."""
+        """Number of n clients that the server assumes to be malicious: the assumed share, rounded up."""
         return scale_assumed_f(n, self.told, self.participation.total)
 
 
 def scale_assumed_f(n: int, told: int, total: int) -> int:
-    """How many of n clients are malicious if ``told`` of ``total`` are, rounded up."""
+    """Number of malicious ones among n clients if ``told`` of ``total`` are, rounded up."""
     return -(-told * n // total)
 
 
 @dataclass(frozen=True)
 class Messages:
-    """What one training of a client takes, in bytes from it and to it; and in how many messages each way, one after another."""
+    """The messages of one local training: bytes from the client and to it, and the number of consecutive messages each way."""
 
     up: int
     down: int
@@ -230,70 +232,70 @@ class Messages:
 
 
 class Architecture(Algorithm):
-    """A way of training together: who sends what to whom, in which order."""
+    """Who sends what to whom, and in which order."""
 
     kind: ClassVar[str] = "architecture"
-    #: Whether who trains when follows from simulated time.
+    #: Whether simulated time decides who trains when
     in_time: ClassVar[bool] = False
-    #: What it asks devices and takes their word for: methods of an attack that may lie, such as ``checks_in``.
+    #: What it asks devices without checking the answer: methods of an attack that may lie, such as ``checks_in``
     believes: frozenset[str] = frozenset()
-    #: Whether the server keeps transitions of actors, and learns from them again and again.
+    #: Whether the server keeps transitions of actors in a replay, from which it learns repeatedly
     replays: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
 
     @property
     def shows_others(self) -> str:
-        """What a device has or reads that is another's, a sentence for threat cards; empty where there is nothing."""
+        """What a device has or reads of other devices, a sentence for threat cards; empty if nothing."""
         return ""
 
     def updates(self, clients: Participation) -> int:
-        """How many updates are expected to meet in one aggregate."""
+        """Number of updates that are expected to meet in one aggregate."""
         return clients.expected
 
     @property
     def more_rows(self) -> str:
-        """What to do about a rule that gets too few rows, where more clients do not help; empty where they do."""
+        """What to do about a rule that gets too few rows if more clients do not help; empty if they do."""
         return ""
 
     def messages(self, training: Training, task: Task) -> Messages:
-        """What a client sends and gets in one training."""
+        """What a client sends and receives in one local training."""
         return Messages(training.algorithm.bytes_sent(task), 4 * task.dim)
 
     def rows(self, updates: int) -> int:
-        """How many rows the rule gets of so many updates, before masks."""
+        """Number of rows that the rule gets of this number of updates, before masks."""
         return updates
 
     @property
     def digest(self) -> str | None:
-        """A digest of the file that it reads; None where there is none."""
+        """A digest of the file that it reads; None without a file."""
         return None
 
     def sessions(self, federation: Federation) -> Federation:
-        """The federation as sessions of secure aggregation meet it: how many take part, and which share falls silent."""
+        """The federation as sessions of secure aggregation form it: the number of clients, and the share that drops out."""
         return federation
 
     def meeting(self, clients: Participation, rounds: int) -> Meeting | None:
-        """How updates meet in so many rounds of simulated time; None where a round is of those who are chosen for it."""
+        """How updates meet within ``rounds`` rounds of simulated time; None if a round consists of its selected clients."""
         return None
 
     def resolve_meeting(self, setup: Setup) -> Meeting | None:
-        """How updates meet in this training: as planned, or where more may happen than planned, as its course has it.
+        """How updates meet in this training: as planned, or as its simulation shows if more may happen than planned.
 
-        Who trains when follows from no example and no model, so that it is known before anything is trained.
+        Who trains when depends on no example and no model, so it is known before anything is trained.
         """
         return setup.meeting
 
     def counts_trainings(self, clients: Participation) -> bool:
-        """Whether it lets no client begin more than ``most_trainings``."""
+        """Whether it stops clients after ``most_trainings`` local trainings."""
         return False
 
     def reasons(self, cell: Combination) -> Iterator[str]:
-        """Why it does not go with the protocol, the algorithm or the participation: a line for each reason."""
+        """Why it is incompatible with the protocol, the algorithm or the participation: a line for each reason."""
         return iter(())
 
     def eavesdropper_sight(self, nodes: int, clients: int) -> Sight:
-        """What so many nodes may see that pool what they hear, of so many clients; nothing where there is a server."""
+        """What ``nodes`` nodes that pool their messages may see, among ``clients`` clients; nothing if there is a server."""
         return Sight.NOTHING
 
     def trainings(self) -> int:
@@ -301,11 +303,11 @@ class Architecture(Algorithm):
         return 1
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
-        """So many nodes that look, at such places, and listen for so many rounds."""
+        """The observers of a training: ``nodes`` nodes in the given position, which receive messages for ``rounds`` rounds."""
         raise NotImplementedError
 
     def check(self, setup: Setup) -> None:
-        """See to it that it can train on these data.
+        """Check that it can train on these data.
 
         Raises:
             PreconditionError: why it cannot.
@@ -313,8 +315,8 @@ class Architecture(Algorithm):
 
     @abstractmethod
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        """Train, one report a round; the last report holds the final model."""
+        """Train, with one report per round; the last report holds the final model."""
 
     def aggregates(self, setup: Setup) -> Iterator[RoundReport]:
-        """The same training, one report for each aggregate, of which a round may have several."""
+        """The same training with one report per aggregate, of which a round may have several."""
         return self.run(setup)

@@ -1,6 +1,6 @@
 """Attacks on the training: poisoning, backdoors, faults.
 
-An attack returns data or vectors. It never scores itself: the core applies the trigger to the test set, and judges.
+An attack returns data or vectors. It never scores itself: the core applies the trigger to the test set and measures success.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fedguard.contracts.sight import Needs, Sight, SightField, UndeclaredNeeds, 
 from fedguard.contracts.tasks import Examples, LocalPlan, Trigger
 from fedguard.rng import Rng
 
-#: Attacks that work from a sample of benign updates: the honest ones where they are seen, else the malicious clients' own.
+#: Attacks that work from a sample of benign updates: the honest ones if visible, else the malicious clients' own
 BENIGN_SAMPLE: Needs = (Sight.HONEST_UPDATES, Sight.OWN_DATA)
 
 
 class DataView(View):
     """What a malicious client knows when it tampers with its own data or its own training.
 
-    It is the ``position``-th of ``malicious``. ``state`` is what the attack returned from `PoisonAttack.remember`
-    in its last round, empty at first, or what it has returned since from `PoisonAttack.prepare`. What depends on the model
-    is there only for attacks that are asked in each round (`PoisonAttack.every_round`), and in `PoisonAttack.silent`,
-    `PoisonAttack.prepare` and `PoisonAttack.plan`.
+    It is the ``position``-th of ``malicious``. ``state`` is what `PoisonAttack.remember` returned in the attack's last round
+    (empty at first), or what `PoisonAttack.prepare` has returned since. Fields that depend on the model exist only for attacks
+    that are called in each round (`PoisonAttack.every_round`), and in `PoisonAttack.silent`, `PoisonAttack.prepare` and
+    `PoisonAttack.plan`.
     """
 
     rng: Rng
@@ -55,12 +55,12 @@ class DataView(View):
 
 @dataclass(frozen=True)
 class Probe:
-    """What a rule would answer to a hypothetical round; mu is the mean of the honest updates.
+    """What a rule would return for a hypothetical round; mu is the mean of the honest updates.
 
     Attributes:
         deviation: $|R - mu|$.
         progress: $<R, mu> / |mu|^2$: 1 for $mu$ itself, 0 for a lost round, negative for a step backwards.
-        malicious_weight: the share of the answer that the malicious clients' rows make up; None for rules without weights.
+        malicious_weight: total weight of the malicious clients' rows in the result; None for rules without weights.
     """
 
     deviation: float
@@ -69,14 +69,14 @@ class Probe:
 
 
 class Probes(Protocol):
-    """Asks a rule about hypothetical rounds without passing over the updates again."""
+    """Evaluates a rule on hypothetical rounds without another pass over the updates."""
 
     def __call__(self, coefficients: Tensor) -> Probe:
-        """The answer if the malicious clients sent ``coefficients @ [honest; directions]`` (float64 ``[f, h + m]``)."""
+        """The result if the malicious clients sent ``coefficients @ [honest; directions]`` (float64 ``[f, h + m]``)."""
 
 
 class KnownRule(Protocol):
-    """The malicious clients' copy of the server's rule: all but its random draws, and with a guess for its root data."""
+    """The malicious clients' copy of the server's rule, without its random draws and with a guess of its root data."""
 
     def __call__(self, updates: Tensor) -> Tensor:
         """float32 ``[n, d]``, the honest updates first -> ``[d]``: what the server would add, at the cost of a round."""
@@ -84,9 +84,9 @@ class KnownRule(Protocol):
     def probes(self, honest: Tensor, directions: Tensor, f: int) -> Probes:
         """Prepare to probe rounds of ``honest`` (float32 ``[h, d]``) and f updates in the span of these and ``directions``.
 
-        The preparation costs one Gram matrix of ``h + m`` rows (``directions`` float32 ``[m, d]``, perhaps none); each
-        probe then costs $O(n^3)$, whatever d. Coordinate rules are probed on a fixed sample of the coordinates, so what a
-        search finds there should be confirmed by a call of the rule.
+        The preparation costs one Gram matrix of ``h + m`` rows (``directions`` float32 ``[m, d]``, perhaps none). Each probe
+        then costs $O(n^3)$, whatever d. Coordinate rules are probed on a fixed sample of the coordinates, so a call of the rule
+        should confirm what a search finds there.
         """
 
 
@@ -94,11 +94,11 @@ class PoisonView(View):
     """What the malicious clients see together when they craft their updates of one round.
 
     ``n`` updates will reach the server in this round, from ``n - len(malicious)`` honest clients and the ``malicious`` ones.
-    Updates are directions in which the model moves: the server adds ``server_lr`` times their aggregate. ``state`` is
-    what the attack returned from `PoisonAttack.remember` in its last round, empty at first. ``layers`` are the sizes of
-    the network's parameter tensors, ``ranks`` how many dimensions each has: 1 for biases and normalization, 2 or more for
-    weights, and where it is not known. ``local_lr`` is the step of the local training times the number of steps that it makes:
-    how much longer an update is than the mean of its gradients, 1 in FedSGD.
+    Updates are directions in which the model moves: the server adds ``server_lr`` times their aggregate. ``state`` is what
+    `PoisonAttack.remember` returned in the attack's last round, empty at first. ``layers`` are the sizes of the network's
+    parameter tensors. ``ranks`` are their numbers of dimensions: 1 for biases and normalization, 2 or more for weights and if
+    unknown. ``local_lr`` is the local learning rate times the number of local steps: how much longer an update is than the mean
+    of its gradients, 1 in FedSGD.
     """
 
     round: int
@@ -151,12 +151,12 @@ class PoisonView(View):
         state: State | None = None,
         **values: Any,
     ) -> PoisonView:
-        """What an attack sees of a round, of all that the round has: what ``sees`` does not grant is dropped.
+        """What an attack sees of a round: the given values without those that ``sees`` does not grant.
 
         Args:
-            honest: float32 ``[h, d]``, perhaps of no rows.
+            honest: float32 ``[h, d]``, perhaps without rows.
             honest_clients: the client behind each row; 0 ... h - 1 by default.
-            layers, ranks: one layer of d by default, and weights throughout.
+            layers, ranks: one layer of size d by default, and weights throughout.
             values: own, model, rule, and without a server receiver, mixing and slowest.
         """
         h, d = honest.shape
@@ -185,17 +185,17 @@ class PoisonView(View):
 
     @property
     def benign(self) -> Tensor:
-        """float32 ``[., d]``: a sample of benign updates: the honest ones where granted, else the malicious clients' own."""
+        """float32 ``[., d]``: a sample of benign updates: the honest ones if granted, else the malicious clients' own."""
         return self.honest if Sight.HONEST_UPDATES in self.granted else self.own
 
 
 class PoisonAttack(Algorithm):
     """An attack of colluding clients on the training.
 
-    It acts on the malicious clients' data (`poison`, `rewards`, `retell`), on what they do (`acts`), on their local training
-    (`plan`), on what they send (`craft`), pass on (`adds`, `hands_on`), say of themselves (`claim`, `checks_in`,
-    `reports`, ...) and of others (`accuses`), and on whether they send at all (`silent`), or on several of these; what is
-    not overridden is honest. A complete attack::
+    It may act on the malicious clients' data (`poison`, `rewards`, `retell`), on their actions (`acts`), on their local
+    training (`plan`), on what they send (`craft`) and pass on (`adds`, `hands_on`), on their claims about themselves (`claim`,
+    `checks_in`, `reports`, ...) and about others (`accuses`), and on whether they send at all (`silent`). Methods that are not
+    overridden are honest. A complete attack::
 
         class Zeros(PoisonAttack):
             name, needs = "zeros", (Sight.NOTHING,)
@@ -205,21 +205,21 @@ class PoisonAttack(Algorithm):
     """
 
     kind: ClassVar[str] = "attack"
-    #: untargeted: make the model useless; backdoor: plant a hidden function; fault: no intent at all.
+    #: untargeted: make the model useless; backdoor: plant a hidden function; fault: no intent at all
     goal: ClassVar[Literal["untargeted", "backdoor", "fault"]] = "untargeted"
     needs: ClassVar[Needs] = UndeclaredNeeds(  # type: ignore[assignment]
         "Write needs = (Sight.OWN_DATA,), of fedguard.contracts, if it goes by the malicious clients' own data; "
         "(Sight.HONEST_UPDATES,) if it reads view.honest, BENIGN_SAMPLE if view.benign; (Sight.NOTHING,) if nothing."
     )
-    #: Whether `poison` is asked before each round, with the current model, instead of once before the first.
+    #: Whether `poison` is called before each round, with the current model, instead of once before the first
     every_round: ClassVar[bool] = False
-    #: Whether it sets its own strength against the rule that it faces, by a search or by a formula.
+    #: Whether it sets its own strength against the rule that it attacks, by a search or by a formula
     adaptive: ClassVar[bool] = False
 
     def prepare(self, view: DataView) -> State:
-        """What the malicious clients settle before they train: the ``state`` that they see from here on.
+        """What the malicious clients agree on before they train: the ``state`` that they see from here on.
 
-        Asked once in each round in which they act, before `plan` and, for attacks that are asked in each round, `poison`.
+        Called once in each round in which they act, before `plan` and, for attacks with `every_round`, before `poison`.
         """
         return view.state
 
@@ -228,26 +228,26 @@ class PoisonAttack(Algorithm):
         return examples
 
     def rewards(self, rewards: Tensor) -> Tensor:
-        """What a malicious actor learns from instead of its rewards, float32 of any shape, that of what is returned too."""
+        """The rewards from which a malicious actor learns instead of its true ones: float32, of the same shape."""
         return rewards
 
     def acts(self, actions: Tensor, space: Choices | Box) -> Tensor:
-        """Which actions a malicious actor takes in its environments where it says that it took these.
+        """The actions that a malicious actor takes in its environments when it reports these actions.
 
         Args:
-            actions: int64 ``[B]`` of `Choices`, float32 ``[B, n]`` of a `Box`; and so is what is returned.
-            space: which actions there are.
+            actions: int64 ``[B]`` of `Choices`, float32 ``[B, n]`` of a `Box`; the result has the same form.
+            space: the possible actions.
         """
         return actions
 
     def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
-        """What a malicious actor says that it met with, and learns from: of the same shapes as what it did meet with.
+        """The rollout that a malicious actor reports and learns from, of the same shapes as the true one.
 
         Args:
             rollout: with the rewards and probabilities that `rewards` and `behaviour` made of the true ones.
             past: its rollouts before this one, the latest last, `recalls` at most.
-            choices: how many actions there are; 0 where they are a range.
-            rng: of this actor and rollout.
+            choices: number of actions; 0 if they are continuous.
+            rng: stream of this actor and rollout.
         """
         return rollout
 
@@ -256,30 +256,30 @@ class PoisonAttack(Algorithm):
         return 0
 
     def behaviour(self, logs: Tensor) -> Tensor:
-        """Which logarithms of the probabilities of its actions a malicious actor tells the learner; float32 of any shape."""
+        """The log-probabilities of its actions that a malicious actor reports to the learner; float32 of any shape."""
         return logs
 
     def priorities(self, told: Tensor) -> Tensor:
-        """Which priorities a malicious actor tells a replay for its transitions; float32 of any shape, 0 or more."""
+        """The priorities that a malicious actor reports to a replay for its transitions; float32 of any shape, 0 or more."""
         return told
 
     def memories(self, told: Tensor) -> Tensor:
-        """What a malicious actor says that its network remembered before a sequence: float32 ``[B, M]``."""
+        """The memory before a sequence that a malicious actor reports for its network: float32 ``[B, M]``."""
         return told
 
     def sends(self, order: Tensor) -> Tensor:
-        """Which of its transitions a malicious actor sends to a replay, by their numbers: int64 ``[k]`` -> ``[any]``."""
+        """The transitions that a malicious actor sends to a replay, by their numbers: int64 ``[k]`` -> ``[any]``."""
         return order
 
     def silent(self, view: DataView) -> bool:
-        """Whether nothing of this malicious client reaches the server in this round; asked of each before anybody trains.
+        """Whether nothing of this malicious client reaches the server in this round; called for each before anybody trains.
 
-        One that is silent takes no part in the round: it does not train, and stands in no other view of the round.
+        A silent client takes no part in the round: it does not train, and no other view of the round contains it.
         """
         return False
 
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
-        """How the malicious clients train instead of as told; asked once in each round."""
+        """How the malicious clients train instead of by ``plan``; called once in each round."""
         return plan
 
     def craft(self, view: PoisonView) -> Tensor:
@@ -287,69 +287,69 @@ class PoisonAttack(Algorithm):
         return view.own
 
     def track(self, view: PoisonView) -> Tensor:
-        """float32 ``[f, d]``: what they send in place of trackers of the mean update, where nodes exchange these, too."""
+        """float32 ``[f, d]``: what they send instead of trackers of the mean update, if nodes exchange trackers too."""
         return self.craft(view)
 
     def adds(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
         """float32 ``[f, d]``: what each malicious client adds to the sums of others that it passes on; None for nothing.
 
-        Asked after `craft`, with what that gave.
+        Called after `craft`, with its result.
         """
         return None
 
     def hands_on(self, view: PoisonView, crafted: Tensor) -> Tensor | None:
         """float32 ``[f, d]``: what each malicious client adds to the finished sums that it hands on; None for nothing.
 
-        Asked after `adds`. Where it does, nodes before it and after it have other sums.
+        Called after `adds`. Nodes before and after a client that adds something have different sums.
         """
         return None
 
     def covers(self) -> bool:
-        """Whether a malicious node that changed a sum lies about its own share of a check on it by as much."""
+        """Whether a malicious node that changed a sum falsifies its own share of a check on it by the same amount."""
         return False
 
     def accuses(self) -> bool:
-        """Whether a malicious node that is to check an honest one accuses it; where it does not, it finds nothing wrong."""
+        """Whether a malicious node accuses each honest node that it checks; otherwise it reports no fault."""
         return False
 
     @property
     def lies_about_samples(self) -> bool:
-        """Whether it has a `claim` of its own."""
+        """Whether it overrides `claim`."""
         return type(self).claim is not PoisonAttack.claim
 
     def claim(self, samples: int) -> int:
-        """How many examples a malicious client says that it has, 1 or more, where it has ``samples``."""
+        """The number of examples that a malicious client claims, 1 or more, if it has ``samples``."""
         return samples
 
     def claim_rate(self, rate: float) -> float:
-        """How many examples a second a malicious device says that it trains, above 0, where it trains ``rate``."""
+        """The examples per second that a malicious device claims to train, above 0, if its true rate is ``rate``."""
         return rate
 
     def claim_weight(self, weight: float) -> float:
-        """Which push-sum weight a malicious node says that it has, above 0, where it has ``weight``."""
+        """The push-sum weight that a malicious node claims, above 0, if its true weight is ``weight``."""
         return weight
 
     def mixes(self) -> bool:
-        """Whether a malicious node without a server makes of its neighbors' values what others do, and lies to them.
+        """Whether a malicious node without a server mixes its neighbors' values as honest ones do, and sends them a lie.
 
-        One that does not trains and sends as honest ones do, and keeps its own value.
+        If not, it trains and sends as honest nodes do, but keeps its own value.
         """
         return True
 
     def claim_loss(self, loss: float) -> float:
-        """Which loss a malicious node says that its model has, where it has ``loss``."""
+        """The loss that a malicious node claims for its model, if the true loss is ``loss``."""
         return loss
 
     def claim_availability(self, share: float) -> float:
-        """In which share of the rounds a malicious device says that it stays, where it was seen to in ``share``."""
+        """The share of the rounds in which a malicious device claims to stay, if it was observed to stay in ``share``."""
         return share
 
     def checks_in(self, told: float) -> float:
-        """In how many simulated seconds a malicious device checks in that was told to do so in ``told``; 0 is at once."""
+        """Simulated seconds until a malicious device checks in, if the server asked for ``told``; 0 is at once."""
         return told
 
     def reports(self) -> bool:
-        """Whether a malicious device that is asked to train reports; one that does not always says that it is there."""
+        """Whether a malicious device that is asked to train reports; one that does not report still claims to be available."""
         return True
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
@@ -357,31 +357,31 @@ class PoisonAttack(Algorithm):
         return view.state
 
     def notes(self, state: State) -> dict[str, float]:
-        """What a record should say of the attack beside its parameters, after its last round.
+        """What a record stores about the attack beside its parameters, after its last round.
 
-        A search for a strength says ``strength``, and ``at_boundary``: the share of rounds in which the best strength was
-        the largest or smallest it tried.
+        A search for a strength returns ``strength``, and ``at_boundary``: the share of rounds in which the best strength was
+        the largest or smallest one tried.
         """
         return {}
 
     def siblings(self) -> tuple[PoisonAttack, ...]:
         """The same attack with its step in the other directions of its family, none by default.
 
-        The core asks in evaluated rounds what each would have sent, and how far the rule would have followed; where one
-        would have harmed far more, the record raises a flag. They are shown what the attack is shown.
+        In evaluated rounds the core computes what each would have sent, and how far the rule would have followed. If one of
+        them would have done much more harm, the record raises a flag. They see what the attack sees.
         """
         return ()
 
     def backdoor(self, state: State) -> tuple[Trigger, int] | None:
-        """The trigger and the target class to be measured, for an attack that plants a backdoor."""
+        """The trigger and the target class to measure, for an attack that plants a backdoor."""
         return None
 
 
 class Ensemble(Algorithm):
-    """A set of attacks of which the worst is meant: chosen on selection seeds, reported on others."""
+    """A set of attacks whose worst one is chosen on selection seeds and reported on others."""
 
     kind: ClassVar[str] = "attack"
-    #: A member whose final accuracy is this much above the worst with the same seed is given up.
+    #: A member with a final accuracy this much above the worst, on the same seed, is dropped
     margin: float
 
     @abstractmethod

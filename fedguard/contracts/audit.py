@@ -1,4 +1,4 @@
-"""What noise is audited with: claims, checks of what was seen, and the bench on which the code of a cell is run."""
+"""The audit of noise: claims, checks of observations, and the bench on which the code of a cell runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Reals: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
 Integers: TypeAlias = NDArray[np.int64]
 
-#: A check fails below this p-value, which holds for all that it compares together (Bonferroni within the check).
+#: A check fails below this p-value, which is corrected for all comparisons within the check (Bonferroni)
 SIGNIFICANCE = 1e-4
-#: Inputs and classes of the small task on which trainings are watched.
+#: Shape of an input and number of classes of the small task on which trainings are observed
 SHAPE, CLASSES = (1, 8, 8), 4
 
 #: delta -> epsilon.
@@ -33,7 +33,7 @@ Curve: TypeAlias = Callable[[float], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Epsilon:
-    """A privacy loss, with all that it means; ``bound`` is False for an estimate, which proves nothing."""
+    """A privacy loss with its meaning; ``bound`` is False for an estimate, which proves nothing."""
 
     value: float
     delta: float
@@ -46,7 +46,7 @@ class Epsilon:
     assumptions: tuple[str, ...]
 
     def describe(self) -> str:
-        """The figure and its meaning, a line each."""
+        """The value and its meaning, one per line."""
         lines = [
             f"epsilon = {self.value:.4g} at delta = {self.delta:g}"
             + ("" if self.bound else " (an estimate, no bound)"),
@@ -61,11 +61,11 @@ class Epsilon:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One test of the residual noise against what the mechanism says of itself.
+    """One test of the residual noise against the claim of the mechanism.
 
     Args:
-        p_value: how likely so large a deviation is if the code does what it says.
-        words: what was seen.
+        p_value: probability of a deviation at least this large if the code does what it claims.
+        words: what was observed.
     """
 
     name: str
@@ -83,19 +83,20 @@ class Transcript:
 
     Args:
         releases: float64 ``[T, d]``.
-        truth: float64 ``[T, d]``: what they would be without noise, by the auditor's own arithmetic.
-        noise: standard deviation of the noise on each coordinate, as claimed.
+        truth: float64 ``[T, d]``: the releases without noise, by the auditor's own arithmetic.
+        noise: claimed standard deviation of the noise on each coordinate.
         gaussian: whether the noise of a release is Gaussian; integer noise on a coarse grid is not.
-        bare: float64 ``[k]``: single draws of the noise, brought to N(0, 1) by their own law, where releases add up several.
-        positions: int64 ``[d]``: the coordinate that each column shows; None where that is its number.
-        layers: sizes of the layers in which the coordinates lie, in order; none where there are no layers.
-        clients: int64 ``[T]``: whose noise each row shows; None where it is nobody's.
-        elsewhere: how far the noise differed with the same seed and other data, over its standard deviation; None where
-            that was not tried.
+        bare: float64 ``[k]``: single draws of the noise, mapped to N(0, 1) by their own distribution, if releases add up
+            several.
+        positions: int64 ``[d]``: the coordinate that each column shows; None if it is the column's number.
+        layers: sizes of the layers of the coordinates, in order; empty without layers.
+        clients: int64 ``[T]``: the client behind the noise of each row; None if the noise belongs to no client.
+        elsewhere: difference of the noise between two runs with the same seed and different data, over its standard deviation;
+            None if this was not tested.
         counts: float64 ``[k]``: the noise of the counts behind an adaptive clip, over the claimed one; None for none.
-        drawn: bool ``[k, n]``: who of n was in each of k draws, in their order; None where nobody was drawn.
-        rate: q, the chance of each, as claimed.
-        fixed: whether each draw is of q n, and not by a toss for each.
+        drawn: bool ``[k, n]``: which of n were in each of k draws, in their order; None if nobody was drawn.
+        rate: q, the claimed probability of each.
+        fixed: whether each draw takes exactly q n, instead of each independently with probability q.
     """
 
     releases: Reals
@@ -121,33 +122,33 @@ class Subject(Protocol):
 
     @property
     def claim(self) -> Epsilon | None:
-        """What its accountant prints; None where it promises nothing."""
+        """The epsilon that its accountant prints; None if it claims nothing."""
         ...
 
     @property
     def curve(self) -> Curve | None:
-        """What its accountant prints at other deltas; None where that is not known."""
+        """The epsilon that its accountant prints at other deltas; None if unknown."""
         ...
 
     def observe(self, included: Flags, rng: Rng) -> tuple[Reals, Transcript | None]:
-        """Run it on the canaries that are in.
+        """Run it on the canaries that are included.
 
         Args:
             included: bool ``[m]``.
-            rng: of all its draws.
+            rng: stream of all its draws.
 
         Returns:
-            the score of every canary, float64 ``[m]``, and what the residuals are tested on, where they can be told.
+            the score of every canary, float64 ``[m]``, and the transcript on which the residuals are tested, if there is one.
         """
         ...
 
 
 class Lab(ABC):
-    """Where an audit runs the code of one cell, on data of its own: with the cell's architecture, clients, protocol and noise.
+    """Where an audit runs the code of one cell on its own data, with the cell's architecture, clients, protocol and noise.
 
     Attributes:
-        seed: of all that is drawn.
-        before: is told what is done next.
+        seed: seed of all draws.
+        before: is called with a description of the next step.
     """
 
     seed: int
@@ -156,36 +157,36 @@ class Lab(ABC):
     @property
     @abstractmethod
     def task(self) -> Task:
-        """The cell's own, with its data dealt out."""
+        """The cell's own task, with its data divided among the clients."""
 
     @property
     @abstractmethod
     def characters(self) -> bool:
-        """Whether its inputs are characters by number."""
+        """Whether its inputs are texts: characters by number."""
 
     @abstractmethod
     def setup(self, parts: Sequence[Examples]) -> Setup:
         """A training of softmax regression from zero on these examples of the clients (inputs `SHAPE`, labels below `CLASSES`).
 
-        Nobody is malicious, the rule is the mean, and somebody watches every round who sees everything.
+        No client is malicious, the rule is the mean, and an observer that sees everything watches every round.
         """
 
     @abstractmethod
     def run(self, setup: Setup, rounds: int) -> list[RoundReport]:
-        """Its first rounds; where a round has several aggregates, each of these counts as one."""
+        """Its first rounds; each aggregate counts as a round if a round has several."""
 
     @abstractmethod
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:
-        """What one client moves by, float32 ``[d]``, as every trial trains it: softmax regression of two classes."""
+        """The update of one client, float32 ``[d]``, as every trial trains it: softmax regression of two classes."""
 
     @abstractmethod
     def batches(self, plan: LocalPlan, size: int, draw: np.random.Generator) -> Integers:
-        """Which of a client's ``size`` examples each of its steps takes, -1 for none."""
+        """The examples, of a client's ``size``, in the batch of each of its steps; -1 for none."""
 
     @abstractmethod
     def alone(self, plan: LocalPlan, runs: int) -> Reals:
-        """float64 ``[runs, d]``: what a client without examples moves the cell's own model by, in so many ``runs``."""
+        """float64 ``[runs, d]``: the update of the cell's own model by a client without examples, in each of ``runs`` runs."""
 
     @abstractmethod
     def compute_updates(self, parts: Sequence[Examples], model: Tensor, plan: LocalPlan) -> Reals:
-        """float64 ``[len(parts), d]``: what a client with these examples moves the cell's own model by, with the same draws."""
+        """float64 ``[len(parts), d]``: the update of the cell's own model by a client with each part, with the same draws."""

@@ -1,6 +1,6 @@
-"""When devices are there: laws and traces, each a class.
+"""Availability of devices: distributions and traces, each a class.
 
-A law is one class with its parameters; in a training it makes a `Presence`, which answers for each device.
+A law is one class with its parameters. In a training it makes a `Presence`, which answers for each device.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import ClassVar
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.rng import Rng
 
-#: Seconds that are no time at all: who comes so soon is there, and who leaves so soon is gone. Simulated time is rounded.
+#: Intervals below this many seconds count as none, because simulated time is rounded
 INSTANT = 1e-6
 
 
 class Presence(ABC):
-    """When the devices of one training are there."""
+    """The online intervals of the devices of one training."""
 
     @abstractmethod
     def stretch(self, device: int, after: float) -> tuple[float, float]:
-        """Begin and end, in seconds, of the first time that the device is there and that ends later than ``after``.
+        """Begin and end, in seconds, of the first online interval of the device that ends later than ``after``.
 
-        It may have begun before ``after``; the end may be infinity, and so may both, of a device that never comes again.
-        It follows from the seed and the device alone, whoever else is asked for, and costs little where ``after`` only
-        grows.
+        It may have begun before ``after``. The end may be infinity, and so may both for a device that never comes back. The
+        interval depends on the seed and the device only, whatever other devices are queried. Queries are cheap if ``after``
+        only grows.
         """
 
     def wait(self, device: int, now: float) -> float:
-        """Seconds until a device is there: 0 if it is there now, infinity if it never comes."""
+        """Seconds until a device is online: 0 if it is now, infinity if it never is again."""
         begin, _ = self.stretch(device, now + INSTANT)
         return begin - now if begin - now >= INSTANT else 0.0
 
     def leaves(self, device: int, now: float, seconds: float) -> float | None:
-        """Seconds until a device leaves, if that is in the next ``seconds``; None if it stays. 0 for one that is away."""
+        """Seconds until a device goes offline, if within ``seconds``; None if it stays online, 0 if it is offline."""
         begin, end = self.stretch(device, now + INSTANT)
         if begin - now >= INSTANT:
             return 0.0
@@ -50,7 +50,7 @@ class Availability(Algorithm):
     may_leave: ClassVar[bool] = True
 
     def check(self, devices: int) -> None:
-        """See to it that it tells of so many devices.
+        """Check that it describes this number of devices.
 
         Raises:
             ConfigError: it does not.
@@ -58,12 +58,12 @@ class Availability(Algorithm):
 
     @property
     def digest(self) -> str | None:
-        """Of a file that it is read from; None without one."""
+        """Digest of the file that it is read from; None without a file."""
         return None
 
     @abstractmethod
     def start(self, devices: int, rng: Rng) -> Presence:
-        """When so many devices are there in one training. What ``rng`` draws for one does not depend on the others."""
+        """The online intervals of ``devices`` devices in one training. The draws for one do not depend on the others."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""How many examples clients say that they have: what may be weighed by, at whichever seat. Nobody can check a claim.
+"""The number of examples that clients claim, by which a rule may weigh them. Nobody can check a claim.
 
-A claim that counts is a number from 0 to `MOST`. One of an honest client does, so where others come from clients they are
-dropped with the update, as one that is not finite; where a caller hands them in, they are an `InputError`.
+A valid claim is a number from 0 to `MOST`. Claims of honest clients are valid, so the server drops an update with an invalid
+claim, as it drops one that is not finite. An invalid claim that a caller passes in is an `InputError`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from fedguard.contracts.attacks import PoisonAttack
 from fedguard.contracts.returned import check_return, contract_error
 from fedguard.errors import InputError, PreconditionError, brief
 
-#: The largest claim that counts. Sums of thousands of such are finite, and one is more than there are examples anywhere.
+#: The largest valid claim: sums of thousands are finite, and no data set is as large
 MOST = 2.0**112
 
 
 def counts(claim: float) -> bool:
-    """Whether a claim is one to weigh by: NaN, infinity and what is below 0 are not."""
+    """Whether a claim is valid as a weight: from 0 to `MOST`, which excludes NaN and infinity."""
     return 0 <= claim <= MOST
 
 
 def read_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...]:
-    """A number for each of n updates, which need not count.
+    """Read one number for each of n updates, valid or not.
 
     Args:
-        claims: numbers in a row, of whatever kind.
+        claims: a sequence of numbers of any type.
 
     Raises:
-        InputError: another number of them, or something that is no number.
+        InputError: a different number of claims, or a value that is not a number.
     """
     if isinstance(claims, Tensor):
         claims = claims.detach().cpu().tolist()
@@ -49,10 +49,10 @@ def read_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...]
 
 
 def check_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...]:
-    """The same of a caller's own, all of which count.
+    """Read the claims of a caller, all of which must be valid.
 
     Raises:
-        InputError: another number of them, one that does not count, or nothing but zeros.
+        InputError: a different number of claims, an invalid one, or only zeros.
     """
     read = read_claims(claims, n, what)
     if bad := [row for row, claim in enumerate(read) if not counts(claim)]:
@@ -67,7 +67,7 @@ def check_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...
 
 
 def shares(owner: str, claims: Tensor) -> Tensor:
-    """float64 ``[n]``: ``m_i / (sum_j m_j)`` of the claims that a rule goes by, float64 ``[n]``.
+    """float64 ``[n]``: ``m_i / (sum_j m_j)`` of the claims that a rule uses, float64 ``[n]``.
 
     Raises:
         PreconditionError: they add up to 0.
@@ -82,10 +82,10 @@ def shares(owner: str, claims: Tensor) -> Tensor:
 
 
 def claim_samples(attack: PoisonAttack, samples: int) -> int:
-    """What a malicious client says that it has, where it has ``samples``, 1 or more.
+    """The number of examples that a malicious client claims if it has ``samples``, 1 or more.
 
     Raises:
-        ContractError: no whole number from 1 to `MOST`.
+        ContractError: the claim is not an integer from 1 to `MOST`.
     """
     claim = check_return(attack, "claim", attack.claim(samples), int)
     if not 1 <= claim <= MOST:
@@ -94,7 +94,7 @@ def claim_samples(attack: PoisonAttack, samples: int) -> int:
 
 
 def falsify_claim(attack: PoisonAttack, claim: float) -> float:
-    """The same where clients say what they like: a claim of 0, or one that does not count, stays what it is."""
+    """The same for claims that clients choose freely: a claim of 0 or an invalid one is left unchanged."""
     if not counts(claim) or claim == 0:
         return claim
     whole = max(1, round(claim))
@@ -102,7 +102,7 @@ def falsify_claim(attack: PoisonAttack, claim: float) -> float:
 
 
 def as_claims(samples: Iterable[float]) -> Tensor:
-    """float64 ``[n]``, of numbers however large."""
+    """float64 ``[n]``, also for integers too large for a float."""
     return torch.tensor([_float(one) for one in samples], dtype=torch.float64)
 
 

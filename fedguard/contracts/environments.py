@@ -35,7 +35,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of some copies of an environment gave, B of them.
+    """The result of one step of B copies of an environment.
 
     Attributes:
         state: after the step, and before any new start.
@@ -52,25 +52,25 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment(Source):
-    """Where actors act. State in, state out: nothing is changed in place, so a step can be tried and left out.
+    """Where actors act. State in, state out: nothing is changed in place, so a step can be tried and discarded.
 
-    Nothing starts anew by itself: who steps sees the state in which an episode ended, and starts those copies by
-    `restart_episodes`.
+    Episodes do not restart by themselves. The caller of a step sees the state in which an episode ended, and restarts these
+    copies with `restart_episodes`.
 
     Args:
-        copies: environments that an actor steps side by side.
+        copies: number of environments that an actor steps in parallel.
     """
 
-    #: What an episode returns under a policy that cannot be better, or that counts as a solution.
+    #: Return of an episode under an optimal policy, or one that counts as a solution
     best: ClassVar[float]
-    #: Number of steps after which an episode is cut off.
+    #: Number of steps after which an episode is cut off
     limit: ClassVar[int]
 
     copies: PositiveInt = 8
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The least and the most that an episode can return; None where that is not known."""
+        """Smallest and largest possible return of an episode; None if unknown."""
         return None
 
     @property
@@ -80,7 +80,7 @@ class Environment(Source):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Of an observation."""
+        """Shape of an observation."""
 
     @property
     @abstractmethod
@@ -89,7 +89,7 @@ class Environment(Source):
 
     @abstractmethod
     def start_episodes(self, copies: int, rng: np.random.Generator) -> Any:
-        """So many environments, each at the start of an episode."""
+        """Start this number of environments, each at the start of an episode."""
 
     @abstractmethod
     def observe_state(self, state: Any) -> NDArray[np.float32]:
@@ -101,10 +101,10 @@ class Environment(Source):
 
     @abstractmethod
     def restart_episodes(self, state: Any, over: NDArray[np.bool_], rng: np.random.Generator) -> Any:
-        """The state with those environments at the start of a new episode whose last one is over (bool ``[B]``)."""
+        """The state after environments with a finished episode (bool ``[B]``) have started a new one."""
 
     def reasons(self, cell: Combination) -> Iterator[str]:
-        """Why actors cannot train so: a line for each reason."""
+        """Why actors cannot train in this cell: a line for each reason."""
         from fedguard.contracts.attacks import PoisonAttack
 
         algorithm, attack = cell.training.algorithm, cell.adversary

@@ -1,4 +1,4 @@
-"""Evasion: inputs that are changed a little at test time, so that a trained model errs."""
+"""Evasion: small changes of inputs at test time that make a trained model err."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fedguard.rng import Rng
 
 @dataclass(frozen=True, kw_only=True)
 class EvasionAttack(Algorithm):
-    """An attack on a model that is trained already, through its inputs alone: $max_z L(w, z, y)$ within $|z - x| <= eps$.
+    """An attack on a trained model through its inputs only: $max_z L(w, z, y)$ within $|z - x| <= eps$.
 
-    It knows the model and the right classes. In a suite it stands under ``evaluation.evasion``, and each cell's final model
-    is put to it.
+    It knows the model and the true classes. A suite names it under ``evaluation.evasion``, and it attacks each cell's final
+    model.
 
     Args:
-        norm: that of the change: ``linf``, the largest of any coordinate, or ``l2``.
-        eps: the longest change, in widths of the range of values.
+        norm: norm of the change: ``linf``, the largest change of any coordinate, or ``l2``.
+        eps: the largest norm of the change, in widths of the range of values.
     """
 
     kind: ClassVar[str] = "evasion"
@@ -46,18 +46,18 @@ class EvasionAttack(Algorithm):
         """
 
     def radius(self, value_range: tuple[float, float]) -> float:
-        """The longest change, in units of the inputs."""
+        """The largest norm of the change, in units of the inputs."""
         return self.eps * (value_range[1] - value_range[0])
 
     def within(self, z: Tensor, x: Tensor, value_range: tuple[float, float]) -> Tensor:
-        """``z`` brought back to the ball around ``x``, and then to the range of values, which leaves it in the ball."""
+        """``z`` projected to the ball around ``x``, and then to the range of values, which keeps it in the ball."""
         radius = self.radius(value_range)
         if self.norm == "linf":
             return (x + (z - x).clamp(-radius, radius)).clamp(*value_range)
         return (x + (z - x) * (radius / lengths(z - x).clamp(min=radius))).clamp(*value_range)
 
     def uphill(self, gradient: Tensor) -> Tensor:
-        """The step of length 1 in the norm along which a loss with this gradient grows fastest."""
+        """The step of norm 1 along which a loss with this gradient grows fastest."""
         return gradient.sign() if self.norm == "linf" else gradient / lengths(gradient).clamp(min=1e-30)
 
 

@@ -1,7 +1,7 @@
-"""Federated algorithms: what the clients of a round train, what they and the server keep, and what becomes of the aggregate.
+"""Federated algorithms: what the clients of a round train, what they and the server keep, and how the aggregate is used.
 
-An algorithm is one class with its parameters. What runs is made by `FederatedAlgorithm.start`, a `RunningAlgorithm` that keeps
-what clients and server know from one round to the next.
+An algorithm is one class with its parameters. `FederatedAlgorithm.start` makes a `RunningAlgorithm`, which keeps the state of
+clients and server from one round to the next.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class RunningAlgorithm:
-    """One algorithm in one training, with what clients and server keep from round to round. As it stands here, it is FedAvg's.
+    """One algorithm in one training, with the state that clients and server keep between rounds. This base class is FedAvg.
 
-    In each round `begin`, `train`, `trim`, `note` and `settle` are called in this order; `train` perhaps several times, for
-    the honest clients, for the malicious clients, and for an attack that asks what honest training would give. A round that
+    In each round `begin`, `train`, `trim`, `note` and `settle` are called in this order. `train` may be called several times:
+    for the honest clients, for the malicious clients, and for an attack that asks what honest training would give. A round that
     the server abandons is not settled, and leaves no trace.
     """
 
@@ -42,100 +42,100 @@ class RunningAlgorithm:
     ) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what each of the clients would send, trained on ``task`` from ``model``.
 
-        Where all it works with are updates, ``model`` may be float32 ``[n, d]``, a start for each, and so ``rng``.
+        If the algorithm works with updates only, ``model`` may be float32 ``[n, d]``, a start for each client, and so may
+        ``rng``.
         """
         task.local_updates(model, clients, plan, rng, rows)
 
     def pack_message(self, key: tuple[int, int], row: Tensor) -> Tensor:
-        """float32 ``[any]``: what a client sends from a process of its own, once; as it stands, its update.
+        """float32 ``[any]``: the message of a client from a process of its own; by default its update.
 
         Args:
-            key: the client, and which of its trainings it is.
-            row: float32 ``[d]``: what `train` made.
+            key: the client, and the number of the local training.
+            row: float32 ``[d]``: the result of `train`.
         """
         return row
 
     def receive_message(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
-        """The server takes what a client has `sent`, as if it had been trained here; row (float32 ``[d]``) is set."""
+        """Set row (float32 ``[d]``) from the message ``sent`` of a client, as if it had trained in this process."""
         row.copy_(sent)
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
-        """Set rows (float32 ``[n, d]``) to what a server makes of what arrived, at its model of now; as it stands, no more.
-
+        """Set rows (float32 ``[n, d]``) to what the server makes of arrived messages at its model; unchanged by default.
 
         Args:
-            keys: the client behind each row, and which of its trainings it is.
+            keys: the client behind each row, and the number of its local training.
         """
 
     def trim(self, rows: Tensor) -> None:
-        """Set what nobody sends of an update to 0, in place."""
+        """Set the parts of an update that nobody sends to 0, in place."""
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
-        """Each of these clients keeps account of the update that it sends, float32 ``[n, d]``."""
+        """Record the update that each of these clients sends, float32 ``[n, d]``."""
 
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
-        """What the server takes for the aggregate, float32 ``[d]``.
+        """The aggregate as the server uses it, float32 ``[d]``.
 
         Args:
-            arrived: whose updates are behind it.
+            arrived: the clients behind it.
             model: float32 ``[d]``: before it moves.
         """
         return aggregate
 
     def gain(self, n: int) -> float:
-        """What the model moves by over ``server_lr`` times the aggregate of n updates, for those who reckon with it."""
+        """The model's movement over ``server_lr`` times the aggregate of n updates, for attacks that predict it."""
         return 1.0
 
     def evaluate(self, model: Tensor) -> Evaluation:
-        """How the global model does on the test examples."""
+        """Evaluate the global model on the test examples."""
         return self.setup.task.evaluate(model)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedAlgorithm(Algorithm):
-    """How clients train and what the server does with it: one class, whose methods say what it changes of FedAvg.
+    """How clients train and what the server does: one class whose methods describe its differences from FedAvg.
 
-    A parameter must not be called like a key of a suite's ``training``, beside which it stands.
+    A parameter must not have the name of a key of a suite's ``training`` section, since both are given there.
     """
 
     kind: ClassVar[str] = "algorithm"
-    #: Whether clients send what plain SGD moved them by, which DP-SGD can hide and an attack on privacy can replay.
+    #: Whether clients send the result of plain SGD, which DP-SGD can protect and an attack on privacy can replay
     plain_steps: ClassVar[bool] = False
-    #: Whether clients and server work with nothing but updates and their aggregate.
+    #: Whether clients and server work only with updates and their aggregate
     only_updates: ClassVar[bool] = False
-    #: Whether clients and server keep account of each update that is sent, and so count on its arriving as it is.
+    #: Whether clients and server record each update that is sent, and so rely on its unchanged arrival
     keeps_account: ClassVar[bool] = False
-    #: Whether clients are actors in an environment, and learn from what they meet with there instead of examples.
+    #: Whether clients are actors that learn from their environments instead of examples
     acts: ClassVar[bool] = False
-    #: Whether actors send trajectories, from which the server works out gradients at its own model.
+    #: Whether actors send trajectories, from which the server computes gradients at its own model
     corrects: ClassVar[bool] = False
-    #: Whether actors send transitions, from which the server learns again and again.
+    #: Whether actors send transitions, from which the server learns repeatedly
     replays: ClassVar[bool] = False
-    #: Whether it learns from sequences of steps, over which a network may remember.
+    #: Whether it learns from sequences of steps, over which a network may remember
     sequences: ClassVar[bool] = False
-    #: Whether it learns a model of the world, and from what that imagines.
+    #: Whether it learns a world model, and from the rollouts that this imagines
     imagines: ClassVar[bool] = False
-    #: The architecture whose replay it is for, if it learns from one.
+    #: The architecture with the replay that it learns from, if it learns from one
     learner: ClassVar[str] = ""
     #: What a client keeps from one round to the next.
     keeps: ClassVar[str] = "nothing"
-    #: What is told to whom beside the models and updates.
+    #: What is sent to whom beside the models and updates
     tells: ClassVar[str] = "nothing"
 
     @property
     def alone(self) -> FederatedAlgorithm:
-        """What is left of it where a server trains by itself: nothing that is between clients."""
+        """The part of it that applies to a server that trains alone, without clients."""
         return self if self.only_updates else FedAvg()
 
     def check(self, training: Training) -> None:
-        """See to it that it can train so.
+        """Check the settings of a training.
 
         Raises:
-            ConfigError: settings that it does not have, or that exclude each other.
+            ConfigError: it does not have a setting, or settings exclude each other.
         """
 
     def reasons(self, cell: Combination) -> Iterator[str]:
-        """Why it does not go with an attack, a defense, a model or the protocol: a line for each reason."""
+        """Why it is incompatible with an attack, a defense, a model or the protocol: a line for each reason."""
         rule = cell.pipeline.rule
         if cell.model.imagines != self.imagines:
             knows, does = (
@@ -171,7 +171,7 @@ class FederatedAlgorithm(Algorithm):
             )
 
     def plan(self, training: Training) -> LocalPlan:
-        """What one honest client does in one round, but for what depends on the rounds before."""
+        """What one honest client does in one round, apart from what depends on earlier rounds."""
         return LocalPlan(
             lr=training.lr,
             batch_size=training.batch_size,
@@ -181,34 +181,34 @@ class FederatedAlgorithm(Algorithm):
         )
 
     def server_step(self, training: Training) -> float:
-        """What the server multiplies the aggregate by before it adds it to the model."""
+        """Factor of the aggregate before the server adds it to the model."""
         return training.server_lr
 
     def lr_alone(self, training: Training) -> float:
-        """The step size at which SGD on all clients' examples together moves as the federation does."""
+        """The learning rate at which SGD on the pooled examples of all clients moves as the federation does."""
         return training.lr
 
     def floats_kept(self, task: Task) -> int:
-        """How many floats each client that takes part keeps from one round to the next.
+        """Number of floats that each participating client keeps from one round to the next.
 
         Raises:
-            ConfigError: it cannot be run on this task.
+            ConfigError: it cannot run on this task.
         """
         return 0
 
     def bytes_sent(self, task: Task) -> int:
-        """What a client sends after one training, in bytes."""
+        """Bytes that a client sends after one local training."""
         return 4 * task.dim
 
     def steps_taken(self, task: Task) -> int:
-        """How many steps of its environments a client takes in one training; 0 of one that does not act."""
+        """Steps of its environments that a client takes in one local training; 0 without environments."""
         return 0
 
     def start(self, setup: Setup) -> RunningAlgorithm:
         """The algorithm before the first round of a training.
 
         Raises:
-            ConfigError: it cannot be run on this task.
+            ConfigError: it cannot run on this task.
         """
         return RunningAlgorithm(setup)
 

@@ -1,4 +1,4 @@
-"""The Gram matrix of a round: all that a weight rule or a mixing may look at."""
+"""The Gram matrix of a round: all that a weight rule or a mixing may use."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROUNDING = 1e-12
 class Gram:
     """Inner products of the rows of a round about a common reference point c.
 
-    The rows are the n updates, then the rule's own anchors (a previous aggregate, the server's root update), then the
-    origin. Each map that a rule makes is affine: a row is taken to a combination of rows whose weights add up to one,
-    the rest falling to the origin. Distances do not depend on c, and ``c`` close to the bulk of the rows keeps close
-    rows apart in float32.
+    The rows are the n updates, then the rule's own anchors (a previous aggregate, the server's root update), then the origin.
+    Each map that a rule makes is affine: it takes a row to a combination of rows with weights that sum to one, where the origin
+    takes the rest. Distances do not depend on c, and a ``c`` close to the bulk of the rows keeps close rows distinct in
+    float32.
 
     Attributes:
-        compute: makes `inner`; called once at most, and only for rules that look.
+        compute: makes `inner`; called at most once, and only for rules that use it.
         n: number of updates.
-        anchors: the names of the rows between the updates and the origin.
-        material: makes `vectors`; called once at most.
-        measure: the distances of the updates from an anchor, or from the origin, in one pass without all inner products.
-        project: makes `projections`; called once at most, and only where a rule asks for an `order`.
+        anchors: names of the rows between the updates and the origin.
+        material: makes `vectors`; called at most once.
+        measure: distances of the updates from an anchor or from the origin, in one pass without all inner products.
+        project: makes `projections`; called at most once, and only for rules that use `order`.
     """
 
     compute: Callable[[], Tensor]
@@ -47,10 +47,10 @@ class Gram:
 
     @cached_property
     def vectors(self) -> Tensor:
-        """float32 ``[n, d]``: the updates themselves, to be read only.
+        """float32 ``[n, d]``: the updates themselves, read-only.
 
-        For the few filters that look at signs, layers or losses, which inner products do not tell. Behind a mixing it
-        is the mixed matrix, which costs the memory of a second one.
+        For the few filters that use signs, layers or losses, which inner products do not determine. After a mixing it is the
+        mixed matrix, which costs the memory of a second one.
         """
         if self.material is None:
             raise ContractError("the updates themselves are not at hand here; only their inner products are.")
@@ -58,14 +58,14 @@ class Gram:
 
     @cached_property
     def projections(self) -> Tensor:
-        """float64 ``[n]``: the updates along one direction drawn at random: equal for equal rows, and wherever these stand."""
+        """float64 ``[n]``: the updates along one random direction: equal for equal rows, whatever their positions."""
         return torch.zeros(self.n, dtype=torch.float64) if self.project is None else self.project()
 
     @cached_property
     def order(self) -> Tensor:
-        """int64 ``[n]``: the updates in an order that follows from what they hold and from a draw, not from where they stand.
+        """int64 ``[n]``: the updates in an order that depends on their values and on a random draw, not on their positions.
 
-        For ties that a rule cannot share out. In hypothetical rounds, whose rows nobody holds, it is the order of the rows.
+        For ties that a rule cannot split. In hypothetical rounds, which have no rows of vectors, it is the order of the rows.
         """
         return self.projections.argsort(stable=True)
 
@@ -120,7 +120,7 @@ class Gram:
         return (self.inner[: self.n] - origin @ self.inner) @ (self.unit(anchor) - origin)
 
     def affine(self, weights: Tensor) -> Tensor:
-        """float64 ``[..., k]``: weights on the updates (or on updates and anchors), with the origin taking the rest."""
+        """float64 ``[..., k]``: weights on the updates (or on updates and anchors), with the rest on the origin."""
         lacking = self.rows - 1 - weights.shape[-1]
         if lacking not in (0, len(self.anchors)):
             raise ContractError(

@@ -1,8 +1,8 @@
-"""Attacks on the clients' privacy: what a server can tell of the data from what it sees.
+"""Attacks on the clients' privacy: what a server can infer about the data from what it sees.
 
-An attack returns what it claims: inputs, labels, who was a member. It never sees the truth and never scores itself: the
-core keeps the truth, and compares. What the server sees depends on architecture and protocol: each update, one sum, or the
-noisy models that are published.
+An attack returns what it claims: inputs, labels, membership. It never sees the truth and never scores itself: the core keeps
+the truth, and compares. What the server sees depends on architecture and protocol: each update, one sum, or the noisy models
+that are published.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from fedguard.contracts.sight import Needs, Sight, SightField, UndeclaredNeeds, 
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.rng import Rng
 
-#: Attacks on one vector: the victim's update where it is seen, else the mean in which it is hidden.
+#: Attacks on one vector: the victim's update if visible, else the mean in which it is hidden
 ONE_VECTOR: Needs = (Sight.EACH_UPDATE | Sight.MODEL, Sight.SUM | Sight.MODEL)
-#: The same, with clean data of the server's own where it has any.
+#: The same, with clean data of the server's own if it has any
 ONE_VECTOR_AND_ROOT: Needs = (*(sights | Sight.ROOT_DATA for sights in ONE_VECTOR), *ONE_VECTOR)
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What an inversion claims the inputs were: float32 ``[B, *shape]``, with labels int64 ``[B]`` if it found any."""
+    """The inputs that an inversion claims: float32 ``[B, *shape]``, with labels int64 ``[B]`` if it found any."""
 
     x: Tensor
     y: Tensor | None = None
@@ -36,21 +36,21 @@ class Reconstruction:
 
 @dataclass(frozen=True)
 class Labels:
-    """What a label recovery claims: int64 ``[B]``, a multiset: the order means nothing."""
+    """The labels that a label recovery claims: int64 ``[B]``, a multiset without order."""
 
     y: Tensor
 
 
 @dataclass(frozen=True)
 class Membership:
-    """What a membership inference claims: float64 ``[N]`` for the candidates, larger for "was trained on"."""
+    """The scores of a membership inference: float64 ``[N]`` for the candidates, larger for "was trained on"."""
 
     scores: Tensor
 
 
 @dataclass(frozen=True)
 class Property:
-    """What a property inference claims of the victim: larger for "has it"."""
+    """The score of a property inference for the victim: larger for "has it"."""
 
     score: float
 
@@ -59,7 +59,7 @@ Inference = Reconstruction | Labels | Membership | Property
 
 
 class OneLogit(nn.Module):
-    """A network with one logit z as one with two, 0 and z, so that it has a class for each label.
+    """A network with one logit z as a network with the two logits 0 and z, so that it has a class for each label.
 
     ``cross_entropy((0, z), y) = binary_cross_entropy_with_logits(z, y)``, gradients included. The parameters are those of the
     network, in their order.
@@ -78,13 +78,16 @@ class OneLogit(nn.Module):
 class InferenceView(View):
     """What a server sees of the clients' data when it tries to infer more.
 
-    Public, since the server hands it out, are the network (``module``, with weights that mean nothing, as `OneLogit` where it
-    has one; ``predict`` applies it under any parameters; ``layers`` are the sizes of its parameter tensors, in the order of
-    ``module.parameters()``), the local training (``plan``) and the client transforms, which ``adapt`` knows. ``counts`` are
-    the examples of each client behind `target`, as they claim them: those of its batch where each takes one step.
-    ``labels`` are theirs, where the server is told. ``candidates`` are the examples whose membership is asked for.
-    ``noise`` is public, too: the standard deviation in each coordinate of what the protocol adds to the updates or
-    aggregates that are seen, the clients' own DP-SGD apart, of which ``plan.private`` tells. The truth is not here, under
+    The following fields are public, since the server sends them to clients. ``module`` is the network, with meaningless weights
+    (as `OneLogit` if it has one logit). ``predict`` applies it under any parameters. ``layers`` are the sizes of its parameter
+    tensors, in the order of ``module.parameters()``. ``plan`` is the local training, and ``adapt`` knows the client transforms.
+
+    ``counts`` are the claimed numbers of examples of each client behind `target`, or of its batch if each client takes one
+    step. ``labels`` are the labels of these examples, if the server knows them. ``candidates`` are the examples to classify as
+    members or not.
+
+    ``noise`` is public too. It is the standard deviation in each coordinate of the noise that the protocol adds to the visible
+    updates or aggregates. It excludes the clients' own DP-SGD, which ``plan.private`` describes. The view holds no truth, under
     any sight.
     """
 
@@ -97,14 +100,14 @@ class InferenceView(View):
     value_range: tuple[float, float]
     plan: LocalPlan
     counts: tuple[int, ...]
-    #: The row of the client under attack in `updates`.
+    #: The row of the attacked client in `updates`
     victim: int
     labels: Tensor | None
     candidates: Examples | None
     noise: float
-    #: ``(dummy [..., d], observed [d])`` -> what to compare of both, by one who knows what clients do before they send.
+    #: ``(dummy [..., d], observed [d])`` -> both in the form to compare, given the client transforms
     adapt: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    #: float32 ``[k, d]``: models as this federation would have trained them on each of k other sets of examples, all at once.
+    #: float32 ``[k, d]``: models as this federation would have trained them on each of k other sets of examples
     train: Callable[[Sequence[Examples], Rng], Tensor]
     models = SightField[Tensor](
         Sight.MODEL, "float32 [T + 1, d]: the model sent in each watched round, and that after the last"
@@ -122,7 +125,7 @@ class InferenceView(View):
 
     @property
     def target(self) -> Tensor:
-        """float32 ``[d]``: of the last watched round the victim's update, where it is seen; else the mean that hides it."""
+        """float32 ``[d]``: the victim's update in the last watched round, if visible; else the mean that hides it."""
         if Sight.EACH_UPDATE in self.granted:
             return self.updates[-1, self.victim]
         return self.aggregates[-1]
@@ -134,7 +137,7 @@ class InferenceView(View):
 
     @property
     def steps(self) -> int:
-        """Local steps of the client with the most."""
+        """Local steps of the client with the most examples."""
         if self.plan.private is not None:
             return self.plan.private_steps(self.plan.private.sample_rate)
         if self.plan.steps is not None:
@@ -144,7 +147,7 @@ class InferenceView(View):
 
     @property
     def gradient(self) -> Tensor:
-        """float32 ``[d]``: ``-target / (lr steps)``: the mean loss's gradient where each client took one step, else near it."""
+        """float32 ``[d]``: ``-target / (lr steps)``: the mean loss's gradient if each client took one step, else near it."""
         return -self.target / (self.plan.lr * self.steps)
 
 
@@ -167,25 +170,25 @@ class InferenceAttack(Algorithm):
         "Write needs = ONE_VECTOR, of fedguard.contracts, if it goes by one client's update, or the sum that hides it; "
         "(Sight.MODEL,) if by models alone."
     )
-    #: round: it watches one round; training: all of them; model: none, and has the final model alone.
+    #: round: it watches one round; training: all rounds; model: none, it uses the final model only
     watches: ClassVar[Literal["round", "training", "model"]] = "round"
-    #: Whether the server is malicious: it sends another model in the watched round, see `tamper`.
+    #: Whether the server is malicious: it sends another model in the watched round, see `tamper`
     active: ClassVar[bool] = False
 
     def check(self, view: InferenceView) -> None:
-        """Raise `PreconditionError` where the attack cannot work on this network or training; asked before anything runs.
+        """Raise `PreconditionError` if the attack cannot work on this network or training; called before anything runs.
 
-        The view is that of a watched round in which nothing has been sent yet.
+        The view shows a watched round in which nothing has been sent yet.
         """
 
     def tamper(self, view: InferenceView) -> Tensor:
-        """float32 ``[d]``: what the server sends in the watched round instead of the model; ``view.models`` is ``[1, d]``."""
+        """float32 ``[d]``: the model that the server sends in the watched round instead; ``view.models`` is ``[1, d]``."""
         return view.models[-1]
 
     @abstractmethod
     def infer(self, view: InferenceView) -> Inference:
-        """What can be told of the clients' data from this view."""
+        """Infer the clients' data from this view."""
 
     def holds(self, examples: Examples) -> bool:
-        """For a property inference: whether these have the property. The core asks, to know the truth."""
+        """For a property inference: whether these examples have the property. The core calls it to know the truth."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Modes of secure aggregation: what the server has of a round's updates, and what it never sees.
+"""Modes of secure aggregation: what the server gets of a round's updates, and what stays hidden.
 
-A mode is one class. What it hides is compared with what rules and attacks need before anything runs (`fedguard.visibility`);
-in a training it makes a `Receiver`, which stands between the clients and the server.
+A mode is one class. What it hides is compared with what rules and attacks need before anything runs (`fedguard.visibility`). In
+a training it makes a `Receiver`, which connects the clients to the server.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ if TYPE_CHECKING:
     from fedguard.contracts.architectures import Setup
     from fedguard.contracts.noise import Federation
 
-#: What nobody sees under masks.
+#: What nobody sees under masks
 SINGLE_UPDATES = Sight.EACH_UPDATE | Sight.HONEST_UPDATES
-#: What a server sees under masks, whatever the mode.
+#: What a server sees under masks, in every mode
 MASKED_SUM = Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT
 
 
 class Receiver(ABC):
-    """A mode of secure aggregation in one training, with what its parties keep from round to round."""
+    """A mode of secure aggregation in one training, with the state that its parties keep between rounds."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
 
     @abstractmethod
     def receive(self, sent: SentRound) -> ReceivedRound:
-        """What reaches the server of what the clients send. The memory of the updates may be used again."""
+        """What reaches the server of the clients' messages. The memory of the updates may be reused."""
 
 
 class Masking(Algorithm):
-    """A mode of secure aggregation, with its parameters. What it does not say of sight is hidden."""
+    """A mode of secure aggregation with its parameters. Sights that it does not show are hidden."""
 
     kind: ClassVar[str] = "masking"
-    #: What it takes from sight.
+    #: What it hides
     hides: ClassVar[Sight] = SINGLE_UPDATES | Sight.GROUP_SUMS
-    #: What it shows the server instead; a single update is never shown.
+    #: What it shows the server instead; a single update is never shown
     shows: ClassVar[Sight] = MASKED_SUM
-    #: What the server sees and the mode itself works with, so that no rule is given it.
+    #: What the server sees for the mode itself, but no rule gets
     kept_from_rules: ClassVar[Sight] = Sight.NOTHING
-    #: Whether the clients send masked vectors, of which the server sees sums.
+    #: Whether the clients send masked vectors, of which the server sees sums
     masked: ClassVar[bool] = True
-    #: Whether the server sees several sums over one client.
+    #: Whether the server sees several sums that contain the same client
     overlapping: ClassVar[bool] = False
-    #: For threat cards: who sees what.
+    #: For threat cards: who sees what
     words: ClassVar[str]
-    #: What it costs the clients.
+    #: What it costs the clients
     cost: ClassVar[str]
-    #: What to do about a rule that it hides too much from.
+    #: What to do about a rule that it hides too much from
     mend: ClassVar[str] = "Use mean or client_clipping >> mean, mask within groups, or switch masking off."
-    #: What to do about a rule that it gives too few rows; empty where nothing helps.
+    #: What to do about a rule that it gives too few rows; empty if nothing helps
     more_rows: ClassVar[str] = ""
-    #: Parameters for some 100 clients, by which it is shown what it leaves to run.
+    #: Example parameters for some 100 clients, to list the defenses that can run
     example: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def setting(self) -> Any:
-        """As a suite spells it, with every parameter; a parameter that is called like the mode stands for its name."""
+        """Its form in a suite, with every parameter; a parameter with the name of the mode replaces that name."""
         values = self.parameters()
         if not values:
             return self.name
@@ -74,55 +74,55 @@ class Masking(Algorithm):
 
     @property
     def undefended(self) -> Masking:
-        """The mode without what in it works against malicious clients."""
+        """The mode without its measures against malicious clients."""
         return self
 
     @property
     def of_larger_sums(self) -> Masking:
-        """A mode by which the plain mean comes to the same out of larger sums, so that fewer clients are enough."""
+        """A mode with larger sums that gives the plain mean the same result, so that fewer clients suffice."""
         return self
 
     def sessions(self, clients: int) -> int:
-        """Into how many disjoint sessions the clients of a round are dealt, their sizes differing by one at most."""
+        """Number of disjoint sessions into which the clients of a round are divided, with sizes that differ by one at most."""
         return 1
 
     def rows(self, clients: int) -> int:
-        """How many rows the server's rule gets when so many clients take part."""
+        """Number of rows that the server's rule gets from this number of clients."""
         return min(self.sessions(clients), clients)
 
     def check(self, federation: Federation) -> None:
-        """See to it that it can be run among these clients; nothing more to check unless it says so.
+        """Check that it can run among these clients; no further check by default.
 
         Raises:
             ConfigError: parameters that exclude each other, or that do not fit clients, training or protocol.
         """
 
     def reasons(self, server: Sight) -> Iterator[str]:
-        """Why it cannot run beside a server that sees this: a line for each reason."""
+        """Why it cannot run if the server sees this: a line for each reason."""
         return iter(())
 
     def smallest_sum(self, federation: Federation) -> int:
-        """The fewest clients in a sum that the server can form of what it sees, if nobody drops out."""
+        """The fewest clients in a sum that the server can form from what it sees, if nobody drops out."""
         return federation.size.expected
 
     @abstractmethod
     def receiver(self, setup: Setup) -> Receiver:
-        """What runs it in one training.
+        """The receiver of one training.
 
         Raises:
-            ConfigError: it cannot keep its promise among these clients, or its sums do not fit the ring.
+            ConfigError: it cannot keep its guarantee among these clients, or its sums do not fit the ring.
         """
 
 
 class PlainReceiver(Receiver):
-    """Each update travels as it is; one row for each client that did not fall silent before it sent."""
+    """Each update travels unmasked; one row for each client that did not drop out before it sent its update."""
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         wire = sent.wire.without(sent.lost)
         not_finite = tuple(client for client in sent.not_finite if client not in sent.lost)
         arrived = (*wire.clients, *not_finite)
-        # Honest clients may fall silent too, so silence is not held against anybody: f follows from who sent. But an
-        # honest update is finite, so each dropped one was among the malicious ones that the server reckons with.
+        # Honest clients may drop out too, so a dropout is no evidence of malice: f follows from who sent. But an honest update
+        # is finite, so each dropped one came from one of the malicious clients that the server assumes.
         told = max(0, self.setup.assume_f_among(len(arrived)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
         claims: list[float] = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]

@@ -1,4 +1,4 @@
-"""The network between the parties, as a suite describes it: how long things take, and who is there."""
+"""The simulated network as a suite describes it: durations, and the availability of devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedguard.errors import ConfigError
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
-#: The most of anything: seconds, watts, a factor. It keeps simulated time finite.
+#: Upper bound of seconds, watts and factors, which keeps simulated time finite
 _MOST = 1e9
 
 
@@ -21,10 +21,10 @@ class Stragglers:
     """Devices that take longer than the others.
 
     Args:
-        share: of the devices; or, where slowness passes, of the trainings.
+        share: share of the devices that are slow; if slowness is not ``lasting``, share of the local trainings.
         factor: how many times as long they take.
-        lasting: whether it is always the same devices; else any device may be slow in any of its trainings.
-        devices: which ones, by their numbers from 0, instead of a share that is drawn.
+        lasting: whether the same devices are always slow; otherwise any device may be slow in any of its local trainings.
+        devices: numbers of the slow devices, from 0, instead of a random share.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -39,17 +39,17 @@ class Stragglers:
 class Speeds:
     """How long devices compute: $seconds * examples * pace_i * a_i * b_ik * slowness$ for the k-th training of device i.
 
-    $ln a_i$ is normal with mean 0 and standard deviation ``spread``, drawn once for each device; $ln b_ik$ with ``jitter``,
-    drawn for each training; or $b_ik$ is exponential with mean 1.
+    $ln a_i$ is normal with mean 0 and standard deviation ``spread``, drawn once for each device. $ln b_ik$ is normal with
+    standard deviation ``jitter``, drawn for each local training; or $b_ik$ is exponential with mean 1.
 
     Args:
-        seconds: of an example that is trained on once, on an ordinary device.
-        paces: how many times as long as that each device takes, one number for each, by the devices' numbers; null for 1.
-        spread: between devices.
-        jitter: between the trainings of one device, or ``exponential``: the slowest of n then takes $1 + 1/2 + ... + 1/n$ times
-            the mean.
+        seconds: time of an ordinary device to train once on one example.
+        paces: relative computation time of each device, one number per device in the order of their numbers; null for 1.
+        spread: variation between devices.
+        jitter: variation between the local trainings of one device, or ``exponential``: the slowest of n then takes $1 + 1/2 +
+            ... + 1/n$ times the mean.
         slow: devices that take longer.
-        watts: what a device draws while it computes.
+        watts: power that a device draws while it computes.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -64,14 +64,14 @@ class Speeds:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """What lies between a device and the servers. A message of b bytes takes $latency + b / bandwidth$ seconds.
+    """The link between a device and the servers. A message of b bytes takes $latency + b / bandwidth$ seconds.
 
     Args:
         latency: seconds that any message takes.
-        up, down: bytes in a second from a device, and to it; null for no limit.
-        spread: standard deviation of the normal logarithm of a factor on the bandwidths of each device.
-        loss: the chance that an update is lost on its way. What the servers send is not.
-        joules: what a device spends on a byte that it sends or receives.
+        up, down: bytes per second from a device, and to it; null for no limit.
+        spread: standard deviation of the logarithm of a lognormal factor on the bandwidths of each device.
+        loss: probability that an update is lost on its way. Messages from the servers are never lost.
+        joules: energy that a device spends per byte that it sends or receives.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
@@ -86,14 +86,14 @@ class Links:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """How long everything takes in simulated seconds, and which devices are there.
+    """Durations in simulated seconds, and the availability of devices.
 
     Args:
         compute: how long devices compute.
         link: how long messages take.
-        there: when devices are there. Who leaves before its update has arrived loses it.
-        malicious_pace: what malicious clients make of their time to compute: 0.1 is a tenth of it. One who answers first
-            is never late, and sends more often.
+        there: when devices are online. A device that goes offline before its update has arrived loses it.
+        malicious_pace: factor of the computation time of malicious clients: 0.1 is a tenth. A client that answers first is
+            never too late, and sends more often.
     """
 
     compute: Speeds = field(default_factory=Speeds)
@@ -107,10 +107,10 @@ class Network:
         return self.link.loss > 0 or self.there.may_leave
 
     def check(self, devices: int) -> None:
-        """See to it that what is said of devices one by one is said of these.
+        """Check that the settings of single devices fit the number of devices.
 
         Raises:
-            ConfigError: numbers of other devices, as many paces as there are no devices, or slow devices twice.
+            ConfigError: unknown device numbers, a wrong number of paces, or slow devices given twice.
         """
         slow, paces = self.compute.slow, self.compute.paces
         if paces is not None and len(paces) != devices:
@@ -131,7 +131,7 @@ class Network:
             )
 
     def spec(self, there: Any) -> dict[str, Any]:
-        """What enters a cell's identity, with what stands for ``there``; what nobody says of single devices is left out."""
+        """Part of a cell's identity, with the given value of ``there``; unset keys of single devices are left out."""
         content = asdict(self) | {"there": there}
         if self.compute.paces is None:
             del content["compute"]["paces"]

@@ -1,7 +1,7 @@
-"""Noise for privacy: who adds it to what, whom it hides, and what it proves.
+"""Noise for differential privacy: who adds it to what, whom it hides, and what it proves.
 
-A kind of noise is one class. It acts at one of three places: in the clients' training (`Noise.local_plan`), in what they put
-into a secure sum (`Noise.in_sums`), or at a server that is trusted to add it (`Noise.at_server`).
+One class describes one mechanism. It acts at one of three places: in the clients' training (`Noise.local_plan`), in their
+inputs to a secure sum (`Noise.in_sums`), or at a server that is trusted to add it (`Noise.at_server`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from fedguard.contracts.tasks import Model, Source
     from fedguard.contracts.training import Training
 
-#: What a server carries from round to round.
+#: What a server keeps from round to round
 Carried = TypeVar("Carried", bound="NoiseState")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Federation:
-    """Who trains how, and what stands between them and the server.
+    """The training, its clients, and the protocol between them and the server.
 
     Args:
         malicious: number of malicious clients, who add no noise.
         attack_sees: what they see.
-        meeting: how updates meet in simulated time; None in rounds of those who are chosen.
+        meeting: how updates meet in simulated time; None if rounds consist of their selected clients.
     """
 
     protocol: Protocol
@@ -57,7 +57,7 @@ class Federation:
 
     @property
     def size(self) -> SessionSize:
-        """Of one session of secure aggregation, or of the smallest group's."""
+        """Size of one session of secure aggregation; of the smallest group's session if there are several."""
         return self.protocol.session(self.clients.expected, self.clients.most, self.malicious)
 
 
@@ -67,15 +67,15 @@ class Combination(Federation):
 
     Args:
         copied: whether malicious clients hold copies of honest clients' examples.
-        shared: the share of the training examples that is public, of which each client holds a copy.
+        shared: share of the training examples that is public, of which each client holds a copy.
         rule_sees: what the server's rule sees.
-        adversary: who attacks the training.
-        inference: who attacks the clients' privacy.
-        network: the simulated world, where there is one.
-        evasion: what the final model is put to, where anything is.
-        told: how many of all clients are reckoned to be malicious.
-        attackers: how many attack the training.
-        lookers: how many nodes infer, of a training without a server; 0 where a server does.
+        adversary: the attack on the training.
+        inference: the attack on the clients' privacy.
+        network: the simulated network, if there is one.
+        evasion: the attack at test time on the final model, if there is one.
+        told: assumed f, among all clients.
+        attackers: number of clients that attack the training.
+        lookers: number of observing nodes in a training without a server; 0 if a server observes.
         watched_round: the round that an attack on privacy watches, if it watches one.
     """
 
@@ -100,10 +100,10 @@ class PrivacyGuarantee:
     """What the noise of a training proves.
 
     Args:
-        epsilon: with its meaning; None where nothing was released.
-        why: it is no guarantee after all; None where it is one.
-        facts: what a record says of the noise: its ``mechanism``, ``noise_multiplier``, ``clip`` and number of ``rounds``, and
-            what belongs to this kind of noise alone.
+        epsilon: with its meaning; None if nothing was released.
+        why: reason why it is no guarantee; None if it is one.
+        facts: content of a record about the noise: its ``mechanism``, ``noise_multiplier``, ``clip`` and number of ``rounds``,
+            and what is specific to this mechanism.
     """
 
     epsilon: Epsilon | None
@@ -113,7 +113,7 @@ class PrivacyGuarantee:
 
 @dataclass(frozen=True)
 class NoiseState:
-    """What a server that adds noise carries to the next round: the largest length of an update that counts, and more."""
+    """State of a server that adds noise, kept between rounds: the clipping bound of an update, and more."""
 
     clip: float
 
@@ -123,25 +123,25 @@ class ServerNoise(ABC, Generic[Carried]):
 
     @abstractmethod
     def start(self) -> Carried:
-        """Before the first round."""
+        """The state before the first round."""
 
     @abstractmethod
     def release(
         self, updates: Tensor, state: Carried, rng: Rng, weights: Tensor | None = None
     ) -> tuple[Tensor, Carried]:
-        """The noisy aggregate of a round (float32 ``[d]``), and what is carried on.
+        """The noisy aggregate of a round (float32 ``[d]``), and the state for the next one.
 
         Args:
             updates: float32 ``[n, d]``, finite; n may be 0.
-            weights: float32 ``[n]``, public: what each counts for, once it is clipped; None for 1 each.
+            weights: float32 ``[n]``, public: weight of each clipped update; None for 1 each.
         """
 
 
 class SumNoise(ABC):
-    """What each client does to what it puts into a secure sum.
+    """What each client does to its input to a secure sum.
 
     Attributes:
-        clip: the largest length of an honest client's input.
+        clip: largest norm of an honest client's input.
     """
 
     clip: float
@@ -152,52 +152,52 @@ class SumNoise(ABC):
 
     @abstractmethod
     def noise_tail(self, clients: int) -> int:
-        """What the noise of so many clients practically never exceeds on any coordinate, in ring units."""
+        """A bound on each coordinate of these clients' noise, in ring units, exceeded with negligible probability."""
 
     @property
     @abstractmethod
     def fewest(self) -> int:
-        """With fewer contributors no sum is opened; 0 where any number will do.
+        """Smallest number of contributors with which a sum is opened; 0 for any number.
 
         Raises:
-            ConfigError: not even all contributors keep the promise.
+            ConfigError: not even all contributors keep the guarantee.
         """
 
 
 class Noise(Algorithm):
-    """A kind of noise that is added for privacy, with its parameters."""
+    """A mechanism of differential privacy with its parameters."""
 
     kind: ClassVar[str] = "noise"
-    #: Whose presence it hides; None hides nobody.
+    #: Unit of privacy that it hides; None hides nobody
     unit: ClassVar[Literal["record", "client"] | None]
-    #: Who adds it. Whoever trusts a server to do so lets it see the updates, and nobody else.
+    #: Who adds it; clients that trust a server to add it let this server see their updates, and nobody else
     added_by: ClassVar[Literal["client", "server"] | None] = "client"
     #: Whether `account_privacy` counts each client's own releases in simulated time, where speeds decide who takes part in
-    #: what, and its server takes the weights of late updates. Of one that does not say so nothing is claimed there:
-    #: it is refused.
+    #: what, and its server takes the weights of late updates. A mechanism that does not declare this is refused there,
+    #: since nothing would back its epsilon
     in_time: ClassVar[bool] = False
-    #: For threat cards: who adds it to what, and what that hides.
+    #: For threat cards: who adds it to what, and what that hides
     words: ClassVar[str]
-    #: Of the (epsilon, delta) that it proves.
+    #: Delta of the (epsilon, delta) that it proves
     delta: float
 
     @property
     def setting(self) -> Any:
-        """As a suite spells it, with every parameter."""
+        """Its form in a suite, with every parameter."""
         return {"kind": self.name, **dataclasses.asdict(cast(Any, self))}
 
     @property
     def sum_clip(self) -> float | None:
-        """The largest length of what a client puts into a secure sum; None where the encoding's own clip counts."""
+        """Largest norm of a client's input to a secure sum; None if the encoding's own clip applies."""
         return None
 
     @property
     def differs(self) -> bool:
-        """Whether clients add different amounts of it."""
+        """Whether clients add different amounts of noise."""
         return False
 
     def units(self, clients: int, examples: int) -> int:
-        """Among how many units each is hidden."""
+        """Number of units among which each is hidden."""
         return examples if self.unit == "record" else clients
 
     def note(self, masked: bool) -> str:
@@ -206,14 +206,14 @@ class Noise(Algorithm):
 
     @abstractmethod
     def check(self, federation: Federation) -> None:
-        """See to it that it can be added here.
+        """Check that it can be added in this federation.
 
         Raises:
             ConfigError: parameters that exclude each other, or that do not fit clients, training or protocol.
         """
 
     def reasons(self, cell: Combination) -> Iterator[str]:
-        """Why it does not go with a defense, a model, the data or an algorithm: a line for each reason."""
+        """Why it is incompatible with a defense, a model, the data or an algorithm: a line for each reason."""
         prepared = cell.data.preparation
         if prepared.origin == "records":
             yield (
@@ -234,7 +234,7 @@ class Noise(Algorithm):
             yield why
 
     def beyond(self, training: Training) -> str | None:
-        """Why what it proves does not hold for an algorithm; None where it does."""
+        """Why its guarantee does not hold for an algorithm; None if it holds."""
         if training.algorithm.only_updates:
             return None
         return (
@@ -244,42 +244,42 @@ class Noise(Algorithm):
 
     @abstractmethod
     def in_words(self, federation: Federation) -> str:
-        """For `fedguard check`: what it hides from whom, and how much of it there is."""
+        """For `fedguard check`: what it hides from whom, and the amount of noise."""
 
     def local_plan(self, federation: Federation) -> LocalPlan:
         """What an honest client does in one round."""
         return federation.training.plan()
 
     def at_server(self, federation: Federation) -> ServerNoise[Any] | None:
-        """What a trusted server publishes; None where the server adds no noise."""
+        """What a trusted server publishes; None if the server adds no noise."""
         return None
 
     def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> SumNoise | None:
-        """What clients add to what they put into a session of this size; None where that is nothing.
+        """The noise of clients in their inputs to a session of this size; None for no noise.
 
         Args:
             dim: d, length of an input.
             scale: S, ring units per unit of the input.
 
         Raises:
-            ConfigError: the noise cannot be shared out among so few, or does not fit the ring.
+            ConfigError: there are too few clients to share the noise, or it does not fit the ring.
         """
         return None
 
     def of_mean(self, federation: Federation, dim: int) -> float:
-        """Standard deviation in each coordinate of what is added to a round's mean; 0 for noise in the clients' steps."""
+        """Standard deviation in each coordinate of the noise on a round's mean; 0 for noise in the clients' steps."""
         return 0.0
 
     @abstractmethod
     def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
-        """What it proves of the rounds of a training: the only place where its epsilon is worked out."""
+        """What it proves about the rounds of a training: the only place that computes its epsilon."""
 
     @abstractmethod
     def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
-        """The code that adds it, for an audit on canaries, each with what it claims."""
+        """The code that adds it, for an audit with canaries, each with its claim."""
 
     def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        """Tests of the noise in some rounds of the cell's own training, with nobody malicious; none unless it brings some."""
+        """Tests of the noise in some rounds of the cell's own training without malicious clients; none by default."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Who takes part when: how the clients of a round are drawn, and which are there at all."""
+"""Participation: how the clients of a round are selected, and which are in the federation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedguard.rng import Rng
 
 @dataclass(frozen=True, kw_only=True)
 class Stay:
-    """Clients that are not there all the time.
+    """Clients that are in the federation only for some rounds.
 
     Args:
-        clients: how many.
-        joins: the first round (from 1) in which they may be chosen.
-        leaves: the first one in which they no longer may; None where they stay to the end.
+        clients: number of these clients.
+        joins: first round (from 1) in which they may be selected.
+        leaves: first round in which they may no longer be selected; None if they stay to the end.
     """
 
     clients: int
@@ -28,18 +28,19 @@ class Stay:
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """Who takes part in a round.
+    """The clients of each round.
 
     Args:
-        total: number of clients, those included that come later or leave early.
-        per_round: how many are chosen: a whole number of clients, or a fraction of them in (0, 1].
-        sampling: ``fixed`` draws exactly that many without replacement; ``poisson`` draws each client on its own
-            with that probability, so that the number varies; ``cyclic`` draws nothing: the clients are dealt into
-            ``total / per_round`` groups, by their numbers and in public, which take turns.
-        schedule: who is not there all the time. The first entry speaks of the clients with the lowest numbers, the next of
-            those that follow; the rest are always there. Where fewer are there than are to be drawn, all of these take part.
-        most_trainings: of one client, where each goes on by itself in simulated time; one that has begun so many takes no more
-            part. None for no limit.
+        total: number of clients, including those that join later or leave early.
+        per_round: number of selected clients: an integer, or a fraction of the total in (0, 1].
+        sampling: ``fixed`` draws exactly this number without replacement. ``poisson`` draws each client independently with the
+            corresponding probability, so the number varies. ``cyclic`` draws nothing: the clients form ``total / per_round``
+            public groups by their numbers, which take turns.
+        schedule: clients that join late or leave early. The first entry describes the clients with the lowest numbers, the next
+            entry those that follow. All others are always in the federation. If fewer clients are in it than are to be drawn,
+            all of them take part.
+        most_trainings: limit of local trainings per client, if each proceeds on its own in simulated time. A client that has
+            started this number takes no further part. None for no limit.
     """
 
     total: int
@@ -50,7 +51,7 @@ class Participation:
 
     @property
     def expected(self) -> int:
-        """Number of clients in a round in which all are there; under Poisson sampling, its mean, rounded."""
+        """Number of clients in a round if all are in the federation; under Poisson sampling its mean, rounded."""
         count = self.per_round if isinstance(self.per_round, int) else self.per_round * self.total
         return max(1, round(count))
 
@@ -61,20 +62,20 @@ class Participation:
 
     @property
     def scheme(self) -> Literal["fixed", "poisson", "cyclic", "none"]:
-        """The sampling; ``none`` where all clients take part in each round."""
+        """The sampling; ``none`` if all clients take part in each round."""
         return "none" if self.expected == self.total else self.sampling
 
     @property
     def separation(self) -> int:
-        """The fewest rounds from one participation of a client to its next, whatever is drawn."""
+        """The smallest number of rounds from one participation of a client to its next, for any draw."""
         return self.total // self.expected if self.sampling == "cyclic" else 1
 
     def participations(self, rounds: int) -> int:
-        """In how many of so many rounds one client may take part, whatever is drawn."""
+        """The largest number of ``rounds`` rounds in which one client may take part, for any draw."""
         return -(-rounds // self.separation)
 
     def there(self, round: int) -> tuple[int, ...]:
-        """The clients that may be chosen in a round (from 1), in ascending order."""
+        """The clients that may be selected in a round (from 1), in ascending order."""
         found: list[int] = []
         first = 0
         for stay in self.schedule:
@@ -99,15 +100,15 @@ class Participation:
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """How updates meet where who takes part follows from simulated time: so no sampling hides anybody.
+    """How updates meet if simulated time decides who takes part. Sampling then hides no client.
 
     Attributes:
-        updates: of one aggregate, as planned: what a noisy sum of them is divided by.
-        most: how many updates of one client all aggregates of the training may hold together; None where nothing bounds it.
-        in_one: how many of these one aggregate may hold.
-        if_all_arrive: whether ``most`` holds only if no update is lost; else the course says how many there are, before
+        updates: planned number of updates in one aggregate, by which a noisy sum is divided.
+        most: largest number of updates of one client in all aggregates of the training together; None if unbounded.
+        in_one: largest number of these in one aggregate.
+        if_all_arrive: whether ``most`` holds only if no update is lost. Otherwise the simulation determines the number before
             anything is trained (`Architecture.resolve_meeting`).
-        ended: how many trainings of one client may end, whatever becomes of their updates; None for ``most``.
+        ended: largest number of local trainings of one client that end, whether or not their updates arrive; None for ``most``.
     """
 
     updates: int
@@ -118,5 +119,5 @@ class Meeting:
 
     @property
     def trainings(self) -> int | None:
-        """How many trainings of one client may end; None where nothing bounds it."""
+        """Largest number of local trainings of one client that end; None if unbounded."""
         return self.most if self.ended is None else self.ended

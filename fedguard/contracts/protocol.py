@@ -1,4 +1,4 @@
-"""What stands between the clients and the server: secure aggregation, clients that fall silent, and noise."""
+"""The protocol between the clients and the server: secure aggregation, dropouts, and noise."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fedguard.contracts.masking import Masking, NoMasking
 from fedguard.contracts.noise import Noise, NoNoise
 from fedguard.errors import require
 
-#: The steps of a session, in their order; one who is silent from a step on sends neither its message nor a later one.
+#: The steps of a session, in order; a client that drops out at a step sends neither its message nor a later one
 Step = Literal["advertise_keys", "share_keys", "masked_input", "consistency", "unmask"]
 
-#: From these steps on a client's update reaches nobody.
+#: A client that drops out at one of these steps has no update in any sum
 BEFORE_THE_INPUT: tuple[Step, ...] = ("advertise_keys", "share_keys", "masked_input")
 
 _STRICT: dict[str, str] = {"extra": "forbid"}
@@ -23,10 +23,10 @@ _STRICT: dict[str, str] = {"extra": "forbid"}
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Clients that fall silent, each by the toss of a coin in each round, honest and malicious ones alike.
+    """Clients that drop out, each independently in each round, honest and malicious ones alike.
 
     Args:
-        rate: the chance of each.
+        rate: probability of each client.
         at: the first message that it does not send.
     """
 
@@ -38,12 +38,12 @@ class Dropout:
 
 @dataclass(frozen=True, kw_only=True)
 class FixedPoint:
-    """How real vectors are written as ring vectors; see `fedguard.secagg.encoding`.
+    """The encoding of real vectors as ring vectors; see `fedguard.secagg.encoding`.
 
     Args:
-        bits: of one client's coordinate, with its sign.
-        clip: the largest absolute value of a coordinate that an honest client sends.
-        rotate: whether vectors are rotated at random before, so that no coordinate sticks out.
+        bits: bits of one client's coordinate, including its sign.
+        clip: largest absolute value of a coordinate that an honest client sends.
+        rotate: whether a random rotation is applied first, so that no coordinate is much larger than the others.
         ring: bits of a ring element.
     """
 
@@ -57,15 +57,15 @@ class FixedPoint:
 
 @dataclass(frozen=True)
 class SessionSize:
-    """How many clients a session has.
+    """Number of clients in a session.
 
     Attributes:
-        expected: number of clients; of the smallest group, where there are several.
-        most: the most that it may have.
-        colluders: A, those of a round that may collude with the server; all of them may sit in one group.
-        honest: how many are expected to stay, and neither to collude nor to be malicious: they surely add their noise.
-        malicious: those of a round that attack the training; all of them may sit in one group. Nothing says that they are
-            among the colluders.
+        expected: number of clients; of the smallest group if there are several.
+        most: largest possible number of clients.
+        colluders: A, the clients of a round that may collude with the server; all of them may be in one group.
+        honest: expected number of clients that stay and are neither colluding nor malicious. They are sure to add their noise.
+        malicious: clients of a round that attack the training; all of them may be in one group. They need not be among the
+            colluders.
     """
 
     expected: int
@@ -76,16 +76,16 @@ class SessionSize:
 
     @property
     def withholding(self) -> int:
-        """How many may add no noise: colluders and malicious clients together, as if nobody were both."""
+        """Number of clients that may add no noise: colluders and malicious clients, counted as disjoint."""
         return self.colluders + self.malicious
 
     @property
     def colluding(self) -> float:
-        """The share of its clients that it withstands."""
+        """The share of its clients that may collude without breaking it."""
         return min(self.colluders / self.expected, 1 - 1e-9) if self.expected else 0.0
 
     def check_left(self, rate: float, needed: int) -> None:
-        """Raise `ConfigError` unless ``needed`` clients stay on average when each drops out with the chance ``rate``."""
+        """Raise `ConfigError` unless ``needed`` clients stay on average if each drops out with probability ``rate``."""
         left = self.expected * (1 - rate)
         require(
             left >= needed,
@@ -95,21 +95,22 @@ class SessionSize:
 
     @property
     def fewest(self) -> int:
-        """It is not opened with fewer: two honest clients hide each other, and of two clients each would know the other."""
+        """Fewest clients with which it is opened: two honest ones hide each other, and of two each would know the other."""
         return max(3, self.colluders + 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """What stands between the clients and the server.
+    """The protocol between the clients and the server.
 
     Args:
-        secure_aggregation: the mode: what the server sees.
-        colluding: the share of a round's clients that may collude with the server, which the masks withstand.
-        dropout: who falls silent.
-        encoding: of the updates, under masks.
-        norm_bound: the largest length of an update, malicious ones included, as if each client proved it; None for no proofs.
-        privacy: the noise that is added.
+        secure_aggregation: the secure aggregation mode, which decides what the server sees.
+        colluding: fraction of a round's clients that may collude with the server without breaking the masks.
+        dropout: which clients drop out during a session.
+        encoding: fixed-point encoding of the updates under masks.
+        norm_bound: largest norm of an update, enforced on malicious clients too, as if each client proved it; None for no
+            proofs.
+        privacy: the noise of differential privacy.
     """
 
     secure_aggregation: Masking = field(default_factory=NoMasking)
@@ -125,12 +126,12 @@ class Protocol:
 
     @property
     def undefended(self) -> Protocol:
-        """The same, without what in it works against malicious clients."""
+        """The same protocol without its measures against malicious clients."""
         return replace(self, secure_aggregation=self.secure_aggregation.undefended, norm_bound=None)
 
     @property
     def fixed_point(self) -> FixedPoint:
-        """The encoding; noise that clips vectors brings its own clip, for no coordinate exceeds a vector's length."""
+        """The encoding; noise that clips vectors sets its clip, since no coordinate exceeds the norm of its vector."""
         clip = self.privacy.sum_clip
         return self.encoding if clip is None else replace(self.encoding, clip=clip)
 
@@ -140,7 +141,7 @@ class Protocol:
         return self.privacy.unit is not None
 
     def rows(self, n: int) -> int:
-        """How many rows the server's rule gets when n clients take part."""
+        """Number of rows that the server's rule gets from n clients."""
         return self.secure_aggregation.rows(n)
 
     def colluders(self, n: int) -> int:
@@ -148,10 +149,10 @@ class Protocol:
         return math.floor(self.colluding * n + 1e-9)
 
     def session(self, expected: int, most: int, malicious: int = 0) -> SessionSize:
-        """The size of a session, or of a group's, in rounds of ``expected`` and at most ``most`` clients.
+        """Size of a session, or of a group's session, in rounds of ``expected`` and at most ``most`` clients.
 
         Args:
-            malicious: how many of all clients attack the training.
+            malicious: number of all clients that attack the training.
         """
         malicious = min(malicious, most)
         smallest = expected // self.secure_aggregation.sessions(expected)

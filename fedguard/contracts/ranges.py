@@ -21,21 +21,21 @@ PositiveInt = Annotated[int, Ge(1)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
-#: A part of something, and not nothing.
+#: A positive part of something, or all of it
 Share = Annotated[float, Gt(0), Le(1)]
-#: A part of something, neither nothing nor all.
+#: A positive part of something, but not all of it
 ProperFraction = Annotated[float, Gt(0), Lt(1)]
-#: From nothing to all of something.
+#: From nothing to all of something
 Fraction = Annotated[float, Ge(0), Le(1)]
 
 
 class Fault(NamedTuple):
-    """What is wrong with a value.
+    """A violation of a range.
 
     Attributes:
-        at: where in it: ``.1`` is the second of a tuple.
-        expected: in words.
-        got: what stood there.
+        at: position in the value: ``.1`` is the second element of a tuple.
+        expected: the expected range, in words.
+        got: the actual value.
     """
 
     at: str
@@ -43,7 +43,7 @@ class Fault(NamedTuple):
     got: Any
 
 
-#: What is wrong with a value, if anything is.
+#: The fault of a value; None if it has none
 Check = Callable[[Any], Fault | None]
 
 
@@ -66,7 +66,7 @@ _BOUNDS = {
 
 
 def check_of(hint: Any) -> Check | None:
-    """What checks a value of this type; None for a type without floats or ranges."""
+    """The check of values of this type; None for a type without floats or ranges."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is float:
         return _number(hint, ())
@@ -81,7 +81,7 @@ def check_of(hint: Any) -> Check | None:
 
 
 def without_ranges(hint: Any) -> Any:
-    """The same type without its ranges; what else it is annotated with stays."""
+    """The same type without its ranges; its other annotations are kept."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         others = [one for one in args[1:] if not _limits([one])]
@@ -108,14 +108,14 @@ def type_in_words(hint: Any) -> str:
 
 
 def _limits(metadata: Sequence[Any]) -> list[BaseMetadata]:
-    """The limits among what a type is annotated with, lower ones first."""
+    """The limits in the annotations of a type, lower ones first."""
     single = itertools.chain.from_iterable(one if isinstance(one, Interval) else (one,) for one in metadata)
     order = [*_BOUNDS, MultipleOf, MinLen]
     return sorted((one for one in single if type(one) in order), key=lambda one: order.index(type(one)))
 
 
 def _bounds(limits: Sequence[BaseMetadata]) -> Iterator[tuple[_Bound, Any]]:
-    """The bounds on a number, each with where it lies."""
+    """The bounds on a number, each with its kind."""
     for limit in limits:
         if type(limit) in _BOUNDS:
             yield _BOUNDS[type(limit)], getattr(limit, type(limit).__name__.lower())
@@ -167,7 +167,7 @@ def _least(limits: Sequence[BaseMetadata]) -> int:
 
 
 def _union(parts: Sequence[Any]) -> Check | None:
-    """What checks a value of one of several types; the first that has a check says what was expected."""
+    """The check of a value of one of several types; the first of them with a check describes what was expected."""
     checks = [of_part for part in parts if (of_part := check_of(part))]
     others = tuple(cls for part in parts if check_of(part) is None for cls in _classes(part))
 

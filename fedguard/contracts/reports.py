@@ -1,4 +1,4 @@
-"""What happened in a round, as somebody tells it who sees everything."""
+"""What happened in a round, as seen by an observer that sees everything."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundObservation:
-    """One round, as somebody sees it who sees everything. Of this the core makes what the server sees.
+    """One round, as seen by an observer that sees everything. The core derives from it what the server sees.
 
     Attributes:
-        sent: float32 ``[d]``: the model that the clients got.
+        sent: float32 ``[d]``: the model that the clients received.
         after: float32 ``[d]``: the model after the round.
         clients: the client behind each row of `updates`.
-        updates: float32 ``[n, d]``: what left the clients.
+        updates: float32 ``[n, d]``: what the clients sent.
         behind: the clients behind each row of `rows`.
         rows: float32 ``[m, d]``: what the server has: each update, or the means behind its sums.
-        aggregate: float32 ``[d]``: what the round's aggregate came to, with any noise; None where it was abandoned.
-        inputs: by client, float64 ``[d]``: what it put into a session, rounded and noisy, as if it were alone there; none
-            without masks.
-        models: float32 ``[n, d]``: without a server, the model that each node trained from; None where all share one.
-        heard: float32 ``[m, d]``: the messages of the round that came to the nodes that look, in order.
-        malicious: those of the clients that are malicious.
-        pushes: of each row of `updates`, when it came and from which model; none without simulated time.
-        gain: what the aggregate is multiplied by before the server's step.
+        aggregate: float32 ``[d]``: the aggregate of the round, with any noise; None if it was abandoned.
+        inputs: float64 ``[d]`` by client: its input to a session, rounded and noisy, as if it were alone there; empty without
+            masks.
+        models: float32 ``[n, d]``: without a server, the model from which each node trained; None if all share one.
+        heard: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
+        malicious: the malicious ones among the clients.
+        pushes: arrival and model of each row of `updates`; empty without simulated time.
+        gain: factor of the aggregate before the server's step.
     """
 
     sent: Tensor
@@ -52,22 +52,22 @@ class RoundObservation:
 
 @dataclass(frozen=True)
 class MaskedRound:
-    """What the sessions of secure aggregation in one round came to.
+    """The result of the sessions of secure aggregation in one round.
 
     Attributes:
         clients: number of clients that took part.
-        sessions: how many were run; one for all clients, or one for each group.
+        sessions: number of sessions; one for all clients, or one for each group.
         aborted: why some of them gave no sum.
-        survivors: number of clients whose update is in a sum.
-        anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None
-            where it has none.
-        contributors: the fewest clients in a sum who surely added their share of any noise: all but those that may collude
-            and the malicious ones.
-        error: length of (decoded mean - true mean of the same clients' updates) over that of the true one; None where
-            there is no sum, or the true mean is zero. Over groups, the root of the sums of squares.
-        clipped: the share of the honest updates' coordinates that the encoding cut.
-        bytes_up, bytes_down: what all clients sent, and what the server sent.
-        left_out: the clients whom the protocol left out of the sums, since it takes them to be malicious.
+        survivors: number of clients with an update in a sum.
+        anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None without a
+            sum.
+        contributors: the fewest clients in a sum that are sure to have added their share of any noise: all but the malicious
+            ones and those that may collude.
+        error: norm of (decoded mean - true mean of the same clients' updates) over the norm of the true mean; None if there is
+            no sum, or the true mean is zero. Over groups, the root of the sums of squares.
+        clipped: share of the honest updates' coordinates that the encoding clipped.
+        bytes_up, bytes_down: bytes that all clients sent, and bytes that the server sent.
+        left_out: clients that the protocol excluded from the sums as malicious.
     """
 
     clients: int
@@ -85,12 +85,12 @@ class MaskedRound:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One training of one client, from its pull of the model on.
+    """One local training of one client, from its download of the model on.
 
     Attributes:
         began, ended: simulated seconds.
-        fate: of its update: ``arrived``; ``late`` for an aggregate that did not wait, which ended it; ``lost`` by the
-            network; ``interrupted`` as its device left.
+        fate: fate of its update: ``arrived``; ``late`` if an aggregate did not wait for it, which ended the training; ``lost``
+            by the network; ``interrupted`` if its device went offline.
     """
 
     client: int
@@ -101,23 +101,23 @@ class Span:
 
 @dataclass(frozen=True)
 class RoundTiming:
-    """When a round happened in simulated time, and what was spent up to then.
+    """When a round happened in simulated time, and the resources used up to then.
 
     Attributes:
-        seconds: since the start, at its end.
-        computed: seconds of computing, of all devices together.
-        joules: of all devices, for computing, sending and receiving.
-        bytes_up, bytes_down: sent by devices and to them.
-        staleness: of each update that reached the server in this round, the number of times that the model moved since
-            the one it was trained from.
-        late: the clients whose training the server did not wait for.
-        lost: the clients whose update the network lost.
-        interrupted: the clients that left before their update had arrived.
-        spans: the trainings that ended in this round, in the order in which they did.
-        acting: the malicious clients that acted in this round, whether or not their updates arrived.
-        releases: how often the server aggregated in this round.
-        outvoted: in how many of these more rows were malicious than the rule reckoned with.
-        weighed: for each noisy sum that was released, by client, what its updates in it weigh together.
+        seconds: seconds since the start, at its end.
+        computed: seconds of computation, of all devices together.
+        joules: energy of all devices for computing, sending and receiving.
+        bytes_up, bytes_down: bytes sent by devices and to them.
+        staleness: for each update that reached the server in this round, the number of times that the model had moved since the
+            version from which it was trained.
+        late: clients that the server did not wait for.
+        lost: clients with an update that the network lost.
+        interrupted: clients that went offline before their update had arrived.
+        spans: local trainings that ended in this round, in the order in which they ended.
+        acting: malicious clients that acted in this round, whether or not their updates arrived.
+        releases: number of aggregations of the server in this round.
+        outvoted: number of these with more malicious rows than the rule assumed.
+        weighed: for each noisy sum that was released, by client, the total weight of its updates in it.
     """
 
     seconds: float
@@ -138,18 +138,18 @@ class RoundTiming:
 
 @dataclass(frozen=True)
 class NodesReport:
-    """The nodes of a training without a server after a round, each with a model of its own.
+    """The nodes of a training without a server after a round, each with its own model.
 
     Attributes:
-        messages: vectors that nodes have sent to each other since the start.
-        links: (source, destination) of each pair of nodes of which the second ever hears the first.
-        outvoted: in how many aggregates of honest nodes in this round more rows were malicious than the rule reckoned with.
-        abandoned: how many aggregates of honest nodes changed nothing in this round, since the rule could not run.
-        honest: the honest nodes; in rounds that are not evaluated none, and the figures below say nothing.
-        accuracy: of the model of each of them.
-        mean_model: accuracy of the mean of these models. Nobody has it, and it may be good where no node's own is.
-        traffic: bytes over each of the links since the start; empty where messages or links are all alike.
-        backlog: simulated seconds that the longest queue of messages still takes to be sent; None where nothing queues.
+        messages: number of vectors that nodes have sent to each other since the start.
+        links: (source, destination) of each pair of nodes of which the second ever receives messages from the first.
+        outvoted: number of aggregates of honest nodes in this round with more malicious rows than the rule assumed.
+        abandoned: number of aggregates of honest nodes in this round that changed nothing, since the rule could not run.
+        honest: the honest nodes; empty in rounds that are not evaluated, where the values below are undefined.
+        accuracy: accuracy of each honest node's model.
+        mean_model: accuracy of the mean of these models. No node has this model, and it may be good even if no node's own is.
+        traffic: bytes over each of the links since the start; empty if all messages or links are alike.
+        backlog: simulated seconds until the longest queue of messages is sent; None if nothing queues.
         consensus: $((1/h) sum_i |x_i - mean|^2)^(1/2)$ over these models.
     """
 
@@ -172,36 +172,36 @@ class RoundReport:
     Attributes:
         round: from 1.
         model: float32 ``[d]``, after the round.
-        clients: whose updates reached the server, those that it left out included.
+        clients: clients with an update that reached the server, including those it left out.
         malicious: those of them that acted for the attack.
-        told: the f that the rule was told for this round: how many rows may be malicious.
-        not_finite: the clients whose update held NaN, infinity, or values too large to be added up; the server dropped these,
-            or they could not be encoded.
-        excluded: the clients whose update got no weight; None for rules without weights.
-        abandoned: why the round changed nothing; None where it did.
-        evaluation: of the new model, in rounds where it was evaluated; so are the figures below.
-        kappa: $|R - mu|^2 / (mean_i |x_i - mu|^2)$ over the honest updates $x_i$ with mean $mu$: what this round's
-            aggregate R shows of the rule's robustness coefficient.
-        cosine: between R and $mu$.
-        malicious_length: mean length of the malicious updates over that of the honest ones.
-        backdoor: the trigger's success rate on the new model; None without a backdoor.
+        told: the f that the rule assumed in this round: the number of rows that may be malicious.
+        not_finite: clients with an update that held NaN, infinity, or values too large to add up. The server dropped these
+            updates, or they could not be encoded.
+        excluded: clients with an update of weight 0; None for rules without weights.
+        abandoned: why the round changed nothing; None if it did.
+        evaluation: of the new model, in rounds in which it was evaluated; the metrics below exist only in these rounds too.
+        kappa: $|R - mu|^2 / (mean_i |x_i - mu|^2)$ over the honest updates $x_i$ with mean $mu$: a lower bound on the rule's
+            robustness coefficient from this round's aggregate R.
+        cosine: cosine between R and $mu$.
+        malicious_length: mean norm of the malicious updates over the mean norm of the honest ones.
+        backdoor: success rate of the trigger on the new model; None without a backdoor.
         planted: the trigger as it was in this round, and its target.
-        notes: what the attack says of itself, see `PoisonAttack.notes`.
-        behind: the clients behind each row that the rule was given: one, or those of a sum.
-        too_large: those of `not_finite` whose update was finite, but held values beyond $2^112$.
-        silent: the clients that dropped out before their update reached anybody.
-        chosen: the clients that were asked to train.
-        clip: the largest length of an update, where the server clips for privacy.
-        masked: what secure aggregation came to; None where it is off.
-        watched: the round whole, for an observer that watches it; None where it has several aggregates, see
+        notes: what the attack reports about itself, see `PoisonAttack.notes`.
+        behind: the clients behind each row that the rule got: one client, or the clients of a sum.
+        too_large: those of `not_finite` with a finite update that held values beyond $2^112$.
+        silent: clients that dropped out before their update reached the server.
+        chosen: clients that were asked to train.
+        clip: clipping bound of an update, if the server clips for privacy.
+        masked: result of secure aggregation; None if it is off.
+        watched: the whole round, for an observer that watches it; None if it has several aggregates, see
             `fedguard.contracts.Architecture.aggregates`.
-        moment: when and for what it happened in simulated time; None without a simulated world.
-        effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of
-            the rule tell it; None for an attack without siblings.
-        nodes: the nodes of a training without a server; then ``model`` is the mean of the honest nodes' models, and
+        moment: time and cost of the round in simulated time; None without a simulated network.
+        effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of the
+            rule show it; None for an attack without siblings.
+        nodes: the nodes of a training without a server. Then ``model`` is the mean of the honest nodes' models, and
             ``evaluation`` and ``backdoor`` are means over these nodes.
-        banned: the clients that have no part in later rounds.
-        moments: at how many of the moments that a training is judged at ``model`` stands; 1 where rounds are counted.
+        banned: clients that are excluded from later rounds.
+        moments: number of evaluation times that ``model`` accounts for; 1 if rounds are counted.
     """
 
     round: int
@@ -238,5 +238,5 @@ class RoundReport:
         return len(self.clients)
 
     def without_model(self) -> RoundReport:
-        """The same report, with the model let go."""
+        """The same report without its model, to free memory."""
         return replace(self, model=self.model[:0].clone())

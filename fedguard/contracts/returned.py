@@ -1,4 +1,4 @@
-"""Holds what an algorithm returned against its contract, and says who broke it and where that stands."""
+"""Checks what an algorithm returned against its contract. Errors name the algorithm and its file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def contract_error(owner: Algorithm, said: str) -> ContractError:
-    """The error of an algorithm that broke its contract, with its file where it is not FedGuard's own."""
+    """The error of an algorithm that broke its contract, with its file unless it is FedGuard's own."""
     file = owner.stands_in()
     return ContractError(f"{owner.name} broke its contract: {said}.{f' It stands in {file}.' if file else ''}")
 
@@ -50,7 +50,7 @@ def check_tensor_return(owner: Algorithm, method: str, value: Any, *shapes: Sequ
 
 
 def describe_value(value: Any) -> str:
-    """What came, for a message: its type, and of arrays the shape and type of numbers."""
+    """A value in a message: its type, and for arrays the shape and dtype."""
     if isinstance(value, Tensor):
         return f"a tensor of {str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):

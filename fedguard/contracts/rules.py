@@ -1,9 +1,9 @@
 """Defenses: the three kinds of rule, what clients do before they send, and the pipelines they form.
 
-Three kinds are nearly all there are. A *weight rule* returns a weighted sum of the updates and finds the weights from
-inner products. A *mixing* replaces the updates by weighted sums of them, before another rule. A *coordinate rule* works on
-each coordinate by itself. The few rules that fit none of these are *matrix rules*: they get the whole matrix to read. A
-*client transform* is what honest clients do to their own examples and update before it is sent.
+Three kinds cover nearly all rules. A *weight rule* returns a weighted sum of the updates and finds the weights from inner
+products. A *mixing* replaces the updates by weighted sums of them, before another rule. A *coordinate rule* works on each
+coordinate by itself. The few rules that fit none of these are *matrix rules*: they read the whole matrix. A *client transform*
+is what honest clients do to their own examples and update before they send it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.rng import Rng
 
-#: What a rule carries from one round to the next.
+#: What a rule keeps from one round to the next
 State = Mapping[str, Tensor]
 
-#: What says in a suite how many updates a round has.
+#: The key of a suite that decides the number of updates in a round
 PER_ROUND = "clients.per_round"
 
-#: Rules that take the rows of a round as they come: single updates, or the means of groups.
+#: Rules that take the rows of a round as they come: single updates, or the means of groups
 ROWS: Needs = (Sight.EACH_UPDATE, Sight.GROUP_SUMS)
 
 
 class RuleContext(View):
     """What the server sees beside the updates themselves.
 
-    ``f`` is the number of malicious updates that the rule is *told* to expect; ``state`` is what the rule itself returned
-    from `Defense.remember` in the round before, empty at first; ``rng`` is its own stream for this round. ``layers`` are
-    the sizes of the network's parameter tensors, which add up to d; ``shape`` is that of one input; the server adds
-    ``server_lr`` times the aggregate to the model. At a node without a server ``mixing`` (float64 ``[n]``) is the weight of
-    each row in the graph; it is None behind a mixing, whose rows are nobody's, and at servers.
+    ``f`` is the number of malicious updates that the rule assumes. ``state`` is what `Defense.remember` returned in the round
+    before, empty at first. ``rng`` is the rule's own stream for this round. ``layers`` are the sizes of the network's parameter
+    tensors, which add up to d. ``shape`` is the shape of one input. The server adds ``server_lr`` times the aggregate to the
+    model.
+
+    At a node without a server, ``mixing`` (float64 ``[n]``) is the weight of each row in the graph. It is None at servers, and
+    after a mixing, where a row belongs to no single node.
     """
 
     f: int
@@ -96,35 +98,35 @@ class Defense(Algorithm):
         "Write needs = ROWS, of fedguard.contracts, if it looks at single updates, or at means of groups where masks leave no "
         "more; needs = (Sight.SUM,) if what it makes of their mean is what it makes of them."
     )
-    #: (a, b): it cannot run on fewer than ``a * f + b`` rows.
+    #: (a, b): it cannot run on fewer than ``a * f + b`` rows
     min_rows: ClassVar[tuple[int, int]] = (0, 1)
-    #: (a, b): the source's guarantee holds from ``a * f + b`` rows on; None where that equals `min_rows`.
+    #: (a, b): the source's guarantee holds from ``a * f + b`` rows on; None if that equals `min_rows`
     proven_rows: ClassVar[tuple[int, int] | None] = None
-    #: The largest malicious share it can stand, as a formula.
+    #: The largest malicious share that it withstands, as a formula
     breakdown: ClassVar[str] = "none"
-    #: Work beyond reading the updates.
+    #: Work beyond reading the updates
     cost: ClassVar[str] = "O(nd)"
-    #: Whether it looks up facts of the client behind a row, and so cannot stand behind a mixing.
+    #: Whether it uses facts of the client behind a row, and so cannot follow a mixing
     reads_clients: ClassVar[bool] = False
-    #: Whether, looking them up, it copes with a client that is behind two rows, as where nobody waits.
+    #: Whether it can handle two rows of one client, as in asynchronous aggregation, when it uses facts of clients
     meets_again: ClassVar[bool] = False
-    #: Whether it weighs the clients by their examples; under masks each client then weighs its own update.
+    #: Whether it weighs the clients by their examples; under masks each client then weighs its own update
     by_samples: ClassVar[bool] = False
-    #: Whether it weighs the clients by the noise of their privacy levels, and so cannot run without any.
+    #: Whether it weighs the clients by the noise of their privacy levels, and so cannot run without noise
     by_noise: ClassVar[bool] = False
-    #: Whether what comes out is meant for a mean of honest updates, in direction and length, with no noise in it.
+    #: Whether its result estimates the mean of honest updates, in direction and norm, without added noise
     estimates_mean: ClassVar[bool] = True
-    #: Whether it puts inputs of its own making to the model, which for texts mean nothing.
+    #: Whether it feeds generated inputs to the model, which are meaningless for texts
     makes_inputs: ClassVar[bool] = False
-    #: Values worth trying for each parameter when the defense is tuned; the default need not be among them.
+    #: Values to try for each parameter when the defense is tuned; the default need not be among them
     grid: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     def rows_out(self, n: int) -> int:
-        """The number of rows that this stage hands on."""
+        """Number of rows that this stage passes on."""
         return n
 
     def check(self, n: int, f: int) -> None:
-        """Raise `PreconditionError` where the stage cannot run on n rows of which f may be malicious."""
+        """Raise `PreconditionError` if the stage cannot run on n rows of which f may be malicious."""
         slope, offset = self.min_rows
         if n < slope * f + offset:
             raise PreconditionError(_too_few(self.name, self.min_rows, n, f))
@@ -132,7 +134,7 @@ class Defense(Algorithm):
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
         """The state for the next round, after ``aggregate`` (float32 ``[d]``) came out of the pipeline.
 
-        ``gram`` holds the rows that this stage was given.
+        ``gram`` holds the rows that this stage got.
         """
         return {}
 
@@ -143,9 +145,9 @@ class Defense(Algorithm):
 class AggregationRule(Defense):
     """Base of the rules, which end a pipeline."""
 
-    #: Whether it makes of a single row that row, whatever it sees, and remembers nothing.
+    #: Whether its result for a single row is this row in all cases, and it keeps no state
     keeps_one: ClassVar[bool] = False
-    #: Whether at a node without a server it is the weighted sum of what the node hears, by the weights of the graph.
+    #: Whether at a node without a server it is the sum of the received values, weighted by the graph
     by_graph: ClassVar[bool] = False
 
     def kappa(self, n: int, f: int) -> float | None:
@@ -154,7 +156,7 @@ class AggregationRule(Defense):
 
 
 class WeightRule(AggregationRule):
-    """A rule whose result is a weighted sum of the updates, with weights found in the Gram matrix.
+    """A rule with a weighted sum of the updates as its result, with weights found in the Gram matrix.
 
     A complete rule (the update with the smallest norm)::
 
@@ -166,12 +168,12 @@ class WeightRule(AggregationRule):
     """
 
     def anchors(self, context: RuleContext, dim: int) -> Mapping[str, Tensor]:
-        """Extra rows (float32 ``[d]`` each) to be put beside the updates in the Gram matrix, by name."""
+        """Extra rows (float32 ``[d]`` each) beside the updates in the Gram matrix, by name."""
         return {}
 
     @abstractmethod
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        """float64 ``[n]``, or ``[n + len(anchors)]``; what is missing to a sum of one falls to the zero vector."""
+        """float64 ``[n]``, or ``[n + len(anchors)]``; the zero vector takes the rest of a sum of one."""
 
 
 class Mixing(Defense):
@@ -179,7 +181,7 @@ class Mixing(Defense):
 
     @abstractmethod
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:
-        """float64 ``[m, n]``; what is missing to a row sum of one falls to the zero vector."""
+        """float64 ``[m, n]``; the zero vector takes the rest of a row sum of one."""
 
     def kappa_of(self, n: int, f: int, after: float) -> float | None:
         """The bound on kappa of this mixing before a rule whose bound is ``after``; None if none is known."""
@@ -187,28 +189,28 @@ class Mixing(Defense):
 
 
 class CoordinateRule(AggregationRule):
-    """A rule that works on each coordinate by itself; it is handed blocks of columns that fit the cache."""
+    """A rule that works on each coordinate by itself, on blocks of columns that fit the cache."""
 
     @abstractmethod
     def reduce(self, block: Tensor, context: RuleContext) -> Tensor:
-        """float32 ``[n, b]`` -> ``[b]``. The block is scratch, stored column by column: it may be overwritten."""
+        """float32 ``[n, b]`` -> ``[b]``. The block is scratch memory, stored by columns, and may be overwritten."""
 
 
 class MatrixRule(AggregationRule):
     """A rule that neither inner products nor single coordinates can express, because of layers or of signs across rows."""
 
-    #: Whether it walks over the updates in blocks (`fedguard.kernels.walk`), so that these may lie in a file.
+    #: Whether it reads the updates in blocks (`fedguard.kernels.walk`), so that they may be kept in a file
     by_blocks: ClassVar[bool] = False
 
     @abstractmethod
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:
-        """float32 ``[n, d]``, to be read only -> ``[d]``."""
+        """float32 ``[n, d]``, read-only -> ``[d]``."""
 
 
 class ClientContext(View):
-    """What a client knows when it prepares its own update: its data, and the model that it was sent.
+    """What a client knows when it prepares its own update: its data, and the model that it received.
 
-    ``module`` is the network, with weights that mean nothing, and must be left as it is; ``plan`` is how the client trains.
+    ``module`` is the network with meaningless weights, and must not be changed; ``plan`` is how the client trains.
     """
 
     round: int
@@ -226,27 +228,27 @@ class ClientContext(View):
 
 
 class ClientTransform(Defense):
-    """What each honest client does to its own update before it is sent. Malicious clients do as they please.
+    """What each honest client does to its own update before it sends it. Malicious clients need not do it.
 
-    What `needs` says is asked of the server, which sees no more for it; a client sees its own data and the model anyway.
+    `needs` concerns the server, which sees no more because of it. A client sees its own data and the model anyway.
     """
 
     needs: ClassVar[Needs] = (Sight.NOTHING,)
-    #: Whether `apply` looks at the client's examples, so that noise which was to hide these would prove nothing.
+    #: Whether `apply` reads the client's examples, so that noise meant to hide them would prove nothing
     reads_data: ClassVar[bool] = False
-    #: Whether it takes the loss of the model for cross-entropy.
+    #: Whether it assumes that the loss of the model is cross-entropy
     by_cross_entropy: ClassVar[bool] = False
 
     def prepare(self, examples: Examples, context: ClientContext) -> Examples:
-        """What the client trains on in this round, as many as ``examples``; these themselves where nothing is changed."""
+        """The examples on which the client trains in this round, as many as ``examples``; unchanged by default."""
         return examples
 
     @abstractmethod
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
-        """float32 ``[d]`` -> ``[d]``: one client's update. The input is left as it was."""
+        """float32 ``[d]`` -> ``[d]``: one client's update. The input is not changed."""
 
     def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
-        """What an attacker compares who knows this transform: both as they are, unless there is something better.
+        """What an attacker that knows this transform compares; both unchanged by default.
 
         Args:
             dummy: float32 ``[..., d]``: updates that training alone would give; gradients flow through what is returned.
@@ -254,7 +256,7 @@ class ClientTransform(Defense):
             module: the network.
 
         Returns:
-            Both, of unchanged shapes; coordinates that tell nothing are 0 in both.
+            Both, in the same shapes; coordinates without information are 0 in both.
         """
         return dummy, observed
 
@@ -298,7 +300,7 @@ class Pipeline:
 
     @cached_property
     def rule(self) -> WeightRule | CoordinateRule | MatrixRule:
-        """The last stage. Raises `ConfigError` where the pipeline ends before a rule."""
+        """The last stage. Raises `ConfigError` if the pipeline ends without a rule."""
         last = self.stages[-1] if self.stages else None
         if not isinstance(last, WeightRule | CoordinateRule | MatrixRule):
             raise ConfigError(f"defense '{self}' ends without a rule. Add one, as in '{self} >> mean'.")
@@ -306,14 +308,14 @@ class Pipeline:
 
     @property
     def looking_at_data(self) -> list[str]:
-        """The client transforms that look at a client's examples."""
+        """The client transforms that read a client's examples."""
         return [one.name for one in self.transforms if one.reads_data or type(one).prepare != ClientTransform.prepare]
 
     def check(self, n: int, f: int, seat: str = PER_ROUND) -> None:
-        """Raise `PreconditionError` unless every stage can run on the rows that the one before hands on.
+        """Raise `PreconditionError` unless every stage can run on the rows that the one before passes on.
 
         Args:
-            seat: what decides how many updates there are where it is called, for the message.
+            seat: what decides the number of updates in this context, for the message.
         """
         for stage in self.stages:
             try:
@@ -323,7 +325,7 @@ class Pipeline:
             n = stage.rows_out(n)
 
     def adapt(self, module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """``(dummy [..., d], observed [d])`` -> what an attacker compares who knows the transforms, one after the other."""
+        """``(dummy [..., d], observed [d])`` -> what an attacker that knows all transforms compares."""
 
         def adapt_pair(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
             for transform in self.transforms:
@@ -368,5 +370,5 @@ def _too_few(name: str, bound: tuple[int, int], n: int, f: int) -> str:
 
 
 def _at_seat(message: str, seat: str) -> str:
-    """A stage speaks of suites; elsewhere something else says how many updates there are."""
+    """A stage's message names a key of suites; elsewhere something else decides the number of updates."""
     return message.replace(PER_ROUND, seat)

@@ -1,7 +1,7 @@
-"""Who sees what: the vocabulary in which rules, attacks, architectures and threat models meet.
+"""Who sees what: the vocabulary that rules, attacks, architectures and threat models share.
 
-A rule and an attack declare what they need, an architecture and its protocol say what they expose, a threat model says
-what it grants. `fedguard.visibility` compares them before anything runs, and a `View` carries only what came out.
+A rule and an attack declare what they need, an architecture and its protocol what they expose, and a threat model what it
+grants. `fedguard.visibility` compares them before anything runs. A `View` carries only the result.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ _WORDS = {
     Sight.OBSERVATIONS: "each observation of an actor as it is made",
 }
 
-#: What nobody can be denied who takes part, where there is any.
+#: What every participant sees, if it exists
 PUBLIC = Sight.GRAPH
 
-#: What an algorithm needs: alternatives in order of preference, each a set of sights. ``()`` is never satisfied.
+#: What an algorithm needs: alternatives in order of preference, each a set of sights; ``()`` is never satisfied
 Needs = tuple[Sight, ...]
 
 
 class UndeclaredNeeds:
-    """Stands for the `needs` of a class whose author has to say them: whoever asks for them is told what to write.
+    """The `needs` of a class that has not declared any: reading them raises an error that says what to write.
 
-    One that says nothing must not run as if it needed to see nothing: a rule would get the one row that is left under masks,
+    A class without a declaration must not run as if it needed nothing: under masks a rule would get the single remaining row,
     and be the plain mean.
 
     Args:
@@ -137,14 +137,14 @@ class Exposure:
 
 @dataclass(frozen=True, repr=False)
 class ThreatModel:
-    """What the malicious clients of a cell are granted.
+    """What the threat model grants the malicious clients of a cell.
 
     Args:
         clients: number of clients in the federation.
-        malicious: how many of them are malicious.
+        malicious: number of malicious clients.
         grants: what the malicious clients see, pooled.
-        first_round: the round (from 1) in which they start to act.
-        last_round: the last round in which they act; None for the end.
+        first_round: first round (from 1) in which they act.
+        last_round: last round in which they act; None for the end.
         every: they act in every k-th round from the first.
         stays: whether their devices never drop out, as others may.
     """
@@ -173,7 +173,7 @@ class ThreatModel:
 
 
 class SightField(Generic[T]):
-    """A field of a `View` that is there only where ``sight`` is granted; otherwise reading it raises `NotObservable`."""
+    """A field of a `View` that exists only if ``sight`` is granted; otherwise reading it raises `NotObservable`."""
 
     def __init__(self, sight: Sight, meaning: str) -> None:
         self.sight, self.__doc__ = sight, meaning
@@ -201,8 +201,8 @@ class SightField(Generic[T]):
 class View:
     """What one party sees at one moment, and nothing more.
 
-    Values of `SightField` fields whose sight is not granted are dropped when the view is built, so they are not merely hidden.
-    A view cannot be changed; `restrict` makes one for a party that sees less.
+    A view drops values of `SightField` fields that are not granted when it is built, so they are absent rather than hidden. A
+    view cannot be changed; `restrict` makes one for a party that sees less.
     """
 
     party: str

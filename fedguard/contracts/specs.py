@@ -12,17 +12,17 @@ from fedguard.errors import ConfigError, brief
 
 Spec = str | Mapping[str, Any]
 
-#: What ``module:function`` stands for, by kind.
+#: The algorithm behind ``module:function``, by kind
 OWN = {"data": "function", "model": "module"}
 
-#: What Python's parser raises on text that is none of its own, on malicious text too.
+#: What Python's parser raises on text that is not Python, malicious text included
 _NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
-    """The name and the given parameters of a spec. A mapping may say ``kind`` instead of ``name``.
+    """The name and the given parameters of a spec. A mapping may have ``kind`` instead of ``name``.
 
-    ``openml:NAME`` is data of openml.org, ``module:function`` data or a model of the user's own.
+    ``openml:NAME`` is data of openml.org; ``module:function`` is the user's own data or model.
     """
     if isinstance(spec, str) and kind in OWN and (of := re.fullmatch(r"\s*([\w.]+):(\S+)\s*", spec)):
         if kind == "data" and of[1] == "openml":
@@ -54,10 +54,10 @@ def split_pipeline(text: str, where: str) -> list[Spec]:
 
 
 def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Words and booleans that pydantic has read as numbers, each with its key: ``lr: true`` is a mistake, not 1.
+    """Strings and booleans that pydantic has read as numbers, each with its key: ``lr: true`` is a mistake, not 1.
 
     Args:
-        given: what stood in a file: mappings, lists and scalars.
+        given: the content of a file: mappings, lists and scalars.
         made: the model, dataclass or value that was made of it.
     """
     if isinstance(given, bool | str):
@@ -74,7 +74,7 @@ def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[
 
 
 def at(where: str, message: str) -> str:
-    """A message with the place that it is about, if that is known."""
+    """A message with its location, if known."""
     return f"{where}: {message}" if where else message
 
 

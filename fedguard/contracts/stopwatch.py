@@ -1,4 +1,4 @@
-"""Where the time of a training goes: the stages of a round, and the stopwatch that charges each with its own."""
+"""The time of a training by stage of a round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from fedguard.errors import ContractError
 
-#: Every stage, in the order of a round, with what it takes in.
+#: Every stage, in the order of a round, with what it includes
 STAGES: Mapping[str, str] = {
     "data": "load the data, deal it out, build the network",
     "training": "the honest clients' local training",
@@ -61,7 +61,7 @@ class Stopwatch:
             self._open.pop()
 
     def stage_totals(self) -> dict[str, dict[str, float]]:
-        """So far, of each stage that had a turn, and of ``other``: ``seconds``, ``cpu_seconds`` and ``calls``."""
+        """For each stage that ran, and for ``other``: ``seconds``, ``cpu_seconds`` and ``calls`` so far."""
         self._charge()
         return {
             name: {"seconds": self._seconds[name], "cpu_seconds": self._cpu[name], "calls": self._calls[name]}
@@ -70,7 +70,7 @@ class Stopwatch:
         }
 
     def _charge(self) -> None:
-        """Charge what has passed since the last time to the stage at work."""
+        """Charge the time since the last charge to the current stage."""
         now = time.perf_counter(), time.process_time()
         self._seconds[self._open[-1]] += now[0] - self._since[0]
         self._cpu[self._open[-1]] += now[1] - self._since[1]

@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.rng import Rng, Streams
 
-#: The client number under which a task keeps the server's own clean data.
+#: The client number of the server's own clean data in a task
 ROOT = -1
 
-#: What becomes of the losses of a batch.
+#: How the losses of a batch are reduced
 Reduction = Literal["mean", "sum"]
 
 
@@ -27,7 +27,7 @@ Reduction = Literal["mean", "sum"]
 class Examples:
     """Inputs float32 ``[N, *shape]`` with labels int64 ``[N]``.
 
-    ``client``, int64 ``[N]``, says which natural client each is from, where the data know: a writer, a speaker, a hospital.
+    ``client``, int64 ``[N]``, is the natural client of each example if the data have one: a writer, a speaker, a hospital.
     """
 
     x: Tensor
@@ -46,13 +46,13 @@ class Examples:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set, split once and for all into train and test.
+    """A data set with a fixed split into train and test.
 
     Attributes:
-        train, test: the two parts; the test part reaches nobody but the evaluation.
+        train, test: the two parts; only the evaluation uses the test part.
         classes: number of classes C; labels are ``0 ... C-1``.
-        value_range: smallest and largest value an input may take, which triggers and inversions respect.
-        characters: whether inputs are texts: characters by number, with nothing between one and the next.
+        value_range: smallest and largest value of an input, which triggers and inversions respect.
+        characters: whether inputs are texts: sequences of character numbers, which are categorical.
     """
 
     train: Examples
@@ -69,16 +69,16 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Preparation:
-    """From where a source of data knows scale, range, vocabulary and classes, by which it prepares every example.
+    """Origin of the statistics by which a source of data prepares every example: scale, range, vocabulary and classes.
 
-    Neighboring data differ in one record of one client. If that record moves a mean, it changes the inputs of all clients,
-    which no noise on sums hides; so there is no epsilon beside what comes from the records.
+    Neighboring data sets differ in one record of one client. If that record moves a mean, it changes the inputs of all clients,
+    which no noise on sums hides. So no epsilon is given beside statistics of the records.
 
     Attributes:
-        origin: ``given`` in the suite or the code, ``public``: from examples that need no protection, or ``records``: from
-            the clients' own.
-        what: is prepared by it, a phrase for messages.
-        mend: what to do where an epsilon is wanted and the origin is ``records``, a sentence.
+        origin: ``given`` in the suite or the code, ``public``: from examples that need no protection, or ``records``: from the
+            clients' own.
+        what: what they prepare, a phrase for messages.
+        mend: remedy if an epsilon is wanted and the origin is ``records``, a sentence.
     """
 
     origin: Literal["given", "public", "records"]
@@ -93,16 +93,16 @@ class Preparation:
 
 
 class Source(Algorithm):
-    """From what clients learn: examples that they hold, or what they meet with as they act."""
+    """What clients learn from: examples that they hold, or experience from acting."""
 
     kind: ClassVar[str] = "data"
-    #: Whether it reads what is the user's own, and may change from one run to the next.
+    #: Whether it reads something of the user's own that may change from one run to the next
     outside: ClassVar[bool] = False
 
     @property
     @abstractmethod
     def preparation(self) -> Preparation:
-        """From where it knows what it prepares examples by."""
+        """Origin of the statistics by which it prepares examples."""
 
 
 class Data(Source):
@@ -110,7 +110,7 @@ class Data(Source):
 
     @property
     def preparation(self) -> Preparation:
-        """From where it knows what it prepares examples by. Who does not say it is taken to look at the records."""
+        """Origin of the statistics by which it prepares examples; by default the records, unless a class declares otherwise."""
         return Preparation(
             "records",
             "what prepares the examples",
@@ -119,11 +119,11 @@ class Data(Source):
 
     @property
     def record(self) -> str:
-        """What an example is, beside an epsilon that hides one; '' where that is plain: a row, an image."""
+        """What an example is, shown beside an epsilon that hides one; '' if obvious: a row, an image."""
         return ""
 
     def describe(self) -> Iterable[str]:
-        """Lines on what is made of the data, where shapes do not tell: one for each column of a table."""
+        """Lines about the features if shapes do not describe them: one for each column of a table."""
         return ()
 
     @abstractmethod
@@ -132,16 +132,16 @@ class Data(Source):
 
 
 class Partition(Algorithm):
-    """A way to deal the training examples out to clients."""
+    """How the training examples are divided among the clients."""
 
     kind: ClassVar[str] = "partition"
 
     @abstractmethod
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        """One array of example numbers for each client: disjoint, none empty. Some examples may be left to nobody."""
+        """One array of example numbers for each client: disjoint, none empty. Some examples may be left out."""
 
     def label_sets(self, classes: int) -> tuple[tuple[int, ...], ...]:
-        """The classes of each party, where parties have tasks of their own; empty where all have the same."""
+        """The classes of each party, if parties have different tasks; empty if all have the same."""
         return ()
 
 
@@ -149,38 +149,38 @@ class Model(Algorithm):
     """A family of networks."""
 
     kind: ClassVar[str] = "model"
-    #: Whether it remembers from one step of an episode to the next; what it builds is then a `RecurrentNetwork`.
+    #: Whether it has a memory from one step of an episode to the next; it then builds a `RecurrentNetwork`
     recurrent: ClassVar[bool] = False
-    #: Whether it foresees what follows from actions; what it builds is then a `WorldModel`.
+    #: Whether it predicts the consequences of actions; it then builds a `WorldModel`
     imagines: ClassVar[bool] = False
 
     @property
     def by_example(self) -> bool:
-        """Whether the loss of an example, and so its gradient, is the same whatever else is in its batch."""
+        """Whether the loss of an example, and so its gradient, is independent of the rest of its batch."""
         return True
 
     @property
     def by_cross_entropy(self) -> bool:
-        """Whether its loss is cross-entropy, which engines and others have formulae of their own for."""
+        """Whether its loss is cross-entropy, for which engines and others use formulae of their own."""
         return type(self).loss is Model.loss
 
     def loss(self, logits: Tensor, y: Tensor, reduction: Reduction = "mean") -> Tensor:
-        """What training makes small: the mean, or the sum, over logits ``[B, classes]`` with labels int64 ``[B]``."""
+        """The loss that training minimizes: the mean, or the sum, over logits ``[B, classes]`` with labels int64 ``[B]``."""
         return cross_entropy(logits, y, reduction=reduction)
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A network that takes ``[B, *shape]`` to logits ``[B, classes]``, without buffers (no BatchNorm)."""
+        """A network from ``[B, *shape]`` to logits ``[B, classes]``, without buffers (no BatchNorm)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD:
-    """How clients hide each of their examples as they train: ``g = (sum_j min(1, C / |g_j|) g_j + N(0, (z C)^2 I)) / B``.
+    """How clients hide each example in their training: ``g = (sum_j min(1, C / |g_j|) g_j + N(0, (z C)^2 I)) / B``.
 
     Args:
         sample_rate: q, the probability with which each example is in the batch of a step.
-        levels: (C, z) of each privacy level: the largest length of one example's gradient, and the noise over it. Client i
-            takes number i modulo their number.
+        levels: (C, z) of each privacy level: the largest norm of one example's gradient, and the noise multiplier. Client i
+            uses level i modulo their number.
     """
 
     sample_rate: float
@@ -198,22 +198,22 @@ class LocalPlan:
     Exactly one of ``epochs`` and ``steps`` is set.
 
     Args:
-        lr: step size; with ``steps=1`` and ``lr=1`` the update is the negative gradient (FedSGD).
-        batch_size: examples per step; None takes all. A smaller client uses what it has.
-        epochs: passes over the client's examples, each in a fresh order; the last batch of a pass may be smaller.
-        steps: steps, each on a batch drawn afresh without replacement.
+        lr: learning rate; with ``steps=1`` and ``lr=1`` the update is the negative gradient (FedSGD).
+        batch_size: examples per step; None takes all. A client with fewer examples uses all of them.
+        epochs: passes over the client's examples, each in a new order; the last batch of a pass may be smaller.
+        steps: local steps, each on a newly drawn batch without replacement.
         momentum: heavy-ball momentum ``v <- momentum * v + g``, starting from 0 in each round.
-        adjust: ``(parameters, start, gradient) -> gradient``, all float32 ``[d]``: what a client does to each gradient, for
-            another loss than its task's; ``start`` is the model from which the client started.
-        project: ``(parameters, start) -> parameters``: what it does after each step, for a constraint.
+        adjust: ``(parameters, start, gradient) -> gradient``, all float32 ``[d]``: applied to each gradient for a loss other
+            than the task's; ``start`` is the model from which the client started.
+        project: ``(parameters, start) -> parameters``: applied after each step, for a constraint.
         prox: $mu$ of $mu (w - start)$, which is added to each gradient (FedProx, FedDyn).
-        corrections: by client, float32 ``[d]``, what is added to each of its gradients (SCAFFOLD, FedDyn); 0 for the others.
-        private: how it hides its examples; then ``batch_size`` is B, whatever a batch holds, and an epoch has
-            ``round(1 / q)`` steps.
-        shares: by client, the share of all this after which it stops, as time is up: of the examples that it would pass
-            over, rounded down, but one; 1 for the others. Not for private training.
-        batches: by client, its examples per step in place of ``batch_size``. Not for private training.
-        noise: below it the noise of private training is drawn, along the path of each client's stream; None for below that
+        corrections: float32 ``[d]`` by client, added to each of its gradients (SCAFFOLD, FedDyn); 0 for the others.
+        private: how it hides its examples. Then ``batch_size`` is B, whatever the size of a batch, and an epoch has ``round(1 /
+            q)`` steps.
+        shares: by client, the share of its examples to pass over, rounded down, but at least one, after which its time is up
+            and it stops; 1 for the others. Not for private training.
+        batches: by client, its examples per step instead of ``batch_size``. Not for private training.
+        noise: root stream of the noise of private training, continued by the path of each client's stream; None for below that
             stream itself.
         secret: whether the batches of private training are drawn there too.
     """
@@ -234,20 +234,20 @@ class LocalPlan:
     secret: bool = False
 
     def of(self, client: int) -> LocalPlan:
-        """How this client trains, with the size of its batches."""
+        """The plan of this client, with its own batch size."""
         return self if self.batches is None else replace(self, batch_size=self.batches.get(client, self.batch_size))
 
     def reach(self, examples: int) -> float:
-        """``lr`` times the number of steps of a client of so many examples: how much longer its update is than a gradient."""
+        """``lr`` times the number of steps of a client with this number of examples: the norm of its update in gradients."""
         batch = max(min(self.batch_size or examples, examples), 1)
         return self.lr * (self.steps or (self.epochs or 1) * -(-examples // batch))
 
     def noise_stream(self, stream: Rng) -> Rng:
-        """Where a client draws its noise that draws its batches from ``stream``."""
+        """The stream of a client's noise, given the ``stream`` of its batches."""
         return (stream if self.noise is None else self.noise.child(*stream.path)).child("noise")
 
     def batch_stream(self, stream: Rng) -> Rng:
-        """Where a client draws its batches: from its stream, or where nobody who knows the seed can follow."""
+        """The stream of a client's batches: its own, or one that cannot be derived from the seed."""
         if self.noise is None or self.private is None or not self.secret:
             return stream
         return self.noise.child(*stream.path)
@@ -260,32 +260,32 @@ class LocalPlan:
     def one_step(self) -> bool:
         """Whether a client takes a single step, as in FedSGD, and nothing else.
 
-        Then what it moves by is ``-lr`` times its gradient, and that is what it sends: the difference of two models would
-        have lost the digits in which the gradient is below the weights' own rounding.
+        Then its update is ``-lr`` times its gradient, and it sends exactly this. The difference of two models would lose the
+        digits of the gradient that are below the rounding of the weights.
         """
         return self.steps == 1 and self.project is None
 
     def work(self, size: int) -> float:
-        """How many examples a client with ``size`` of its own passes over."""
+        """Number of examples that a client with ``size`` of its own passes over."""
         if self.private is not None:
             return self.private_steps(self.private.sample_rate) * self.private.sample_rate * size
         batch = size if self.batch_size is None else min(self.batch_size, size)
         return self.steps * batch if self.steps is not None else (self.epochs or 1) * size
 
     def private_steps(self, sample_rate: float) -> int:
-        """The steps of a round when each takes an example with probability ``sample_rate``: the same for all clients."""
+        """Steps of a round if each takes an example with probability ``sample_rate``: the same for all clients."""
         return self.steps or (self.epochs or 1) * max(1, round(1 / sample_rate))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model does on the test examples.
+    """Performance of a model on the test examples.
 
     Attributes:
-        loss: the mean of the model's loss, in nats where it is cross-entropy; may be inf or nan for a destroyed model.
-        accuracy: share of examples classified right, in [0, 1].
+        loss: mean of the model's loss, in nats for cross-entropy; may be inf or nan for a destroyed model.
+        accuracy: share of correctly classified examples, in [0, 1].
         class_accuracy: the same for each class; nan for a class without test examples.
-        returns: of a model that acts, the return of each test episode; then there are no examples, and loss and accuracy are
+        returns: for a model that acts, the return of each test episode. There are no examples then, and loss and accuracy are
             nan.
     """
 
@@ -296,11 +296,11 @@ class Evaluation:
 
 
 class Task(ABC):
-    """What the clients learn together: it trains them and evaluates the model; architectures know no more about it."""
+    """What the clients learn together. It trains them and evaluates the model; architectures know nothing else about it."""
 
     #: Number of parameters d.
     dim: int
-    #: Number of examples of each client, in the order of their numbers.
+    #: Number of examples of each client, in the order of their numbers
     sizes: tuple[int, ...]
     #: Number of classes C.
     classes: int
@@ -310,7 +310,7 @@ class Task(ABC):
     shape: tuple[int, ...]
     #: Sizes of the network's parameter tensors, in order; they add up to d.
     layers: tuple[int, ...]
-    #: The network, with weights that mean nothing.
+    #: The network, with meaningless weights
     module: nn.Module
 
     @abstractmethod
@@ -321,13 +321,11 @@ class Task(ABC):
     def local_updates(
         self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
     ) -> Tensor:
-        """Train these clients and write what each moved by into the rows of ``out``, float32 ``[n, d]``.
+        """Train these clients and write the update of each to the rows of ``out``, float32 ``[n, d]``.
 
-        All start from ``model`` where it is float32 ``[d]``, and each from its own row where it is ``[n, d]``.
-
-        Client i draws from ``rng.child("client", i)`` alone, so its update does not depend on who else trains. Clients that are
-        in different rounds of their own have a stream each.
-        `ROOT` names the server's own data.
+        All start from ``model`` if it is float32 ``[d]``, and each from its own row if it is ``[n, d]``. Client i draws from
+        ``rng.child("client", i)`` only, so its update does not depend on which other clients train. Clients in different rounds
+        have a stream each. `ROOT` names the server's own data.
         """
 
     @abstractmethod
@@ -339,21 +337,21 @@ class Task(ABC):
         """``[B, C]`` for inputs ``[B, *shape]`` under ``model`` (float32 ``[d]``); gradients flow to both."""
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The mean loss of logits ``[B, C]`` with labels int64 ``[B]``, by which the clients train."""
+        """The mean loss of logits ``[B, C]`` with labels int64 ``[B]`` that the clients minimize."""
         return cross_entropy(logits, y)
 
     def with_lies(self, lies: Mapping[str, Mapping[int, Callable[..., Any]]]) -> Task:
-        """The same task where some actors say something else than what is.
+        """The same task with actors that falsify what they report.
 
         Args:
-            lies: what becomes of the truth, by the method of `PoisonAttack` that says so (``rewards``, ``behaviour``,
-                ``priorities``, ``sends``) and by client.
+            lies: the function of each falsified value, by the method of `PoisonAttack` that falsifies it (``rewards``,
+                ``behaviour``, ``priorities``, ``sends``) and by client.
         """
         return self
 
     @abstractmethod
     def predictor(self) -> Callable[[Tensor, Tensor], Tensor]:
-        """`logits` for other hands: gradients flow, and no way leads from it to the examples or to what was trained."""
+        """`logits` to hand out: gradients flow, and nothing leads from it to the examples or to the trained model."""
 
     @abstractmethod
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
@@ -368,7 +366,7 @@ class Task(ABC):
 
     @abstractmethod
     def examples_used(self, client: int, plan: LocalPlan, rng: Rng) -> Examples:
-        """Those on which a client trains in a round, each once; perhaps none where batches are drawn by Poisson sampling.
+        """The examples on which a client trains in a round, each once; Poisson sampling may draw none.
 
         ``rng`` is the round's, as in `local_updates`.
         """
@@ -379,18 +377,18 @@ class Task(ABC):
 
 
 class Trigger(Algorithm):
-    """What in the input a backdoor answers to: a change that is made to it, or a feature that some inputs have by nature."""
+    """What activates a backdoor: a change of the input, or a feature that some inputs have by nature."""
 
     kind: ClassVar[str] = "trigger"
 
     @abstractmethod
     def apply(self, x: Tensor, value_range: tuple[float, float]) -> Tensor:
-        """float32 ``[N, *shape]`` -> the same shape, the input left as it was."""
+        """float32 ``[N, *shape]`` -> the same shape; the input is not changed."""
 
     def selects(self, examples: Examples, value_range: tuple[float, float]) -> Tensor:
-        """bool ``[N]``: which of these can carry it. A trigger that is added asks nothing of the input: all of them."""
+        """bool ``[N]``: which inputs can carry it. All of them for a trigger that is added."""
         return torch.ones(len(examples), dtype=torch.bool)
 
     def part(self, position: int) -> Trigger:
-        """What the ``position``-th malicious client (from 0) trains on; the whole, unless the trigger is distributed."""
+        """The trigger on which the ``position``-th malicious client (from 0) trains; the whole one unless it is distributed."""
         return self

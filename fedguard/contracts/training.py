@@ -1,4 +1,4 @@
-"""How the federation trains: the algorithm, what one client does in a round, and how the server moves the model."""
+"""How the federation trains: the algorithm, one client's round, and the server's step."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedguard.contracts.tasks import LocalPlan
 
 _STRICT: dict[str, str] = {"extra": "forbid"}
 
-#: First and second moment of the aggregates, float32 ``[d]`` each.
+#: First and second moment of the aggregates, float32 ``[d]`` each
 Moments = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedOpt:
-    """A server that takes the aggregate u for a gradient: m <- beta1 m + (1 - beta1) u, and it moves by m / (sqrt(v) + tau).
+    """A server that uses the aggregate u as a gradient: m <- beta1 m + (1 - beta1) u, and it moves by m / (sqrt(v) + tau).
 
-    v starts at tau^2 in each coordinate, and is not corrected for that. ``training.server_lr`` is the step.
-    Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021.
+    v starts at tau^2 in each coordinate, without bias correction. ``training.server_lr`` is the learning rate. Source: Reddi et
+    al., Adaptive Federated Optimization, ICLR 2021.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
@@ -38,7 +38,7 @@ class FedOpt:
         return torch.zeros_like(model), torch.full_like(model, self.tau**2)
 
     def move(self, update: Tensor, moments: Moments) -> tuple[Tensor, Moments]:
-        """What the server moves by for one aggregate (float32 ``[d]``), before ``server_lr``; and the new moments."""
+        """The server's step for one aggregate (float32 ``[d]``), before ``server_lr``; and the new moments."""
         first, second = moments
         first = self.beta1 * first + (1 - self.beta1) * update
         second = self.second(second, update.square())
@@ -46,7 +46,7 @@ class FedOpt:
 
     @abstractmethod
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        """The new v, of the old one and u^2."""
+        """The new v from the old one and u^2."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Adagrad(FedOpt):
 
 
 def _optimizer_form(value: Any) -> str | None:
-    """Which server optimizer is meant; None for none that is known."""
+    """The name of a server optimizer; None if unknown."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     return name.capitalize() if name in ("adam", "yogi", "adagrad") else None
 
@@ -103,17 +103,17 @@ class Training:
     """How the federation trains.
 
     Attributes:
-        algorithm: how clients train and what the server does with it.
+        algorithm: the federated algorithm: how clients train, and what the server does with their updates.
         rounds: number of rounds.
         local_epochs: passes of each client over its examples in a round.
-        local_steps: steps of each client in a round, instead of epochs, each on a batch drawn afresh.
-        batch_size: examples per local step; None takes all of a client's.
-        lr: step of the local SGD.
-        momentum: of the local SGD; starts from 0 in each round.
-        worker_momentum: beta of ``m <- beta m + (1 - beta) u``, kept by each client across rounds; it sends m instead of u.
-        server_lr: the server's step.
-        server_momentum: mu of ``v <- mu v + aggregate``; the server adds v instead of the aggregate.
-        server_optimizer: moves the model instead of server momentum.
+        local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch.
+        batch_size: examples per local step; None takes all examples of the client.
+        lr: learning rate of the local SGD.
+        momentum: momentum of the local SGD, reset to 0 in each round.
+        worker_momentum: beta of ``m <- beta m + (1 - beta) u``. Each client keeps m across rounds, and sends m instead of u.
+        server_lr: learning rate of the server.
+        server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
+        server_optimizer: optimizer that moves the model, instead of server momentum.
     """
 
     algorithm: FederatedAlgorithm = field(default_factory=FedAvg)
@@ -129,10 +129,10 @@ class Training:
     server_optimizer: FedOpt | None = None
 
     def plan(self) -> LocalPlan:
-        """What one honest client does in one round, but for what depends on the rounds before."""
+        """What one honest client does in one round, apart from what depends on earlier rounds."""
         return self.algorithm.plan(self)
 
     @property
     def server_step(self) -> float:
-        """What the server multiplies the aggregate by before it adds it to the model."""
+        """Factor of the aggregate before the server adds it to the model."""
         return self.algorithm.server_step(self)

@@ -1,4 +1,4 @@
-"""What stands in a module of the user's own: ``module:function``."""
+"""A function in the user's own module: ``module:function``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from fedguard.errors import ConfigError, brief, oneline, require
 from fedguard.modules import importable, load_module
 
-#: What code of the user's own may end with. One that leaves the process would end the run with it, and as if all were well.
+#: How user code may fail. SystemExit would end the run, and with an exit code as if it had succeeded
 FAILURES = (Exception, SystemExit)
 
 
 @dataclass(frozen=True)
 class UserFunction:
-    """A function of the user's own.
+    """A function in the user's own module.
 
     Attributes:
-        text: ``module:function``; for a model a class will do.
-        folder: where the module is looked for, beside where Python looks: the suite's folder.
+        text: ``module:function``; for a model a class works too.
+        folder: folder in which the module is looked up, in addition to Python's path: the suite's folder.
     """
 
     text: str
@@ -44,10 +44,10 @@ class UserFunction:
         """The function.
 
         Args:
-            owner: of it, for messages: ``data`` or ``model``.
+            owner: kind of the algorithm, for messages: ``data`` or ``model``.
 
         Raises:
-            ConfigError: it cannot be found or imported, or is no function.
+            ConfigError: it cannot be found or imported, or is not a function.
         """
         name, attribute = self.module, self.text.partition(":")[2]
         try:
@@ -68,7 +68,7 @@ class UserFunction:
         return function  # type: ignore[no-any-return]
 
     def call_function(self, owner: str, *arguments: Any) -> Any:
-        """What the function returns.
+        """The result of the function.
 
         Raises:
             ConfigError: it cannot be found, fails, or leaves the process.

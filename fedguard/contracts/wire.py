@@ -1,4 +1,4 @@
-"""One round on its way: what leaves the clients, what of it the network loses, and what the server has of it."""
+"""One round in transit: what clients send, what the network loses, and what the server receives."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Push:
-    """When one update came, and from which model.
+    """When one update arrived, and from which model it was trained.
 
     Attributes:
-        staleness: how often the model has moved since that one; an aggregate that leaves it where it is does not count.
+        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
+            count.
         at: simulated seconds of the arrival.
-        scale: what the architecture has multiplied the update by for its age.
-        start: float32 ``[d]``: the model, of which nobody makes a copy.
-        share: of its examples that the client says it has trained on.
-        version: the number of that model: how often the first one had moved by then.
+        scale: factor by which the architecture has multiplied the update for its staleness.
+        start: float32 ``[d]``: the model, shared and not copied.
+        share: share of its examples on which the client claims to have trained.
+        version: version of that model: how often the initial one had moved by then.
     """
 
     staleness: int
@@ -39,15 +40,15 @@ class Push:
 
 @dataclass(frozen=True)
 class Wire:
-    """What travels to the server in one round.
+    """The messages to the server in one round.
 
     Attributes:
         updates: float32 ``[n, d]``.
         clients: the client behind each row.
-        malicious: those of them that are malicious.
-        pushes: when each row came, and from which model; none without simulated time.
-        added: float32 ``[d]``, by malicious client: what it adds to the sums of others that it passes on.
-        handed: the same of finished sums that it hands on.
+        malicious: the malicious ones among them.
+        pushes: arrival and model of each row; empty without simulated time.
+        added: float32 ``[d]`` by malicious client: what it adds to the sums of others that it passes on.
+        handed: float32 ``[d]`` by malicious client: what it adds to finished sums that it hands on.
     """
 
     updates: Tensor
@@ -58,7 +59,7 @@ class Wire:
     handed: Mapping[int, Tensor] = field(default_factory=dict)
 
     def without(self, clients: Collection[int]) -> Wire:
-        """The wire without these clients: the last rows are moved into their places, in the same memory."""
+        """The wire without these clients: the last rows move into their places, in the same memory."""
         if not clients:
             return self
         order, kept = list(self.clients), len(self.clients)
@@ -83,11 +84,11 @@ class SentRound:
         round: from 1.
         model: float32 ``[d]``: the global model before the round.
         wire: the updates, all finite.
-        not_finite: the clients whose update held NaN, infinity, or values that do not add up in float32; all are dropped.
-        too_large: those of them whose update was finite, and held values beyond `fedguard.kernels.LARGEST`.
-        silent: the clients that fall silent, at the step that the protocol names.
-        lost: those of them whose update reaches nobody.
-        absent: who else is in the session of the round, and whose update does not come in time.
+        not_finite: clients with a dropped update, which held NaN, infinity, or values that do not add up in float32.
+        too_large: those of them with a finite update that held values beyond `fedguard.kernels.LARGEST`.
+        silent: clients that drop out, at the step that the protocol names.
+        lost: those of them with an update that reaches nobody.
+        absent: other clients in the session of the round with an update that does not arrive in time.
     """
 
     round: int
@@ -115,16 +116,16 @@ class ReceivedRound:
     """What the server has of one round.
 
     Attributes:
-        rows: float32 ``[m, d]``: single updates, or the means behind the sums that it sees; none where it has nothing.
+        rows: float32 ``[m, d]``: single updates, or the means behind the sums that it sees; no rows if it has nothing.
         behind: the clients behind each row.
-        samples: float64 ``[m]``: the examples that these claim together; None where nobody tells.
-        told: how many of the rows may be malicious, as far as the server reckons.
-        clients: whose updates reached it, those that were left out included.
-        excluded: the clients whom the protocol itself has left out as malicious.
-        truth: the single updates behind it all, for measurements; under masks the server has never seen them.
-        why: why it has nothing, where it has nothing.
-        masked: what the sessions came to; None without masks.
-        inputs: by client, float64 ``[d]``: what it put into its session, where somebody watches who sees everything.
+        samples: float64 ``[m]``: the total number of examples that these clients claim; None if they claim none.
+        told: number of rows that the server assumes to be malicious.
+        clients: clients with an update that reached the server, including those that were left out.
+        excluded: clients that the protocol itself excluded as malicious.
+        truth: the single updates behind all rows, for measurements; under masks the server has never seen them.
+        why: reason why the server has nothing, if it has nothing.
+        masked: result of the sessions; None without masks.
+        inputs: float64 ``[d]`` by client: its input to its session, if an observer sees everything.
     """
 
     rows: Tensor
@@ -140,5 +141,5 @@ class ReceivedRound:
 
     @property
     def of_groups(self) -> bool:
-        """Whether rows may stand for several clients."""
+        """Whether a row may cover several clients."""
         return self.masked is not None or any(len(row) != 1 for row in self.behind)

@@ -1,4 +1,4 @@
-"""What an image scores that was not reconstructed from anything: a reconstruction is worth what it adds to this."""
+"""Scores of images that use no update: a reconstruction is worth what it adds to them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fedguard.contracts import Examples
 
 
 def trivial(x: Tensor, claimed: Tensor | None, reference: Examples | None) -> dict[str, Tensor]:
-    """Sets of B inputs that owe nothing to the update, each float32 ``[B, *shape]``.
+    """Sets of B inputs that use no update, each float32 ``[B, *shape]``.
 
-    constant_colour: each true input's own mean, of each channel where it has the shape ``[C, H, W]``. No attacker knows
-    it, and no constant comes nearer: an upper bound for whatever paints in one color.
-    data_mean: the mean of the reference. class_mean: its mean of each claimed class, and of all where the label is not
-    claimed or the reference has none of that class.
+    constant_colour: each true input's own mean, of each channel if it has the shape ``[C, H, W]``. No attacker knows it, and no
+    constant is closer: an upper bound for everything that paints in one color. data_mean: the mean of the reference.
+    class_mean: the mean of the reference's examples of each claimed class; the mean of all if the label is not claimed or the
+    reference has no example of the class.
 
     Args:
         x: float32 ``[B, *shape]``: the truth.

@@ -11,11 +11,11 @@ from torch import Tensor
 from fedguard.contracts import LocalPlan, Task
 from fedguard.rng import Rng
 
-#: Up to so many clients all gradients are measured; of more, those of so many, drawn at random.
+#: Up to this number of clients all gradients are measured; of more clients, this number is drawn at random
 MEASURED = 500
-#: Gradients that are held at a time where nobody says, in floats: 256 MiB.
+#: Gradients held at a time by default, in floats: 256 MiB
 HELD = 64 << 20
-#: Parts of the drawn clients; leaving out one after the other shows the standard error.
+#: Parts of the drawn clients; leaving out one after the other gives the standard error (jackknife)
 PARTS = 10
 
 
@@ -26,12 +26,12 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
         held: floats of gradients that are held at a time.
 
     Returns:
-        label_distance: mean over clients of the total variation distance between a client's label distribution and the
-            pooled one, in [0, 1].
-        gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the full-batch gradients at the initial model, g their
-            mean (the relative form of G^2 in Karimireddy et al., ICLR 2022). Of more than `MEASURED` clients it is estimated
-            from so many of them, free of the bias that the sample's own mean brings.
-        gradient_clients, gradient_error: only where it is estimated: from how many clients, and its standard error.
+        label_distance: mean over clients of the total variation distance between a client's label distribution and the pooled
+            one, in [0, 1].
+        gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the full-batch gradients at the initial model, g their mean
+            (the relative form of G^2 in Karimireddy et al., ICLR 2022). With more than `MEASURED` clients it is estimated from
+            a sample, corrected for the bias of the sample's own mean.
+        gradient_clients, gradient_error: only if it is estimated: the number of sampled clients, and the standard error.
         smallest_client, median_client, largest_client: numbers of examples.
     """
     clients = range(len(task.sizes))
@@ -66,7 +66,7 @@ def _of_gradients(task: Task, rng: Rng, held: int) -> dict[str, float | int]:
 
 
 class _Gradients(NamedTuple):
-    """Of some clients: how many, the mean of their gradients (float32 ``[d]``), and the mean squared distance from it."""
+    """For some clients: their number, the mean of their gradients (float32 ``[d]``), and the mean squared distance from it."""
 
     clients: int
     mean: Tensor
@@ -74,7 +74,7 @@ class _Gradients(NamedTuple):
 
 
 def _measure_gradients(task: Task, model: Tensor, clients: Sequence[int], rng: Rng, held: int) -> _Gradients:
-    """The clients' gradients, of as many at a time as may be held."""
+    """The clients' gradients, computed in chunks that fit the memory limit."""
     plan, step = LocalPlan(lr=1.0, batch_size=None, steps=1), max(1, held // task.dim)
     found = []
     for begin in range(0, len(clients), step):
@@ -101,6 +101,6 @@ def _relative(found: _Gradients, total: int) -> float:
     if found.clients == total:
         return float(found.spread / length)
     spread = found.spread * (found.clients / (found.clients - 1) * (total - 1) / total)
-    # The sample's mean is longer than that of all by what it strays. No more than half of it is taken off.
+    # E |sample mean|^2 exceeds |mean|^2 by the sampling variance; at most half is subtracted, so that it stays positive
     strays = spread / found.clients * ((total - found.clients) / (total - 1))
     return float(spread / torch.maximum(length - strays, length / 2))

@@ -1,4 +1,4 @@
-"""How long a backdoor outlives the attack."""
+"""Durability of a backdoor after the attack."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Durability(TypedDict):
     """How many rounds a backdoor outlived the attack.
 
     Attributes:
-        rounds: after the last attack until the success was first below one half, or to the end.
-        survived: it never was.
+        rounds: rounds after the last attack until the success rate first fell below one half, or to the end.
+        survived: whether it never fell below one half.
     """
 
     rounds: Count
@@ -26,7 +26,7 @@ class Durability(TypedDict):
 
 
 def durability(reports: Sequence[RoundReport], last_attack: int | None) -> Durability | None:
-    """What the rounds say of it; None without a backdoor, or where the attack goes on to the end."""
+    """The durability from the reports; None without a backdoor, or if the attack continues to the end."""
     curve = [(report.round, report.backdoor) for report in reports if report.backdoor is not None]
     if not curve or last_attack is None or last_attack >= curve[-1][0]:
         return None

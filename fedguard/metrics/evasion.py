@@ -1,4 +1,4 @@
-"""What inputs that are changed a little at test time leave of a final model's accuracy."""
+"""Accuracy of a final model under an evasion attack at test time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fedguard.contracts.evasion import lengths
 from fedguard.contracts.returned import check_tensor_return, contract_error
 from fedguard.rng import Rng
 
-#: Inputs that are changed at a time.
+#: Number of inputs that are changed at a time
 BATCH = 500
 
-#: How far rounding may lead beyond the bound, relative to it.
+#: How far rounding may exceed the bound, relative to it
 ROUNDING = 1e-4
 
-#: How many widths from 0 what is observed may be, which is no bound.
+#: Bound on observations, in widths from 0; so large that it never limits the attack
 FAR = 1e5
 
 
 def measure_evasion(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng: Rng) -> dict[str, Any]:
     """The accuracy of a model (float32 ``[d]``) on test examples, and on the same ones under an attack.
 
-    An input counts as right under the attack where the model is right on it both before and after the change.
+    An input counts as correct under the attack if the model is correct on it both before and after the change.
 
     Raises:
-        ContractError: the attack changes inputs by more than it says, beyond the range of values, or in place.
+        ContractError: the attack changes inputs by more than it declares, beyond the range of values, or in place.
     """
     predict, low, high = task.predictor(), *task.value_range
     clean, robust = 0, 0
@@ -47,14 +47,14 @@ def measure_evasion(attack: EvasionAttack, task: Task, test: Examples, model: Te
 
 
 def play_under_evasion(attack: EvasionAttack, task: ActingTask, model: Tensor, rng: Rng) -> Evaluation:
-    """Test episodes in which each observation is changed so that the model (float32 ``[d]``) does what it would not have done.
+    """Test episodes in which each observation is changed so that the model (float32 ``[d]``) takes another action.
 
-    The class that is attacked is the action that the model takes at the true observation. ``eps`` counts in widths of each
-    coordinate, from the least to the most that is observed in the same episodes without the attack, and what is observed has no
-    other bounds. Huang et al., Adversarial Attacks on Neural Network Policies, 2017, do so by FGSM.
+    The attacked class is the action that the model takes at the true observation. ``eps`` is in widths of each coordinate,
+    between the smallest and largest value observed in the same episodes without the attack. Observations have no other bounds.
+    Huang et al., Adversarial Attacks on Neural Network Policies, 2017, do this with FGSM.
 
     Raises:
-        ContractError: the attack changes observations by more than it says, or in place.
+        ContractError: the attack changes observations by more than it declares, or in place.
     """
     met: list[Tensor] = []
 
@@ -92,7 +92,7 @@ def _perturb_inputs(
     value_range: tuple[float, float],
     rng: Rng,
 ) -> Tensor:
-    """What the attack makes of inputs, held to its contract."""
+    """The attack's changed inputs, checked against its contract."""
     low, high = value_range
     given = x.clone()  # the inputs themselves are out of its reach
     z = check_tensor_return(attack, "perturb", attack.perturb(logits, given, y, value_range, rng), x.shape)

@@ -1,7 +1,7 @@
-"""The table of figures: what each is, where a record holds it, what a gate forgives it, and where it is shown.
+"""The table of metrics: what each is, where a record stores it, its margin in a gate, and where it is shown.
 
-A new figure is one row here, and the place where it is computed. Every figure is a column of `Run.rows` and so of each export,
-has a matrix (`fedguard show --figure`), a breakdown and a comparison, and stands on the dashboard and in the HTML report.
+A new metric is one row here, and the code that computes it. Every metric is a column of `Run.rows` and so of each export. It
+has a matrix (`fedguard show --figure`), a breakdown and a comparison, and appears on the dashboard and in the HTML report.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fedguard.errors import UnknownName
 from fedguard.metrics.returns import read_score_curve, within
 from fedguard.metrics.stats import Bounds, CensoredValue, Estimate, estimate
 
-#: Of shares, of differences of two shares.
+#: Bounds of shares, and of differences of two shares
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
 
 #: The goals of attacks on the clients' privacy.
 PRIVACY_GOALS = ("reconstruction", "labels", "membership", "property")
 
-#: Where some figures stand unasked: in what `fedguard show` says, as a heatmap in the HTML report, as what leaks
-#: in a trilemma, and on the scorecard of the dashboard's Lab.
+#: Where some metrics are shown by default: in `fedguard show`, as a heat map in the HTML report, as leakage
+#: in a trilemma, and on the scorecard of the dashboard's Lab
 Place = Literal["show", "report", "trilemma", "lab"]
 
 
@@ -32,16 +32,17 @@ class Metric:
 
     Attributes:
         title: what it is, in words.
-        path: where a record holds it.
+        path: where a record stores it.
         more_is_better: for the defender.
         unit: shares are stored in [0, 1] and shown in percent.
-        goal: that of the attacks on the clients' privacy that it belongs to; ``training`` of any other, ``any`` of all.
-        bounds: the least and the most that it can be.
-        margin: by how much a cell's mean may be worse before a gate fails, in the figure's own unit as it is stored, where the
-            suite does not say; None where no gate can watch it.
-        watched: whether a gate watches it unasked; others repeat one that is, or are too noisy.
-        shown: where it stands unasked; in the order of the table.
-        aliases: what somebody else's table may call it.
+        goal: goal of the attacks on the clients' privacy to which it belongs; ``training`` for all other attacks, ``any`` for
+            all.
+        bounds: smallest and largest possible value.
+        margin: by how much a cell's mean may be worse before a gate fails, in the metric's stored unit, unless the suite sets a
+            margin; None if no gate can watch it.
+        watched: whether a gate watches it by default; metrics that repeat a watched one, or are too noisy, are not.
+        shown: where it is shown by default, in the order of the table.
+        aliases: names of it in other people's tables.
     """
 
     title: str
@@ -56,21 +57,21 @@ class Metric:
     aliases: tuple[str, ...] = ()
 
     def fits(self, goal: str | None) -> bool:
-        """Whether a row of an attack with this goal has the figure."""
+        """Whether the metric applies to a row of an attack with this goal."""
         return self.goal in (goal, "any") or (self.goal == "training" and goal not in PRIVACY_GOALS)
 
     def of(self, record: Mapping[str, Any]) -> float | None:
-        """The figure of a record; None where it has none. Whatever an attack infers, there was a training."""
+        """The metric's value in a record; None if it has none. Metrics of the training apply under every attack."""
         known = self.goal in ("training", "any", record["threat_card"]["goal"])
         return number_at(record, self.path) if known else None
 
     @property
     def scale(self) -> float:
-        """What a record's value is multiplied by to be shown."""
+        """Factor between a stored value and its display."""
         return 100.0 if self.unit == "%" else 1.0
 
     def text(self, value: float) -> str:
-        """``93.1``, or three digits of a figure that is no share, of which 0 stands for what rounding leaves."""
+        """``93.1``, or three significant digits if it is not a share; values within rounding of 0 are shown as 0."""
         return f"{self.scale * value:.1f}" if self.unit == "%" else f"{value if abs(value) > 1e-9 else 0:.3g}"
 
     def quantity(self, value: float) -> str:
@@ -87,13 +88,13 @@ class Metric:
         return "points" if self.unit == "%" else self.unit
 
     def interval(self, found: Estimate) -> str:
-        """``[50.9, 80.4]``: from the lower to the upper end, as they are; "" without an interval."""
+        """``[50.9, 80.4]``: the ends of the interval, in stored order; "" without an interval."""
         if found.low is None or found.high is None:
             return ""
         return f"[{self.text(found.low)}, {self.text(found.high)}]"
 
     def format_estimate(self, found: Estimate) -> str:
-        """``67.4 [50.9, 80.4]``: the mean with its interval; or ``>12.3``, where some seeds have a lower bound alone."""
+        """``67.4 [50.9, 80.4]``: the mean with its interval; or ``>12.3`` if some seeds have only a lower bound."""
         return f"{'>' if found.censored else ''}{self.text(found.mean)} {self.interval(found)}".strip()
 
     def format_with_unit(self, found: Estimate) -> str:
@@ -102,7 +103,7 @@ class Metric:
         return f"{mean} {self.interval(found)}".strip()
 
     def estimate(self, values: Sequence[float]) -> Estimate:
-        """The mean over seeds, with an interval between the figure's bounds."""
+        """The mean over seeds, with an interval within the metric's bounds."""
         return estimate(values, self.bounds)
 
     @property
@@ -113,11 +114,10 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetMetric(Metric):
-    """What it took until the accuracy reached a target for good: `CensoredValue` what the whole training took, where it did
-    not.
+    """Cost until the accuracy reached a target for good; the cost of the whole training, as a `CensoredValue`, if it did not.
 
-    For good: at an evaluation that has it, and each later one too. One that only touches the target has not reached it. Where
-    actors act it is the normalized return, $(return - guess) / (perfect - guess)$, that is to reach it.
+    For good means: at an evaluation that reaches it, and at each later one too. Touching the target once is not enough. If
+    actors act, the normalized return, $(return - guess) / (perfect - guess)$, has to reach it.
 
     Attributes:
         target: an accuracy, or a normalized return, in (0, 1].
@@ -143,7 +143,7 @@ class TargetMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class ReturnMetric(Metric):
-    """A figure of the returns of actors, which cannot be more or less than their environment gives (`within`).
+    """A metric of the returns of actors, which their environment bounds (`within`).
 
     Attributes:
         change: whether it is a difference of two returns.
@@ -162,7 +162,7 @@ class ReturnMetric(Metric):
 
 
 def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | None:
-    """The number at a path of a record or a part of it; None where a part of the path does not apply."""
+    """The number at a path of a record or of a part of it; None if a part of the path does not apply."""
     value: Any = part
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -171,7 +171,7 @@ def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | No
 
 _SCORE = ("result", "inference", "score")
 
-#: What is counted until a training has reached its target: the axis of a record's curve, and the unit.
+#: Cost until a training has reached its target: the axis of a record's curve, and the unit
 TO_TARGET = {
     "rounds_to": ("round", "rounds"),
     "steps_to": ("steps", "steps of environments"),
@@ -183,7 +183,7 @@ TO_TARGET = {
 
 
 class MetricTable(dict[str, Metric]):
-    """Figures by name. Beside those that it lists, it knows the families of `TO_TARGET`: ``seconds_to(0.9)``."""
+    """Metrics by name. In addition to the listed ones it knows the families of `TO_TARGET`: ``seconds_to(0.9)``."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and _to_target(name) is not None)
@@ -196,7 +196,7 @@ class MetricTable(dict[str, Metric]):
 
 
 def _to_target(name: str) -> Metric | None:
-    """The figure of a family with its target, if this is the name of one."""
+    """The metric of a family with its target; None for any other name."""
     said = re.fullmatch(r"(\w+)\((0?\.\d{1,9}|1|1\.0{1,9})\)", name)
     if said is None or said[1] not in TO_TARGET or not float(said[2]):
         return None
@@ -209,7 +209,7 @@ def _to_target(name: str) -> Metric | None:
     )
 
 
-#: Every figure by its name, which is that of its column, of its key in ``gate.metrics``, and of ``--figure``.
+#: Every metric by name, which is also its column, its key in ``gate.metrics``, and its value of ``--figure``
 FIGURES = MetricTable({
     "final_accuracy": Metric(
         title="final accuracy", path=("result", "final_accuracy"), more_is_better=True, margin=0.02, watched=True,
@@ -393,7 +393,7 @@ FIGURES = MetricTable({
 
 
 def figure_of(name: str) -> Metric:
-    """The figure of this name.
+    """The metric of this name.
 
     Raises:
         UnknownName: there is none.
@@ -405,5 +405,5 @@ def figure_of(name: str) -> Metric:
 
 
 def default_figures(place: Place) -> tuple[str, ...]:
-    """The names of the figures that stand at a place unasked."""
+    """Names of the metrics shown at a place by default."""
     return tuple(name for name, figure in FIGURES.items() if place in figure.shown)

@@ -1,4 +1,4 @@
-"""How well a rule that gives some updates no weight finds the malicious ones."""
+"""How well a rule that excludes updates finds the malicious ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class ExcludedClient(TypedDict):
-    """The honest client that was excluded most often, and the share of its rounds in which it was.
+    """The honest client that was excluded most often, and in which share of its rounds.
 
     Attributes:
         client: its number.
-        share: of its rounds.
+        share: share of its rounds in which it was excluded.
     """
 
     client: Count
@@ -27,12 +27,12 @@ class ExcludedClient(TypedDict):
 
 
 class Filter(TypedDict):
-    """Whom a rule excludes.
+    """The clients that a rule excludes.
 
     Attributes:
-        precision: malicious among the excluded; null where there are none.
-        recall: excluded among the malicious; null where there are none.
-        honest_excluded: excluded among the honest.
+        precision: share of malicious clients among the excluded; null if there are none.
+        recall: share of excluded clients among the malicious; null if there are none.
+        honest_excluded: share of excluded clients among the honest.
         most_excluded: the honest client that was excluded most often.
     """
 
@@ -43,7 +43,7 @@ class Filter(TypedDict):
 
 
 def filtering(reports: Sequence[RoundReport]) -> Filter | None:
-    """What the rounds say of it; None for rules without weights."""
+    """The exclusions in the reports; None for rules without weights."""
     judged = [report for report in reports if report.excluded is not None]
     if not judged:
         return None

@@ -1,8 +1,8 @@
-"""Red flags: what makes the figures of one record doubtful. One flag, one function, one row in `FLAGS`.
+"""Red flags: conditions that make the metrics of one record doubtful. One flag, one function, one row in `FLAGS`.
 
-Each function gets a record's result and threat card and returns None, or one line that names the figure, the threshold,
-and what to do about it. Where the record does not hold what it would take to judge, it raises `MissingFact`: not judged is
-not the same as fine. The flags of a whole run stand in `fedguard.bench.flags.run_flags`.
+Each function gets a record's result and threat card. It returns None, or one line that names the metric, the threshold, and
+what to do about it. If the record lacks a fact that is needed to judge, it raises `MissingFact`: not judged is not the same as
+fine. The flags of a whole run are in `fedguard.bench.flags.run_flags`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fedguard.metrics.trend import Rise, rising, take_moments
 
 Part = Mapping[str, Any]
 
-#: By how much the best evaluation may exceed the end of the training, and how much its end may rise.
+#: Allowed excess of the best evaluation over the final ones, and allowed rise at the end
 FALLEN = RISEN = 0.05
 
-#: How far an app's update may be from the step that is said of it, over that step's length.
+#: Allowed distance of an app's update from the step that its description predicts, over the length of this step
 MISFIT = 0.05
 
 
 class MissingFact(Exception):
-    """A flag cannot be judged for want of a fact; ``path`` names it as records do: ``corners.clean_mean``."""
+    """A flag cannot be judged for lack of a fact; ``path`` names it as in records: ``corners.clean_mean``."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -35,7 +35,7 @@ class MissingFact(Exception):
 
 @dataclass(frozen=True)
 class Flag:
-    """One row: the flag's number in the evaluation protocol, and the function that judges."""
+    """One row: the flag's number in the evaluation protocol, and its function."""
 
     number: int
     judge: Callable[[Part, Part], str | None]
@@ -46,7 +46,7 @@ class Flag:
 
 
 def require_value(part: Part, path: str) -> Any:
-    """The value at a dotted path. Raises `MissingFact` where there is none."""
+    """The value at a dotted path. Raises `MissingFact` if there is none."""
     value: Any = part
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -56,7 +56,7 @@ def require_value(part: Part, path: str) -> Any:
 
 
 def require_entry(part: Part, key: str) -> Any:
-    """The value of a key that may be None for "there is none". Raises `MissingFact` where nothing is said of it."""
+    """The value of a key that may be None for "there is none". Raises `MissingFact` if the key is missing."""
     if key not in part:
         raise MissingFact(key)
     return part[key]
@@ -181,7 +181,7 @@ def described_otherwise(result: Part, card: Part) -> str | None:
 
 
 def dropped_updates(result: Part, card: Part) -> str | None:
-    """Updates that no rule was shown, since the server refuses what no float32 sum could hold."""
+    """Updates that no rule saw, since the server refuses values that no float32 sum can hold."""
     rounds = require_value(result, "rounds")
     dropped = require_value(rounds, "not_finite") + require_value(rounds, "too_large")
     if not dropped:
@@ -251,7 +251,7 @@ def past_its_best(result: Part, card: Part) -> str | None:
 
 
 def _find_rise(result: Part) -> Rise | None:
-    """At the last moments that count, or else over the last rounds: of slow ones a single one ends within the moments."""
+    """The rise over the last evaluations that count, or else over the last rounds: one slow round may fill the former."""
     return rising(take_moments(result)) or rising(read_score_curve(result))
 
 
@@ -394,13 +394,13 @@ def heterogeneity_unmeasured(result: Part, card: Part) -> str | None:
     )
 
 
-#: A sibling that takes less than this from the progress ``<R, mu> / |mu|^2`` harms nobody, whatever the attack takes.
+#: A sibling that reduces the progress ``<R, mu> / |mu|^2`` by less than this does no harm, whatever the attack does
 LEAST_HARM = 0.1
 
-#: Where noise may be added so that epsilon holds whatever the server's rule does afterwards.
+#: Noise added at these places gives an epsilon that holds whatever the server's rule does afterwards
 NOISE_BEFORE_THE_RULE = ("client", "local", "before the rule")
 
-#: Every flag of one record, in the order of the evaluation protocol.
+#: Every flag of one record, in the order of the evaluation protocol
 FLAGS: tuple[Flag, ...] = (
     Flag(1, weak_task),
     Flag(3, weaker_than_its_sibling),
@@ -462,7 +462,7 @@ def _formula_z(n: int, f: int) -> float:
 
 
 def _flag_boundary_choice(choice: Part) -> str | None:
-    """What to say of an ensemble whose worst attack has the largest or smallest strength of its family."""
+    """The flag's text for an ensemble with a worst attack at the largest or smallest strength of its family."""
     chosen = choice.get("chosen")
     strength = parameters_of(chosen or "")
     if not chosen or len(strength) != 1:

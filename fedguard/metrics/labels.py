@@ -1,4 +1,4 @@
-"""How much of a multiset of labels was recovered, and what anybody would have guessed."""
+"""How much of a multiset of labels was recovered, compared with the best guess."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def label_score(
     """Compare claimed labels with the true ones, as multisets.
 
     Args:
-        claim: int64, at most B labels, or ``most``; the missing ones count as wrong, and so do those above B.
+        claim: int64, at most B labels, or ``most``; missing labels count as wrong, and so do those above B.
         truth: int64 ``[B]``, each in 0 ... classes - 1.
-        prior: float ``[classes]``: the shares of the classes that are known without the update; uniform by default.
-        most: where the attacker was told of more examples than there are, how many.
+        prior: float ``[classes]``: shares of the classes known without the update; uniform by default.
+        most: number of examples that the attacker assumed, if larger than the true one.
 
     Returns:
-        examples: B; claimed: how many labels were;
-        accuracy: size of the intersection over B, or over the claims where these are more; exact: whether it is all of them,
-            and no other;
+        examples: B; claimed: number of claimed labels;
+        accuracy: size of the intersection over B, or over the number of claims if larger; exact: whether the multisets are
+            equal;
         count_error: for each class the claimed number less the true one;
         trivial: the accuracy of `blind_guess` on the same labels; gain: accuracy - trivial.
 
@@ -52,17 +52,17 @@ def label_score(
 
 
 def label_accuracy(claimed: Tensor, truth: Tensor) -> float:
-    """Size of the intersection of two multisets of labels over that of the second, or of the first where this is larger."""
+    """Size of the intersection of two multisets of labels over the size of the larger one."""
     found = sum(min(int((claimed == label).sum()), int((truth == label).sum())) for label in set(truth.tolist()))
     return found / max(len(claimed), len(truth))
 
 
 def blind_guess(truth: Tensor, prior: Tensor) -> float:
-    """The accuracy of the best guess that does not look at the update.
+    """The accuracy of the best guess that does not use the update.
 
-    If B labels are drawn by p, then ``N_c ~ Binomial(B, p_c)`` are of class c, and a guess with g_c of them finds
-    ``sum_c min(g_c, N_c)``, in expectation ``sum_c sum_{k <= g_c} P[N_c >= k]``. So the best guess takes the B largest of
-    these probabilities. It is compared with the labels that there are, in the mean over the ways to break ties.
+    If B labels are drawn from p, then ``N_c ~ Binomial(B, p_c)`` are of class c. A guess with g_c of them finds ``sum_c
+    min(g_c, N_c)``, in expectation ``sum_c sum_{k <= g_c} P[N_c >= k]``. So the best guess takes the B largest of these
+    probabilities. It is compared with the true labels, averaged over the ways to break ties.
 
     Args:
         truth: int64 ``[B]``.
@@ -82,10 +82,10 @@ def blind_guess(truth: Tensor, prior: Tensor) -> float:
 
 
 def check_claimed_labels(claimed: Tensor, most: int) -> Tensor:
-    """Claimed labels, if they are what a claim may be.
+    """Check claimed labels.
 
     Raises:
-        ContractError: no int64 vector, or more labels than there are examples.
+        ContractError: not an int64 vector, or more labels than examples.
     """
     if claimed.dim() != 1 or claimed.dtype != torch.int64:
         raise ContractError(

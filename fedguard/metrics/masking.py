@@ -1,4 +1,4 @@
-"""What secure aggregation came to in one training: who was hidden among how many, how exact the sums were, and the traffic."""
+"""Results of secure aggregation in one training: anonymity sets, exactness of the sums, and traffic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SumDeviation(TypedDict):
-    """How far decoded sums were off, in lengths of the true mean.
+    """Deviation of decoded sums, in norms of the true mean.
 
     Attributes:
         mean, max: over the rounds.
@@ -25,10 +25,10 @@ class SumDeviation(TypedDict):
 
 
 class ProtocolExclusions(TypedDict):
-    """How many clients the protocol had left out in the end.
+    """Numbers of clients that the protocol had excluded at the end.
 
     Attributes:
-        hostile, honest: how many.
+        hostile, honest: numbers of malicious and honest ones.
     """
 
     hostile: Count
@@ -39,14 +39,14 @@ class MaskingMetrics(TypedDict):
     """Sessions of secure aggregation.
 
     Attributes:
-        rounds, sessions, aborted_sessions, why_aborted, aborted_rounds: how many there were and were lost, the first reason,
-            and rounds without any sum.
-        survivors: clients in the sums of a round, on average.
+        rounds, sessions, aborted_sessions, why_aborted, aborted_rounds: numbers of rounds and sessions, of aborted sessions,
+            the first reason, and number of rounds without any sum.
+        survivors: mean number of clients in the sums of a round.
         anonymity: the fewest clients, less those that may collude, in any sum that the server could form in any round.
-        error: noise included.
-        clipped: the share of the honest updates that was cut, mean over the rounds.
+        error: deviation of the sums, noise included.
+        clipped: share of the honest updates that was clipped, mean over the rounds.
         bytes_up, bytes_down: for each client in each round.
-        left_out: by the protocol, in the end.
+        left_out: clients that the protocol had excluded at the end.
     """
 
     rounds: Count
@@ -64,10 +64,10 @@ class MaskingMetrics(TypedDict):
 
 
 def summarize_sessions(reports: Sequence[RoundReport], malicious: Collection[int]) -> MaskingMetrics | None:
-    """What a record says of the sessions; None where nothing was masked.
+    """The sessions in a record; None without masks.
 
     Args:
-        malicious: the malicious clients, to tell whom a group test has left out.
+        malicious: the malicious clients, to classify those that a group test has excluded.
     """
     rounds = [report.masked for report in reports if report.masked is not None]
     if not rounds:

@@ -1,4 +1,4 @@
-"""How well scores tell members from non-members: the area under the curve, and what is found at few false alarms."""
+"""How well scores separate members from nonmembers: the area under the curve, and true positives at few false positives."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from torch import Tensor
 
 from fedguard.errors import InputError
 
-#: Of all intervals.
+#: Confidence level of all intervals
 CONFIDENCE = 0.95
-#: Stands for infinity in a record.
+#: Replaces infinity in a record
 LARGEST = 1e308
 
 
 def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
-    """What the scores of a membership inference (larger for a member) are worth, beside the truth.
+    """Evaluate the scores of a membership inference (larger for a member) against the truth.
 
-    A true positive rate is that of the lowest threshold which at most 1 % (.1 %) of the non-members exceed. A candidate is
-    called a member above the threshold, not at it: among equal scores nobody is, so ties never raise the rate.
+    A true positive rate belongs to the lowest threshold that at most 1 % (.1 %) of the nonmembers exceed. A candidate is called
+    a member above the threshold, not at it: of equal scores none is, so ties never raise the rate.
 
     Args:
-        scores: ``[N]``; what is NaN counts as the lowest, so that a claim which is no number finds nobody.
+        scores: ``[N]``; NaN counts as the lowest score, so that it finds nobody.
         truth: bool ``[N]``: who is a member.
 
     Returns:
-        members, non_members: how many; not_numbers: how many scores are NaN;
+        members, non_members: numbers of candidates; not_numbers: number of scores that are NaN;
         auc: see `auc`;
         tpr_at_1_percent, tpr_at_01_percent: value, interval: of Clopper and Pearson, 95 %, over members that could have been
-        drawn, the threshold given; both None, with ``why``, where fewer than 100 (1,000) non-members cannot resolve the rate;
-        roc: ``[false, true]`` positive rates, few, evenly spread on a logarithmic axis;
-        scores: of the members and of the non_members, ascending, so that several targets can be `pool_membership`.
+            drawn, given the threshold; both None, with ``why``, if fewer than 100 (1,000) nonmembers cannot resolve the rate;
+        roc: ``[false, true]`` positive rates, few, evenly spaced on a logarithmic axis;
+        scores: of the members and of the non_members, ascending, as input to `pool_membership`.
     """
     members, others = _split_scores(scores, truth)
     return {
@@ -53,11 +53,11 @@ def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
 def pool_membership(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """`membership` of the candidates of several targets and seeds together, under one threshold for all of them.
 
-    So a rate can be told that no target has non-members enough for. It is fair to scores that mean the same everywhere, such
-    as likelihood ratios; those that do not, find fewer so.
+    This resolves rates for which no single target has enough nonmembers. It is fair to scores with the same meaning for all
+    targets, such as likelihood ratios; other scores find fewer members this way.
 
     Args:
-        found: what `membership` returned for each.
+        found: results of `membership` for each.
     """
     kinds = {kind: [value for one in found for value in one["scores"][kind]] for kind in ("members", "non_members")}
     scores = torch.tensor(kinds["members"] + kinds["non_members"], dtype=torch.float64)
@@ -66,17 +66,17 @@ def pool_membership(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def auc(scores: Tensor, truth: Tensor) -> dict[str, Any]:
-    """The chance that a true one scores higher than a false one, ties by half, with an interval of 95 %.
+    """The probability that a true one scores higher than a false one, ties by half, with an interval of 95 %.
 
     The interval holds every area A with |auc - A| <= 1.96 SE(A), where
 
         m n SE(A)^2 = A (1 - A) + (m - 1) (A / (2 - A) - A^2) + (n - 1) (2 A^2 / (1 + A) - A^2)
 
-    for m true and n false ones (Hanley & McNeil 1982). It is the error of the supposed area, not of the one that was seen
-    (Newcombe 2006), so that the interval neither leaves [0, 1] nor shrinks to a point at 1.
+    for m true and n false ones (Hanley & McNeil 1982). The standard error belongs to the supposed area, not to the observed one
+    (Newcombe 2006), so the interval neither leaves [0, 1] nor shrinks to a point at 1.
 
     Returns:
-        value, interval; both None, with ``why``, where all are true or all are false.
+        value, interval; both None, with ``why``, if all are true or all are false.
     """
     from scipy.stats import rankdata
 
@@ -104,7 +104,7 @@ def _end(value: float, m: int, n: int, towards: float) -> float:
 
 
 def _tpr(members: NDArray[np.float64], others: NDArray[np.float64], *, one_in: int) -> dict[str, Any]:
-    """At a false positive rate of at most 1 / ``one_in``."""
+    """The true positive rate at a false positive rate of at most 1 / ``one_in``."""
     from scipy.stats import binomtest
 
     if not len(members):
@@ -139,7 +139,7 @@ def _split_scores(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], N
 
 
 def _list_scores(values: NDArray[np.float64]) -> list[float]:
-    """Ascending, to nine digits; what is infinite as the largest number that JSON can hold."""
+    """Ascending, to nine digits; infinity becomes the largest number that JSON can hold."""
     return [float(f"{value:.9g}") for value in np.nan_to_num(np.sort(values), posinf=LARGEST, neginf=-LARGEST)]
 
 

@@ -1,4 +1,4 @@
-"""Honest minorities: are the clients that alone know a class heard, and is the class learned?"""
+"""Honest minorities: whether rules exclude the only clients with a class, and whether the class is learned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedguard.metrics.quantities import Count, Share
 if TYPE_CHECKING:
     from fedguard.contracts import RoundReport, Task
 
-#: The most minorities that are told of.
+#: Largest number of minorities in a record
 MOST = 200
 
 
@@ -23,9 +23,9 @@ class Minority(TypedDict):
 
     Attributes:
         client: its number.
-        classes: those that are rare.
-        excluded: the share of its rounds in which it was excluded.
-        accuracy: on these classes.
+        classes: its rare classes.
+        excluded: share of its rounds in which it was excluded.
+        accuracy: accuracy on these classes.
     """
 
     client: Count
@@ -37,18 +37,18 @@ class Minority(TypedDict):
 def minorities(
     task: Task, reports: Sequence[RoundReport], malicious: Collection[int], class_accuracy: Sequence[float | None]
 ) -> list[Minority]:
-    """What became of each honest client that holds a class which fewer than a quarter of all clients hold.
+    """Each honest client that holds a class which fewer than a quarter of all clients hold.
 
-    A client holds a class if it has at least one example of it. Clients that are malicious or faulty in this training are
-    never among these, whether or not they act, though they count as holders of what they have.
+    A client holds a class if it has at least one example of it. Clients that are malicious or faulty in this training are never
+    among the results, whether or not they act, though they count as holders of their classes.
 
     Args:
-        task: as it was dealt, before anybody tampered with data.
+        task: with the original data, before any client tampered with them.
         malicious: the malicious clients of the training.
         class_accuracy: the final accuracy on each class; None for a class without test examples.
 
     Returns:
-        each such client, in the order of their numbers; of more than `MOST` those most often excluded.
+        each such client, in the order of their numbers; if there are more than `MOST`, those most often excluded.
     """
     import torch
 
@@ -71,7 +71,7 @@ def minorities(
 
 
 def _exclusion_rates(reports: Sequence[RoundReport]) -> dict[int, float]:
-    """By client, the share of the rounds that judged its update in which the update got no weight."""
+    """By client, the share of the rounds with a judged update of this client in which the update got no weight."""
     judged: Counter[int] = Counter()
     out: Counter[int] = Counter()
     for report in reports:

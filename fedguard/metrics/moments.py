@@ -1,4 +1,4 @@
-"""The figures of simulated time: how long a training took, how old its updates were, what it cost the devices."""
+"""Metrics of simulated time: duration of a training, staleness of its updates, cost for the devices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedguard.metrics.quantities import Amount, Count, Share
 if TYPE_CHECKING:
     from fedguard.contracts import RoundReport
 
-#: Trainings that a timeline holds.
+#: Largest number of local trainings in a timeline
 MOST = 500
 
 
 class Staleness(TypedDict):
-    """How many aggregates there were between an update's model and the update.
+    """Number of aggregates between an update's model and the update.
 
     Attributes:
         mean, largest: over all updates.
@@ -32,15 +32,15 @@ class Staleness(TypedDict):
 
 
 class Timeline(TypedDict):
-    """The first trainings of a simulated course that ended; see `fedguard.contracts.Span`.
+    """The first local trainings that ended in a simulation; see `fedguard.contracts.Span`.
 
     Attributes:
-        client: whose, one entry for each training, as in the lists that follow.
+        client: client of each training; the lists that follow have the same order.
         began, ended: in simulated seconds.
-        fate: what became of it.
-        malicious: those of these clients who act for the attack at any time.
-        rounds: when each round ended, of those in which these trainings did.
-        total: trainings that ended in all.
+        fate: fate of the update.
+        malicious: those of these clients that act for the attack at any time.
+        rounds: end of each round in which one of these trainings ended.
+        total: number of all trainings that ended.
     """
 
     client: list[Count]
@@ -57,15 +57,16 @@ class SimulatedTime(TypedDict):
 
     Attributes:
         seconds: at its end.
-        computed: by all devices together.
-        joules: of all devices.
-        bytes_up, bytes_down: sent by the devices and to them.
-        updates_a_second: that reached the server; null where no time passed.
-        releases: how often the server aggregated.
-        staleness: of the updates.
-        late, interrupted, lost: trainings that nobody waited for, or whose device left, and updates that the network lost.
-        malicious_share: of the updates that reached the server.
-        timeline: who trained when.
+        computed: seconds of computation of all devices together.
+        joules: energy of all devices.
+        bytes_up, bytes_down: bytes sent by the devices and to them.
+        updates_a_second: updates per second that reached the server; null if no time passed.
+        releases: number of aggregations of the server.
+        staleness: staleness of the updates.
+        late, interrupted, lost: numbers of trainings that nobody waited for, and of those with a device that went offline, and
+            of updates that the network lost.
+        malicious_share: share of malicious updates among those that reached the server.
+        timeline: which client trained when.
     """
 
     seconds: Amount
@@ -84,7 +85,7 @@ class SimulatedTime(TypedDict):
 
 
 class Axes(TypedDict, total=False):
-    """What else than rounds evaluations stand over: steps where actors act, and the others where there is simulated time.
+    """Axes of evaluations beside rounds: steps if actors act, and the others with simulated time.
 
     Attributes:
         steps: at each evaluation, steps of environments behind the updates that had reached the server.
@@ -100,7 +101,7 @@ class Axes(TypedDict, total=False):
 
 
 def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
-    """What a record says of a training in simulated time; None of one without."""
+    """Simulated time in a record; None without it."""
     moments = [report.moment for report in reports if report.moment is not None]
     if not moments:
         return None
@@ -129,7 +130,7 @@ def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
 
 
 def timeline(reports: Sequence[RoundReport]) -> Timeline:
-    """Who trained when: the first `MOST` trainings that ended, with times rounded to microseconds."""
+    """Which client trained when: the first `MOST` trainings that ended, with times rounded to microseconds."""
     told = [report for report in reports if report.moment is not None]
     spans = ((span, report) for report in told if report.moment is not None for span in report.moment.spans)
     shown = list(islice(spans, MOST))
@@ -150,7 +151,7 @@ def axes(reports: Sequence[RoundReport], steps: int = 0) -> Axes:
     """The axes beside the rounds.
 
     Args:
-        steps: of environments behind each update; 0 where nobody acts.
+        steps: steps of environments behind each update; 0 without environments.
     """
     arrived = list(accumulate(report.received for report in reports))
     at = [updates for updates, report in zip(arrived, reports, strict=True) if report.evaluation is not None]

@@ -1,4 +1,4 @@
-"""The figures of a training without a server: how each node fares, and how far nodes are apart."""
+"""Metrics of a training without a server: accuracy of each node, and the distance between nodes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedguard.metrics.quantities import Amount, Count, Share
 if TYPE_CHECKING:
     from fedguard.contracts import RoundReport
 
-#: Links that a record holds: all of a complete graph of 64 nodes.
+#: Largest number of links in a record: all of a complete graph of 64 nodes
 MOST = 4032
 
 
 class NodesCurve(TypedDict):
-    """Over the evaluations: the worst and the best node, the mean of the models, and how far these are apart.
+    """Over the evaluations: the worst and the best node, the mean of the models, and their distance.
 
     Attributes:
         accuracy: of each honest node, a list for each evaluation.
         worst, best, mean_model: accuracies.
-        consensus: null where it is not finite.
+        consensus: distance of the models; null if it is not finite.
     """
 
     accuracy: list[list[Share]]
@@ -39,15 +39,16 @@ class NodeMetrics(TypedDict):
 
     Attributes:
         honest: their numbers.
-        accuracy: of each of them, the mean of its last evaluations.
+        accuracy: for each of them, the mean of its last evaluations.
         worst, best, tenth, spread: over them; the 10th percentile, and the standard deviation.
-        mean_model: accuracy of the mean of their models, which nobody has.
-        consensus: how far the models are apart, see `fedguard.contracts.NodesReport`; null where that is not finite.
-        messages: vectors sent in all.
+        mean_model: accuracy of the mean of their models, which no node has.
+        consensus: distance of the models, see `fedguard.contracts.NodesReport`; null if it is not finite.
+        messages: number of vectors sent in total.
         abandoned: aggregates of honest nodes at which the rule could not run.
-        links: (source, destination), of each pair of nodes of which the second ever hears the first; the first `MOST`.
-        traffic: bytes over each of the links, where they differ.
-        backlog: seconds that the longest queue of messages still takes to be sent, where any queue.
+        links: (source, destination) of each pair of nodes of which the second ever receives messages from the first; the first
+            `MOST`.
+        traffic: bytes over each of the links, if they differ.
+        backlog: seconds until the longest queue of messages is sent, if messages queue.
         malicious: the nodes that acted for the attack.
         curve: over the training.
     """
@@ -70,7 +71,7 @@ class NodeMetrics(TypedDict):
 
 
 def by_node(reports: Sequence[RoundReport], last: Sequence[RoundReport]) -> NodeMetrics | None:
-    """What a record says of the nodes of a training, which is judged by the ``last`` reports; None of one with a server."""
+    """The nodes in a record of a training, judged by the ``last`` reports; None with a server."""
     told = [report.nodes for report in reports if report.nodes is not None]
     evaluated = [one for one in told if one.honest]
     if not evaluated:

@@ -1,4 +1,4 @@
-"""Parties with different tasks: how each does on its own."""
+"""Parties with different tasks, each with its own score."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Parties(TypedDict):
     Attributes:
         classes: of each party.
         accuracy: of each party on its own classes; null without test examples of them.
-        worst: the least of these.
+        worst: the lowest of these.
     """
 
     classes: list[list[Count]]
@@ -35,8 +35,8 @@ def parties(
 
     Args:
         label_sets: by party, its classes.
-        class_accuracy: final, in [0, 1]; None for a class without test examples. Where clients have models of their own it is a
-            mean over those with the class, and so over the party's.
+        class_accuracy: final, in [0, 1]; None for a class without test examples. If clients have their own models, it is a mean
+            over the clients with the class, and so over those of the party.
         test_labels: int64 ``[N]``, of which class c has n_c.
     """
     counts = test_labels.bincount(minlength=len(class_accuracy)).tolist()

@@ -1,4 +1,4 @@
-"""Numbers as records hold them, with their bounds: a figure's field stands beside the function that computes it."""
+"""Numbers as records store them, with their bounds. The function that computes a metric defines the field beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-#: In [0, 1]; what is lost or gained of it; a number or amount of anything, small enough to be squared.
+#: In [0, 1]; a loss or gain of it; a number or amount of anything, small enough to be squared
 Share = Annotated[float, Field(ge=0, le=1)]
 Change = Annotated[float, Field(ge=-1, le=1)]
 Number = Annotated[float, Field(ge=-1e150, le=1e150)]

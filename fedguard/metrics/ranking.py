@@ -1,4 +1,4 @@
-"""Who is first of several, and who cannot be told apart from the first: paired tests by seed."""
+"""The highest mean of several, and which others cannot be separated from it: paired tests by seed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from dataclasses import dataclass
 from fedguard.metrics.figures import Metric
 from fedguard.metrics.stats import ENOUGH, Estimate, compare_pairs, holm, holm_levels, p_text, student
 
-#: Who is behind the first with an adjusted p below this is told apart from it.
+#: Significance level: with an adjusted p below it, a mean is separated from the highest
 LEVEL = 0.05
-#: The chance at which the seeds that `seeds_needed` names would tell two apart.
+#: The probability with which the seeds of `seeds_needed` would separate two means
 POWER = 0.8
-#: More seeds than this, beside those there are, are not proposed.
+#: More additional seeds than this are not proposed
 MOST_SEEDS = 30
-#: Fewer seeds than this, in all, are not proposed.
+#: Fewer seeds in total than this are not proposed
 LEAST_SEEDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingEntry:
-    """One that has a lower mean than the first, on the seeds of both.
+    """An entry with a lower mean than the first, on the seeds of both.
 
     Attributes:
-        name: whose.
-        mean: of its own scores.
-        difference: the mean over common seeds of the first's score less its own.
-        low, high: the interval of the difference, at the level that Holm's procedure leaves to this comparison: it leaves out 0
-            just where the two are told apart. None below three common seeds.
+        name: name of the entry.
+        mean: mean of its own scores.
+        difference: mean over common seeds of the first's score less its own.
+        low, high: interval of the difference, at the level that Holm's procedure leaves to this comparison: it excludes 0
+            exactly if the two are separated. None below three common seeds.
         p_value: of the two-sided paired t-test, adjusted by Holm over all comparisons with the first; None below three common
             seeds.
-        needed: seeds in all that would tell the two apart with a chance of 80 %, if difference and spread stay as they are;
-            None where that are more than 30 beyond those there are, or where they are told apart.
+        needed: total number of seeds that would separate the two with a probability of 80 %, for the observed difference and
+            standard deviation; None if this is more than 30 additional seeds, or if they are separated.
     """
 
     name: str
@@ -45,7 +45,7 @@ class RankingEntry:
 
     @property
     def apart(self) -> bool:
-        """Whether chance alone would not put it behind the first."""
+        """Whether it is separated from the first."""
         return self.p_value is not None and self.p_value < LEVEL
 
     def words(self, figure: Metric) -> str:
@@ -62,11 +62,11 @@ class RankingEntry:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The first by its mean, all others behind it by theirs.
+    """The entry with the highest mean, and all others in decreasing order of theirs.
 
     Attributes:
-        seeds: on which the first was scored.
-        ahead_on_all: those that are behind the first on each common seed, of which there is at least one.
+        seeds: seeds of the first.
+        ahead_on_all: entries that are behind the first on each common seed, with at least one common seed.
     """
 
     first: str
@@ -76,21 +76,21 @@ class Ranking:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """The leading group: the first, and all that are not told apart from it."""
+        """The leading group: the first, and all that are not separated from it."""
         return self.first, *(one.name for one in self.behind if not one.apart)
 
     @property
     def nearest(self) -> RankingEntry | None:
-        """Of those that are not told apart from the first the one with the highest mean; None where all are."""
+        """The highest mean among those not separated from the first; None if all are separated."""
         return next((one for one in self.behind if not one.apart), None)
 
     def sentence(self, figure: Metric, first: Estimate, under: str, of: str = "defenses") -> str:
-        """Who keeps the most, or who cannot be told apart; of one or two seeds, that they do not rank.
+        """The sentence about the leading group; with one or two seeds, that they do not rank.
 
         Args:
-            figure: what the scores are.
-            first: the score of the first, with its interval.
-            under: under what, such as ``under the worst of 5 attacks``.
+            figure: the metric of the scores.
+            first: score of the first, with its interval.
+            under: the condition, such as ``under the worst of 5 attacks``.
             of: what is ranked; at least two.
         """
         if self.seeds < ENOUGH:
@@ -105,7 +105,7 @@ class Ranking:
         return f"{many} {of} cannot be told apart on {self.seeds} seeds."
 
     def action(self) -> str:
-        """How many more seeds may tell the first and the nearest apart; "" where nobody is near."""
+        """How many more seeds may separate the first and the nearest; "" if there is none."""
         nearest = self.nearest
         if nearest is None or self.seeds < ENOUGH:
             return ""
@@ -121,8 +121,8 @@ class Ranking:
 def rank(scores: Mapping[str, Mapping[int, float]]) -> Ranking:
     """Rank by mean, and test each against the first.
 
-    For each other one the differences on common seeds get a two-sided t-test (`stats.compare_pairs`), and the p-values Holm's
-    correction for their number. Of equal means the first that is named comes first.
+    For each other entry the differences on common seeds get a two-sided t-test (`stats.compare_pairs`), and the p-values Holm's
+    correction for their number. Of equal means the first in ``scores`` comes first.
 
     Args:
         scores: of each, by seed; more is better. At least one, each with at least one seed.
@@ -161,16 +161,16 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def seeds_needed(differences: Sequence[float], alpha: float = LEVEL, power: float = POWER) -> int | None:
-    """How many seeds, in all, a two-sided paired t-test at ``alpha`` needs to see this mean with this spread.
+    """Total number of seeds that a two-sided paired t-test at ``alpha`` needs to detect this mean with this standard deviation.
 
-    The least n with $P(T > t_{n-1, 1 - alpha/2}) >= power$ where T has n - 1 degrees of freedom and the noncentrality
-    $|m| sqrt(n) / s$, for the mean m and the standard deviation s of the differences. Both are those that were observed, so it
-    is a plan, not a promise. None where it is more than `MOST_SEEDS` beyond those there are, or the mean is 0.
+    The least n with $P(T > t_{n-1, 1 - alpha/2}) >= power$ where T has n - 1 degrees of freedom and the noncentrality $|m|
+    sqrt(n) / s$, for the mean m and the standard deviation s of the differences. Both are the observed ones, so the result is a
+    plan, not a guarantee. None if it is more than `MOST_SEEDS` additional seeds, or the mean is 0.
 
     Args:
         differences: by seed, at least two.
         alpha: level of the test.
-        power: the chance to see it.
+        power: probability to detect it.
     """
     from scipy.special import nctdtr, stdtrit
 

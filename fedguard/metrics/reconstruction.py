@@ -1,4 +1,4 @@
-"""How near reconstructed inputs come to the true ones, and how much nearer than a trivial guess."""
+"""Distance of reconstructed inputs from the true ones, and the gain over a trivial guess."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedguard.metrics.labels import check_claimed_labels, label_accuracy
 
 Range = tuple[float, float]
 
-#: PSNR in dB is kept within these: above stands only rounding of float32, below is not worth telling apart.
+#: Limits of PSNR in dB: above is only rounding of float32, and below nothing is worth distinguishing
 LEAST, MOST = 0.0, 150.0
-#: An input counts as recovered exactly from this PSNR in dB on: an rms error of a thousandth of the value range.
+#: PSNR in dB from which an input counts as recovered exactly: an rms error of a thousandth of the value range
 EXACT = 60.0
-#: And as revealed where it is so many dB nearer than each trivial guess at it: a fifth less squared error than the best of them
-#: has, which no noise around a guess comes to.
+#: An input counts as revealed if it is this many dB closer than each trivial guess at it. That is a fifth less squared
+#: error than the best guess has, which no noise around a guess achieves
 REVEALED = 1.0
 
 
@@ -35,32 +35,32 @@ def score(
     reference: Examples | None = None,
     most: int | None = None,
 ) -> dict[str, Any]:
-    """Compare a reconstruction with the truth, each true input with the claim that `align_claims` finds for it.
+    """Compare a reconstruction with the truth, each true input with the claim that `align_claims` assigns to it.
 
-    What is not claimed, or not finite, counts as the middle of the value range, which anybody can claim: silence gains
-    nothing and costs nothing. An interval is over the inputs of this one claim.
+    Inputs that are not claimed, or not finite, count as the middle of the value range, which anybody can claim: leaving them
+    out gains nothing and costs nothing. An interval is over the inputs of this one claim.
 
     Args:
-        claim: at most B inputs, or ``most``; whoever has more candidates chooses among them.
+        claim: at most B inputs, or ``most``; an attacker with more candidates chooses among them.
         x: float32 ``[B, *shape]``: the truth.
         y: int64 ``[B]``: its labels, if the claimed ones are to be compared.
         value_range: smallest and largest value of an input; their distance is the peak of the PSNR.
         reference: examples that are not the truth, for the mean baselines.
-        most: where the attacker was told of more examples than there are, how many; the claims that fit best count then.
+        most: number of examples that the attacker assumed, if larger than the true one; the claims that fit best count then.
 
     Returns:
-        images: B; claimed, not_finite: how many were; matching: for each true input the number of its claim, or None;
+        images: B; claimed, not_finite: numbers of such inputs; matching: for each true input the number of its claim, or None;
         psnr: in dB, within [`LEAST`, `MOST`]; ssim: None unless inputs are ``[C, H, W]``;
-        exact: how many inputs have a PSNR of `EXACT` and more;
-        revealed: how many are `REVEALED` dB above each of the baselines for the same input. A mean gain hides them: claims that
-        are far off for most inputs cost more than what is read of the others;
+        exact: number of inputs with a PSNR of at least `EXACT`;
+        revealed: number of inputs `REVEALED` dB above each of the baselines for the same input. A mean gain would hide them:
+            claims that are far off for most inputs cost more than what is read of the others;
         label_accuracy: size of the intersection of the claimed and true labels over B, None without them;
         baselines: mean PSNR of each of `trivial`; best_baseline: the name of the best;
-        gain: PSNR less that of the best baseline for the same input.
+        gain: PSNR less the PSNR of the best baseline for the same input.
         psnr, ssim and gain are ``{"mean", "half_width": of the 95 % interval, None for one input, "values"}``.
 
     Raises:
-        ContractError: the claim has another shape or type, or more inputs or labels than it may have.
+        ContractError: the claim has another shape or type, or more inputs or labels than allowed.
     """
     most = max(len(x), most or 0)
     found, matching = align_claims(claim.x, x, value_range, most)
@@ -92,11 +92,11 @@ def align_claims(
 ) -> tuple[Tensor, list[int | None]]:
     """The claims in the order of the truth, by the one-to-one matching with the largest mean PSNR.
 
-    The one with the least sum of squared errors would give up exact claims to bring bad ones nearer.
+    The matching with the least sum of squared errors would give up exact claims to bring bad ones closer.
 
     Returns:
-        float32 ``[B, *shape]``, with the middle of the value range in place of what was not claimed or is not finite; and
-        for each row the number of its claim, or None.
+        float32 ``[B, *shape]``, with the middle of the value range for inputs that are not claimed or not finite; and for each
+            row the number of its claim, or None.
 
     Raises:
         ContractError: the claims have another shape or type than the truth, or are more than ``most``, B by default.
@@ -124,8 +124,8 @@ def ssim(found: Tensor, x: Tensor, value_range: Range) -> Tensor:
     """float64 ``[B]``: the mean structural similarity of images ``[B, C, H, W]`` (Wang et al., IEEE TIP 2004).
 
     ``(2 m_x m_y + c_1) (2 s_xy + c_2) / ((m_x^2 + m_y^2 + c_1) (s_x^2 + s_y^2 + c_2))``, ``c_i = (k_i L)^2`` with k = .01, .03,
-    the mean over channels and over all places where the window fits. The window is a Gaussian of 1.5 pixels, 11 wide, or as
-    wide as the largest odd number that fits into a smaller image.
+    averaged over channels and over all positions of the window. The window is a Gaussian of 1.5 pixels, 11 wide, or as wide as
+    the largest odd number that fits into a smaller image.
     """
     low, high = value_range
     height, width = x.shape[2:]
@@ -145,10 +145,10 @@ def ssim(found: Tensor, x: Tensor, value_range: Range) -> Tensor:
 
 
 def check_claimed_inputs(claimed: Tensor, shape: tuple[int, ...], most: int) -> Tensor:
-    """Claimed inputs, if they are what a claim may be.
+    """Check claimed inputs.
 
     Raises:
-        ContractError: another shape or type, or more inputs than there are examples.
+        ContractError: another shape or type, or more inputs than examples.
     """
     if claimed.shape[1:] != shape or not claimed.is_floating_point():
         raise ContractError(
@@ -163,7 +163,7 @@ def check_claimed_inputs(claimed: Tensor, shape: tuple[int, ...], most: int) -> 
 
 
 def _window(size: int) -> Tensor:
-    """float64 ``[1, 1, size, size]`` that adds up to 1."""
+    """float64 ``[1, 1, size, size]`` with sum 1."""
     line = torch.exp(-(torch.arange(size, dtype=torch.float64) - size // 2).square() / (2 * 1.5**2))
     square = line[:, None] * line
     return (square / square.sum())[None, None]

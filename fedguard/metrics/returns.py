@@ -1,4 +1,4 @@
-"""What the episodes of a model return that acts, and how far that is from guessing and from perfect."""
+"""Returns of the episodes of a model that acts, compared with random actions and with a perfect policy."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class ReturnCorners(TypedDict):
 
 
 class Returns(TypedDict):
-    """Of a task of actors, in place of accuracies: returns are sums of rewards in an episode, undiscounted.
+    """For a task of actors, in place of accuracies. Returns are undiscounted sums of rewards in an episode.
 
     Attributes:
-        final: the mean over the episodes of the last evaluations.
-        best: that of the best evaluation, a diagnostic.
-        last: of the last evaluation.
-        normalised: $(final - guess) / (perfect - guess)$: 0 for one who acts at random, 1 for a perfect policy.
-        guess: the mean return of one who acts at random, in the same episodes.
-        perfect: what the environment calls the best.
-        bounds: the least and the most that an episode can return; None where the environment does not say. Earlier versions
-            did not know them.
-        episodes: of an evaluation.
-        corners: final returns of the cells that it is compared with.
-        drop, absence, harm, tax: as of accuracies, in returns.
-        evaded: the mean return of the final model where an attack at test time changes what it observes. Earlier versions
-            knew no such attack.
+        final: mean over the episodes of the last evaluations.
+        best: return of the best evaluation, a diagnostic.
+        last: return of the last evaluation.
+        normalised: $(final - guess) / (perfect - guess)$: 0 for random actions, 1 for a perfect policy.
+        guess: mean return of random actions in the same episodes.
+        perfect: the best return by the environment's definition.
+        bounds: smallest and largest possible return of an episode; None if the environment does not give them. Absent in
+            records of earlier versions.
+        episodes: number of episodes of an evaluation.
+        corners: final returns of the control cells.
+        drop, absence, harm, tax: as for accuracies, in returns.
+        evaded: mean return of the final model under an attack at test time on its observations. Absent in records of earlier
+            versions.
     """
 
     final: Number
@@ -67,7 +67,7 @@ class Returns(TypedDict):
 
 
 def mean_return(evaluation: Evaluation) -> float:
-    """Of one evaluation."""
+    """The mean return of one evaluation."""
     return sum(evaluation.returns) / len(evaluation.returns)
 
 
@@ -77,11 +77,12 @@ def normalize_return(final: float, guess: float, perfect: float) -> float:
 
 
 def within(value: float, returns: Mapping[str, Any], *, change: bool = False, share: bool = False) -> float:
-    """A figure of the returns of a record, `BoundedValue` what it can be; as it is where the environment does not say.
+    """A metric of the returns of a record as a `BoundedValue`; unchanged if the environment gives no bounds.
 
     Args:
-        change: it is a difference of two returns, and so from ``worst - best`` to ``best - worst`` of the environment.
-        share: it is normalized, and so are its bounds.
+        change: whether it is a difference of two returns, with bounds from ``worst - best`` to ``best - worst`` of the
+            environment.
+        share: whether it is normalized, and so are its bounds.
     """
     told = returns.get("bounds")
     if told is None:
@@ -95,20 +96,20 @@ def within(value: float, returns: Mapping[str, Any], *, change: bool = False, sh
 
 
 def score(result: Mapping[str, Any]) -> float:
-    """What a training is judged by: the final accuracy, or where actors act the final return."""
+    """The score of a training: the final accuracy, or if actors act the final return."""
     returns = result.get("returns")
     return float(result["final_accuracy"] if returns is None else returns["final"])
 
 
 def corners(result: Mapping[str, Any]) -> Mapping[str, float | None]:
-    """The scores of the cells that it is compared with."""
+    """The scores of the control cells."""
     returns = result.get("returns")
     found: Mapping[str, float | None] = result["corners"] if returns is None else returns["corners"]
     return found
 
 
 def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A record's result with normalized returns where others have accuracies, so that what judges these judges both."""
+    """A record's result with normalized returns in place of accuracies, so that the same code judges both."""
     returns = result.get("returns")
     if returns is None:
         return result
@@ -138,7 +139,7 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_score_curve(result: Mapping[str, Any]) -> list[float]:
-    """The accuracy at each evaluation, or where actors act the normalized return."""
+    """The accuracy at each evaluation, or if actors act the normalized return."""
     curve, returns = result["curve"], result.get("returns")
     if returns is None or "returns" not in curve:
         return list(curve["accuracy"])
@@ -146,5 +147,5 @@ def read_score_curve(result: Mapping[str, Any]) -> list[float]:
 
 
 def means(evaluations: Sequence[Evaluation]) -> list[float]:
-    """The mean return of each; none of evaluations on examples."""
+    """The mean return of each evaluation; empty for evaluations on examples."""
     return [mean_return(one) for one in evaluations if one.returns]

@@ -1,4 +1,4 @@
-"""What each member of a coalition contributes: Shapley values by truncated Monte Carlo (Ghorbani & Zou, ICML 2019)."""
+"""Contribution of each member of a coalition: Shapley values by truncated Monte Carlo (Ghorbani & Zou, ICML 2019)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from fedguard.errors import require
 from fedguard.rng import Rng
 
-#: What a coalition is worth.
+#: The value of a coalition
 Value = Callable[[frozenset[int]], float]
 
 
 @dataclass(frozen=True)
 class ShapleyValues:
-    """Who contributes what.
+    """The contribution of each player.
 
     Attributes:
         shares: by player, in the unit of the value. They add up to the total.
-        errors: by player, the standard error over the permutations; 0 where there is one.
-        total: the value of all less that of nobody.
-        evaluations: how many coalitions were valued.
+        errors: by player, the standard error over the permutations; 0 if there is one.
+        total: the value of all players less the value of none.
+        evaluations: number of coalitions that were evaluated.
     """
 
     shares: dict[int, float]
@@ -32,23 +32,23 @@ class ShapleyValues:
 def shapley(
     value: Value, players: Sequence[int], rng: Rng, *, permutations: int = 100, tolerance: float = 0.0
 ) -> ShapleyValues:
-    """Shapley values $phi_i = E[v(P_i + i) - v(P_i)]$, with $P_i$ those before i in a random order of all n.
+    """Shapley values $phi_i = E[v(P_i + i) - v(P_i)]$, with $P_i$ the players before i in a random order of all n.
 
-    In each order players are added one by one. Where the value is as near to that of all as ``tolerance`` of the total,
-    those who are left get nothing, and the shares of this order are scaled to add up to the total: so they always do
-    (efficiency), and who never changes a value gets 0 (null player).
+    In each order players are added one by one. Once the value is within ``tolerance`` of the total from the value of all, the
+    remaining players get nothing, and the shares of this order are scaled to add up to the total. So shares always add up to it
+    (efficiency), and a player that never changes a value gets 0 (null player).
 
     Args:
-        value: is asked for each coalition once.
+        value: is called once for each coalition.
         players: n of them, each once.
-        permutations: orders that are drawn.
-        tolerance: in [0, 1); 0 to add everybody, and to have no bias.
+        permutations: number of random orders.
+        tolerance: in [0, 1); 0 adds every player and has no bias.
 
     Raises:
         ConfigError: no players, one twice, no permutations, or a tolerance out of range.
 
     Source: Ghorbani and Zou, Data Shapley: Equitable Valuation of Data for Machine Learning, ICML 2019, algorithm 1; there
-    the orders that are cut are not scaled.
+    truncated orders are not scaled.
     """
     require(0 < len(set(players)) == len(players), f"players: expected each once; got {list(players)}.")
     require(permutations >= 1, f"permutations: expected at least 1; got {permutations}.")
@@ -77,7 +77,7 @@ def shapley(
 def _in_order(
     worth: Value, order: Sequence[int], nobody: float, everybody: float, tolerance: float
 ) -> dict[int, float]:
-    """What each adds to those before it, up to where the rest is cut."""
+    """The marginal contribution of each player to those before it, up to where the order is truncated."""
     total, reached, coalition = everybody - nobody, nobody, frozenset[int]()
     found: dict[int, float] = {}
     for player in order:

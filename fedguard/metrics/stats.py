@@ -6,27 +6,27 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: Below so many seeds a mean gets no interval: of two seeds, most intervals with the right coverage span most of the scale.
+#: Fewest seeds for an interval: with two, most intervals with the right coverage span most of the scale
 ENOUGH = 3
 
-#: Differences that are nearer to each other than this share of the largest are equal, and were rounded differently.
+#: Differences that are closer to each other than this share of the largest are equal up to rounding
 ROUNDING = 1e-9
 
 Bounds = tuple[float, float]
 
 
 class CensoredValue(float):
-    """A censored value: what it stands for did not happen up to here, and so is more."""
+    """A censored value: the event did not happen up to here, so its true value is larger."""
 
     def __str__(self) -> str:
         return f">{float(self):g}"
 
 
 class BoundedValue(float):
-    """A value that cannot be less or more than its bounds, which belong to what was measured and not to the figure.
+    """A value with bounds that belong to what was measured and not to the metric.
 
     Attributes:
-        bounds: the least and the most, such as of the returns of an environment.
+        bounds: smallest and largest possible value, such as of the returns of an environment.
     """
 
     bounds: Bounds
@@ -41,15 +41,15 @@ class BoundedValue(float):
 
 
 def has_lower_bound(values: Iterable[float]) -> bool:
-    """Whether a lower bound is among these."""
+    """Whether one of these is a lower bound."""
     return any(isinstance(value, CensoredValue) for value in values)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95 % interval from ``low`` to ``high``; None where too few seeds have none.
+    """A mean over seeds with its 95 % interval from ``low`` to ``high``; None if there are too few seeds.
 
-    Where ``censored`` of the values are `CensoredValue`, the mean is a lower bound, and there is no interval.
+    If ``censored`` of the values are `CensoredValue`, the mean is a lower bound, and there is no interval.
     """
 
     mean: float
@@ -65,17 +65,17 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float = 0.95) -> Estimate:
-    """A mean with an interval that stays inside of what the figure can be.
+    """A mean with an interval within the metric's bounds.
 
     Without bounds it is Student's: ``mean +- h`` with ``h = t_{n-1} s / sqrt(n)``. Between bounds it is Student's on the logit
-    scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1].
-    It is as long as Student's where the values lie close together, and longer towards the middle where they lie near a bound.
-    Fewer than `ENOUGH` seeds have none, nor have censored values. Where all values have bounds of their own (`BoundedValue`),
-    these hold: the widest of them.
+    scale, by the delta method: ``expit(logit(m) +- h / (m (1 - m)))``, with m and h of the values scaled to [0, 1]. It is as
+    long as Student's if the values are close together, and longer towards the middle if they are near a bound. There is no
+    interval with fewer than `ENOUGH` seeds or with censored values. If all values have bounds of their own (`BoundedValue`),
+    the widest of these apply.
 
     Args:
         values: one value per seed, at least one.
-        bounds: the least and the most that the figure can be.
+        bounds: smallest and largest possible value of the metric.
         level: confidence level.
     """
     bounds_alone = sum(isinstance(value, CensoredValue) for value in values)
@@ -110,7 +110,7 @@ def student(values: Sequence[float], level: float = 0.95) -> Estimate:
 
 
 def over_seeds(seeds: int) -> str:
-    """What a title says of its figures: ``mean of 5 seeds [95 % interval]``."""
+    """The part of a title about seeds: ``mean of 5 seeds [95 % interval]``."""
     if seeds == 1:
         return "1 seed, so no interval"
     if seeds < ENOUGH:
@@ -119,9 +119,10 @@ def over_seeds(seeds: int) -> str:
 
 
 def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
-    """The level that Holm's procedure leaves to each: an interval at 1 less it leaves out 0 where `holm` is below ``level``.
+    """The level that Holm's procedure leaves to each: an interval at 1 less it excludes 0 exactly if `holm` is below ``level``.
 
-    ``level / (m - i)`` for the i-th of the sorted p-values, from 0 on; from where it stops on, that at which it stopped.
+    ``level / (m - i)`` for the i-th of the sorted p-values, counted from 0; after the step at which the procedure stops, the
+    level of that step.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     stopped = sum(one < level for one in holm(p_values))
@@ -132,7 +133,7 @@ def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
 
 
 def bracket(mean: float, half_width: float, form: str) -> str:
-    """``[50.9, 80.4]``: the ends of an interval that has its mean in the middle, each in this format."""
+    """``[50.9, 80.4]``: the ends of an interval around its mean, each in this format."""
     return f"[{mean - half_width:{form}}, {mean + half_width:{form}}]"
 
 
@@ -151,14 +152,14 @@ def _expit(x: float) -> float:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Differences of pairs, such as one figure with the same seeds before and after a change.
+    """Paired differences, such as of one metric on the same seeds before and after a change.
 
     Attributes:
-        mean: of the differences.
-        half_width: of its 95 % interval; None for a single pair.
-        pairs: how many.
-        p_value: of the two-sided t-test that the mean is 0; p_above: of the one-sided one that it is not above 0. None for a
-            single pair. Of equal differences, see `compare_pairs`.
+        mean: mean of the differences.
+        half_width: half-width of its 95 % interval; None for a single pair.
+        pairs: number of pairs.
+        p_value: of the two-sided t-test that the mean is 0; p_above: of the one-sided test that it is not above 0. None for a
+            single pair. For equal differences, see `compare_pairs`.
     """
 
     mean: float
@@ -171,9 +172,9 @@ class PairedDifference:
 def compare_pairs(differences: Sequence[float], level: float = 0.95) -> PairedDifference:
     """Student's t on the differences of pairs: ``t = mean / (s / sqrt(n))`` with n - 1 degrees of freedom.
 
-    Equal differences have no spread to go by. Accuracies come in steps, so they may be equal by chance: normal noise around
-    0, rounded to steps, shows k of them with a probability of about ``1 / (k sqrt(2 pi e))`` at most, whatever its spread.
-    So it shows n times the same with ``p = zeta(n) / (2 pi e)^(n/2)``, and twice that on both sides.
+    Equal differences have no standard deviation to use. Accuracies come in steps, so differences may be equal by chance. Normal
+    noise around 0, rounded to steps, is k steps with a probability of at most about ``1 / (k sqrt(2 pi e))``, whatever its
+    standard deviation. So n equal differences have ``p = zeta(n) / (2 pi e)^(n/2)``, and twice this two-sided.
 
     Args:
         differences: one per pair, at least one.
@@ -198,13 +199,13 @@ def compare_pairs(differences: Sequence[float], level: float = 0.95) -> PairedDi
 
 
 def compare_trimmed_pairs(differences: Sequence[float], cut: int) -> tuple[float, float]:
-    """The mean without the ``cut`` least and most differences, and p of the one-sided test that it is not above 0.
+    """The mean without the ``cut`` smallest and largest differences, and p of the one-sided test that it is not above 0.
 
-    ``t = m (1 - 2 cut / n) / (s_w / sqrt(n))`` where m is the mean of the others and s_w the standard deviation after each of
-    those cut has the value of the nearest that is kept (Tukey and McLaughlin 1963). Few extreme values, which swell the spread
-    of all, do not hide what the others agree on. The degrees of freedom are ``n - 2 cut - 2``, one fewer than the source's,
-    whose test is too bold with so few differences: of eight normal ones it finds 6.9 % significant at 5 %, and this 4.6 %.
-    Where those that are kept are equal, p is that of `compare_pairs`.
+    ``t = m (1 - 2 cut / n) / (s_w / sqrt(n))``. m is the mean of the kept differences, and s_w the standard deviation after
+    each cut value is replaced by the nearest kept one (Tukey and McLaughlin 1963). So a few extreme values, which inflate the
+    standard deviation, do not hide what the others agree on. The degrees of freedom are ``n - 2 cut - 2``, one fewer than the
+    source's, because its test rejects too often with so few differences: of eight normal ones it finds 6.9 % significant at 5
+    %, and this one 4.6 %. If the kept differences are equal, p is the one of `compare_pairs`.
 
     Args:
         differences: at least ``2 cut + 3``.
@@ -223,7 +224,7 @@ def compare_trimmed_pairs(differences: Sequence[float], cut: int) -> tuple[float
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for their number, so that the chance of any false one stays at the level (Holm 1979).
+    """P-values adjusted for their number, so that the probability of any false positive stays at the level (Holm 1979).
 
     ``p'_(i) = max over j <= i of min(1, (m - j + 1) p_(j))`` for the sorted p-values.
     """

@@ -1,4 +1,4 @@
-"""The figures of one training: utility, worst class, curve, and what happened in its rounds."""
+"""Metrics of one training: utility, worst class, curve, and events of its rounds."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from fedguard.metrics.returns import mean_return
 if TYPE_CHECKING:
     from fedguard.contracts import Evaluation, RoundReport
 
-#: Evaluations whose mean is the final accuracy.
+#: Number of evaluations in the mean that is the final accuracy
 FINAL_EVALUATIONS = 5
 
 
 class Curve(Axes):
-    """What was evaluated, in order: lists of one length.
+    """The evaluations, in order: lists of one length.
 
-    None is a loss that is not finite or of no examples, and the success of no backdoor.
+    None is a loss that is not finite or has no examples, and a backdoor success without a backdoor.
 
     Attributes:
-        round: the rounds that were evaluated, from 1.
-        accuracy, backdoor: of the test examples, and of those with the trigger.
-        returns: in place of accuracies, the mean over the test episodes, where actors act.
+        round: the evaluated rounds, from 1.
+        accuracy, backdoor: on the test examples, and on those with the trigger.
+        returns: in place of accuracies, the mean over the test episodes, if actors act.
         loss: in nats.
-        moments: at how many moments of a grid in simulated time each of them counts, where any does not count once.
+        moments: number of points on a grid in simulated time for which each evaluation counts, unless all count once.
     """
 
     round: list[Count]
@@ -44,10 +44,10 @@ class Curve(Axes):
 
 
 class Ban(TypedDict):
-    """A client that has no part in the rounds after this one.
+    """A client that is excluded from all rounds after this one.
 
     Attributes:
-        client, round: who, and after which round.
+        client, round: the client, and the round after which it was banned.
         malicious: whether it acted for the attack.
     """
 
@@ -60,13 +60,13 @@ class RoundCounts(TypedDict):
     """Numbers of rounds, and of updates in them.
 
     Attributes:
-        total, updates: rounds, and updates that the server got.
-        not_finite, too_large: updates that were dropped.
-        abandoned, why_abandoned: rounds that changed nothing, and the first reason.
-        worst_hostile_share: the largest share of malicious updates in a round.
-        outvoted: rounds with more malicious rows than the rule reckons with.
-        silent: updates that did not come.
-        bans: who was banned, and in which round, where anybody was.
+        total, updates: numbers of rounds, and of updates that the server received.
+        not_finite, too_large: numbers of dropped updates.
+        abandoned, why_abandoned: number of rounds that changed nothing, and the first reason.
+        worst_hostile_share: largest share of malicious updates in a round.
+        outvoted: number of rounds with more malicious rows than the rule assumed.
+        silent: number of updates that did not arrive.
+        bans: banned clients and the rounds of their bans, if there are any.
     """
 
     total: Count
@@ -82,12 +82,12 @@ class RoundCounts(TypedDict):
 
 
 class AggregateMetrics(TypedDict):
-    """The largest kappa that a round showed; means of the cosine with the honest mean and of the malicious updates' length.
+    """The largest kappa of a round; means of the cosine with the honest mean and of the malicious updates' norm.
 
     Attributes:
-        kappa: the largest that a round showed.
-        cosine: of the aggregate with the honest mean.
-        hostile_length: of the malicious updates, in lengths of the honest ones.
+        kappa: the largest of a round.
+        cosine: cosine of the aggregate with the honest mean.
+        hostile_length: norm of the malicious updates, over the norm of the honest ones.
     """
 
     kappa: Number | None
@@ -96,12 +96,12 @@ class AggregateMetrics(TypedDict):
 
 
 class Effect(TypedDict):
-    """What the attack left of the rule's progress ``<R, mu> / |mu|^2``, beside the most harmful of its siblings.
+    """The rule's progress ``<R, mu> / |mu|^2`` under the attack, and under the most harmful of its siblings.
 
     Attributes:
-        none, attack, sibling: medians over the evaluated rounds, with the malicious clients sending the honest mean mu, what
-            they sent, and what ``by`` would have sent.
-        by: the sibling that leaves the least.
+        none, attack, sibling: medians over the evaluated rounds, if the malicious clients send the honest mean mu, what they
+            sent, and what ``by`` would have sent.
+        by: the sibling with the lowest progress.
     """
 
     none: Number
@@ -111,22 +111,22 @@ class Effect(TypedDict):
 
 
 class Trajectory(TypedDict):
-    """What a record says of a training from the reports of its rounds.
+    """The metrics of a training in a record, from the reports of its rounds.
 
     Attributes:
-        final_accuracy: mean at the last `FINAL_EVALUATIONS` evaluations, or moments (`judge_last`); absent where actors
-            act, who have returns.
+        final_accuracy: mean over the last `FINAL_EVALUATIONS` evaluations, or grid points (`judge_last`); absent if actors act,
+            which have returns.
         best_accuracy: the best one, a diagnostic.
-        worst_class_accuracy: the smallest of the classes' means over the last evaluations; null where nobody told of classes.
-        class_accuracy: by class; null for one without test examples.
+        worst_class_accuracy: the smallest of the classes' means over the last evaluations; null without accuracies of classes.
+        class_accuracy: by class; null for a class without test examples.
         diverged: whether the last loss is not finite.
         curve: over the training.
-        rounds: what happened in them.
-        aggregate: how near the aggregates came to the honest mean.
-        time: where there is simulated time.
-        nodes: where there is no server.
+        rounds: events of its rounds.
+        aggregate: distance of the aggregates from the honest mean.
+        time: only with simulated time.
+        nodes: only without a server.
         filter: null for a rule that gives every update weight.
-        attack_notes: numbers that the attack noted.
+        attack_notes: numbers that the attack reported.
         attack_effect: null for an attack without siblings.
     """
 
@@ -149,7 +149,7 @@ def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
     """The trajectory, from round reports without their models.
 
     Args:
-        steps: of environments behind each update; 0 where nobody acts.
+        steps: steps of environments behind each update; 0 without environments.
     """
     evaluated = [(report.round, report.evaluation) for report in reports if report.evaluation is not None]
     end = judge_last(reports)
@@ -202,10 +202,10 @@ def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
 
 
 def judge_last(reports: Sequence[RoundReport]) -> list[RoundReport]:
-    """What a training is judged by: the last `FINAL_EVALUATIONS` evaluated reports.
+    """The reports by which a training is judged: the last `FINAL_EVALUATIONS` evaluated ones.
 
-    Where it is judged at moments of simulated time, it is the report whose model stands then, for each of the last moments: one
-    report several times, if its round was followed by a long one.
+    On a grid in simulated time, it is for each of the last grid points the report with the model at that time. One report may
+    count several times, if a long round followed it.
     """
     found: list[RoundReport] = []
     for report in reversed(reports):
@@ -232,7 +232,7 @@ def _curve(reports: Sequence[RoundReport], evaluated: Sequence[tuple[int, Evalua
 
 
 def effect(reports: Sequence[RoundReport]) -> Effect | None:
-    """What the rounds say of it; None for an attack without siblings."""
+    """The effect in the reports; None for an attack without siblings."""
     rounds = [report.effect for report in reports if report.effect is not None]
     if not rounds:
         return None
@@ -242,7 +242,7 @@ def effect(reports: Sequence[RoundReport]) -> Effect | None:
 
 
 def _is_outvoted(report: RoundReport) -> bool:
-    """Whether a malicious client had a part in more rows than the rule reckoned with; of several aggregates, in any."""
+    """Whether more rows contained a malicious client than the rule assumed; with several aggregates, in any of them."""
     if report.nodes is not None:
         return report.nodes.outvoted > 0
     if report.moment is not None:

@@ -13,12 +13,12 @@ from fedguard.metrics.trajectory import FINAL_EVALUATIONS
 
 @dataclass(frozen=True)
 class Rise:
-    """The end of a curve that rises, along the line of least squares.
+    """The end of a rising curve, along its least-squares line.
 
     Attributes:
-        evaluations: how many of the last were looked at.
-        rise: of the line, from the first of them to the last.
-        level: the line's at the last.
+        evaluations: number of last evaluations in the fit.
+        rise: rise of the line, from the first of them to the last.
+        level: value of the line at the last.
     """
 
     evaluations: int
@@ -27,17 +27,17 @@ class Rise:
 
 
 def take_moments(result: Mapping[str, Any]) -> list[float]:
-    """The evaluations of a record that its final figure may be of, each as often as it counts, but no oftener than all."""
+    """The evaluations that the final metric of a record may average, each as often as it counts, up to `FINAL_EVALUATIONS`."""
     found = read_score_curve(result)
     moments = result["curve"].get("moments") or [1] * len(found)
     return [value for value, times in zip(found, moments, strict=True) for _ in range(min(times, FINAL_EVALUATIONS))]
 
 
 def rising(curve: Sequence[float]) -> Rise | None:
-    """The rise of the evaluations that make the final figure, the last of `take_moments`; None where they show none.
+    """The rise of the evaluations in the final metric, the last of `take_moments`; None if it is not significant.
 
-    Of three or more it is shown by the slope b of the line of least squares, at 5 % by Student's t with k - 2 degrees of
-    freedom, ``b / (s / sqrt(sum (t - mean t)^2))``; two show it by their difference.
+    With three or more evaluations it is tested by the slope b of the least-squares line, at 5 % by Student's t with k - 2
+    degrees of freedom, ``b / (s / sqrt(sum (t - mean t)^2))``; with two it is their difference.
     """
     last = list(curve[-FINAL_EVALUATIONS:])
     k = len(last)
