@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from statistics import NormalDist
@@ -135,6 +136,11 @@ def test_golden_values():
     assert fg.craft("alie", THREE, f=1, z=1.5) == [[8.5, 9.5, 10.5]]
     assert fg.craft("ipm", THREE, f=2, tau=0.5) == [[-2, -2.5, -3]] * 2
     assert fg.craft("sign_flip", THREE, f=1) == [[-4, -5, -6]]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_alie_has_a_finite_z_in_a_round_without_honest_clients(n):
+    assert math.isfinite(supportive_z(n, n))
 
 
 @pytest.mark.parametrize(("n", "f"), [(20, 4), (50, 10), (25, 5), (11, 3)])

@@ -462,6 +462,7 @@ def test_6_defenses_no_further_apart_than_seeds():
 def test_14_one_seed_or_one_partition_or_tuned_on_test():
     assert found("one_seed", [case("a", "krum", 0, 0.8), case("b", "krum", 0, 0.8)])
     assert not found("one_seed", over_seeds("a", "krum", (0.8, 0.8)))
+    assert not found("one_seed", [])
     with pytest.raises(MissingFact, match="seed"):
         judged("one_seed", [case("a", "krum", None, 0.8)])
     assert found("one_partition", over_seeds("a", "krum", (0.8, 0.8), partition_seed=3))

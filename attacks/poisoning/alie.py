@@ -40,4 +40,4 @@ def supportive_z(n: int, f: int) -> float:
     """The source's z for f malicious clients among n."""
     supporters = max(n // 2 + 1 - f, 1)
     # With one benign client the probability is 0, where the quantile is infinite
-    return NormalDist().inv_cdf(min(max((n - f - supporters) / (n - f), 1e-6), 1 - 1e-6))
+    return NormalDist().inv_cdf(min(max((n - f - supporters) / max(n - f, 1), 1e-6), 1 - 1e-6))

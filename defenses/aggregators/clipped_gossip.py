@@ -30,7 +30,7 @@ class ClippedGossip(WeightRule):
     source = "He, Karimireddy and Jaggi, Byzantine-Robust Decentralized Learning via ClippedGossip, 2022"
     needs = (Sight.EACH_UPDATE | Sight.GRAPH,)
     breakdown = "b W-weight of malicious neighbours up to about the spectral gap squared"
-    cost = "O(nd): distances to the node's own row"
+    cost = "O(n^2 d): one Gram matrix"
     reads_clients = True
     grid: ClassVar = {"tau": (None, 0.1, 1.0, 10.0)}
 

@@ -24,7 +24,7 @@ class CSPlus(WeightRule):
     source = "Gaucher, Dieuleveut and Hendrikx, Unified Breakdown Analysis for Byzantine Robust Gossip, ICML 2025"
     needs = (Sight.EACH_UPDATE | Sight.GRAPH,)
     breakdown = "2b below the algebraic connectivity of the honest graph, up to the source's constants"
-    cost = "O(nd): distances to the node's own row"
+    cost = "O(n^2 d): one Gram matrix"
     reads_clients = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

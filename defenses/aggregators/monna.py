@@ -33,7 +33,7 @@ class MoNNA(WeightRule):
     needs = (Sight.EACH_UPDATE,)
     min_rows = (2, 1)
     breakdown = "f < n/2, and only as long as the trusted client is honest"
-    cost = "O(nd): distances to one update"
+    cost = "O(n^2 d): one Gram matrix"
     reads_clients = True
 
     trusted: NonNegativeInt = 0

@@ -25,7 +25,7 @@ class NearestNeighborAveraging(WeightRule):
     min_rows = (1, 1)
     proven_rows = (5, 1)
     breakdown = "f < n/5 over a complete graph in the source's proof"
-    cost = "O(nd): distances to the node's own row"
+    cost = "O(n^2 d): one Gram matrix"
     reads_clients = True
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

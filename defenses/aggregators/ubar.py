@@ -29,7 +29,7 @@ class UBAR(WeightRule):
     needs = (Sight.EACH_UPDATE | Sight.GRAPH | Sight.ROOT_DATA | Sight.MODEL,)
     min_rows = (1, 2)
     breakdown = "any minority of a node's neighbours, as long as one of them is honest; no proof with unlike data"
-    cost = "O(nd), and n passes over the node's examples"
+    cost = "O(n^2 d): one Gram matrix, and n passes over the node's examples"
     reads_clients = True
 
     alpha: Fraction = 0.5
@@ -39,12 +39,12 @@ class UBAR(WeightRule):
         others = torch.tensor([row for row in range(n) if row != own])
         near = smallest_alike(gram.distances_to(gram.unit(own))[others], n - 1 - context.f) > 0
         looked_at = others[near]
-        tried = [context.root_loss(context.model + gram.vectors[row]) for row in looked_at]
+        tried = [context.root_loss(context.model + gram.vectors[row]) for row in (*looked_at, own)]
         # A model that overflows on the node's examples has a loss of NaN, which compares as neither good nor bad
         losses = torch.tensor(tried, dtype=torch.float64).nan_to_num(nan=torch.inf)
         # If no neighbor does as well as the node, this is the smallest loss, and its row is chosen
-        least = max(context.root_loss(context.model + gram.vectors[own]), float(losses.min()))
-        chosen = looked_at[losses <= least]
+        least = torch.maximum(losses[-1], losses[:-1].min())
+        chosen = looked_at[losses[:-1] <= least]
         weights = torch.zeros(n, dtype=torch.float64)
         weights[chosen] = (1 - self.alpha) / len(chosen)
         weights[own] = self.alpha

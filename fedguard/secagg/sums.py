@@ -169,5 +169,7 @@ def _of_real(
                 f"inputs: expected {_SMALLEST:.3g} or more in the largest number, or a step is finer than a float64; got "
                 f"{largest:.3g}. Scale them up."
             )
-        clip = 2.0 ** math.ceil(math.log2(largest)) if largest > 0 else 1.0
+        # Not by log2, which rounds: just above a large power of two it gives that power, which is below the input
+        mantissa, exponent = math.frexp(largest)
+        clip = 1.0 if largest == 0 else 2.0 ** (exponent - (mantissa == 0.5))
     return Encoding(bits=bits, clip=clip, rotate=rotate, ring=ring, largest_weight=heaviest)

@@ -17,8 +17,8 @@ def content(file: str, most: int, shorter: str) -> bytes:
     Raises:
         ConfigError: the file does not exist, cannot be read, or is too large.
     """
-    path = Path(file).expanduser()
     try:
+        path = Path(file).expanduser()
         if not path.is_file():
             raise ConfigError(
                 f"{file}: no such file. Paths are relative to where `fedguard` was started: {Path.cwd()}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,16 @@ def test_a_neighbour_far_away_does_not_take_the_node_along(rule):
     rows, w = rows_of(7, 6, 3), np.full(7, 1 / 7)
     rows[3] = 1e6
     assert np.abs(run(rule, rows, 0, 1, w)).max() < 10
+
+
+def test_ubar_takes_all_that_are_near_if_its_own_model_overflows():
+    rows = rows_of(5, 6, 0)
+    near = sorted(range(1, 5), key=lambda j: np.linalg.norm(rows[j] - rows[0]))[:3]
+
+    def loss(model):
+        return math.nan if np.allclose(np.asarray(model, float), rows[0], atol=1e-5) else 1.0
+
+    assert np.allclose(run("ubar(alpha=0)", rows, 0, 1, loss=loss), rows[near].mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("rule", ["clipped_gossip", "cs_plus", "nna", "bridge"])

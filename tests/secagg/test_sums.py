@@ -1,5 +1,7 @@
 """One secure sum: exact for whole numbers, or a named error; never a number that wrapped around."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -112,3 +114,12 @@ def test_numbers_beyond_a_float64():
     if np.finfo(np.longdouble).max > np.finfo(np.float64).max:
         with pytest.raises(InputError, match="expected finite numbers"):
             fg.secure_sum(np.full((3, 2), np.longdouble("1e400")))
+
+
+@pytest.mark.parametrize("power", [-60, 0, 40, 100])
+@pytest.mark.parametrize("above", [0, 1, 18])
+def test_the_largest_input_is_within_the_clip(power, above):
+    """Just above a power of two too, where a logarithm is rounded to the power itself."""
+    largest = 2.0**power * (1 + above * 2.0**-52)
+    result = fg.secure_sum(np.full((3, 2), largest), settings=Settings(ring=64))
+    assert all(abs(Fraction(total) - 3 * Fraction(largest)) <= Fraction(result.rounding.worst) for total in result.sum)

@@ -184,6 +184,7 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path, text, message):
 def test_a_trace_that_cannot_be_read_is_refused_in_one_line(tmp_path):
     (tmp_path / "bytes.csv").write_bytes(b"device,start,end\n0,\xff,1\n")
     for file, said in (
+        ("~nobody_of_this_name/x.csv", "cannot be read"),
         (tmp_path / "none.csv", "no such file"),
         (tmp_path, "no such file"),
         (tmp_path / "bytes.csv", "utf-8"),

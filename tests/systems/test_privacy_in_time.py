@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import Counter
 from itertools import islice
 
@@ -295,6 +296,18 @@ def test_noise_from_an_epsilon_is_enough_for_as_many_releases_as_the_plan_allows
     assert found["ledger"]["releases"]["most"] <= most and found["epsilon"] <= 3.0
     if kind == "client":
         assert f"At most {most} updates of a client count" in made.noise.in_words(made.federation)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_what_is_said_before_a_run_counts_all_updates_of_a_client_in_one_sum(once):
+    """Half of a buffer may be one client's: the epsilon that was asked for is the one that is said, and neither less nor more."""
+    asked = {"kind": "client", "clip": C, "epsilon": 3.0, "delta": DELTA}
+    system = f"fedbuff(buffer=4, once={str(once).lower()})"
+    clients = {"most_trainings": 6}
+    made, _ = scene(system, 0, protocol={"privacy": asked}, clients=clients, network={**UNEVEN, "link": {}})
+    assert (made.meeting.in_one > 1) is not once
+    (value,) = re.findall(r"so at most epsilon = ([\d.]+)\.", made.noise.in_words(made.federation))
+    assert float(value) == pytest.approx(3.0, rel=2e-3)
 
 
 def test_the_steps_of_a_client_are_planned_for_as_many_trainings_as_it_may_release(monkeypatch):

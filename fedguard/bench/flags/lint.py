@@ -167,7 +167,7 @@ def _of_run(row: RunFlag, results: Results) -> Iterator[Finding | UnjudgedFlag |
         try:
             judged = row.judge(results, group)
         except MissingFact as lacking:
-            yield UnjudgedFlag(_want(lacking, group[0]))
+            yield UnjudgedFlag(_want(lacking, group[0] if group else None))
         else:
             if isinstance(judged, RaisedFlag):
                 yield Finding(row.number, row.name, judged.cell, None, judged.said)
@@ -175,8 +175,8 @@ def _of_run(row: RunFlag, results: Results) -> Iterator[Finding | UnjudgedFlag |
                 yield judged
 
 
-def _want(lacking: MissingFact, case: Case) -> str:
-    if case.pipeline is not None:  # FedGuard's own records, to which nobody can add a column
+def _want(lacking: MissingFact, case: Case | None) -> str:
+    if case is None or case.pipeline is not None:  # FedGuard's own records, to which nobody can add a column
         return f"the records do not hold {lacking.path}"
     return f"it would take {describe_missing_fact(lacking.path)}"
 

@@ -135,7 +135,7 @@ class ClientNoise(Noise):
             sampled = "no sampling hides anybody: each client's releases are counted as they happen"
             most = most_releases(federation)
             if most is not None:
-                value = found.account_shift(math.sqrt(most), self.delta).value
+                value = found.account_shift(math.sqrt(most * meeting.in_one), self.delta).value
                 planned = f" At most {most} updates of a client count, so at most epsilon = {value:.4g}."
                 if meeting.if_all_arrive:
                     planned += (
