@@ -156,7 +156,7 @@ def test_explain(folder, name):
 
 def test_explain_tells_what_a_base_class_brings(folder):
     said = " ".join(fedguard("explain", "sgp", cwd=folder).stdout.split())
-    assert "weight: k of W_k = k W + (1 - k) I." in said and "graph_seed: another one." in said
+    assert "weight: k of W_k = k W + (1 - k) I." in said and "graph_seed: seed of this draw." in said
 
 
 def test_init_check_run(tmp_path):
