@@ -31,7 +31,7 @@ class Shared:
     def __init__(self, federation):
         self._federation = federation
 
-    def told(self, cell, seed, folder=None):
+    def run_app_trial(self, cell, seed, folder=None):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(trial.ENGINES, "deployment", partial(run_deployed, on=self._federation))
             return {"log": "", **trial.answer(_build_request(cell, seed, folder))}
