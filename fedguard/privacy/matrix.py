@@ -46,7 +46,7 @@ def sensitivity(coefficients: Sequence[float], participations: int) -> float:
         coefficients: c_0 ... c_{b-1}.
         participations: k, the most rounds in which a client takes part, any two of them at least b apart.
     """
-    # The caller guarantees the separation: `ClientNoise` refuses more bands than rounds between two participations.
+    # The caller guarantees the separation: the noise for clients refuses more bands than rounds between two participations.
     return math.sqrt(participations * math.fsum(c * c for c in coefficients))
 
 
