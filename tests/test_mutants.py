@@ -29,6 +29,60 @@ def test_each_can_be_planted_in_the_source_as_it_is_and_where_all_is_renamed(one
         assert ast.unparse(ast.parse(edit.before)) != ast.unparse(ast.parse(edit.after))
 
 
+@pytest.mark.parametrize("one", [*PLANTS, *FAULTS], ids=lambda one: one.name)
+def test_what_is_written_has_names_of_today(one):
+    """A name that the pattern lacks stands for itself: if it is renamed, the plant is nonsense, which any test notices."""
+    for edit in one.edits:
+        libraries = {
+            node.asname or node.name
+            for one in ast.walk(_tree(edit.file))
+            for node in getattr(one, "names", ())
+            if isinstance(one, ast.Import)
+        }
+        brought = _names(ast.parse(edit.after), libraries) - _names(ast.parse(edit.before))
+        made = _defined(ast.parse(edit.after))
+        for role, name in brought:
+            if is_known(role, name) or name in made or (role == "name" and len(name) == 1 and name.isupper()):
+                continue
+            own = role in ("name", "self") or name.startswith("_")  # of the file itself; others may be of any
+            known = _defined(_tree(edit.file)) if own else _of_all()
+            assert name in known, f"{edit}: nothing is called {name}"
+
+
+def _names(tree, libraries=frozenset()):
+    """Names that are read: of variables, of ``self``, and of what else has attributes, libraries apart."""
+    names = {("name", node.id) for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            owner = getattr(getattr(node.value, "func", node.value), "id", "")
+            if owner not in {*libraries, "__import__"}:
+                names.add(("self" if owner == "self" else "attribute", node.attr))
+    return names
+
+
+@cache
+def _of_all():
+    """All that any module of the product defines."""
+    files = [file for part in ("fedguard", "attacks", "defenses", "app") for file in (ROOT / part).rglob("*.py")]
+    return frozenset().union(*(_defined(_tree(file)) for file in files))
+
+
+@cache
+def _defined(tree):
+    """Names of functions, classes, parameters, variables, fields, attributes that are set, and imports."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg | ast.keyword):
+            found.add(node.arg)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.alias):
+            found.add(node.asname or node.name.partition(".")[0])
+    return frozenset(found)
+
+
 def test_each_fault_has_quick_tests_near_it():
     assert all(one.near and (ROOT / path).exists() for one in FAULTS for path in one.near)
 
