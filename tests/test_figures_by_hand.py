@@ -8,7 +8,7 @@ import torch
 from fedguard.algorithms.rl.actor_critic import ActorCritic
 from fedguard.contracts import Evaluation, RoundReport
 from fedguard.metrics.filtering import filtering
-from fedguard.metrics.trajectory import summarise
+from fedguard.metrics.trajectory import summarize
 
 MODEL = torch.zeros(3)
 
@@ -56,8 +56,8 @@ def test_as_many_malicious_rows_as_the_rule_was_told_do_not_outvote_it():
         report(round, range(9), range(malicious), told=told, evaluation=Evaluation(0.5, 0.5, (0.5, 0.5)))
         for round, (malicious, told) in enumerate([(2, 3), (3, 3), (4, 3), (1, 0), (0, 0)], 1)
     ]
-    assert summarise(rounds)["rounds"]["outvoted"] == 2
-    assert summarise(rounds)["rounds"]["worst_hostile_share"] == pytest.approx(4 / 9)
+    assert summarize(rounds)["rounds"]["outvoted"] == 2
+    assert summarize(rounds)["rounds"]["worst_hostile_share"] == pytest.approx(4 / 9)
 
 
 def test_a_gradient_that_is_shorter_than_its_clip_stays_as_it_is():

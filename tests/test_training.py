@@ -14,7 +14,7 @@ from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
 from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
 from fedguard.errors import ConfigError
-from fedguard.metrics.trajectory import summarise
+from fedguard.metrics.trajectory import summarize
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -210,8 +210,8 @@ def test_values_that_do_not_add_up_are_dropped_and_counted_apart(defense, attack
     reports = list(Server().run(setup))
     assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
     assert {report.not_finite for report in reports} == {(4,)}
-    assert sum(len(report.too_large) for report in reports) == summarise(reports)["rounds"]["too_large"] > 0
-    assert summarise(reports)["rounds"]["not_finite"] + summarise(reports)["rounds"]["too_large"] == len(reports)
+    assert sum(len(report.too_large) for report in reports) == summarize(reports)["rounds"]["too_large"] > 0
+    assert summarize(reports)["rounds"]["not_finite"] + summarize(reports)["rounds"]["too_large"] == len(reports)
 
 
 def test_dropping_rows_keeps_each_client_with_its_row():

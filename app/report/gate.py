@@ -44,10 +44,10 @@ def _last(verdict: GateVerdict) -> list[Element]:
         for figure, chart in drops(verdict).items()
     ]
     said = [bullet_list(lines)] if lines else []
-    return [headline, about, *said, *_broad(verdict), *charts, *_judgements(verdict), *_audits(verdict)]
+    return [headline, about, *said, *_broad(verdict), *charts, *_judgments(verdict), *_audits(verdict)]
 
 
-def _judgements(verdict: GateVerdict) -> list[Element]:
+def _judgments(verdict: GateVerdict) -> list[Element]:
     ordered = sorted(verdict.judgements, key=lambda one: -WORDS.index(one.verdict))
     if not ordered:
         return []

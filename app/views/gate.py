@@ -87,7 +87,7 @@ def _verdict(verdict: GateVerdict) -> None:
         st.subheader("Over the whole suite")
         st.dataframe([_broad_row(one) for one in verdict.broad], hide_index=True)
     for word, heading in _TROUBLE.items():
-        _judgements(heading, [one for one in verdict.judgements if one.verdict == word])
+        _judgments(heading, [one for one in verdict.judgements if one.verdict == word])
     if verdict.audits:
         st.subheader("Audits of the epsilons")
         st.dataframe([_audit_row(one) for one in verdict.audits], hide_index=True)
@@ -107,7 +107,7 @@ def _verdict(verdict: GateVerdict) -> None:
         )
 
 
-def _judgements(heading: str, found: Sequence[Judgment]) -> None:
+def _judgments(heading: str, found: Sequence[Judgment]) -> None:
     if not found:
         return
     st.subheader(f"{heading} ({len(found)})")

@@ -19,7 +19,7 @@ class UnprunedMaskClient(Client):
 
     def _input(self) -> RingVector:
         vector = super()._input()
-        absent = set(self._directory.neighbours[self.id]) - self._shared
+        absent = set(self._directory.neighbors[self.id]) - self._shared
         add_masks(vector, [self._pairwise_mask(v) for v in absent])
         return vector
 

@@ -17,7 +17,7 @@ from fedguard.secagg.codec import Header
 from fedguard.secagg.contest import Arena, Claim, ProtocolAttack
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.errors import ProtocolError
-from fedguard.secagg.graph import neighbours
+from fedguard.secagg.graph import neighbors
 from fedguard.secagg.keys import SECRET_BYTES, KeyPair, pairwise_mask_key, self_mask_key
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Hello, KeyAdvertisement, Message, pack, signature_payload, unpack
@@ -47,9 +47,9 @@ class NonceDirectory(Directory):
     nonce: bytes
 
     @cached_property
-    def neighbours(self) -> Mapping[int, tuple[int, ...]]:
+    def neighbors(self) -> Mapping[int, tuple[int, ...]]:
         seed = hashlib.sha256(_GRAPH + self.nonce).digest()
-        return neighbours(seed, tuple(self.entries), self.config.degree)
+        return neighbors(seed, tuple(self.entries), self.config.degree)
 
     @classmethod
     def of(cls, directory: Directory, nonce: bytes) -> NonceDirectory:
@@ -141,7 +141,7 @@ class GraphGrinding(ProtocolAttack):
         for client, entry in directory.entries.items():
             for field in ("encryption_key", "mask_key"):
                 others = {**directory.entries, client: replace(entry, **{field: arena.entropy(SECRET_BYTES)})}
-                if replace(directory, entries=others).neighbours == directory.neighbours:
+                if replace(directory, entries=others).neighbors == directory.neighbors:
                     still.append(f"the {field} of client {client}")
         known = [f"the graph is drawn without {still[0]}, and {len(still) - 1} keys more"] if still else []
         return known, f"{len(still)} of {2 * len(directory.entries)} fresh keys leave the graph as it is"
@@ -236,7 +236,7 @@ def _remove_masks(relay: Relay, victim: int, seed: int, secret: int) -> RingVect
     server, directory, vector = relay.server, relay.server._directory, relay.masked[victim].copy()
     pair, size = KeyPair(secret.to_bytes(SECRET_BYTES, "little")), server.config.key_bytes
     masks = [(self_mask_key(server.sid, seed.to_bytes(SECRET_BYTES, "little"), victim, size), -1)]
-    for v in directory.neighbours[victim]:
+    for v in directory.neighbors[victim]:
         agreed = pair.agree(directory.entries[v].mask_key)
         key = pairwise_mask_key(server.sid, agreed, directory.mask(victim), directory.mask(v), size)
         masks.append((key, -1 if victim < v else 1))

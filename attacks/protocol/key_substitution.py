@@ -152,7 +152,7 @@ class _ManInTheMiddle:
         """The victim's input, from its shares and masks, all under keys of the server; None if it sends none."""
         assert self.share is not None
         config, directory, victim = self.server.config, self.directory, self.victim
-        sid, neighbours = directory.sid, directory.neighbours[self.victim]
+        sid, neighbours = directory.sid, directory.neighbors[self.victim]
         packets = messages.ShareDistribution(frozenset(directory.entries), tuple(map(self._packet, neighbours)))
         self.server.mask({victim: packets})
         if victim not in self.server.masked:

@@ -116,7 +116,7 @@ def _seeds(relay: Relay) -> dict[int, int]:
 
 def _same_streams(relay: Relay) -> list[tuple[int, int]]:
     """Pairs of clients with the same keystream in both directions, by the known shares of seeds."""
-    server, near = relay.server, relay.server._directory.neighbours
+    server, near = relay.server, relay.server._directory.neighbors
     revealed = server._shares_by_owner()
 
     def of_seed(owner: int, holder: int) -> int:

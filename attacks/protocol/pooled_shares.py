@@ -93,7 +93,7 @@ def _guesses(server: MaliciousServer, victim: int, kind: str) -> Iterator[int]:
         added = server.shares[owner, kind][holder + 1] - int.from_bytes(secret, "little")
         yield (held[holder + 1] - added) % PRIME
     start = 0 if kind == SEED else SHARE_BYTES
-    packets = zip(directory.neighbours[victim], server.server._shares[victim][0].packets, strict=True)
+    packets = zip(directory.neighbors[victim], server.server._shares[victim][0].packets, strict=True)
     plain = {v + 1: int.from_bytes(packet.cipher[start : start + SHARE_BYTES], "little") for v, packet in packets}
     if max(plain.values()) < PRIME:
         yield combine(plain)

@@ -62,7 +62,7 @@ class Race(ProtocolAttack):
 
         server, story = MaliciousServer(arena, meanwhile=meanwhile), list[str]()
         packets = server.share(server.advertise())
-        whole, near = packets[victim], server.server._directory.neighbours[victim]
+        whole, near = packets[victim], server.server._directory.neighbors[victim]
         around = [client for client in near if client in arena.honest]
         # t neighbors in all, with the colluders among them: a client refuses fewer packets
         kept = around[: server.config.threshold - (len(near) - len(around))]

@@ -192,7 +192,7 @@ _BENT = (
 
 def _copy_packets(server: MaliciousServer, victim: int, colluder: int) -> messages.ShareSubmission:
     """The victim's packets, in the order of the colluder's own."""
-    near, share = server.server._directory.neighbours, server.server._shares[victim][0]
+    near, share = server.server._directory.neighbors, server.server._shares[victim][0]
     places = {holder: place for place, holder in enumerate(near[victim])}
     return messages.ShareSubmission(
         share.seed, tuple(share.packets[places.get(holder, 0)] for holder in near[colluder])

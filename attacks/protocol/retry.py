@@ -46,7 +46,7 @@ class Retry(ProtocolAttack):
         first.mask(first.share(first.advertise()))
         packets = second.share(second.advertise())
 
-        near, everybody = second.server._directory.neighbours[victim], second.server.shared
+        near, everybody = second.server._directory.neighbors[victim], second.server.shared
         around = [client for client in near if client in arena.honest]
         # t neighbors in all, with the colluders among them: a client refuses fewer packets
         kept = around[: second.config.threshold - (len(near) - len(around))]

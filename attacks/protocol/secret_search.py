@@ -197,14 +197,14 @@ class SecretOpenings:
             if public == entry.mask_key:
                 self.mask_secrets[client] = piece
             if public == entry.encryption_key:
-                for v in self._directory.neighbours[client]:
+                for v in self._directory.neighbors[client]:
                     self._try_agreed(bytes(keys.KeyPair(piece).agree(self._directory.entries[v].encryption_key)))
 
     def _try_agreed(self, piece: bytes) -> None:
         """Try a byte string as the agreed secret that encrypts shares between two clients."""
         directory = self._directory
         for owner, (share, _) in self._sent.items():
-            for holder, packet in zip(directory.neighbours[owner], share.packets, strict=True):
+            for holder, packet in zip(directory.neighbors[owner], share.packets, strict=True):
                 ends = directory.encryption(owner), directory.encryption(holder)
                 key = keys.share_key(self._server.sid, piece, *ends)
                 try:
@@ -217,7 +217,7 @@ class SecretOpenings:
     def _try_share(self, piece: bytes) -> None:
         """Try a byte string as a share of any secret with any holder."""
         for owner, (share, _) in self._sent.items():
-            for holder, packet in zip(self._directory.neighbours[owner], share.packets, strict=True):
+            for holder, packet in zip(self._directory.neighbors[owner], share.packets, strict=True):
                 for kind, committed in ((b"b", packet.seed_share), (b"s", packet.key_share)):
                     if keys.share_commitment(self._server.sid, owner, holder, kind, piece) == committed:
                         self._keep(owner, holder, kind, piece)

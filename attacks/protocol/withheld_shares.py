@@ -47,7 +47,7 @@ class WithheldShares(ProtocolAttack):
     def mount(self, arena: Arena) -> Claim:
         server = MaliciousServer(arena)
         packets = server.share(server.advertise())
-        threshold, near = server.config.threshold, server.server._directory.neighbours
+        threshold, near = server.config.threshold, server.server._directory.neighbors
         # The client with the most colluders around it needs the fewest shares of honest neighbors
         victim = min(arena.honest, key=lambda client: len(set(near[client]) & set(arena.honest)))
         around = [client for client in near[victim] if client in arena.honest]

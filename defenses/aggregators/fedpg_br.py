@@ -48,19 +48,19 @@ class FedPGBR(WeightRule):
         majority, honest = gram.n // 2 + 1, gram.n - context.f
         if self.sigma is not None:
             shorter = math.sqrt(2 * math.log(2 * gram.n / self.delta) / self.trajectories)
-            found = around_the_centre(gram, distances, 2 * self.sigma * shorter, majority)
+            found = around_the_center(gram, distances, 2 * self.sigma * shorter, majority)
             if found is not None and int((found > 0).sum()) >= honest:
                 return found
-            found = around_the_centre(gram, distances, 2 * self.sigma, majority)
+            found = around_the_center(gram, distances, 2 * self.sigma, majority)
             if found is not None:
                 return found
         smallest_radius = float(distances.sort(dim=1).values[:, honest - 1].min())
-        found = around_the_centre(gram, distances, smallest_radius, honest)
+        found = around_the_center(gram, distances, smallest_radius, honest)
         assert found is not None  # the radius is the distance within which one update has that many
         return found
 
 
-def around_the_centre(gram: Gram, distances: Tensor, radius: float, count: int) -> Tensor | None:
+def around_the_center(gram: Gram, distances: Tensor, radius: float, count: int) -> Tensor | None:
     """float64 ``[n]``: equal weights on the updates within the radius of the center; None if no update has ``count`` within it.
 
     The center is the update nearest to the mean of all updates that have ``count`` within the radius.

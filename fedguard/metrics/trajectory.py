@@ -145,7 +145,7 @@ class Trajectory(TypedDict):
     attack_effect: NotRequired[Effect | None]
 
 
-def summarise(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
+def summarize(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
     """The trajectory, from round reports without their models.
 
     Args:

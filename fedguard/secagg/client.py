@@ -238,7 +238,7 @@ class Client:
 
     def _agree(self) -> tuple[int, ...]:
         """Agree on secrets with all neighbors, and return their ids."""
-        neighbours = self._directory.neighbours[self.id]
+        neighbours = self._directory.neighbors[self.id]
         for v in neighbours:
             advertised = self._directory.entries[v]
             try:
@@ -307,7 +307,7 @@ class Client:
         """The two shares of a neighbor, after checks of its signature, the decryption and its commitments."""
         u, packet, directory = delivery.owner, delivery.packet, self._directory
         # The index is computed, not received: a packet for another neighbor leads to another root
-        place = directory.neighbours[u].index(self.id)
+        place = directory.neighbors[u].index(self.id)
         root = merkle.climb(packet.leaf(delivery.seed), place, delivery.path)
         if not self._is_signed(u, Phase.SHARE, root, delivery.signature):
             raise self._error(errors.BadSignature, f"the packet of client {u} is not signed by it")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedguard.secagg.codec import Header, Phase
-from fedguard.secagg.graph import neighbours
+from fedguard.secagg.graph import neighbors
 from fedguard.secagg.messages import KeyAdvertisement
 from fedguard.secagg.session import SessionConfig
 
@@ -43,14 +43,14 @@ class Directory:
         return hashlib.sha256(SESSION + self.proposal + b"".join(packed)).digest()
 
     @cached_property
-    def neighbours(self) -> Mapping[int, tuple[int, ...]]:
+    def neighbors(self) -> Mapping[int, tuple[int, ...]]:
         """The neighbors of each client, in ascending order.
 
         The graph is drawn from the session id, and so from all fresh keys: nobody knows it before they are.
         """
         # A hash of its own, so that the seed is no value that serves as a salt or an id elsewhere
         seed = hashlib.sha256(GRAPH + self.sid).digest()
-        return neighbours(seed, tuple(self.entries), self.config.degree)
+        return neighbors(seed, tuple(self.entries), self.config.degree)
 
     def encryption(self, client: int) -> tuple[int, bytes]:
         """(id, public encryption key) of a client."""
@@ -68,4 +68,4 @@ class Directory:
     def among(self, client: int, others: Collection[int]) -> list[int]:
         """The neighbors of a client that are in a set, in ascending order."""
         # Messages refer to neighbors by their position in this list, so both ends must have this one order
-        return [neighbour for neighbour in self.neighbours[client] if neighbour in others]
+        return [neighbour for neighbour in self.neighbors[client] if neighbour in others]

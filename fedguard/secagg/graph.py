@@ -17,7 +17,7 @@ SEED_BYTES = 32
 _LABEL = b"FedGuard/secagg/v1/ring"
 
 
-def neighbours(seed: bytes, members: Sequence[int], degree: int) -> Mapping[int, tuple[int, ...]]:
+def neighbors(seed: bytes, members: Sequence[int], degree: int) -> Mapping[int, tuple[int, ...]]:
     """The neighbors of every member, in ascending order; a function of the seed, so all parties compute the same graph.
 
     The members are put on a ring in an order drawn uniformly from ``seed``. Each is joined to the degree / 2 before it and the
@@ -31,11 +31,11 @@ def neighbours(seed: bytes, members: Sequence[int], degree: int) -> Mapping[int,
     Raises:
         ConfigError: a seed of another length, a member twice, an odd degree or one below 2.
     """
-    return _neighbours(bytes(seed), tuple(sorted(members)), degree)
+    return _neighbors(bytes(seed), tuple(sorted(members)), degree)
 
 
 @lru_cache(maxsize=16)
-def _neighbours(seed: bytes, members: tuple[int, ...], degree: int) -> Mapping[int, tuple[int, ...]]:
+def _neighbors(seed: bytes, members: tuple[int, ...], degree: int) -> Mapping[int, tuple[int, ...]]:
     """The graph, cached: every client of a simulation asks for the same one, and it is public."""
     require(len(seed) == SEED_BYTES, f"The graph needs a seed of {SEED_BYTES} bytes; got {len(seed)}.")
     n = len(members)

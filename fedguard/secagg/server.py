@@ -203,7 +203,7 @@ class ProtocolServer:
         assert isinstance(received.message, messages.ShareSubmission)
         client, got = received.header.sender, len(received.message.packets)
         # The server cannot open packets; it checks their number, since it assigns them to neighbors by position
-        if got != len(self._directory.neighbours[client]):
+        if got != len(self._directory.neighbors[client]):
             raise self._error(errors.MalformedMessage, f"client {client} sends {got} packets", client)
         self._shares[client] = received.message, received.signature
 
@@ -215,7 +215,7 @@ class ProtocolServer:
         for u in sorted(self.shared):
             share, signature = self._shares[u]
             paths = merkle.paths(share.leaves())
-            for v, packet, path in zip(self._directory.neighbours[u], share.packets, paths, strict=True):
+            for v, packet, path in zip(self._directory.neighbors[u], share.packets, paths, strict=True):
                 if v in mail:
                     mail[v].append(messages.Delivery(u, packet, share.seed, path, signature))
         return {client: messages.ShareDistribution(self.shared, tuple(packets)) for client, packets in mail.items()}
@@ -283,7 +283,7 @@ class ProtocolServer:
         found: dict[int, dict[int, int]] = {owner: {} for owner in self.shared}
         for holder, shares in sorted(self._revealed.items()):
             for owner, share in zip(self._directory.among(holder, self.shared), shares, strict=True):
-                place = self._directory.neighbours[owner].index(holder)
+                place = self._directory.neighbors[owner].index(holder)
                 packet = self._shares[owner][0].packets[place]
                 kind, committed = (b"b", packet.seed_share) if owner in self.included else (b"s", packet.key_share)
                 value = int.from_bytes(share, "little")

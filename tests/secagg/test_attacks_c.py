@@ -244,7 +244,7 @@ def test_exactly_t_neighbours_are_enough_on_a_sparse_graph_and_one_fewer_are_not
     def tap(sender, receiver, data):
         phase = read_header(data).phase
         if phase is Phase.UNMASK and not silent:
-            near, alive = run.server._directory.neighbours, run.server._expected
+            near, alive = run.server._directory.neighbors, run.server._expected
             choices = itertools.combinations(near[0], 6 - left)
             silent.update(max(choices, key=lambda gone: min(len(alive - set(gone) & set(near[v])) for v in range(14))))
         if phase is Phase.MASKED and sender == 0 and not owner_is_in:

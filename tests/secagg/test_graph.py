@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, chisquare
 
 from fedguard.errors import ConfigError
-from fedguard.secagg.graph import _below, neighbours
+from fedguard.secagg.graph import _below, neighbors
 
 SEED = bytes(range(32))
 
@@ -51,7 +51,7 @@ def plain(seed, members, degree):
 )
 def test_graph_is_the_definition_symmetric_and_regular(seed, members, data):
     degree = data.draw(st.integers(1, (len(members) - 2) // 2)) * 2
-    graph = neighbours(seed, data.draw(st.permutations(sorted(members))), degree)
+    graph = neighbors(seed, data.draw(st.permutations(sorted(members))), degree)
     assert dict(graph) == plain(seed, members, degree)
     assert list(graph) == sorted(members)
     for u, near in graph.items():
@@ -62,11 +62,11 @@ def test_graph_is_the_definition_symmetric_and_regular(seed, members, data):
 
 
 def test_large_graph_draws_more_than_one_block():
-    assert dict(neighbours(SEED, range(2000), 48)) == plain(SEED, range(2000), 48)
+    assert dict(neighbors(SEED, range(2000), 48)) == plain(SEED, range(2000), 48)
 
 
 def test_frozen_example():
-    assert dict(neighbours(SEED, range(8), 4)) == {
+    assert dict(neighbors(SEED, range(8), 4)) == {
         0: (1, 4, 5, 6),
         1: (0, 2, 3, 4),
         2: (1, 3, 6, 7),
@@ -80,13 +80,13 @@ def test_frozen_example():
 
 @given(members=st.sets(st.integers(0, 99), max_size=12), beyond=st.integers(0, 3))
 def test_complete_graph_from_n_minus_1_on(members, beyond):
-    graph = neighbours(SEED, list(members), max(len(members) - 1, 0) + beyond)
+    graph = neighbors(SEED, list(members), max(len(members) - 1, 0) + beyond)
     assert dict(graph) == {u: tuple(sorted(members - {u})) for u in members}
 
 
 def test_every_ring_is_equally_likely():
     """Five members have 4! / 2 = 12 rings."""
-    rings = Counter(tuple(sorted(neighbours(seed, range(5), 2).items())) for seed in seeds(6000))
+    rings = Counter(tuple(sorted(neighbors(seed, range(5), 2).items())) for seed in seeds(6000))
     assert len(rings) == 12
     assert chisquare(list(rings.values())).pvalue > 1e-4
 
@@ -94,7 +94,7 @@ def test_every_ring_is_equally_likely():
 def test_every_pair_is_adjacent_equally_often():
     """The neighbours of u are k of the n - 1 others, none twice; so sum_v (O - E)^2 / (N p (1 - p)) (n - 2) / (n - 1) ~ chi2."""
     n, degree, draws = 14, 4, 1500
-    graphs = [neighbours(seed, range(n), degree) for seed in seeds(draws)]
+    graphs = [neighbors(seed, range(n), degree) for seed in seeds(draws)]
     share = degree / (n - 1)
     for u in range(n):
         met = Counter(v for graph in graphs for v in graph[u])
@@ -110,17 +110,17 @@ def test_words_in_the_incomplete_last_turn_are_drawn_again():
 
 
 def test_graph_depends_on_seed_and_members_and_not_on_their_order():
-    graph = neighbours(SEED, range(30), 6)
+    graph = neighbors(SEED, range(30), 6)
     flipped = bytes([SEED[0] ^ 1]) + SEED[1:]
-    assert neighbours(flipped, range(30), 6) != graph
-    assert neighbours(SEED[:-1] + b"\0", range(30), 6) != graph
-    assert neighbours(SEED, range(29), 6) != {u: near for u, near in graph.items() if u < 29}
-    assert neighbours(SEED, list(reversed(range(30))), 6) == graph
-    assert neighbours(bytearray(SEED), range(30), 6) == graph
+    assert neighbors(flipped, range(30), 6) != graph
+    assert neighbors(SEED[:-1] + b"\0", range(30), 6) != graph
+    assert neighbors(SEED, range(29), 6) != {u: near for u, near in graph.items() if u < 29}
+    assert neighbors(SEED, list(reversed(range(30))), 6) == graph
+    assert neighbors(bytearray(SEED), range(30), 6) == graph
 
 
 def test_ring_connects_all():
-    graph = neighbours(SEED, range(50), 2)
+    graph = neighbors(SEED, range(50), 2)
     seen, edge = {0}, [0]
     while edge:
         edge = [v for u in edge for v in graph[u] if v not in seen]
@@ -130,7 +130,7 @@ def test_ring_connects_all():
 
 def test_graph_that_is_shared_cannot_be_altered():
     with pytest.raises(TypeError):
-        neighbours(SEED, range(6), 2)[0] = ()
+        neighbors(SEED, range(6), 2)[0] = ()
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ def test_graph_that_is_shared_cannot_be_altered():
 )
 def test_bad_graphs_are_refused(seed, members, degree, message):
     with pytest.raises(ConfigError, match=message):
-        neighbours(seed, members, degree)
+        neighbors(seed, members, degree)

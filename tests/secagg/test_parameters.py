@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from fedguard.errors import ConfigError
-from fedguard.secagg.graph import neighbours
+from fedguard.secagg.graph import neighbors
 from fedguard.secagg.parameters import Parameters, choose, complete, disconnection_probability, sparse, tails
 
 
@@ -83,7 +83,7 @@ def test_tails_are_those_of_drawing_one_by_one(n, marked, draws):
 
 @pytest.mark.parametrize(("n", "degree"), [(9, 2), (10, 4), (11, 6), (12, 4), (12, 8)])
 def test_disconnection_by_enumerating_all_who_may_be_gone(n, degree):
-    graph = neighbours(bytes(32), range(n), degree)
+    graph = neighbors(bytes(32), range(n), degree)
     for removed in range(n + 1):
         cases = list(combinations(range(n), removed))
         cut = sum(len(components(graph, set(range(n)) - set(gone))) > 1 for gone in cases)
@@ -99,7 +99,7 @@ def test_disconnection_of_rings_drawn_at_random():
     n, removed, degree, draws = 40, 9, 4, 1500
     cut = 0
     for i in range(draws):
-        graph = neighbours(hashlib.sha256(b"cut%d" % i).digest(), range(n), degree)
+        graph = neighbors(hashlib.sha256(b"cut%d" % i).digest(), range(n), degree)
         cut += len(components(graph, range(removed, n))) > 1
     expected = float(disconnection_probability(n, removed, degree))
     assert 0.2 < expected < 0.8
@@ -249,7 +249,7 @@ def test_shares_are_read_as_they_are_written():
 
 def test_anonymity_holds_whichever_clients_the_server_declares_dropped():
     """All dropouts that a server can think of, on a ring with two colluders: no opened client is in a smaller sum."""
-    n, colluders, graph = 11, {0, 5}, neighbours(bytes(32), range(11), 4)
+    n, colluders, graph = 11, {0, 5}, neighbors(bytes(32), range(11), 4)
     t1 = max(len(colluders.intersection(graph[u])) for u in range(n) if u not in colluders)
     chosen = Parameters(
         clients=n, corrupted=2, dropped=0, degree=4, corrupted_neighbours=t1, threshold=t1 + 1, quorum=7

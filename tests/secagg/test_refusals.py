@@ -381,7 +381,7 @@ def test_too_few_neighbours_though_enough_clients():
     def tap(sender, receiver, data):
         received = messages.unpack(data)
         if receiver == 0 and received.header.phase is Phase.SURVIVORS:
-            near = run.clients[0]._directory.neighbours[0]
+            near = run.clients[0]._directory.neighbors[0]
             included = received.message.included - set(near[:2])
             return messages.pack(received.header, messages.Survivors(included, ()))
         return data

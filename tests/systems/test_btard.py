@@ -186,16 +186,16 @@ def test_a_part_that_is_not_finite_is_seen_by_all(monkeypatch):
 
 
 def test_the_banned_have_no_part_in_later_rounds_and_stand_in_the_record():
-    from fedguard.metrics.trajectory import summarise
+    from fedguard.metrics.trajectory import summarize
 
     found = list(reports("btard(validators=5)", attack="sign_flip", **TEN))
     gone: set[int] = set()
     for report in found:
         assert not gone & set(report.chosen) and len(report.chosen) == 10 - len(gone)
         gone |= set(report.banned)
-    said = summarise(found)["rounds"]["bans"]
+    said = summarize(found)["rounds"]["bans"]
     assert {(one["client"], one["malicious"]) for one in said} == {(node, True) for node in gone}
-    assert "bans" not in summarise(list(islice(reports("btard"), 4)))["rounds"]
+    assert "bans" not in summarize(list(islice(reports("btard"), 4)))["rounds"]
 
 
 def test_bytes_are_parts_hashes_and_what_validators_ask_for():

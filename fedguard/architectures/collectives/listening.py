@@ -16,7 +16,7 @@ from fedguard.contracts import Listeners, RoundObservation, SolvedUpdate
 from fedguard.privacy.determined import combinations
 
 
-def neighbours(schedule: Schedule) -> NDArray[np.bool_]:
+def neighbors(schedule: Schedule) -> NDArray[np.bool_]:
     """bool ``[n, n]``: whether node i (row) ever receives a message of node j."""
     found = np.zeros((schedule.nodes, schedule.nodes), bool)
     for step in schedule.steps:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
-from fedguard.architectures.collectives.listening import CollectiveListeners, neighbours
+from fedguard.architectures.collectives.listening import CollectiveListeners, neighbors
 from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.systems.peers import PeerRun, Peers
 from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, build_schedule
@@ -142,7 +142,7 @@ class AllReduce(Peers):
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """``nodes`` observing nodes of the collective."""
         schedule, sizes = self.schedule(setup.participation.total), setup.task.sizes
-        seat = lookouts(neighbours(schedule), place, nodes, setup.rng.child("lookouts"))
+        seat = lookouts(neighbors(schedule), place, nodes, setup.rng.child("lookouts"))
         by_samples = setup.pipeline.rule.by_samples and self.topology != "all_to_all"
         weights, width = sizes if by_samples else [1] * len(sizes), setup.task.dim + by_samples
         return CollectiveListeners(seat, schedule, weights, bool(self.masks), width, setup.task.dim)

@@ -53,7 +53,7 @@ def judge(
     broad: tuple[SuiteJudgment, ...] = ()
     if not why:
         comparison = BaselineComparison(run, baseline)
-        judgements = comparison.judgements(confirm)
+        judgements = comparison.judgments(confirm)
         broad = comparison.broad()
     return GateVerdict(
         run=run_name or run.suite,
@@ -84,20 +84,20 @@ class BaselineComparison:
         self.again: dict[tuple[str, str], MetricPair] = {}
         self.pairs = list(self._find_pairs())
 
-    def judgements(self, confirm: Confirm) -> tuple[Judgment, ...]:
+    def judgments(self, confirm: Confirm) -> tuple[Judgment, ...]:
         """One judgment for each metric of each cell, in the order of the matrix; flagged cells run on fresh seeds."""
         found: dict[tuple[str, str], Judgment] = {}
         flagged = []
         for pair in self.pairs:
             broken, word = check_bounds(pair.watch, pair.after), screen_drops(pair.drops, pair.watch.margin)
             if broken:  # first, since a floor holds whatever the baseline was and whatever fresh seeds would say
-                found[pair.key] = pair.judgement("regressed", broken)
+                found[pair.key] = pair.judgment("regressed", broken)
             elif word is None and pair.watch.figure == "epsilon" and len(set(pair.drops)) == 1:
-                found[pair.key] = pair.judgement(
+                found[pair.key] = pair.judgment(
                     "regressed", f"{describe_drop(pair)}. It is computed, not measured: no seed needs to confirm it."
                 )
             elif word == "improved" and pair.watch.figure == "epsilon":
-                found[pair.key] = pair.judgement(
+                found[pair.key] = pair.judgment(
                     "missing",
                     f"{describe_drop(pair)}. It is computed from the same settings, so the accounting has changed: "
                     "look why, then "
@@ -106,9 +106,9 @@ class BaselineComparison:
             elif word is None:
                 flagged.append(pair)
             elif word == "inconclusive":
-                found[pair.key] = pair.judgement(word, f"{describe_drop(pair)}: nothing is known of any seed.")
+                found[pair.key] = pair.judgment(word, f"{describe_drop(pair)}: nothing is known of any seed.")
             else:
-                found[pair.key] = pair.judgement(
+                found[pair.key] = pair.judgment(
                     word, f"{describe_drop(pair)}.", detectable=self._detectable(pair, pair.drops)
                 )
         found |= self._confirm_pairs(flagged, confirm)  # all at once: Holm's correction is over everything flagged
@@ -184,7 +184,7 @@ class BaselineComparison:
         lacking = MetricPair(position, watch, (), (), ())
         if why is None and seeds and watch.figure == "epsilon":
             self.lacking.append(
-                lacking.judgement("regressed", "it had an epsilon and has none any more: nothing is guaranteed.")
+                lacking.judgment("regressed", "it had an epsilon and has none any more: nothing is guaranteed.")
             )
             return None
         if why is None:
@@ -194,7 +194,7 @@ class BaselineComparison:
         word: Word = "regressed" if broken else "missing"
         why = f"{broken.removesuffix('.')}; {why}" if broken else why
         means = {name: exact_mean(list(part.values())) for name, part in (("before", old), ("after", new)) if part}
-        self.lacking.append(lacking.judgement(word, why, **means))
+        self.lacking.append(lacking.judgment(word, why, **means))
         return None
 
     def _confirm_pairs(self, flagged: Sequence[MetricPair], confirm: Confirm) -> dict[tuple[str, str], Judgment]:
@@ -207,7 +207,7 @@ class BaselineComparison:
         for pair in flagged:
             again = self._again(pair, ran.get(pair.key[0]))
             if isinstance(again, str):
-                found[pair.key] = pair.judgement("missing", f"{describe_drop(pair)}; {again}")
+                found[pair.key] = pair.judgment("missing", f"{describe_drop(pair)}; {again}")
             else:
                 fresh[pair.key] = pair, again
                 self.again[pair.key] = again
@@ -243,7 +243,7 @@ class BaselineComparison:
         if fresh.censored:
             again = f"with fresh seeds {describe_reach(fresh)}"
         why = f"{describe_drop(first)}; {again}: {ending}"
-        return fresh.judgement(
+        return fresh.judgment(
             one.verdict,
             why,
             seeds=first.seeds,
@@ -281,7 +281,7 @@ class BaselineComparison:
                 broken = check_bounds(watch, values)
                 if broken:
                     pair = MetricPair(position, watch, (), (), ())
-                    yield pair.judgement(
+                    yield pair.judgment(
                         "regressed", f"new in the run: {broken}", after=exact_mean(values), seeds=self.run.seeds
                     )
 

@@ -43,7 +43,7 @@ class MetricPair:
     def key(self) -> tuple[str, str]:
         return self.position.cell, self.watch.figure
 
-    def judgement(self, verdict: Word, why: str, **more: Any) -> Judgment:
+    def judgment(self, verdict: Word, why: str, **more: Any) -> Judgment:
         """A judgment of this pair, with its means, drop, margin and seeds."""
         known: dict[str, Any] = {
             "before": exact_mean(self.before),

@@ -28,7 +28,7 @@ from fedguard.metrics.flags import find_red_flags
 from fedguard.metrics.minority import minorities
 from fedguard.metrics.parties import parties
 from fedguard.metrics.returns import mean_return, means, normalize_return, score
-from fedguard.metrics.trajectory import judge_last, summarise
+from fedguard.metrics.trajectory import judge_last, summarize
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.playing import EPISODES, EnvironmentTask
@@ -215,14 +215,14 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
 def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
     reports = _train(cell, seed, bench)[0]
     returns = means([report.evaluation for report in judge_last(reports) if report.evaluation])
-    return sum(returns) / len(returns) if returns else float(summarise(reports)["final_accuracy"])
+    return sum(returns) / len(returns) if returns else float(summarize(reports)["final_accuracy"])
 
 
 def _scores(
     cell: Cell, setup: Setup, task: Classification | EnvironmentTask, reports: Sequence[RoundReport]
 ) -> dict[str, Any]:
     """The result from the reports of the rounds."""
-    result: dict[str, Any] = {**summarise(reports, cell.training.algorithm.steps_taken(task))}
+    result: dict[str, Any] = {**summarize(reports, cell.training.algorithm.steps_taken(task))}
     if isinstance(task, EnvironmentTask):
         result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
     else:

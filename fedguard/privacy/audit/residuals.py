@@ -44,7 +44,7 @@ def residual_checks(seen: Transcript) -> tuple[Check, ...]:
     if not np.isfinite(residuals).all():
         return (Check(name="noise", p_value=0.0, words="what was released is not finite"),)
     aside = _beside(residuals, seen.truth)
-    checks = [_noise(residuals), places(residuals, seen), _normaliser(residuals, seen.truth)]
+    checks = [_noise(residuals), places(residuals, seen), _normalizer(residuals, seen.truth)]
     if seen.gaussian or seen.bare is not None:
         checks.append(law(residuals, seen))
     if len(residuals) > 1:
@@ -74,7 +74,7 @@ def _noise(residuals: Reals) -> Check:
     )
 
 
-def _normaliser(residuals: Reals, truth: Reals) -> Check:
+def _normalizer(residuals: Reals, truth: Reals) -> Check:
     lengths = np.linalg.norm(truth, axis=1)
     some = lengths > 0
     if not some.any():
