@@ -10,19 +10,21 @@ from fedguard.errors import ContractError
 
 #: Every stage, in the order of a round, with what it includes
 STAGES: Mapping[str, str] = {
-    "data": "load the data, deal it out, build the network",
+    "data": "load the data, partition them, build the network",
     "training": "the honest clients' local training",
-    "client_defense": "what honest clients do to their examples and updates by a defense of their own",
+    "client_defense": "changes of honest clients to their own examples and updates, as a defense",
     "attack": "poisoned data, the malicious clients' own training, and what they craft",
     "masking": "the sessions of secure aggregation",
-    "aggregation": "what is not finite is dropped; mixing, rule and noise at the server, its update on clean data of its own",
-    "model": "what the server makes of the aggregate: the next model",
+    "aggregation": (
+        "drop updates that are not finite; mixing, rule and noise at the server; the server's update on its own clean data"
+    ),
+    "model": "compute the next model from the aggregate",
     "evaluation": "the model on the test examples, with and without the backdoor's trigger",
-    "measuring": "kappa, cosine and dissimilarity, which only FedGuard can tell",
-    "inference": "a server that infers: what it notes down, and what it claims",
-    "scoring": "trajectory, minorities, privacy spent, flags",
-    "references": "the training without the attack that a backdoor's success is compared with",
-    "other": "all else",
+    "measuring": "kappa, cosine and dissimilarity, measured with knowledge that no party has",
+    "inference": "an attack on privacy: what the server records, and its reconstructions or guesses",
+    "scoring": "accuracy curves, honest clients with rare classes, epsilon, flags",
+    "references": "the training without attack to which backdoor success is compared",
+    "other": "the rest",
 }
 
 

@@ -280,7 +280,7 @@ def test_all_names_are_there():
 @pytest.mark.parametrize(("system", "equals"), list(named()))
 def test_what_the_field_calls_it_is_what_the_table_says(system, equals):
     """Step by step, as these systems add up gradients."""
-    one = {"the synchronous server": {}, "the server, for one node": {"clients": {"total": 1}}}[equals]
+    one = {"the synchronous server": {}, "the synchronous server with one client": {"clients": {"total": 1}}}[equals]
     for steps in ({"algorithm": "fedsgd"}, {"local_steps": 1}):
         settings = one | {"training": {"rounds": 12, **steps}}
         assert off(models(system, **settings), models(**settings)) < 1e-5
