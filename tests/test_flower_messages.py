@@ -23,7 +23,7 @@ from flwr.serverapp import ServerApp
 from fedguard.bench.conformance.conform import ENGINES, conform
 from fedguard.bench.conformance.messages import FlowerEngine
 from fedguard.errors import ConfigError
-from fedguard.flower.inline import SERVER, InlineGrid, _as_node, run_inline
+from fedguard.flower.inline import SERVER, InlineGrid, as_node, run_inline
 from fedguard.flower.secagg import BYTES, KIND, RECORD, REFUSED, secagg_client, secagg_sum
 from fedguard.secagg import client as protocol_client
 from fedguard.secagg import messages as protocol_messages
@@ -303,7 +303,7 @@ def test_a_party_that_is_kept_answers_once(when, tmp_path, monkeypatch):
     deployment.vectors[1] = inputs()
 
     def asked(data):
-        with _as_node(SERVER):
+        with as_node(SERVER):
             (reply,) = grid.send_and_receive(
                 [Message(RecordDict({RECORD: ConfigRecord({BYTES: data})}), SERVER + 1, KIND)]
             )
@@ -333,7 +333,7 @@ def test_bytes_of_nobody_and_of_another_session_are_refused():
         b"nothing of ours",
         ProtocolServer(deployment.config, deployment.roster, round=1, model_hash=bytes(32)).hello(),
     ):
-        with _as_node(SERVER):
+        with as_node(SERVER):
             asked = Message(RecordDict({RECORD: ConfigRecord({BYTES: data})}), SERVER + 1, KIND)
             (reply,) = grid.send_and_receive([asked])
         assert list(reply.content.config_records[RECORD]) == [REFUSED]

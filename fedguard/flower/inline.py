@@ -77,7 +77,7 @@ class InlineGrid(Grid):
         arrived = message_from_proto(message_to_proto(message))
         context = self._contexts[arrived.metadata.dst_node_id]
         try:
-            with _as_node(context.node_id):
+            with as_node(context.node_id):
                 reply = self._client(arrived, context)
         except Exception as error:  # whatever a user's app raises
             self.raised.append(traceback.format_exc())
@@ -101,7 +101,7 @@ class InlineGrid(Grid):
 
 
 @contextmanager
-def _as_node(number: int) -> Iterator[None]:
+def as_node(number: int) -> Iterator[None]:
     """Set Flower's process-wide identity to a node while its app runs, then back to the server."""
     # `Message` takes the sender's id from here; with several nodes in one process it must follow the node that runs
     TaskIdentity.task_id = TaskIdentity.run_id = 1
@@ -132,6 +132,6 @@ def run_inline(
     """
     grid = InlineGrid(SeededClientApp(client, seed), nodes, config)
     context = Context(run_id=1, node_id=SERVER, node_config={}, state=RecordDict(), run_config=dict(config))
-    with _as_node(SERVER), drawing(Rng(seed).child("server")):
+    with as_node(SERVER), drawing(Rng(seed).child("server")):
         server(grid, context)
     return grid

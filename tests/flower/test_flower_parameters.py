@@ -28,7 +28,7 @@ from torch import nn
 
 from fedguard.errors import InputError
 from fedguard.flower import FedGuardStrategy, malicious_mod, under_attack
-from fedguard.flower.inline import run_inline
+from fedguard.flower.inline import SERVER, as_node, run_inline
 from fedguard.flower.trial import run_trial
 from fedguard.flower.watched import TrialRequest, _results
 
@@ -505,6 +505,7 @@ def test_strategies_that_do_not_average_are_refused():
 
 def test_a_round_that_was_not_configured_is_told():
     content = RecordDict({"arrays": ArrayRecord({}), "metrics": MetricRecord({"num-examples": 1})})
-    asked = Message(RecordDict({"config": ConfigRecord({})}), 2, "train")
-    with pytest.raises(InputError, match="expected configure_train before it"):
-        FedGuardStrategy(defense="median", f=1).aggregate_train(1, [Message(content, reply_to=asked)])
+    with as_node(SERVER):  # a message takes its run and its sender from the process; no other test must have set them
+        asked = Message(RecordDict({"config": ConfigRecord({})}), 2, "train")
+        with pytest.raises(InputError, match="expected configure_train before it"):
+            FedGuardStrategy(defense="median", f=1).aggregate_train(1, [Message(content, reply_to=asked)])
