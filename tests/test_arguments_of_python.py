@@ -161,6 +161,7 @@ REFUSED = {
     (fg.gate, "run"): (None, "quick", 3),
     (fg.save_baseline, "run"): (None, "quick", 3),
     (fg.report, "run"): (None, "quick", 3),
+    (fg.report, "force"): NO_TRUTH,
     (fg.Ray, "address"): (3, ["auto"]),
 }  # fmt: skip
 #: What is given besides.
