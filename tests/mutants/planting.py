@@ -65,7 +65,7 @@ def rows(text: str) -> Iterator[tuple[str, dict[str, str], tuple[Edit, ...]]]:
     """The rows of a table of plants: their names, facts and edits.
 
         # a remark
-        == tests/defenses/test_rules.py                      a fact of all rows below, as `near`
+        == tests/defenses/test_rules.py             a fact of all rows below, as `near`
         krum with one neighbor too many             a name
             because: what no longer holds           a fact
             defenses.aggregators.krum:krum_scores: n - f - 2 --> n - f - 1
