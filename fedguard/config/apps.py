@@ -97,7 +97,7 @@ class AppTarget(Target):
             )
         if config.observer.seat != "server":
             raise ValueError(
-                f"observer.seat: an app's nodes hear its server alone; expected server; got {config.observer.seat}"
+                f"observer.seat: an app's nodes receive from its server alone; expected server; got {config.observer.seat}"
             )
 
     def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
