@@ -249,7 +249,7 @@ def test_bad_settings(setting, message):
     [
         ("  lr: 1e-1", "  lrr: 1e-1", "small.yaml:7: training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
         ("  rounds: 3", "  rounds: three", "small.yaml:6: training.rounds: expected a valid integer"),
-        ("  rounds: 3", "  rounds: 3\n  rounds: 4", "small.yaml:7: training.rounds stands twice (first in line 6)."),
+        ("  rounds: 3", "  rounds: 3\n  rounds: 4", "small.yaml:7: training.rounds is given twice (first in line 6)."),
         ("[none, alie]", "[none, aile]", "small.yaml:11: matrix.attack[1]: unknown attack 'aile'. Did you mean 'alie'"),
         ("[mean, nnm", "[mean, nmn", "small.yaml:12: matrix.defense[1]: unknown defense 'nmn'. Did you mean 'nnm'"),
         ("matrix:", "matrx:", "small.yaml:10: matrx: unknown key 'matrx'. Did you mean 'matrix'?"),

@@ -571,12 +571,12 @@ def test_a_bound_holds_beside_malicious_clients():
 @pytest.mark.parametrize(
     ("protocol", "others", "message"),
     [
-        ({"encoding": {"bits": 29}}, {}, "Mend: lower bits to 27, or lower the number of clients to 7, or set ring: 64."),
+        ({"encoding": {"bits": 29}}, {}, "Lower bits to 27, or lower the number of clients to 7, or set ring: 64."),
         ({"secure_aggregation": {"groups": 4}, "encoding": {"bits": 31}}, {}, "the sum of 5 clients may reach"),
         ({"dropout": {"rate": 0.5}}, {}, "12 of 20 clients must survive; got delta = 0.5, 10 dropouts"),
         ({"colluding": 0.95}, {}, "At least two clients must be honest"),
         ({}, {"clients": {"total": 2}}, "needs at least 3 clients"),
-        ({"secure_aggregation": {"groups": 7}}, {}, "7 groups of 20 clients have 2, of whom 2 may collude with the server; expected at least 4 in each. Mend: take at most 5 groups"),
+        ({"secure_aggregation": {"groups": 7}}, {}, "7 groups of 20 clients have 2, of whom 2 may collude with the server; expected at least 4 in each. Take at most 5 groups"),
         ({"secure_aggregation": {"groups": 5}, "dropout": {"rate": 0.1}}, {}, "a session of 4 clients keeps 3.6 on average, and needs 4"),
         ({"secure_aggregation": {"groups": 3, "redraw": False}}, {"clients": {"total": 20, "per_round": 0.5}}, "Set redraw: true, or clients.per_round: 1.0."),
         ({"secure_aggregation": {"group_testing": {}}}, {"clients": {"total": 30, "per_round": 20}}, "each client is tested once"),
@@ -585,7 +585,7 @@ def test_a_bound_holds_beside_malicious_clients():
         ({"secure_aggregation": {"group_testing": {}}, "privacy": NOISE}, {}, "a test shows several sums over each client"),
         ({"secure_aggregation": "off", "privacy": NOISE}, {}, "privacy: distributed noise is added under masks, and secure_aggregation is off"),
         ({"secure_aggregation": "off", "norm_bound": 1.0}, {}, "Use the defense clip(bound=...) >> mean."),
-        ({"secure_aggregation": {"groups": 5}, "colluding": 0.1, "privacy": {**NOISE, "noise_multiplier": 1e9}}, {}, "lower the encoding's bits"),
+        ({"secure_aggregation": {"groups": 5}, "colluding": 0.1, "privacy": {**NOISE, "noise_multiplier": 1e9}}, {}, "Lower the encoding's bits"),
         ({"encoding": {"bits": 28}, "privacy": {**NOISE, "noise_multiplier": 8.0}}, {}, "noise"),
     ],
 )  # fmt: skip

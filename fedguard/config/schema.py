@@ -237,7 +237,7 @@ class CellConfig(Section):
             )
         if self.observer.seat != "server":
             raise ValueError(
-                f"observer.seat: an app's nodes hear its server alone; expected server; got {self.observer.seat}"
+                f"observer.seat: an app's nodes receive from its server alone; expected server; got {self.observer.seat}"
             )
 
 

@@ -187,7 +187,7 @@ class AppModel(Model):
         made = self.target.call_function("app.training.model")
         if not isinstance(made, nn.Module):
             raise ConfigError(
-                f"app.training.model {self.target}: expected what makes a torch.nn.Module without being told anything; got "
+                f"app.training.model {self.target}: expected what makes a torch.nn.Module without arguments; got "
                 f"{type(made).__name__}."
             )
         return made

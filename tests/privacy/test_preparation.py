@@ -241,7 +241,7 @@ def test_a_source_that_says_nothing_is_taken_to_look_at_the_records():
         def load(self):
             raise AssertionError
 
-    assert Silent().preparation.origin == "records" and "override Data.preparation" in Silent().preparation.mend
+    assert Silent().preparation.origin == "records" and "override Data.preparation" in Silent().preparation.remedy
 
 
 def test_a_function_of_ones_own_is_taken_at_its_word_alone(tmp_path, monkeypatch):
