@@ -121,7 +121,7 @@ def test_what_has_no_place_at_an_app_is_refused(attack, defense, said):
                 "observer": {"seat": "nodes"},
                 "app": {"folder": "app", "training": {"model": "a:b", "data": "a:c", "lr": 1}},
             },
-            "observer.seat: an app's nodes hear its server alone; expected server; got nodes",
+            "observer.seat: an app's nodes receive from its server alone; expected server; got nodes",
         ),
         (
             {
