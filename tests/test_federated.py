@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard import cli
 from fedguard.api import lay_out
-from fedguard.config.cells import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
 from fedguard.registry import load_registry
@@ -89,7 +89,7 @@ def test_its_parameter_stands_beside_the_keys_of_a_training_or_with_its_name(sui
     }
     assert unset not in ids
     cell = laid_out(suite)[0]
-    assert Cell.build(CellConfig.model_validate(cell.canonical), cell.known).id == cell.id
+    assert build_cell(CellConfig.model_validate(cell.canonical), cell.known).id == cell.id
 
 
 @pytest.mark.parametrize(

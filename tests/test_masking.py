@@ -29,7 +29,7 @@ from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
@@ -88,7 +88,7 @@ def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torc
 def cell(**settings) -> Cell:
     """A small cell; dotted keys with ``__`` for the dot."""
     base = {"clients": {"total": 20, "malicious": 2}, "training": {"rounds": 3}, "attack": "sign_flip"}
-    return Cell.build(CellConfig.model_validate({**base, **settings}), load_registry())
+    return build_cell(CellConfig.model_validate({**base, **settings}), load_registry())
 
 
 # What the server gets
@@ -644,7 +644,7 @@ def test_settings_without_effect_do_not_split_identities():
     assert same(noisy, {**noisy, "encoding": {"clip": 9.0}})  # the noise's clip counts
     for protocol in ({**full, **change} for change in changes):
         built = cell(protocol=protocol)
-        assert Cell.build(CellConfig.model_validate(built.canonical), load_registry()).id == built.id
+        assert build_cell(CellConfig.model_validate(built.canonical), load_registry()).id == built.id
 
 
 def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
@@ -653,7 +653,7 @@ def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
         one = cell(server={"root_data": 50}, protocol={"secure_aggregation": mode, **bound})
         assert one.defended is (mode != "off")
         for other in one.compared_with.values():
-            assert Cell.build(other.config, load_registry()).canonical == other.canonical
+            assert build_cell(other.config, load_registry()).canonical == other.canonical
             assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == FullMasking()
         undefended = one.corner(attacked=True, defended=False)
         assert undefended.protocol.norm_bound is None and not undefended.defended
