@@ -6,36 +6,11 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from fedguard.contracts.reports import MaskedRound, Push
 from fedguard.mapped import let_go
-
-if TYPE_CHECKING:
-    from fedguard.contracts.reports import MaskedRound
-
-
-@dataclass(frozen=True, eq=False)
-class Push:
-    """When one update arrived, and from which model it was trained.
-
-    Attributes:
-        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
-            count.
-        at: simulated seconds of the arrival.
-        scale: factor by which the architecture has multiplied the update for its staleness.
-        start: float32 ``[d]``: the model, shared and not copied.
-        share: share of its examples on which the client claims to have trained.
-        version: version of that model: how often the initial one had moved by then.
-    """
-
-    staleness: int
-    at: float
-    scale: float
-    start: Tensor
-    share: float = 1.0
-    version: int = 0
 
 
 @dataclass(frozen=True)

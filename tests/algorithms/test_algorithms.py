@@ -21,7 +21,7 @@ from fedguard.algorithms.scaffold import Scaffold
 from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Document, plan, read_suite
+from fedguard.config import Document, build_cell, plan, read_suite
 from fedguard.config.cells import Cell
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
@@ -659,7 +659,7 @@ def test_the_identity_holds_every_parameter_and_the_cell_can_be_built_from_it():
     adam = cell("training.server_optimizer={name: adam}")
     assert adam.canonical["training"]["server_optimizer"] == {"name": "adam", "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
     for one in (said, adam):
-        assert Cell.build(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
+        assert build_cell(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
     resolved = yaml.safe_dump(
         laid_out("training.server_optimizer={name: yogi}").suite.model_dump(mode="json", by_alias=True)
     )

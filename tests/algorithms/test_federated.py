@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard import cli
 from fedguard.api import lay_out
-from fedguard.config.cells import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
 from fedguard.registry import load_registry
@@ -90,7 +90,7 @@ def test_its_parameter_stands_beside_the_keys_of_a_training_or_with_its_name(sui
     }
     assert unset not in ids
     cell = laid_out(suite)[0]
-    assert Cell.build(CellConfig.model_validate(cell.canonical), cell.known).id == cell.id
+    assert build_cell(CellConfig.model_validate(cell.canonical), cell.known).id == cell.id
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_its_parameter_stands_beside_the_keys_of_a_training_or_with_its_name(sui
         (["training.decay=true"], "decayed: decay: input should be a number; got True."),
         (["training.dekay=0.5"], "--set training.dekay: unknown key 'dekay'. Did you mean 'decay'?"),
         (["training.algorithm=fedavg"], "training: decay is a parameter of decayed; got algorithm: fedavg."),
-        (["training.algorithm=decayed(decay=0.5)"], "suite.yaml:9: training.decay: decay stands twice"),
+        (["training.algorithm=decayed(decay=0.5)"], "suite.yaml:9: training.decay: decay is given twice"),
         (["training.momentum=0.5"], "training: decayed has no momentum; set momentum: 0."),
         (["training={algorithm: clashing}"], "training: clashing has a parameter lr, which is a key of training. Rename"),
         (["training={algorithm: 3}"], "training.algorithm: expected"),

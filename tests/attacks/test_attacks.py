@@ -398,7 +398,7 @@ def test_an_attack_of_the_wrong_shape_is_caught():
     setup = set_up(deal("softmax"), Training(rounds=1), attack=Short(), malicious=(1,), told=1)
     with pytest.raises(
         ContractError,
-        match=r"short broke its contract: craft: expected shape \[1, 650\]; got \[1, 3\]. It stands in .*test_attacks.py",
+        match=r"short broke its contract: craft: expected shape \[1, 650\]; got \[1, 3\]. It is defined in .*test_attacks.py",
     ):
         list(Server().run(setup))
 

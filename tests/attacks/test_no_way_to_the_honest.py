@@ -15,7 +15,7 @@ from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
 from fedguard.registry import load_registry
@@ -72,7 +72,7 @@ def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) ->
 
     monkeypatch.setattr(MaliciousClients, "craft", recording)
     grants = {"knowledge": list((knowledge or needs).names())}
-    cell = Cell.build(
+    cell = build_cell(
         CellConfig.model_validate({**SIZES, "defense": defense, "attack": "zeros", "threat": grants, **changes}),
         load_registry(),
     )

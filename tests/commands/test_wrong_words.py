@@ -70,7 +70,7 @@ def test_explain_and_list_know_a_plugin_that_is_named(mine):
         return done.output if done.exception is None else str(done.exception)
 
     assert "unknown name 'mine_alone'." in asked("explain", "mine_alone")
-    assert "One of a module of yours: add --plugin MODULE." in asked("explain", "mine_alone")
+    assert "For one of your own modules, add --plugin MODULE." in asked("explain", "mine_alone")
     assert "Does as it likes." in asked("explain", "mine_alone", "--plugin", mine)
     assert "(module nets_and_attacks) Does as it likes." in asked("list", "attack", "--plugin", mine)
     assert "--plugin: module 'not_there' cannot be imported" in asked("explain", "mean", "--plugin", "not_there")
@@ -81,7 +81,7 @@ def test_breakdown_of_a_run_that_sweeps_nothing_says_what_to_sweep(tmp_path):
     done = CliRunner().invoke(cli.app, ["breakdown", "flat", "--store", str(tmp_path)])
     assert isinstance(done.exception, ConfigError)
     assert "expected a run that sweeps clients.malicious or one other key" in str(done.exception)
-    assert "it sweeps neither. Mend: put such as clients.malicious: [0, 2, 4] under matrix" in str(done.exception)
+    assert "it sweeps neither. Put such as clients.malicious: [0, 2, 4] under matrix" in str(done.exception)
     assert "--over" not in str(done.exception)
 
 

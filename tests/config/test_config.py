@@ -13,7 +13,7 @@ import yaml
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.config import Cell, Document, plan, read_document, read_suite
+from fedguard.config import Document, build_cell, plan, read_document, read_suite
 from fedguard.config.algorithms import build_training, settings
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
@@ -115,7 +115,7 @@ def test_a_plain_name_becomes_a_mapping_when_a_parameter_is_swept():
 def test_the_identity_of_a_cell():
     first, same = laid_out().positions[3][1], laid_out(SUITE, "training.lr=0.1").positions[3][1]
     assert first.id == same.id
-    assert Cell.build(CellConfig.model_validate(first.canonical), load_registry()).id == first.id
+    assert build_cell(CellConfig.model_validate(first.canonical), load_registry()).id == first.id
     written = laid_out(SUITE.replace("1e-1", "0.10").replace("nnm >> trimmed_mean", "{name: nnm >> trimmed_mean}"))
     assert written.positions[3][1].id == first.id
     for change in (
@@ -248,7 +248,7 @@ def test_bad_settings(setting, message):
     [
         ("  lr: 1e-1", "  lrr: 1e-1", "small.yaml:7: training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
         ("  rounds: 3", "  rounds: three", "small.yaml:6: training.rounds: expected a valid integer"),
-        ("  rounds: 3", "  rounds: 3\n  rounds: 4", "small.yaml:7: training.rounds stands twice (first in line 6)."),
+        ("  rounds: 3", "  rounds: 3\n  rounds: 4", "small.yaml:7: training.rounds is given twice (first in line 6)."),
         ("[none, alie]", "[none, aile]", "small.yaml:11: matrix.attack[1]: unknown attack 'aile'. Did you mean 'alie'"),
         ("[mean, nnm", "[mean, nmn", "small.yaml:12: matrix.defense[1]: unknown defense 'nmn'. Did you mean 'nnm'"),
         ("matrix:", "matrx:", "small.yaml:10: matrx: unknown key 'matrx'. Did you mean 'matrix'?"),
@@ -329,7 +329,7 @@ def test_two_suites_with_modules_of_one_name_live_in_one_process(tmp_path):
         cell = laid[name].cells[-1]
         assert fg.aggregate(cell.pipeline, updates, f=0).tolist() == np.eye(3)[row].tolist()
         assert cell.data.target.call_function("data") == name
-        again = Cell.build(CellConfig.model_validate(cell.canonical), laid[name].known)
+        again = build_cell(CellConfig.model_validate(cell.canonical), laid[name].known)
         assert again.id == cell.id and type(again.pipeline.rule) is type(cell.pipeline.rule)
 
 

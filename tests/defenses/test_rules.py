@@ -351,7 +351,7 @@ def test_too_many_malicious_clients_are_refused(case):
     if slope == 0:
         pipeline.check(4, 3)
         return
-    message = rf"needs n >= {slope}f \+ {offset}, with f = 3: {least} updates; got n = \d+\. Mend:"
+    message = rf"needs n >= {slope}f \+ {offset}, with f = 3: {least} updates; got n = \d+\. "
     with pytest.raises(PreconditionError, match=message):
         pipeline.check(least - 1, 3)
 
@@ -361,7 +361,7 @@ def test_krum_says_where_its_proof_ends():
     assert krum.unproven(11, 4) == []
     assert krum.unproven(10, 4) == [
         "outside its guarantee: krum needs n >= 2f + 3, with f = 4: 11 updates; got n = 10. "
-        "Mend: lower f to 3 or raise clients.per_round."
+        "Lower f to 3 or raise clients.per_round."
     ]
 
 

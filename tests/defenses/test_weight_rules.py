@@ -364,9 +364,9 @@ def test_mda_finds_the_largest_group_among_many():
 
 def test_mda_and_smea_say_where_they_end():
     run("mda", torch.zeros(62, 2), 30)
-    with pytest.raises(PreconditionError, match=r"takes f <= 30; got f = 31. Mend: lower f or clients.per_round"):
+    with pytest.raises(PreconditionError, match=r"takes f <= 30; got f = 31. Lower f or clients.per_round"):
         run("mda", torch.zeros(64, 2), 31)
-    with pytest.raises(PreconditionError, match=r"up to 200,000 of them; n = 30 and f = 10 make 30,045,015. Mend"):
+    with pytest.raises(PreconditionError, match=r"up to 200,000 of them; n = 30 and f = 10 make 30,045,015. Lower f"):
         run("smea", torch.zeros(30, 2), 10)
 
 
@@ -464,7 +464,7 @@ def test_monna_follows_the_client_and_not_the_row():
 
 
 def test_monna_has_no_pivot_where_the_trusted_client_is_absent():
-    with pytest.raises(PreconditionError, match=r"monna needs the update of client 0.*Mend: let all clients take part"):
+    with pytest.raises(PreconditionError, match=r"monna needs the update of client 0.*Let all clients take part"):
         play("monna", normal(5, 3), 1, clients=(3, 4, 6, 8, 9))
     with pytest.raises(ConfigError, match="nnm mixes the rows"):
         KNOWN.pipeline("nnm >> monna")
@@ -546,7 +546,7 @@ def test_dnc_leaves_the_model_where_nobody_passes():
 
 
 def test_dnc_refuses_to_drop_everybody():
-    with pytest.raises(PreconditionError, match=r"more than 9 updates; got n = 9. Mend: lower filter_factor or f"):
+    with pytest.raises(PreconditionError, match=r"more than 9 updates; got n = 9. Lower filter_factor or f"):
         run("dnc(filter_factor=3)", normal(9, 2), 3)
     run("dnc(filter_factor=2.9)", normal(9, 2), 3)
 

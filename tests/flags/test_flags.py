@@ -1,4 +1,4 @@
-"""Red flags: each has a case that raises it and one that does not, and says the figure, the threshold and the mend."""
+"""Red flags: each has a case that raises it and one that does not, and says the figure, the threshold and the remedy."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ RAISED = {
     "timid_alie": ({}, {"attack": "alie"}, ["z = 0.16", "n = 20, f = 4", "0.3"]),
     "told_wrong_f": ({}, {"told_f": 2}, ["f = 2", "4 clients"]),
     "outvoted": ({"rounds.outvoted": 3}, {}, ["3 of 30"]),
-    "unproven": ({}, {"unproven": ["outside its guarantee: median needs n >= 9. Mend: raise n."]}, ["n >= 9"]),
+    "unproven": ({}, {"unproven": ["outside its guarantee: median needs n >= 9. Raise n."]}, ["n >= 9"]),
     "lost_nodes": (
         {"app": {"lost": [{"node": 2, "round": 3, "how": "was killed by SIGKILL"}]}}, {},
         ["1 of 20 nodes", "node 2 from round 3 on (its process was killed by SIGKILL)"],
@@ -151,7 +151,7 @@ def test_a_sound_record_raises_nothing():
 
 
 @pytest.mark.parametrize("name", RAISED)
-def test_raised_and_says_figure_and_mend(name):
+def test_raised_and_says_metric_and_remedy(name):
     in_result, in_card, told = RAISED[name]
     found = {one["flag"]: one for one in find_red_flags(changed(RESULT, in_result), changed(CARD, in_card))}
     assert name in found

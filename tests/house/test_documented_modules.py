@@ -22,6 +22,7 @@ import pytest
 
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
+from fedguard.config import build_cell
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.registry import load_registry
@@ -154,7 +155,7 @@ def cell(architecture: str, settings: dict[str, Any], folder: Path, plugins: lis
         for key, value in changes.items():
             both = isinstance(value, dict) and isinstance(usual.get(key), dict)
             usual[key] = {**usual[key], **value} if both else value
-    return Cell.build(CellConfig.model_validate(usual), load_registry().with_modules(plugins, folder))
+    return build_cell(CellConfig.model_validate(usual), load_registry().with_modules(plugins, folder))
 
 
 ARCHITECTURES = load_registry().names("architecture")

@@ -29,7 +29,7 @@ from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
@@ -88,7 +88,7 @@ def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torc
 def cell(**settings) -> Cell:
     """A small cell; dotted keys with ``__`` for the dot."""
     base = {"clients": {"total": 20, "malicious": 2}, "training": {"rounds": 3}, "attack": "sign_flip"}
-    return Cell.build(CellConfig.model_validate({**base, **settings}), load_registry())
+    return build_cell(CellConfig.model_validate({**base, **settings}), load_registry())
 
 
 # What the server gets
@@ -571,12 +571,12 @@ def test_a_bound_holds_beside_malicious_clients():
 @pytest.mark.parametrize(
     ("protocol", "others", "message"),
     [
-        ({"encoding": {"bits": 29}}, {}, "Mend: lower bits to 27, or lower the number of clients to 7, or set ring: 64."),
+        ({"encoding": {"bits": 29}}, {}, "Lower bits to 27, or lower the number of clients to 7, or set ring: 64."),
         ({"secure_aggregation": {"groups": 4}, "encoding": {"bits": 31}}, {}, "the sum of 5 clients may reach"),
         ({"dropout": {"rate": 0.5}}, {}, "12 of 20 clients must survive; got delta = 0.5, 10 dropouts"),
         ({"colluding": 0.95}, {}, "At least two clients must be honest"),
         ({}, {"clients": {"total": 2}}, "needs at least 3 clients"),
-        ({"secure_aggregation": {"groups": 7}}, {}, "7 groups of 20 clients have 2, of whom 2 may collude with the server; expected at least 4 in each. Mend: take at most 5 groups"),
+        ({"secure_aggregation": {"groups": 7}}, {}, "7 groups of 20 clients have 2, of whom 2 may collude with the server; expected at least 4 in each. Take at most 5 groups"),
         ({"secure_aggregation": {"groups": 5}, "dropout": {"rate": 0.1}}, {}, "a session of 4 clients keeps 3.6 on average, and needs 4"),
         ({"secure_aggregation": {"groups": 3, "redraw": False}}, {"clients": {"total": 20, "per_round": 0.5}}, "Set redraw: true, or clients.per_round: 1.0."),
         ({"secure_aggregation": {"group_testing": {}}}, {"clients": {"total": 30, "per_round": 20}}, "each client is tested once"),
@@ -585,7 +585,7 @@ def test_a_bound_holds_beside_malicious_clients():
         ({"secure_aggregation": {"group_testing": {}}, "privacy": NOISE}, {}, "a test shows several sums over each client"),
         ({"secure_aggregation": "off", "privacy": NOISE}, {}, "privacy: distributed noise is added under masks, and secure_aggregation is off"),
         ({"secure_aggregation": "off", "norm_bound": 1.0}, {}, "Use the defense clip(bound=...) >> mean."),
-        ({"secure_aggregation": {"groups": 5}, "colluding": 0.1, "privacy": {**NOISE, "noise_multiplier": 1e9}}, {}, "lower the encoding's bits"),
+        ({"secure_aggregation": {"groups": 5}, "colluding": 0.1, "privacy": {**NOISE, "noise_multiplier": 1e9}}, {}, "Lower the encoding's bits"),
         ({"encoding": {"bits": 28}, "privacy": {**NOISE, "noise_multiplier": 8.0}}, {}, "noise"),
     ],
 )  # fmt: skip
@@ -644,7 +644,7 @@ def test_settings_without_effect_do_not_split_identities():
     assert same(noisy, {**noisy, "encoding": {"clip": 9.0}})  # the noise's clip counts
     for protocol in ({**full, **change} for change in changes):
         built = cell(protocol=protocol)
-        assert Cell.build(CellConfig.model_validate(built.canonical), load_registry()).id == built.id
+        assert build_cell(CellConfig.model_validate(built.canonical), load_registry()).id == built.id
 
 
 def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
@@ -653,7 +653,7 @@ def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
         one = cell(server={"root_data": 50}, protocol={"secure_aggregation": mode, **bound})
         assert one.defended is (mode != "off")
         for other in one.compared_with.values():
-            assert Cell.build(other.config, load_registry()).canonical == other.canonical
+            assert build_cell(other.config, load_registry()).canonical == other.canonical
             assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == FullMasking()
         undefended = one.corner(attacked=True, defended=False)
         assert undefended.protocol.norm_bound is None and not undefended.defended

@@ -20,7 +20,7 @@ from fedguard.bench.report import references
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench, _key, malicious_clients
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
 from fedguard.metrics.figures import DIFFERENCE
@@ -52,7 +52,7 @@ class Honest(PoisonAttack):
 
 
 def cell(base=BLOBS, **settings) -> Cell:
-    return Cell.build(CellConfig.model_validate({**base, **settings}), load_registry())
+    return build_cell(CellConfig.model_validate({**base, **settings}), load_registry())
 
 
 FINALS: dict = {}
@@ -153,7 +153,7 @@ def test_the_identity_of_cells_dealt_among_the_honest():
     nobody = {"total": CLASSES}
     assert cell(task=among, clients=nobody).id == cell(clients=nobody).id
     for one in (clean, cell(task=among, attack="sign_flip"), cell(task=among, attack="sign_flip").silenced):
-        built = Cell.build(CellConfig.model_validate(one.canonical), load_registry())
+        built = build_cell(CellConfig.model_validate(one.canonical), load_registry())
         assert (built.id, _key(built, 1)) == (one.id, _key(one, 1))
 
 
@@ -185,7 +185,7 @@ def test_all_attacks_share_the_silent_cells_of_a_defense():
     assert sorted(one.label for one in silent) == ["dropout against mean", "dropout against median"]
     for one in silent:
         assert one.silenced.id == one.id
-        assert Cell.build(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
+        assert build_cell(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
         assert one.told == 1
     windows = [cell(attack="sign_flip", threat=threat).silenced.id for threat in ({}, {"first_round": 3}, {"every": 2})]
     assert len(set(windows)) == 3  # they are silent when the attack would act, and honest else

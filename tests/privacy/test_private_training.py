@@ -18,7 +18,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.protocol import protocol_in_words
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     DPSGD,
@@ -55,7 +55,7 @@ def plan(*, q=0.3, clip=0.5, noise=0.8, **others) -> LocalPlan:
 
 def cell(*, pipeline=None, **settings) -> Cell:
     """A small cell without attack."""
-    built = Cell.build(
+    built = build_cell(
         CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), load_registry()
     )
     return dataclasses.replace(built, pipeline=pipeline) if pipeline else built
@@ -377,7 +377,7 @@ def test_settings_of_noise_are_part_of_the_identity():
     cells = [cell(protocol={"privacy": privacy}) for privacy in changes]
     assert len({one.id for one in cells}) == len(cells)
     for one in cells:
-        assert Cell.build(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
+        assert build_cell(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
 
 
 # Records

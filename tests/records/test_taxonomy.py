@@ -12,7 +12,7 @@ from fedguard.app import words
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.taxonomy import LINEAR, in_words, taxonomy
 from fedguard.bench.running.card import threat_card
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Model
 from fedguard.registry import load_registry
@@ -25,7 +25,7 @@ NOISE = {"kind": "record", "clip": 1.0, "epsilon": 10, "delta": 1e-5, "sample_ra
 
 def record(**changes: Any) -> dict[str, Any]:
     """What a record of this cell would tell before it runs."""
-    made = Cell.build(CellConfig.model_validate({"clients": {"total": 10}, **changes}), load_registry())
+    made = build_cell(CellConfig.model_validate({"clients": {"total": 10}, **changes}), load_registry())
     assert not made.verdict.reasons, made.verdict.reasons
     return {"config": made.canonical, "threat_card": threat_card(made)}
 

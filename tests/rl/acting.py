@@ -7,6 +7,7 @@ from typing import Any
 
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
+from fedguard.config import build_cell
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport, Setup
@@ -33,7 +34,7 @@ def settings(architecture: str, **changes: Any) -> dict[str, Any]:
 
 
 def cell(architecture: str, **changes: Any) -> Cell:
-    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
+    return build_cell(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
 
 
 def scene(architecture: str, seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:

@@ -15,10 +15,9 @@ from fedguard.bench.running.apps import Apps, run_app
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import PROCEDURES, procedure
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.apps import ELSEWHERE, acts_elsewhere
 from fedguard.config.schema import CellConfig
-from fedguard.config.targets import Target
 from fedguard.contracts import PoisonAttack, Sight
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
@@ -48,7 +47,7 @@ def test_each_cell_is_built_again_from_what_its_record_holds():
     found = cells()
     assert set(found) == {(attack, defense) for attack in MATRIX["attack"] for defense in MATRIX["defense"]}
     for cell in found.values():
-        again = Cell.build(CellConfig.model_validate(json.loads(json.dumps(cell.canonical))), cell.known)
+        again = build_cell(CellConfig.model_validate(json.loads(json.dumps(cell.canonical))), cell.known)
         assert (again.id, again.label, again.own) == (cell.id, cell.label, cell.own)
     assert len({cell.id for cell in found.values()}) == 4
     assert found["none", "own"].label == "no attack against own"
@@ -122,7 +121,7 @@ def test_what_has_no_place_at_an_app_is_refused(attack, defense, said):
                 "observer": {"seat": "nodes"},
                 "app": {"folder": "app", "training": {"model": "a:b", "data": "a:c", "lr": 1}},
             },
-            "observer.seat: an app's nodes hear its server alone; expected server; got nodes",
+            "observer.seat: an app's nodes receive from its server alone; expected server; got nodes",
         ),
         (
             {
@@ -161,7 +160,7 @@ def test_who_looks_at_an_app_is_part_of_the_cell_and_nobody_else_is():
     assert len({told["dlg", "own"].id, *(one["dlg", "own"].id for one in others)}) == 4
     assert {one["ipm", "own"].id for one in others} == {usual["ipm", "own"].id}
     for cell in told.values():
-        again = Cell.build(CellConfig.model_validate(json.loads(json.dumps(cell.canonical))), cell.known)
+        again = build_cell(CellConfig.model_validate(json.loads(json.dumps(cell.canonical))), cell.known)
         assert (again.id, again.label) == (cell.id, cell.label)
 
 
@@ -308,7 +307,7 @@ def test_what_is_not_run_and_what_is_not_timed():
         assert record["threat_card"]["architecture"] == "flower" and record["environment"]["data"] is None
         assert cell.defended == (not cell.own)
     assert math.isnan(estimate(plan, {}, 1).seconds)
-    assert set(PROCEDURES) == set(Target.__subclasses__())
+    assert set(PROCEDURES) == set(Cell.__subclasses__())
 
 
 def test_what_an_attack_may_do_is_carried_by_an_apps_messages_or_refused():

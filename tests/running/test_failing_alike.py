@@ -61,8 +61,8 @@ def test_a_run_of_which_every_trial_fails_alike_stops_after_three(suite, tmp_pat
     assert f"{ear.total - 3} are left" in stopped and "no such luck" in stopped
     assert len({record["cell"] for record in run.records.values()}) == 3  # and not one cell with three seeds
     again = Ear()
-    mended = fg.run(suite(1, fails=False), store=tmp_path / "runs", jobs=1, listener=again, retry_failed=True)
-    assert {row["status"] for row in mended.rows()} == {"ok"}
+    repaired = fg.run(suite(1, fails=False), store=tmp_path / "runs", jobs=1, listener=again, retry_failed=True)
+    assert {row["status"] for row in repaired.rows()} == {"ok"}
 
 
 def test_what_has_succeeded_once_is_not_stopped(suite, tmp_path):

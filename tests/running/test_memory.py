@@ -138,7 +138,7 @@ def test_a_trial_that_needs_more_fails_and_says_so(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a file may be larger than its disk")
 def test_a_disk_without_room_is_told_in_one_line():
-    with pytest.raises(OSError, match=r"^no room for 1048576\.00G of updates in .*: .*\. Mend: set TMPDIR to a folder"):
+    with pytest.raises(OSError, match=r"^no room for 1048576\.00G of updates in .*: .*\. Set TMPDIR to a folder"):
         mapped.round_buffer(1 << 20, 1 << 28, 0)
 
 

@@ -28,11 +28,11 @@ from fedguard.contracts import *
 
 HANGS = """
 class Hangs(PoisonAttack):
-    "Never comes back, unless a file says that it is mended."
+    "Never comes back, unless a file says that it is repaired."
     name = "hangs"
     needs = (Sight.HONEST_UPDATES,)
     def craft(self, view):
-        while not os.path.exists(os.path.join(os.path.dirname(__file__), "mended")):
+        while not os.path.exists(os.path.join(os.path.dirname(__file__), "repaired")):
             time.sleep(0.1)
         return view.honest.mean(0).expand(view.f, -1)
 """
@@ -78,7 +78,7 @@ def test_a_trial_that_takes_too_long_has_failed_and_the_run_goes_on(suite, tmp_p
     log = run.folder.log_path(failed[0]["cell"], 0).read_text()
     assert re.search(r"plug_\d+.py\", line \d+ in craft", log)  # where it stood
 
-    (tmp_path / "mended").write_text("")
+    (tmp_path / "repaired").write_text("")
     assert len(fg.run(path, store=tmp_path / "runs", jobs=1).with_status("failed")) == 1
     again = fg.run(path, store=tmp_path / "runs", jobs=1, retry_failed=True)
     assert {row["status"] for row in again.rows()} == {"ok"}
@@ -203,7 +203,7 @@ def test_what_returns_the_wrong_thing_is_named_with_its_file_and_what_it_should_
             (attacks if base == "PoisonAttack" else rules).append(spec)
             pattern = re.escape(wanted).replace(r"\.\*", ".*")
             expected[spec] = (
-                f"ContractError: {name} broke its contract: {pattern}; {got}.*It stands in .*plug_\\d+.py.$"
+                f"ContractError: {name} broke its contract: {pattern}; {got}.*It is defined in .*plug_\\d+.py.$"
             )
     for matrix in (f"{{defense: {rules}}}", f"{{attack: {attacks}, defense: [mean]}}"):
         path = suite(code, matrix)
@@ -295,7 +295,7 @@ def test_trials_name_the_plugin_that_broke_them(suite, tmp_path):
     path = suite(OTHERWISE, "{attack: [none, plans, forgets, notes, infinite, reads], defense: [mean, looks]}")
     rows = fg.run(path, store=tmp_path / "runs", jobs=2).rows()
     said = {row["attack"]: row["reason"] for row in rows if row["defense"] == "mean"}
-    assert "plans broke its contract: plan: expected LocalPlan; got None. It stands in " in said["plans"]
+    assert "plans broke its contract: plan: expected LocalPlan; got None. It is defined in " in said["plans"]
     assert "forgets broke its contract: remember: expected Mapping; got None." in said["forgets"]
     assert "notes broke its contract: notes: expected int or float; got a tensor of float32 [3]." in said["notes"]
     assert "notes: expected a finite number; got inf" in said["infinite"]
@@ -309,9 +309,9 @@ def test_trials_name_the_plugin_that_broke_them(suite, tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("matrix.attack=[poisons]", r"poisons broke its contract: poison: expected Examples; got None. It stands in plug_\d+.py."),
+        ("matrix.attack=[poisons]", r"poisons broke its contract: poison: expected Examples; got None. It is defined in plug_\d+.py."),
         ("matrix.attack=[raises]", r"attack 'raises' of plug_\d+.py: AttributeError: 'Examples' object has no attribute 'inputs'"),
-        ("matrix.attack=[plants]", r"plants broke its contract: backdoor: expected tuple or NoneType; got int 3. It stands in plug_"),
+        ("matrix.attack=[plants]", r"plants broke its contract: backdoor: expected tuple or NoneType; got int 3. It is defined in plug_"),
         ("matrix.defense=[looks]", r"defense 'looks' of plug_\d+.py: AttributeError: 'Gram' object has no attribute 'lengths'"),
         ("task.partition=deals", r"deals broke its contract: split: expected numpy arrays of example numbers; got list \[0, 1\]."),
         ("task.data=lacks", r"lacks broke its contract: load: expected Dataset; got None."),

@@ -229,10 +229,10 @@ def test_a_record_of_another_trial_is_none(here):
     first, second = list(here.records.values())[:2]
     job = {"cell": first["config"], "seed": first["seed"]}
     assert verify_record(to_text(first), job)["cell"] == first["cell"]
-    with pytest.raises(ValueError, match="it is that of another trial"):
+    with pytest.raises(ValueError, match="it belongs to another trial"):
         verify_record(to_text(second), job)
     other = {**first, "environment": {**first["environment"], "code": {"fedguard": "another"}}}
-    with pytest.raises(ConfigError, match="has other code of FedGuard .another. than stands here"):
+    with pytest.raises(ConfigError, match="has other code of FedGuard .another. than this one"):
         verify_record(to_text(other), job)
 
 
@@ -262,7 +262,7 @@ def test_an_address_that_is_none_is_one_line(address, why):
 def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        MissingExtra, match=r"--engine ray needs ray, which is not installed. Mend: pip install 'fedguard\[ray\]'"
+        MissingExtra, match=r"--engine ray needs ray, which is not installed. Pip install 'fedguard\[ray\]'"
     ):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray())
 

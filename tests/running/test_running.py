@@ -514,7 +514,7 @@ def test_two_runs_cannot_write_to_one_folder(tmp_path):
 
 def test_a_store_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written: .*Mend its permissions, or choose another --store"):
+    with pytest.raises(StoreError, match="cannot be written: .*Fix its permissions, or choose another --store"):
         fg.run(SUITE, store=tmp_path / "file")
 
 

@@ -186,7 +186,7 @@ def test_nodes_that_are_silent_are_closed_up_over(system):
         ({"architecture": "all_reduce(topology='all_to_all', masks=20)"}, "it gets each update"),
         ({"architecture": "all_reduce(clip=1.0)"}, "leave out clip"),
         ({"architecture": MASKED, "clients": {"total": 2}}, "Set clients.total to at least 3"),
-        ({"architecture": "all_reduce(masks=24)", "clients": {"total": 400}}, "lower bits"),
+        ({"architecture": "all_reduce(masks=24)", "clients": {"total": 400}}, "Lower bits"),
         ({"clients": {"total": 501}}, "Set clients.total to 500 at most"),
         ({"attack": "dlg"}, "watches rounds of server"),
         (
@@ -195,7 +195,7 @@ def test_nodes_that_are_silent_are_closed_up_over(system):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_mend(settings, reason):
+def test_what_does_not_fit_is_refused_with_its_remedy(settings, reason):
     reasons = cell(**({"architecture": "all_reduce"} | settings)).verdict.reasons
     assert any(reason in one for one in reasons), reasons
 

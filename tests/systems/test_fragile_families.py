@@ -12,7 +12,7 @@ import yaml
 
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.registry import load_registry
 from tests.root import ROOT
@@ -55,7 +55,7 @@ def _result(architecture: str, attack: str, defense: str, seed: int, rounds: int
     swept = {"architecture": yaml.safe_load(architecture), "attack": attack, "defense": defense}
     settings = {key: value for key, value in SUITE.items() if key in CellConfig.model_fields} | swept
     settings["training"] = SUITE["training"] | {"rounds": rounds}
-    cell = Cell.build(CellConfig.model_validate(settings), load_registry())
+    cell = build_cell(CellConfig.model_validate(settings), load_registry())
     assert not cell.verdict.reasons
     found: dict[str, Any] = run_trial(cell, seed, {}, _bench())[0]["result"]
     return found
