@@ -108,7 +108,7 @@ def breakdown(
         swept = f"it sweeps {', '.join(found.swept)}; choose one with --over" if found.swept else "it sweeps neither"
         raise ConfigError(
             f"breakdown: expected a run that sweeps clients.malicious or one other key beside attack and defense; {swept}. "
-            "Mend: put such as clients.malicious: [0, 2, 4] under matrix, and run the suite again."
+            "Put such as clients.malicious: [0, 2, 4] under matrix, and run the suite again."
         )
     curves = found.breakdown(over or only, metric)
     if as_json:

@@ -10,8 +10,9 @@
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
     acting.py          Acting: a task whose model acts, Policy, Rollout, Recurrent, WorldModel
+    spaces.py          Choices, Box: what an actor may do
     environments.py    Environment: where actors act, one step at a time
-    wire.py            Wire, Sent, Received: one round on its way from the clients to the server
+    wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
     federated.py       FederatedAlgorithm and what of it runs: what clients train and keep, and what the server does with it
     noise.py           Noise: what is added for privacy, by whom, and what it proves
@@ -53,7 +54,7 @@ from fedguard.contracts.attacks import (
 )
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
-from fedguard.contracts.environments import Box, Choices, Environment, Step
+from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
 from fedguard.contracts.gram import Gram
@@ -98,7 +99,7 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, NodesReport, RoundObservation, RoundReport, RoundTiming, Span
+from fedguard.contracts.reports import MaskedRound, NodesReport, Push, RoundObservation, RoundReport, RoundTiming, Span
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -124,6 +125,7 @@ from fedguard.contracts.sight import (
     first_met,
     needs_in_words,
 )
+from fedguard.contracts.spaces import Box, Choices
 from fedguard.contracts.stopwatch import STAGES, Stopwatch
 from fedguard.contracts.tasks import (
     DPSGD,
@@ -142,7 +144,7 @@ from fedguard.contracts.tasks import (
     Trigger,
 )
 from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
-from fedguard.contracts.wire import Push, ReceivedRound, SentRound, Wire
+from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
 
 __all__ = [
     "BEFORE_THE_INPUT",

@@ -400,7 +400,7 @@ def figure_of(name: str) -> Metric:
     """
     if name not in FIGURES:
         families = " or ".join(f"{family}(0.9)" for family in TO_TARGET)
-        raise UnknownName("figure", name, FIGURES.keys(), mend=f" Or how long it took, as {families}.")
+        raise UnknownName("figure", name, FIGURES.keys(), remedy=f" Or how long it took, as {families}.")
     return FIGURES[name]
 
 
