@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import typer.main
@@ -14,7 +13,6 @@ from fedguard.commands.command import Command
 from fedguard.retired import RETIRED_COMMANDS, RETIRED_KINDS, RETIRED_OPTIONS, RetiredOption
 from tests import forked
 
-ROOT = Path(__file__).parents[1]
 GROUP = typer.main.get_command(cli.app)
 OPTIONS = [(command, row) for row in RETIRED_OPTIONS for command in row.commands]
 
