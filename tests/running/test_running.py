@@ -309,7 +309,7 @@ def trouble(tmp_path, monkeypatch):
 def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkeypatch, what, reason, seeds):
     ear = Ear()
     settings = [f"seeds={seeds}"]
-    run = fg.run(trouble(what), store=tmp_path, jobs=2, settings=settings, listener=ear)
+    run = fg.run(trouble(what), store=tmp_path, jobs=2, overrides=settings, listener=ear)
     failed, reason = run.with_status("failed"), reason.format(file=tmp_path / "brings_trouble.py")
     assert [(row["attack"], row["reason"]) for row in failed] == [("trouble", reason)] * 2 * seeds
     assert len(run.with_status("ok")) == 2 * seeds  # the others are not harmed
@@ -319,10 +319,10 @@ def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkey
 
     monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
     again = Ear()
-    stored = fg.run(trouble("fine"), store=tmp_path, settings=settings, listener=again)
+    stored = fg.run(trouble("fine"), store=tmp_path, overrides=settings, listener=again)
     assert len(stored.with_status("failed")) == 2 * seeds
     assert again.ran == []
-    retried = fg.run(trouble("fine"), store=tmp_path, settings=settings, retry_failed=True, listener=again)
+    retried = fg.run(trouble("fine"), store=tmp_path, overrides=settings, retry_failed=True, listener=again)
     assert len(again.ran) == 2 * seeds
     assert {row["status"] for row in retried.rows()} == {"ok"}
     for record in retried.records.values():

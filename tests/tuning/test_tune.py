@@ -197,7 +197,7 @@ def test_tuning_again_runs_nothing_anew_and_a_larger_budget_only_adds(tuned, tmp
         out=folder / "more.yaml",
         listener=ear,
         jobs=1,
-        settings=["matrix.defense=[mean, idle]"],
+        overrides=["matrix.defense=[mean, idle]"],
     )
     assert len(more.defenses[1].candidates) == 5
     fifth = more.defenses[1].candidates[4].setting
