@@ -62,8 +62,8 @@ def run(
 
     Args:
         suite: path of a suite file, or its content as a mapping.
-        name: name of the run folder; by default the suite's own. A suite without a name is stored as ``suite``, or if this name
-            belongs to another suite, as ``suite-2`` and so on.
+        name: name of the run folder; by default the suite's own. A file without a name is stored under its stem, a mapping
+            without one as ``untitled-HASH``.
         store: folder of all runs.
         jobs: number of worker processes with one torch thread each; by default one per core of this machine, or of the cluster.
         overrides: settings that replace those of the suite, such as ``"training.rounds=10"``.
@@ -87,8 +87,6 @@ def run(
     """
     laid_out = lay_out(suite, overrides)[1]
     folder, listener = run_folder(laid_out, store, name), listener or default_listener()
-    if folder.path.name != (name or laid_out.suite.name):
-        listener.note(f"Stored as {folder.path.name}: another suite without a name has been run. Name it to choose.")
     return execute(
         laid_out,
         folder,

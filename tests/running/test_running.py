@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -699,13 +700,14 @@ def test_a_run_of_another_suite_is_not_written_over(tmp_path, monkeypatch):
 
     first = fg.run(written("a/suite.yaml", "", 1))
     unnamed = {"clients": {"total": 5}, "training": {"rounds": 1}, "seeds": 1}
-    ear, before = Ear(), stored("suite")
-    assert fg.run(unnamed, listener=ear).name == "suite-2"
-    assert ear.notes == ["Stored as suite-2: another suite without a name has been run. Name it to choose."]
-    assert fg.run(unnamed).name == "suite-2"  # it goes on where it is
-    assert fg.run({**unnamed, "matrix": {"defense": ["mean", "median"]}}).name == "suite-2"
-    assert fg.run({**unnamed, "training": {"rounds": 2}}).name == "suite-3"
-    assert stored("suite") == before
+    assert first.name == "suite"
+    one = fg.run(unnamed)
+    assert re.fullmatch("untitled-[0-9a-f]{8}", one.name)
+    assert fg.run({**unnamed, "seeds": 2}).name == one.name  # more seeds join it
+    assert fg.run({**unnamed, "training": {"rounds": 2}}).name != one.name
+    assert fg.run(written("a/My suite (2).yaml", "", 3)).name == "My-suite-2"
+    with pytest.raises(StoreError, match="suite: expected a run of this suite; got one of another"):
+        fg.run(written("c/suite.yaml", "", 2))
 
     named = fg.run(written("a/mine.yaml", "name: mine\n", 1))
     before = stored("mine")

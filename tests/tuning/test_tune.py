@@ -444,7 +444,7 @@ def test_what_a_suite_writes_its_own_way_is_left_that_way(gridded, tmp_path):
     written = yaml.safe_load((tmp_path / "out.yaml").read_text())
     assert written["matrix"] == {"attack": ["none", {"name": "alie", "z": 1.5}], "defense": [own]}
     assert written["task"] == {"partition": "iid"}
-    assert written["name"] == "suite-tuned"
+    assert re.fullmatch("untitled-[0-9a-f]{8}-tuned", written["name"])
 
 
 # Which attacks and seeds.
