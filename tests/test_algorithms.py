@@ -84,7 +84,7 @@ def set_up(task, training, *, participation=None, pipeline="mean", protocol=None
         pipeline=load_registry().pipeline(pipeline),
         attack=attack,
         malicious=frozenset(malicious),
-        threat=ThreatModel(clients, len(malicious)),
+        threat=ThreatModel(),
         told=len(malicious),
         attack_sees=attack.needs[0] if attack else Sight.NOTHING,
         rule_sees=Sight.SUM if masked else Sight.EACH_UPDATE.with_implied(),

@@ -136,7 +136,10 @@ class ComposedCell(Cell):
             "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
         }
         if self.participation.schedule:
-            clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
+            clients["schedule"] = [
+                dataclasses.asdict(stay) | {"clients": self.participation.count(stay.clients)}
+                for stay in self.participation.schedule
+            ]
         if self.participation.most_trainings is not None:
             clients["most_trainings"] = self.participation.most_trainings
         threat = config.threat if self.adversary else type(config.threat)()
@@ -153,7 +156,7 @@ class ComposedCell(Cell):
             "clients": clients,
             "training": settings(self.training),
             "protocol": effective(self.protocol),
-            "threat": threat.model_dump(mode="json", exclude=None if threat.stays else {"stays"}),
+            "threat": {key: value for key, value in dataclasses.asdict(threat).items() if value or key != "stays"},
             "server": config.server.model_dump(),
             "evaluation": config.evaluation.spec | ({} if self.evasion is None else {"evasion": self.evasion.spec()}),
             "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainValidator,
     model_validator,
 )
 
@@ -21,13 +20,10 @@ from fedguard.contracts import (
     Masking,
     Network,
     Noise,
-    Participation,
     Protocol,
     Seating,
     ServerOptimizer,
-    Sight,
     Speeds,
-    Stay,
     Training,
 )
 from fedguard.rng import MOST_SEED
@@ -36,20 +32,6 @@ Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
 #: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
 Many = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-def _count_or_fraction(value: Any) -> int | float:
-    if type(value) is int and value >= 0:
-        return value
-    if type(value) is float and 0 <= value <= 1:
-        return value
-    raise ValueError("expected a number of clients (4) or a fraction of them (0.2)")
-
-
-CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
-
-#: What a threat model may grant
-Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
 
 
 class Section(BaseModel):
@@ -79,84 +61,6 @@ class TaskSection(Section):
     partition_seed: Count | None = None
     partition_among: Literal["all", "honest"] = "all"
     shared: Annotated[float, Field(ge=0, lt=1)] = 0.0
-
-
-class StaySection(Section):
-    """Clients that take part in some rounds only: their number, and the rounds (from 1) in which they join and leave."""
-
-    clients: CountOrFraction
-    joins: Annotated[int, Field(strict=True, ge=1)] = 1
-    leaves: Annotated[int, Field(strict=True, ge=1)] | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> StaySection:
-        if self.leaves is not None and self.leaves <= self.joins:
-            raise ValueError(f"leaves: expected a round after joins = {self.joins}; got {self.leaves}")
-        return self
-
-
-class ClientsSection(Section):
-    """The clients of the federation. A number of clients is a count, or a fraction in [0, 1] with a decimal point.
-
-    Args:
-        total: number of clients in the federation.
-        per_round: number of clients selected in a round.
-        sampling: how clients are selected: exactly ``per_round`` of them at random (``fixed``), each independently with the
-            same probability (``poisson``), or in groups that take turns in a public order (``cyclic``).
-        malicious: number of malicious clients, which collude.
-        schedule: clients that join or leave between rounds. The first entry describes the clients with the lowest numbers.
-        assumed_f: number of malicious clients that the aggregation rule assumes. The default is the true number. ``unknown``
-            assumes the largest minority with which the rule can run.
-        most_trainings: limit of local trainings per client, for architectures in which clients proceed on their own in
-            simulated time. A client that has started this number takes no further part, which bounds its epsilon before the
-            run.
-    """
-
-    total: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 20
-    per_round: CountOrFraction = 1.0
-    sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
-    schedule: tuple[StaySection, ...] = ()
-    malicious: CountOrFraction = 0
-    assumed_f: Literal["unknown"] | CountOrFraction | None = None
-    most_trainings: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
-
-    @property
-    def participation(self) -> Participation:
-        stays = tuple(
-            Stay(clients=self.count(one.clients), joins=one.joins, leaves=one.leaves) for one in self.schedule
-        )
-        return Participation(
-            total=self.total,
-            per_round=self.per_round,
-            sampling=self.sampling,
-            schedule=stays,
-            most_trainings=self.most_trainings,
-        )
-
-    def count(self, value: int | float) -> int:
-        """Convert a count or a fraction of the clients to a count."""
-        return value if isinstance(value, int) else round(value * self.total)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ClientsSection:
-        if not 0 < self.per_round <= self.total:
-            raise ValueError(
-                f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}"
-            )
-        if self.sampling == "cyclic" and self.total % self.participation.expected:
-            raise ValueError(
-                "per_round: clients that take turns are dealt into equal groups, so expected a divisor of clients.total = "
-                f"{self.total}; got {self.participation.expected}"
-            )
-        scheduled = sum(stay.clients for stay in self.participation.schedule)
-        if scheduled > self.total:
-            raise ValueError(f"schedule: expected at most clients.total = {self.total} clients; got {scheduled}")
-        if self.schedule and self.sampling == "cyclic":
-            raise ValueError("schedule: clients that take turns are there all the time; got sampling: cyclic")
-        for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
-            if value is not None and value != "unknown" and self.count(value) >= self.total:
-                raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
-        return self
 
 
 class ProtocolSection(Section):
@@ -237,29 +141,6 @@ class TrainingSection(Section):
             if getattr(self, one) and getattr(self, other) != type(self).model_fields[other].default:
                 raise ValueError(f"{one} stands instead of {other}; expected one of them; got both")
         return self
-
-
-class ThreatSection(Section):
-    """What the malicious clients know, and when they act (rounds from 1).
-
-    Args:
-        knowledge: what the threat model grants them. They see it only as far as the protocol shows it.
-        first_round: first round in which they act.
-        last_round: last round in which they act; null for the last round of the training.
-        every: they act in every k-th round from the first.
-        stays: whether they never drop out: network.link.loss, network.there and protocol.dropout then spare them, but not
-            honest clients.
-    """
-
-    knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
-    first_round: Annotated[int, Field(strict=True, ge=1)] = 1
-    last_round: Annotated[int, Field(strict=True, ge=1)] | None = None
-    every: Annotated[int, Field(strict=True, ge=1)] = 1
-    stays: bool = False
-
-    @property
-    def grants(self) -> Sight:
-        return Sight.parse(self.knowledge)
 
 
 class ObserverSection(Section):

@@ -756,7 +756,7 @@ def test_poisoned_labels_hurt(clean):
 
 
 def test_a_one_shot_backdoor_fades_and_its_durability_is_counted():
-    threat = ThreatModel(8, 2, first_round=3, last_round=3)
+    threat = ThreatModel(first_round=3, last_round=3)
     _, reports = train(build("backdoor"), training=Training(rounds=14, lr=0.2), threat=threat)
     curve = [report.backdoor for report in reports]
     found = durability(reports, 3)

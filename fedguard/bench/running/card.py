@@ -6,7 +6,7 @@ from typing import Any
 
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import Cell
-from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
+from fedguard.contracts import PUBLIC, InferenceAttack, PoisonAttack, Sight
 from fedguard.visibility import derive_exposure
 
 
@@ -69,7 +69,9 @@ def threat_in_words(cell: Cell) -> str:
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
-        return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public + others
+        seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.mode).clients
+        attackers = cell.threat.describe(cell.malicious, cell.participation.total, seen)
+        return (attackers if cell.adversary else "Nobody is malicious.") + public + others
     return observer_in_words(cell, cell.inference)
 
 
