@@ -145,7 +145,7 @@ def test_equals_the_plain_loop(model, training, float64):
 def test_equals_the_plain_loop_in_float32(model):
     """To 1e-5 as long as no tie in a ReLU or a pooling falls the other way, which the first round shows."""
     task, training = deal(model), TRAININGS["fedavg"]
-    setup = set_up(task, dataclasses.replace(training, rounds=1))
+    setup = set_up(task, training.model_copy(update={"rounds": 1}))
     (ours,), (theirs,) = [report.model for report in Server().run(setup)], twin_of(setup, task)
     assert (ours - theirs).abs().max() < 1e-5
 

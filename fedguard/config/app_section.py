@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedguard.config.sections import Many, Section
+from fedguard.contracts.section import Many, Section
 
 #: The defense that is an app's own strategy, whatever it does
 OWN = "own"

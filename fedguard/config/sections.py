@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     model_validator,
@@ -13,31 +13,19 @@ from pydantic import (
 
 from fedguard.contracts import (
     Availability,
-    Dropout,
     FederatedAlgorithm,
-    FixedPoint,
-    Links,
     Masking,
     Network,
     Noise,
     Protocol,
     Seating,
-    ServerOptimizer,
-    Speeds,
     Training,
 )
+from fedguard.contracts.section import Section
 from fedguard.rng import MOST_SEED
 
 Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
-#: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
-Many = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-class Section(BaseModel):
-    """A part of a suite; an unknown key in it is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 class TaskSection(Section):
@@ -63,68 +51,34 @@ class TaskSection(Section):
     shared: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class ProtocolSection(Section):
-    """The protocol between the clients and the server.
+@dataclass(frozen=True, kw_only=True)
+class ProtocolSection(Protocol):
+    """The protocol between the clients and the server, with its secure aggregation mode and its noise by name.
 
     Args:
         secure_aggregation: the secure aggregation mode, which decides what the server sees. Its parameters are given under its
             name, as in ``{group_testing: {tests: 8}}``; or, if one of them has the name of the mode, beside that one, as in
             ``{groups: 6, redraw: false}``.
-        colluding: fraction of a round's clients that may collude with the server without breaking the masks.
-        dropout: which clients drop out during a session.
-        encoding: fixed-point encoding of the updates under masks.
-        norm_bound: largest norm of an update, enforced on malicious clients too, as if each client proved it; null for no
-            proofs.
-        privacy: the noise of differential privacy.
     """
 
-    secure_aggregation: Spec = "off"
-    colluding: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    dropout: Dropout = Dropout()
-    encoding: FixedPoint = FixedPoint()
-    norm_bound: Annotated[float, Field(gt=0)] | None = None
-    privacy: Spec = "none"
+    secure_aggregation: Spec = "off"  # type: ignore[assignment]
+    privacy: Spec = "none"  # type: ignore[assignment]
 
     def protocol(self, mode: Masking, noise: Noise) -> Protocol:
         """Build the protocol from the mode and the noise that ``secure_aggregation`` and ``privacy`` name."""
-        return Protocol(**{**dict(self), "secure_aggregation": mode, "privacy": noise})
+        return Protocol(**{**vars(self), "secure_aggregation": mode, "privacy": noise})
 
     def under(self, protocol: Protocol) -> ProtocolSection:
         """Return this section with the secure aggregation mode and the norm bound of ``protocol``."""
-        mode, bound = protocol.secure_aggregation.setting, protocol.norm_bound
-        return self.model_copy(update={"secure_aggregation": mode, "norm_bound": bound})
+        return replace(self, secure_aggregation=protocol.secure_aggregation.setting, norm_bound=protocol.norm_bound)
 
 
-class TrainingSection(Section):
-    """How the federation trains. Parameters of a single algorithm are given beside these keys.
-
-    Args:
-        algorithm: the federated algorithm: how clients train, and what the server does with their updates.
-        rounds: number of rounds.
-        local_epochs: passes of each client over its examples in a round; not for FedSGD, which takes a single step.
-        batch_size: examples per local step; null takes all examples of the client.
-        lr: learning rate of the local SGD; for FedSGD, a factor of the server's step.
-        momentum: momentum of the local SGD, reset to 0 in each round; not for FedSGD.
-        worker_momentum: beta of ``m <- beta m + (1 - beta) u``. Each client keeps m across rounds, and sends m instead of u.
-        server_lr: learning rate of the server.
-        server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
-        local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
-        server_optimizer: optimizer that moves the model, instead of server momentum.
-    """
+class TrainingSection(Training):
+    """How the federation trains, with its algorithm by name. Parameters of the algorithm are given beside these keys."""
 
     model_config = ConfigDict(extra="allow")
 
-    algorithm: Spec = "fedavg"
-    rounds: Many = 30
-    local_epochs: Many = 1
-    batch_size: Annotated[int, Field(ge=1)] | None = 16
-    lr: Annotated[float, Field(gt=0)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    worker_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    server_lr: Annotated[float, Field(gt=0)] = 1.0
-    server_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    local_steps: Many | None = None
-    server_optimizer: ServerOptimizer | None = None
+    algorithm: Spec = "fedavg"  # type: ignore[assignment]
 
     @property
     def own(self) -> dict[str, Any]:
@@ -133,14 +87,7 @@ class TrainingSection(Section):
 
     def training(self, algorithm: FederatedAlgorithm) -> Training:
         """Build the training with the algorithm that ``algorithm`` names."""
-        return Training(**{**{key: getattr(self, key) for key in type(self).model_fields}, "algorithm": algorithm})
-
-    @model_validator(mode="after")
-    def _consistent(self) -> TrainingSection:
-        for one, other in (("local_steps", "local_epochs"), ("server_optimizer", "server_momentum")):
-            if getattr(self, one) and getattr(self, other) != type(self).model_fields[other].default:
-                raise ValueError(f"{one} stands instead of {other}; expected one of them; got both")
-        return self
+        return Training(**{**vars(self), "algorithm": algorithm})
 
 
 class ObserverSection(Section):
@@ -172,26 +119,20 @@ class ObserverSection(Section):
         return self.model_dump(exclude={"seat", "nodes", "listens"} if self.seat == "server" else None)
 
 
-class NetworkSection(Section):
-    """Durations in simulated seconds, and the availability of devices.
+@dataclass(frozen=True, kw_only=True)
+class NetworkSection(Network):
+    """Durations in simulated seconds, and the availability of devices by name.
 
     Args:
-        compute: how long devices compute.
-        link: how long messages take.
         there: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes offline before
             its update has arrived loses it.
-        malicious_pace: factor of the computation time of malicious clients: 0.1 is a tenth. A client that answers first is
-            never too late, and sends more often.
     """
 
-    compute: Speeds = Speeds()
-    link: Links = Links()
-    there: Spec | None = None
-    malicious_pace: Annotated[float, Field(ge=0, le=1e9)] = 1.0
+    there: Spec | None = None  # type: ignore[assignment]
 
     def network(self, there: Availability) -> Network:
         """Build the network with the availability that ``there`` names."""
-        return Network(**{**dict(self), "there": there})
+        return Network(**{**vars(self), "there": there})
 
 
 class ServerSection(Section):

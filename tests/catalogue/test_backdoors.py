@@ -384,7 +384,7 @@ def forbidden(moved, top) -> set[int]:
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_neurotoxin_moves_no_coordinate_that_moved_most(momentum):
     attack, sent = spied("neurotoxin", top=0.2)
-    setup, reports = train(attack, training=dataclasses.replace(TRAINING, rounds=4, worker_momentum=momentum))
+    setup, reports = train(attack, training=TRAINING.model_copy(update={"rounds": 4, "worker_momentum": momentum}))
     models = [setup.task.initial_model(setup.rng.child("model")), *(report.model for report in reports)]
     honest = torch.empty(2, setup.task.dim)
     setup.task.local_updates(models[0], MALICIOUS, setup.training.plan(), setup.rng.child("round", 1), honest)

@@ -32,7 +32,7 @@ def _alone(cell: Cell) -> Cell:
     Additions of an algorithm to FedAvg are between clients, so the server trains without them.
     """
     changes: dict[str, Any] = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
-    training = dataclasses.replace(cell.training, algorithm=cell.training.algorithm.alone)
+    training = cell.training.model_copy(update={"algorithm": cell.training.algorithm.alone})
     clients = dataclasses.replace(cell.config.clients, **changes)
     config = cell.config.model_copy(update={"clients": clients, "protocol": ProtocolSection()})
     return dataclasses.replace(
