@@ -33,7 +33,7 @@ def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]
     """Drop updates with NaN, infinity, or values beyond `LARGEST`.
 
     Returns:
-        the other updates; the clients whose updates were dropped; those of them with a finite update.
+        the other updates; the clients whose updates were dropped; the ones among these with a finite update.
     """
     bad = unusable_rows(wire.updates)
     if not bad:

@@ -60,7 +60,7 @@ class SentRound:
         model: float32 ``[d]``: the global model before the round.
         wire: the updates, all finite.
         not_finite: clients with a dropped update, which held NaN, infinity, or values that do not add up in float32.
-        too_large: those of them with a finite update that held values beyond `fedguard.kernels.LARGEST`.
+        too_large: the ones among these with a finite update that held values beyond `fedguard.kernels.LARGEST`.
         silent: clients that drop out, at the step that the protocol names.
         lost: those of them with an update that reaches nobody.
         absent: other clients in the session of the round with an update that does not arrive in time.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,8 +15,9 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.registry import load_registry
+from tests.root import ROOT
 
-SUITE = yaml.safe_load((Path(__file__).parents[2] / "examples" / "fragile_families.yaml").read_text())
+SUITE = yaml.safe_load((ROOT / "examples" / "fragile_families.yaml").read_text())
 MATRIX = SUITE["matrix"]
 ROBUST = [rule for rule in MATRIX["defense"] if rule not in ("mean", "krum")]
 #: Of whole runs; in the short form (ANCHOR_SEEDS=1) the first alone, but for comparisons that it does not decide.
