@@ -217,7 +217,7 @@ class Cell(ABC):
         return self._rows(self.architecture.updates(self.participation))
 
     def _rows(self, updates: int) -> int:
-        return self.protocol.rows(self.architecture.rows(updates))
+        return self.mode.rows(self.architecture.rows(updates))
 
     @property
     def told_rows(self) -> int:

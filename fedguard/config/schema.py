@@ -22,6 +22,7 @@ from fedguard.config.sections import (
     NetworkSection,
     ObserverSection,
     ProtocolSection,
+    Section,
     ServerSection,
     Spec,
     TaskSection,
@@ -29,7 +30,6 @@ from fedguard.config.sections import (
 )
 from fedguard.config.validation import validate_data
 from fedguard.contracts import Participation, ThreatModel
-from fedguard.contracts.section import Section
 from fedguard.metrics.figures import FIGURES, TargetMetric
 
 #: Bounds of a suite: its seeds, and the combinations of its matrix

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BaseModel,
     ConfigDict,
     Field,
     model_validator,
@@ -21,11 +22,16 @@ from fedguard.contracts import (
     Seating,
     Training,
 )
-from fedguard.contracts.section import Section
 from fedguard.rng import MOST_SEED
 
 Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
+
+
+class Section(BaseModel):
+    """A part of a suite; an unknown key in it is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 class TaskSection(Section):

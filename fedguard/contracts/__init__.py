@@ -18,7 +18,6 @@
     noise.py           Noise: what is added for privacy, by whom, and what it proves
     audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
     protocol.py        Protocol: secure aggregation, dropouts, noise
-    section.py         Section: what sections of a suite have in common; Training and others are such sections
     training.py        Training, and the optimizers of a server
     participation.py   Participation: who takes part when
     network.py         Network: how long things take in simulated time, and who is there

@@ -39,9 +39,6 @@ class Stay:
     joins: Annotated[int, Field(strict=True, ge=1)] = 1
     leaves: Annotated[int, Field(strict=True, ge=1)] | None = None
 
-    def there(self, round: int) -> bool:
-        return self.joins <= round and (self.leaves is None or round < self.leaves)
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.leaves is not None and self.leaves <= self.joins:
@@ -136,7 +133,8 @@ class Participation:
         first = 0
         for stay in self.schedule:
             last = first + self.count(stay.clients)
-            found += range(first, last) if stay.there(round) else ()
+            if stay.joins <= round and (stay.leaves is None or round < stay.leaves):
+                found += range(first, last)
             first = last
         return (*found, *range(first, self.total))
 

@@ -142,10 +142,6 @@ class Protocol:
         """Whether any noise is added."""
         return self.privacy.unit is not None
 
-    def rows(self, n: int) -> int:
-        """Number of rows that the server's rule gets from n clients."""
-        return self.secure_aggregation.rows(n)
-
     def colluders(self, n: int) -> int:
         """A, the number of n clients that may collude with the server."""
         return math.floor(self.colluding * n + 1e-9)

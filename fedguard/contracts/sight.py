@@ -171,16 +171,6 @@ class ThreatModel:
         since = round - self.first_round
         return since >= 0 and since % self.every == 0 and (self.last_round is None or round <= self.last_round)
 
-    def describe(self, malicious: int, clients: int, sees: Sight) -> str:
-        """In words, for ``malicious`` of ``clients`` clients that see this much of what it grants."""
-        until = "the end" if self.last_round is None else f"round {self.last_round}"
-        rounds = "" if self.every == 1 else f", in every {self.every}th round"
-        stay = " Their devices never drop out." if self.stays else ""
-        return (
-            f"{malicious} of {clients} clients are malicious from round {self.first_round} to {until}{rounds}; "
-            f"together they see {sees.words()}.{stay}"
-        )
-
 
 class SightField(Generic[T]):
     """A field of a `View` that exists only if ``sight`` is granted; otherwise reading it raises `NotObservable`."""

@@ -8,14 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from annotated_types import Ge, Gt, Lt
-from pydantic import Discriminator, Field, InstanceOf, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, InstanceOf, Tag, model_validator
 from torch import Tensor
 
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm
-from fedguard.contracts.section import Many, Section
 from fedguard.contracts.tasks import LocalPlan
 
 _STRICT: dict[str, str] = {"extra": "forbid"}
+
+#: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
+Many = Annotated[int, Field(ge=1, le=1_000_000)]
 
 #: First and second moment of the aggregates, float32 ``[d]`` each
 Moments = tuple[Tensor, Tensor]
@@ -99,7 +101,7 @@ ServerOptimizer = Annotated[
 ]
 
 
-class Training(Section):
+class Training(BaseModel):
     """How the federation trains.
 
     Args:
@@ -115,6 +117,8 @@ class Training(Section):
         local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
         server_optimizer: optimizer that moves the model, instead of server momentum.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     algorithm: InstanceOf[FederatedAlgorithm] = FedAvg()
     rounds: Many = 30

@@ -7,6 +7,7 @@ import torch
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.server import Server
+from fedguard.bench.running.card import describe_threat
 from fedguard.contracts import (
     ClientTransform,
     Exposure,
@@ -78,7 +79,7 @@ def test_seeing_each_update_implies_sums():
 
 def test_a_threat_model_prints_itself_in_words():
     threat = ThreatModel(knowledge=("own_data", "model"), first_round=3, last_round=9)
-    assert threat.describe(4, 20, threat.grants) == (
+    assert describe_threat(threat, 4, 20, threat.grants) == (
         "4 of 20 clients are malicious from round 3 to round 9; "
         "together they see the malicious clients' own data and clean updates and the global model."
     )

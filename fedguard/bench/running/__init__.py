@@ -12,7 +12,7 @@ workbench.py    what the trials of one process share; budget.py, the memory that
 trial.py        one cell with one seed: train, measure, make the record; apps.py, an app's, in processes of its own
 inference/      a server that infers: where claim and truth meet
 references.py   one more training to compare with: the server alone
-card.py         the threat card of a cell; protocol.py, its masks and noise; app_card.py, the card of an app
+card.py         the threat card of a cell; protocol.py, its masks and noise
 code.py         digests of code and data; environment.py, the machine
 blame.py        the plug-in from which an error came
 """
