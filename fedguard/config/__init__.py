@@ -5,6 +5,7 @@ schema.py     what a suite may say; sections.py, what a cell's settings may
 validation.py every message about what they may not
 layout.py     the matrix of a suite: one cell per combination
 cells.py      a cell, with its identity
+algorithms.py the algorithm that a training names; protocol.py, whether a protocol can run with this number of clients
 composed.py   a cell that trains algorithms by name; apps.py, a cell with an existing app, and app_section.py, its section
 """
 

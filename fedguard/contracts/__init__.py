@@ -2,6 +2,8 @@
 
     sight.py           Sight, Exposure, ThreatModel, View: who sees what
     algorithm.py       Algorithm: what everything with a name has in common
+    specs.py           how a suite names an algorithm; user_function.py, how it names a function of the user's
+    returned.py        checks of what an algorithm returned
     ranges.py          PositiveFloat, Share and the like: the ranges of parameters
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
@@ -9,7 +11,7 @@
     claims.py          how many examples clients say that they have: what may be weighed by
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
-    acting.py          Acting: a task whose model acts, Policy, Rollout, Recurrent, WorldModel
+    acting.py          ActingTask: a task whose model acts, Policy, Rollout, RecurrentNetwork, WorldModel
     spaces.py          Choices, Box: what an actor may do
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
@@ -24,7 +26,7 @@
     availability.py    Availability: a law by which devices come and go
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
-    reports.py         RoundReport, Moment: what happened in a round, and when
+    reports.py         RoundReport, RoundTiming: what happened in a round, and when
     architectures.py   Setup, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.

@@ -306,16 +306,13 @@ def test_a_run_without_a_record_has_its_report(run, tmp_path):
     assert "Nothing ran" in page.text["threats"] and "missing" in page.text["run"]
 
 
-def test_a_report_is_written_over_and_another_file_is_not(swept, page_of_swept, tmp_path):
+def test_an_existing_file_is_written_over_only_by_force(swept, page_of_swept, tmp_path):
     path = tmp_path / "report.html"
     path.write_bytes(page_of_swept.source.replace("</main>", "<p>an older one</p></main>").encode())
-    write(swept, path)
+    with pytest.raises(StoreError, match="is there already"):
+        write(swept, path)
+    write(swept, path, force=True)
     assert path.read_text(encoding="utf-8") == page_of_swept.source  # and two reports of one run are the same
-    other = tmp_path / "suite.yaml"
-    other.write_text("name: mine\n")
-    with pytest.raises(StoreError, match="another file"):
-        write(swept, other)
-    assert other.read_text() == "name: mine\n"
 
 
 def test_a_swept_number_has_its_curves(swept, page_of_swept):
@@ -337,7 +334,7 @@ def test_the_command_writes_the_file(swept, tmp_path):
     app = typer.Typer()
     app.command()(command)
     path = tmp_path / "report.html"
-    said = CliRunner().invoke(app, [swept.name, "--html", str(path), "--store", str(swept.folder.path.parent)])
+    said = CliRunner().invoke(app, [swept.name, "--to", str(path), "--store", str(swept.folder.path.parent)])
     assert said.exit_code == 0, said.output
     assert Page(path.read_bytes()).text["run"]
 

@@ -55,7 +55,7 @@ def test_run_says_what_it_does_and_what_comes_next(folder):
         "none, ipm(tau=5), model_replacement against fltrust (6 trials): fltrust needs each client's update and a clean data set"
         in said.replace("\n", " ")
     )
-    assert "fedguard show tiny --figure worst_class_accuracy" in said
+    assert "fedguard show tiny --metric worst_class_accuracy" in said
     assert "Threat: 2 of 8 clients are malicious" in said
 
 
@@ -77,7 +77,7 @@ def test_show(folder):
     rows = lines[start + 1 :]
     assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
     assert fedguard("show", str(folder / "runs" / "tiny"), cwd=folder).stdout == said
-    figure = fedguard("show", "tiny", "--figure", "accuracy_drop", cwd=folder).stdout
+    figure = fedguard("show", "tiny", "--metric", "accuracy_drop", cwd=folder).stdout
     assert figure.startswith("tiny: accuracy lost under the attack in %")
     rows = json.loads(fedguard("show", "tiny", "--json", cwd=folder).stdout)
     assert len(rows) == 18
@@ -85,14 +85,14 @@ def test_show(folder):
 
 
 def test_narrow_terminals_get_several_tables(folder):
-    said = fedguard("show", "tiny", "--figure", "final_accuracy", cwd=folder, columns=44).stdout
+    said = fedguard("show", "tiny", "--metric", "final_accuracy", cwd=folder, columns=44).stdout
     assert max(map(len, said.splitlines())) <= 44
     assert said.count("worst of these") == 2
     assert "…" not in said
 
 
 def test_picture(folder):
-    fedguard("show", "tiny", "--svg", "matrix.svg", cwd=folder)
+    fedguard("show", "tiny", "--to", "matrix.svg", cwd=folder)
     picture = (folder / "matrix.svg").read_text()
     assert picture.startswith("<svg")
     assert "model_replacement" in picture
@@ -100,7 +100,7 @@ def test_picture(folder):
 
 
 def test_export(folder):
-    fedguard("export", "tiny", "--csv", "tiny.csv", "--json", "tiny.json", "--parquet", "tiny.parquet", cwd=folder)
+    fedguard("export", "tiny", "--to", "tiny.csv", "--to", "tiny.json", "--to", "tiny.parquet", cwd=folder)
     with (folder / "tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(json.loads((folder / "tiny.json").read_text())) == 18
@@ -132,7 +132,7 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
 
 def test_dry_run(folder):
     assert "0 of 22 trials would run." in fedguard("run", "tiny.yaml", "--dry-run", cwd=folder).stdout
-    said = fedguard("run", "tiny.yaml", "--dry-run", "--no-cache", cwd=folder).stdout
+    said = fedguard("run", "tiny.yaml", "--dry-run", "--fresh", cwd=folder).stdout
     assert "16 of 22 trials would run." in said
     assert "seed 1  ipm(tau=5) against median" in said
 
@@ -185,13 +185,13 @@ def test_doctor(tmp_path):
         (["run", "tiny.yaml", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["run", "tiny.yaml", "--set", "training.lrr=1"], "--set training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
         (["show", "none"], "run 'none': not found in runs. Runs there: tiny."),
-        (["show", "tiny", "--figure", "acc"], "unknown figure 'acc'."),
+        (["show", "tiny", "--metric", "acc"], "unknown figure 'acc'."),
         (
             ["export", "tiny"],
-            "export: expected --csv FILE, --json FILE, --parquet FILE, --mlflow FILE, --tensorboard FOLDER or --wandb FOLDER; got",
+            "export: expected --to FILE (.csv, .json or .parquet), --json, --mlflow FILE, --tensorboard FOLDER or --wandb FOLDER; got",
         ),
         (
-            ["export", "tiny", "--csv", "no/folder/x.csv"],
+            ["export", "tiny", "--to", "no/folder/x.csv"],
             "no/folder/x.csv: cannot be written: No such file or directory.",
         ),
         (["list", "attak"], "unknown kind 'attak'. Did you mean 'attack'"),

@@ -42,7 +42,7 @@ def test_without_flower_its_command_says_what_to_install(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "name", "document"),
-    [("attack", "pushback", "add_attack.md"), ("rule", "inverse_norm", "add_defense.md")],
+    [("attack", "pushback", "add_attack.md"), ("defense", "inverse_norm", "add_defense.md")],
 )
 def test_what_new_writes_is_what_the_documents_show(kind, name, document, tmp_path):
     fedguard("new", kind, name, cwd=tmp_path)  # in a process of its own: other tests bring plug-ins of these names
@@ -85,8 +85,8 @@ def test_what_new_writes_passes_its_own_tests(tmp_path):
 
 @pytest.mark.parametrize("name", ["median", "random", "Big", "1st", "class", "a-b", "../x"])
 def test_new_takes_no_name_that_would_not_work(name):
-    with pytest.raises(ConfigError, match="is taken by another rule or module|expected a name of small letters"):
-        starters.plugin("rule", name)
+    with pytest.raises(ConfigError, match="is taken by another defense or module|expected a name of small letters"):
+        starters.plugin("defense", name)
 
 
 def test_new_knows_its_kinds():

@@ -257,7 +257,7 @@ def test_the_command(run, monkeypatch, capsys):
     assert set(told) == {"name", "trials", "notes", "flags", "not_judged", "clear", "not_yet"}
     assert {"number", "flag", "cell", "seed", "said"} == set(told["flags"][0])
     assert told["trials"] == 16
-    assert command(monkeypatch, capsys, "lint", "tiny", "--store", store, "--strict")[0] == 3
+    assert command(monkeypatch, capsys, "lint", "tiny", "--store", store, "--fail-on", "flags")[0] == 3
 
 
 def test_the_command_on_files(monkeypatch, capsys, tmp_path):
@@ -266,10 +266,10 @@ def test_the_command_on_files(monkeypatch, capsys, tmp_path):
     code, said, _ = command(monkeypatch, capsys, "lint", path)
     assert code == 0
     assert "paper.csv: 7 trials judged" in said
-    assert command(monkeypatch, capsys, "lint", path, "--strict")[0] == 3
+    assert command(monkeypatch, capsys, "lint", path, "--fail-on", "flags")[0] == 3
     sound = tmp_path / "sound.json"
     sound.write_text(json.dumps([{"attack": "none", "defense": "mean", "accuracy": 0.9, "seed": s} for s in (0, 1)]))
-    assert command(monkeypatch, capsys, "lint", sound, "--strict")[0] == 0
+    assert command(monkeypatch, capsys, "lint", sound, "--fail-on", "flags")[0] == 0
     path.write_text("attack,acc\nnone,high\n")
     code, said, error = command(monkeypatch, capsys, "lint", path)
     assert (code, said, error.count("\n")) == (2, "", 1)
@@ -294,7 +294,7 @@ def test_figures_of_filters_and_rounds(run, monkeypatch, capsys):
         ("honest_excluded", "honest updates that the filter excluded in %"),
         ("durability", "how long a backdoor outlived the attack, at least in rounds"),
     ):
-        assert heading in command(monkeypatch, capsys, "show", "tiny", "--store", store, "--figure", figure)[1]
+        assert heading in command(monkeypatch, capsys, "show", "tiny", "--store", store, "--metric", figure)[1]
     rows = {(row["attack"], row["defense"], row["seed"]): row for row in run.rows()}
     records = {(record["label"], record["seed"]): record["result"] for record in run.records.values()}
     clean = rows["none", "mean", 0]

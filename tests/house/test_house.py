@@ -29,6 +29,7 @@ FOLDERS = {
 #: What each part may import of FedGuard, beside itself. A part is the longest prefix that stands here.
 MAY_IMPORT = {
     "fedguard.errors": set(),
+    "fedguard.retired": set(),
     "fedguard.arguments": {"errors"},
     "fedguard.reading": {"errors"},
     "fedguard.rng": set(),
@@ -57,6 +58,7 @@ MAY_IMPORT = {
     "fedguard.algorithms": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "mapped", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
+        "retired",
         "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "metrics.figures", "metrics.stats", "algorithms", "architectures", "bench", "secagg", "privacy", "inference",
     },
@@ -90,8 +92,8 @@ MAY_IMPORT = {
         "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
     },
     "fedguard.guard": {"arguments", "errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
-    "fedguard.commands": {"arrays", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
-    "fedguard.cli": {"errors", "api", "bench", "commands"},
+    "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
+    "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
     "fedguard.pytest_plugin": {"errors", "api", "bench"},
     "fedguard.app": {"arguments", "errors", "bench", "registry", "metrics.figures", "metrics.returns", "metrics.stats"},
     "fedguard.app.lab": {  # it alone runs something

@@ -118,7 +118,7 @@ def test_what_is_censored_is_compared_with_nothing(runs):
 
 
 def test_the_command_line_shows_it(runs, tmp_path):
-    said = CliRunner().invoke(app, ["show", "a", "--figure", FIGURE, "--store", str(tmp_path)])
+    said = CliRunner().invoke(app, ["show", "a", "--metric", FIGURE, "--store", str(tmp_path)])
     assert said.exit_code == 0, said.output
     assert "what it takes to 80 % accuracy, or normalised return, for good in simulated seconds" in " ".join(
         said.output.split()

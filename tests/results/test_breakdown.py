@@ -257,7 +257,7 @@ def test_the_command(run, monkeypatch, capsys):
     assert "swept: final accuracy in % over clients.malicious" in said
     assert "half" in said
     assert "A mean   B trimmed_mean   C krum" in said
-    code, said, _ = command(monkeypatch, capsys, "breakdown", "swept", "--store", store, "--json", "--figure", "kappa")
+    code, said, _ = command(monkeypatch, capsys, "breakdown", "swept", "--store", store, "--json", "--metric", "kappa")
     told = json.loads(said)
     assert set(told) == {"points", "curves"}
     code, _, error = command(monkeypatch, capsys, "breakdown", "swept", "--store", store, "--over", "training.lr")

@@ -300,7 +300,7 @@ def test_the_command_prints_json_and_exits_with_4_where_nothing_can_be_compared(
     assert said.exit_code == 0
     found = json.loads(said.stdout)
     assert found["differences"] == compare(opened(store, "long"), opened(store, "short")).rows()
-    nothing = CliRunner().invoke(app(), ["compare", "long", "short", "--figure", "psnr", "--store", str(store)])
+    nothing = CliRunner().invoke(app(), ["compare", "long", "short", "--metric", "psnr", "--store", str(store)])
     assert nothing.exit_code == 4
     assert "Nothing could be compared" in nothing.stdout
     help_text = " ".join(CliRunner().invoke(app(), ["compare", "--help"]).stdout.split())

@@ -200,18 +200,18 @@ def test_show_tells_what_is_left_out(older, monkeypatch, capsys):
     assert "1 trial was run by an older FedGuard" in said and "where the time goes" in said
 
 
-@pytest.mark.parametrize("other", [("--figure", "kappa"), ("--svg", "picture.svg")])
+@pytest.mark.parametrize("other", [("--metric", "kappa"), ("--to", "picture.svg")])
 def test_show_has_one_subject_at_a_time(run, monkeypatch, capsys, other):
     store = run.folder.path.parent
     code, _, error = command(monkeypatch, capsys, "show", "timed", "--profile", *other, "--store", store)
-    assert code == 2 and "show --profile: expected neither --figure nor --svg" in error
+    assert code == 2 and f"show {other[0]}: expected neither --profile nor --page" in error
 
 
 def test_the_html_report_has_the_stages_of_all_trials(run, older, tmp_path, monkeypatch, capsys):
     for which, untimed in ((run, False), (older, True)):
         page = tmp_path / "page.html"
         code, *_ = command(
-            monkeypatch, capsys, "report", which.name, "--html", page, "--store", which.folder.path.parent
+            monkeypatch, capsys, "report", which.name, "--to", page, "--force", "--store", which.folder.path.parent
         )
         text = " ".join(page.read_text().split())
         assert code == 0 and which.profile().whole.words() in text and meanings()["aggregation"] in text

@@ -283,10 +283,10 @@ def command(*arguments, cwd, code=0):
 
 
 def test_the_command(tmp_path):
-    said = command("median", "--n", "9", "--f", "2", "--effort", "0.02", cwd=tmp_path).stdout.replace("\n", " ")
+    said = command("median", "-n", "9", "-f", "2", "--effort", "0.02", cwd=tmp_path).stdout.replace("\n", " ")
     assert said.startswith("median, n = 9, f = 2: kappa at least ")
     assert "--json prints it" in said
-    assert "kappa is defined for n >= 2f + 1" in command("mean", "--n", "8", cwd=tmp_path, code=2).stderr
+    assert "kappa is defined for n >= 2f + 1" in command("mean", "-n", "8", cwd=tmp_path, code=2).stderr
 
 
 def test_the_command_with_a_rule_of_ones_own(tmp_path):

@@ -207,7 +207,7 @@ def test_tuning_again_runs_nothing_anew_and_a_larger_budget_only_adds(tuned, tmp
 def test_an_existing_file_is_not_written_over(tuned):
     folder, tuning = tuned
     before = tuning.file.read_bytes()
-    with pytest.raises(ConfigError, match=r"small.tuned.yaml is there already. Choose another file with --out, or"):
+    with pytest.raises(ConfigError, match=r"small.tuned.yaml is there already. Choose another file with --to, or"):
         fg.tune(folder / "small.yaml", store=folder / "elsewhere")
     assert tuning.file.read_bytes() == before
     assert not (folder / "elsewhere").exists()  # nothing was run
