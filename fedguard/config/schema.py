@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,6 @@ from pydantic import (
 from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
 from fedguard.config.document import Document
 from fedguard.config.sections import (
-    ClientsSection,
     Count,
     EvaluationSection,
     NetworkSection,
@@ -29,10 +29,10 @@ from fedguard.config.sections import (
     ServerSection,
     Spec,
     TaskSection,
-    ThreatSection,
     TrainingSection,
 )
 from fedguard.config.validation import validate_data
+from fedguard.contracts import Participation, ThreatModel
 from fedguard.metrics.figures import FIGURES, TargetMetric
 
 #: Bounds of a suite: its seeds, and the combinations of its matrix
@@ -185,10 +185,10 @@ class CellConfig(Section):
     """
 
     task: TaskSection = TaskSection()
-    clients: ClientsSection = ClientsSection()
+    clients: Participation = Participation()
     training: TrainingSection = TrainingSection()
     protocol: ProtocolSection = ProtocolSection()
-    threat: ThreatSection = ThreatSection()
+    threat: ThreatModel = ThreatModel()
     observer: ObserverSection = ObserverSection()
     server: ServerSection = ServerSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -227,8 +227,7 @@ class CellConfig(Section):
         for name in (*BROUGHT, *own):
             section, usual = getattr(self, name), CellConfig.model_fields[name].default
             if name in own:
-                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
-                section, usual = (one.model_copy(update=ours) for one in (section, usual))
+                section = replace(section, **{key: getattr(usual, key) for key in own[name]})
             if section != usual:
                 keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
