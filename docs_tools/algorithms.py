@@ -61,7 +61,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "Noise for privacy",
         ("noise",),
         "What is added to hide clients or their examples. In a suite they stand under `protocol.privacy`, as "
-        "`{kind: record, epsilon: 3}`. What each proves: [choose the noise](../privacy_noise.md).",
+        "`{name: record, epsilon: 3}`. What each proves: [choose the noise](../privacy_noise.md).",
     ),
     "evasions": (
         "Attacks at test time",
@@ -72,7 +72,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "availabilities": (
         "When devices are there",
         ("availability",),
-        "How the devices of a simulated network come and go. In a suite they stand under `network.there`: "
+        "How the devices of a simulated network come and go. In a suite they stand under `network.availability`: "
         "[simulated time](../simulated_time.md).",
     ),
     "tasks": (
@@ -165,7 +165,7 @@ def _in_a_suite(cls: type[Algorithm]) -> str:
         "partition": "task.partition",
         "model": "task.model",
         "algorithm": "training.algorithm",
-        "availability": "network.there",
+        "availability": "network.availability",
         "evasion": "evaluation.evasion",
     }
     if issubclass(cls, Masking):
@@ -174,7 +174,7 @@ def _in_a_suite(cls: type[Algorithm]) -> str:
         return paragraphs(f"In a suite: ``protocol.secure_aggregation: {spelled}``")
     if cls.kind == "noise":
         return paragraphs(
-            f"In a suite: ``protocol.privacy: {cls.name}``, or ``{{kind: {cls.name}, ...}}`` with its parameters"
+            f"In a suite: ``protocol.privacy: {cls.name}``, or ``{{name: {cls.name}, ...}}`` with its parameters"
         )
     if cls.kind in SEEING or cls.kind in key:
         return paragraphs(f"In a suite: ``{key.get(cls.kind, cls.kind)}: {cls.name}``")

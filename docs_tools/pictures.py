@@ -267,7 +267,7 @@ def fate(store: Path, *shorter: str) -> Points:
         {"chance to be silent": chance, "masks": "fate: (1 - p)^12", "summed": 100 * (1 - chance) ** parties}
         for chance in chances
     ]
-    for system, masks, rounds in (("fate", "off", 400), ("server", "full", 40)):
+    for system, masks, rounds in (("fate", "none", 400), ("server", "full", 40)):
         suite = {
             "name": system,
             "clients": {"total": parties},

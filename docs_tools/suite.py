@@ -82,7 +82,7 @@ def _within(section: Section, name: str, hint: Any) -> list[Section]:
         return [Section(key, cls, f"kind {cls.name}") for _, cls in built_in("noise") if cls.fields()]
     if key == "protocol.secure_aggregation":
         return [Section(key, cls, cls.name) for _, cls in built_in("masking") if cls.fields()]
-    if key == "network.there":
+    if key == "network.availability":
         return [Section(key, cls, f"name {cls.name}") for _, cls in built_in("availability") if cls.fields()]
     if key == "evaluation.evasion":
         return [Section(key, cls, f"name {cls.name}") for _, cls in built_in("evasion")]

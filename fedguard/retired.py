@@ -77,6 +77,18 @@ RETIRED_COMMANDS = {"trilemma": "privacy"}
 #: Kinds that `fedguard new` wrote in earlier versions
 RETIRED_KINDS = {"rule": "defense"}
 
+#: Keys of suites in earlier versions; in every mapping that names an algorithm, `kind:` was another word for `name:`
+RETIRED_KEYS = {"network.there": "network.availability"}
+
+#: Values of suites in earlier versions, by key
+RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
+    "protocol.secure_aggregation": {"off": "none", False: "none"},
+    "threat.knowledge": {"rule": "defense"},
+}
+
+#: Values of today that the identity of a cell stores under their old name
+STORED_VALUES = {"protocol.secure_aggregation": {"none": "off"}, "threat.knowledge": {"defense": "rule"}}
+
 #: Keyword arguments of Python in earlier versions: function, its argument, the new one
 RETIRED_ARGUMENTS = (
     ("run", "settings", "overrides"),

@@ -48,7 +48,7 @@ EVERYTHING = {
     "plugins": ["brings_failure"],
     "matrix": {
         "protocol": [
-            {"secure_aggregation": "off"},
+            {"secure_aggregation": "none"},
             {"secure_aggregation": "full"},
             {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1.0e-5, "sample_rate": 0.1}},
         ],

@@ -64,8 +64,8 @@ class Composition:
             if given:
                 _below(content, name).update(given)
         if self.there.name != "always":
-            _below(content, "network")["there"] = self.there.spec
-        if self.mode.name != "off":
+            _below(content, "network")["availability"] = self.there.spec
+        if self.mode.name != "none":
             _below(content, "protocol")["secure_aggregation"] = self.mode.spec
         if self.noise.name != "none":
             _below(content, "protocol")["privacy"] = {"kind": self.noise.name, **self.noise.given}

@@ -42,7 +42,7 @@ FIRST = {
 ELSEWHERE = {
     "training": ("algorithm",),
     "protocol": ("secure_aggregation", "privacy", "dropout", "encoding"),
-    "network": ("compute", "link", "there"),
+    "network": ("compute", "link", "availability"),
     "network.compute": ("slow",),
 }
 

@@ -51,7 +51,7 @@ class Server(Architecture):
         if cell.network is not None and cell.network.loses:
             yield (
                 "server asks network for times alone, and waits for every update. Leave out network.link.loss and "
-                "network.there and set protocol.dropout, or use google."
+                "network.availability and set protocol.dropout, or use google."
             )
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 from fedguard.config.algorithms import build_training
 from fedguard.config.app_section import OWN
 from fedguard.config.protocol import check, masking
+from fedguard.config.renaming import as_stored
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
 from fedguard.contracts import (
@@ -114,7 +115,7 @@ class Cell(ABC):
             known,
             named if isinstance(named, Ensemble) else None,
             named if isinstance(named, InferenceAttack) else None,
-            _network(config, known, places.get("network.there", "network.there")),
+            _network(config, known, places.get("network.availability", "network.availability")),
             _evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
         )
 
@@ -232,7 +233,7 @@ class Cell(ABC):
     @property
     def threat(self) -> ThreatModel:
         threat = self.config.threat
-        known = tuple(name for name in threat.knowledge if name != "rule" or not self.own)
+        known = tuple(name for name in threat.knowledge if name != "defense" or not self.own)
         return dataclasses.replace(threat, knowledge=known)
 
     @cached_property
@@ -295,7 +296,7 @@ class Cell(ABC):
         number of malicious clients if they hold copies of honest clients' examples.
         """
         # Tuples become lists, so that the hash is over the same JSON that a record stores
-        return dict(json.loads(json.dumps(self.content())))
+        return dict(as_stored(json.loads(json.dumps(self.content()))))
 
     @cached_property
     def id(self) -> str:
@@ -383,7 +384,7 @@ def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
     """The simulated network, if the suite has one."""
     if config.network is None:
         return None
-    there: Availability = known.build("availability", config.network.there or "always", where)
+    there: Availability = known.build("availability", config.network.availability or "always", where)
     try:
         there.check(config.clients.total)
     except ConfigError as error:

@@ -64,7 +64,7 @@ class ComposedCell(Cell):
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
                 f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
-                "protocol.privacy: {kind: record, levels: [...]}, or use mean."
+                "protocol.privacy: {name: record, levels: [...]}, or use mean."
             )
         lies = self.attack is not None and self.attack.lies_about_samples
         if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
@@ -148,7 +148,7 @@ class ComposedCell(Cell):
             "defense": self.pipeline.spec(),
         }
         if self.network is not None:
-            there = self.network.there
+            there = self.network.availability
             named = there.spec() if there.fields() else there.name
             content["network"] = self.network.spec(named)
         if self.inference:

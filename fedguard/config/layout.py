@@ -13,10 +13,12 @@ from fedguard.config.apps import AppCell
 from fedguard.config.cells import Cell
 from fedguard.config.composed import ComposedCell
 from fedguard.config.document import Document, Key, format_key, parse_yaml
+from fedguard.config.renaming import renew_document, renew_key
 from fedguard.config.schema import CellConfig, Suite
 from fedguard.config.validation import place_of, validate_data
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.registry import Registry, load_registry
+from fedguard.retired import note_renamed
 
 
 @dataclass(frozen=True)
@@ -120,16 +122,24 @@ def _check_tuning_data(suite: Suite, cells: Sequence[Cell], document: Document) 
 
 def override(document: Document, settings: Sequence[str]) -> Document:
     """Put ``a.b=value`` settings of the command line into the document; values are YAML."""
+    document, renamed = renew_document(document)
     data, keys = copy.deepcopy(document.data), set(document.settings)
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise ConfigError(f"--set {setting}: expected key=value, as in --set training.rounds=10.")
         first, dot, rest = name.partition(".")
-        key = (first, rest) if first == "matrix" and dot else tuple(name.split("."))  # a swept key is one, dots and all
+        key: Key = (
+            (first, rest) if first == "matrix" and dot else tuple(name.split("."))
+        )  # a swept key is one, dots and all
+        new = renew_key(key)
+        renamed += [(name, format_key(new).removeprefix("matrix."))] if new != key else []
+        key = new
         _put(data, key, parse_yaml(text, f"--set {name}")[0] if text else "", f"--set {name}")
         keys.add(key)
-    return dataclasses.replace(document, data=data, settings=frozenset(keys))
+    found, more = renew_document(dataclasses.replace(document, data=data, settings=frozenset(keys)))
+    note_renamed([*renamed, *more])
+    return found
 
 
 def _combinations(
@@ -164,8 +174,8 @@ def _places(config: CellConfig, where: Mapping[str, Key], document: Document) ->
     for name in ("secure_aggregation", "privacy"):
         own = [place for key, place in where.items() if key == "protocol" or key.startswith(f"protocol.{name}")]
         places[f"protocol.{name}"] = document.where(own[0] if own else ("protocol", name))
-    there = [place for key, place in where.items() if key == "network" or key.startswith("network.there")]
-    places["network.there"] = document.where(there[0] if there else ("network", "there"))
+    there = [place for key, place in where.items() if key == "network" or key.startswith("network.availability")]
+    places["network.availability"] = document.where(there[0] if there else ("network", "availability"))
     return {**places, "protocol": document.where(swept[0] if swept else ("protocol",))}
 
 

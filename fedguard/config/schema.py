@@ -19,6 +19,7 @@ from pydantic import (
 
 from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
 from fedguard.config.document import Document
+from fedguard.config.renaming import renew, renew_document
 from fedguard.config.sections import (
     Count,
     EvaluationSection,
@@ -201,7 +202,7 @@ class CellConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_it_was_written(cls, data: Any) -> Any:
-        return without_description(data) if isinstance(data, dict) else data
+        return renew(without_description(data))[0] if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _consistent(self) -> CellConfig:
@@ -316,6 +317,7 @@ def read_suite(document: Document) -> Suite:
     Raises:
         ConfigError: one line with file, line, key, the expected value and the actual one.
     """
+    document = renew_document(document)[0]
     return validate_data(Suite, {"name": _default_name(document), **document.data}, document)
 
 

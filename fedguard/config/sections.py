@@ -67,7 +67,7 @@ class ProtocolSection(Protocol):
             ``{groups: 6, redraw: false}``.
     """
 
-    secure_aggregation: Spec = "off"  # type: ignore[assignment]
+    secure_aggregation: Spec = "none"  # type: ignore[assignment]
     privacy: Spec = "none"  # type: ignore[assignment]
 
     def protocol(self, mode: Masking, noise: Noise) -> Protocol:
@@ -130,15 +130,15 @@ class NetworkSection(Network):
     """Durations in simulated seconds, and the availability of devices by name.
 
     Args:
-        there: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes offline before
-            its update has arrived loses it.
+        availability: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes
+            offline before its update has arrived loses it.
     """
 
-    there: Spec | None = None  # type: ignore[assignment]
+    availability: Spec | None = None  # type: ignore[assignment]
 
-    def network(self, there: Availability) -> Network:
-        """Build the network with the availability that ``there`` names."""
-        return Network(**{**vars(self), "there": there})
+    def network(self, availability: Availability) -> Network:
+        """Build the network with the availability that ``availability`` names."""
+        return Network(**{**vars(self), "availability": availability})
 
 
 class ServerSection(Section):

@@ -136,7 +136,7 @@ class PlainReceiver(Receiver):
 class NoMasking(Masking):
     """No masks: the server sees each update."""
 
-    name = "off"
+    name = "none"
     hides = Sight.NOTHING
     shows = Sight.NOTHING
     masked = False

@@ -91,7 +91,7 @@ class Network:
     Args:
         compute: how long devices compute.
         link: how long messages take.
-        there: when devices are online. A device that goes offline before its update has arrived loses it.
+        availability: when devices are online. A device that goes offline before its update has arrived loses it.
         malicious_pace: factor of the computation time of malicious clients: 0.1 is a tenth. A client that answers first is
             never too late, and sends more often.
     """
@@ -100,13 +100,13 @@ class Network:
 
     compute: Speeds = field(default_factory=Speeds)
     link: Links = field(default_factory=Links)
-    there: Availability = field(default_factory=FullAvailability)
+    availability: Availability = field(default_factory=FullAvailability)
     malicious_pace: Annotated[float, Ge(0), Le(_MOST)] = 1.0
 
     @property
     def loses(self) -> bool:
         """Whether an update may never arrive."""
-        return self.link.loss > 0 or self.there.may_leave
+        return self.link.loss > 0 or self.availability.may_leave
 
     def check(self, devices: int) -> None:
         """Check that the settings of single devices fit the number of devices.
@@ -132,9 +132,10 @@ class Network:
                 "drawn. Leave out one of the two."
             )
 
-    def spec(self, there: Any) -> dict[str, Any]:
-        """Part of a cell's identity, with the given value of ``there``; unset keys of single devices are left out."""
-        content = asdict(self) | {"there": there}
+    def spec(self, availability: Any) -> dict[str, Any]:
+        """Part of a cell's identity, with the given availability; unset keys of single devices are left out."""
+        content = asdict(self) | {"there": availability}  # the identity of a cell keeps the key of earlier versions
+        del content["availability"]
         if self.compute.paces is None:
             del content["compute"]["paces"]
         if not self.compute.slow.devices:

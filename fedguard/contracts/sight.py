@@ -63,10 +63,10 @@ class Sight(enum.Flag):
 
     @classmethod
     def parse(cls, names: Iterable[str]) -> Sight:
-        """The union of the members with these lower-case names."""
+        """The union of the members with these lower-case names; the rule is called ``defense`` in suites."""
         sight = cls.NOTHING
         for name in names:
-            sight |= cls[name.upper()]
+            sight |= cls["RULE" if name == "defense" else name.upper()]
         return sight
 
 
@@ -138,7 +138,7 @@ class Exposure:
 
 
 #: What a threat model may grant
-Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
+Knowledge = Literal["honest_updates", "own_data", "model", "defense"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +150,8 @@ class ThreatModel:
         first_round: first round in which they act.
         last_round: last round in which they act; null for the last round of the training.
         every: they act in every k-th round from the first.
-        stays: whether they never drop out: network.link.loss, network.there and protocol.dropout then spare them, but not
-            honest clients.
+        stays: whether they never drop out: network.link.loss, network.availability and protocol.dropout then spare them, but
+            not honest clients.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}

@@ -251,7 +251,7 @@ def under_attack(
     Raises:
         ConfigError, NotAllowed: the attack or the rule is unknown, or cannot be used here.
     """
-    granted = knowledge or (("honest_updates", "own_data", "model") + (("rule",) if defense else ()))
+    granted = knowledge or (("honest_updates", "own_data", "model") + (("defense",) if defense else ()))
     arguments: dict[str, Any] = {
         "attack": attack,
         "defense": defense or "mean",

@@ -376,7 +376,7 @@ class ServerSimulation:
             raise StalledError(
                 f"after {self.now:g} simulated seconds no update comes any more: {len(self._lost)} trainings since the last "
                 f"aggregate were lost on their way, and the devices of {len(self._interrupted)} left before they were done. "
-                "Let devices be there for longer (network.there), or lower network.compute, network.link or its loss."
+                "Let devices be there for longer (network.availability), or lower network.compute, network.link or its loss."
             )
 
     def _close(self, round: int, why: str | None = None) -> None:

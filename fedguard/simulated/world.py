@@ -99,7 +99,7 @@ class World:
         self._up = self._message(link.up, bandwidth, self._sent)
         self._down = self._message(link.down, bandwidth, self._got)
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
-        self._presence = network.there.start(devices, rng.child("there"))
+        self._presence = network.availability.start(devices, rng.child("there"))
         self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
         self._slow = Draws(rng.child("slow"), uniform)
         self._loss = Draws(rng.child("loss"), uniform)

@@ -678,7 +678,7 @@ def test_a_whole_trial_learns_under_each_algorithm(algorithm):
     """With a malicious client, clients that come and go, silent ones, and root data for the trial's references."""
     one = cell(
         f"training={{algorithm: {algorithm}, rounds: 6, local_steps: 20, lr: 0.3}}",
-        "task={model: {name: mlp, hidden: [16]}, partition: {kind: dirichlet, alpha: 0.3}}",
+        "task={model: {name: mlp, hidden: [16]}, partition: {name: dirichlet, alpha: 0.3}}",
         "clients={total: 10, malicious: 1, schedule: [{clients: 2, joins: 3}, {clients: 1, leaves: 4}]}",
         "protocol.dropout.rate=0.1",
         "attack=sign_flip",

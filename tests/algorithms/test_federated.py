@@ -117,7 +117,7 @@ def test_what_it_does_not_have_is_said_in_one_line(suite, settings, message):
 
 def test_what_it_says_of_itself_decides_with_what_it_goes(suite):
     """Nobody vouched for it, so nothing that is proven for plain updates holds for it."""
-    noise = "{kind: client, clip: 1.0, noise_multiplier: 1.0, delta: 1e-5}"
+    noise = "{name: client, clip: 1.0, noise_multiplier: 1.0, delta: 1e-5}"
     for settings, reason in (
         (["protocol.privacy=" + noise], "and decayed works with more"),
         (["attack=inverting_gradients"], "replays the local steps of fedavg and fedsgd, and decayed takes others"),

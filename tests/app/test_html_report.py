@@ -42,7 +42,7 @@ SUITE = {
     "seeds": 2,
     "matrix": {
         "protocol": [
-            {"secure_aggregation": "off"},
+            {"secure_aggregation": "none"},
             {"secure_aggregation": "full"},
             {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 2.0, "delta": 1e-5, "sample_rate": 0.1}},
         ],
@@ -201,7 +201,7 @@ def test_the_figures_are_those_of_the_run(run, page):
 
 def test_the_headline_is_the_worst_mean_of_each_defense(run, page):
     block = next(iter(run.table().blocks))
-    rows = [row for row in run.rows() if row["protocol"] == "(secure_aggregation=off)" and row["goal"] == "untargeted"]
+    rows = [row for row in run.rows() if row["protocol"] == "(secure_aggregation=none)" and row["goal"] == "untargeted"]
     headline = page.titled("Final accuracy in % without attack and under the worst attack")
     assert block in headline["caption"]
     for defense, _, attack, accuracy, lost, harm, _ in headline["rows"][1:]:

@@ -62,7 +62,7 @@ def composition(attack="alie", defense="krum", **more) -> Composition:
             "partition": Choice("dirichlet", {"alpha": 0.5}),
             "attack": Choice(attack, {}),
             "defense": (Choice("nnm", {}), Choice(defense, {})),
-            "mode": Choice("off", {}),
+            "mode": Choice("none", {}),
             "noise": Choice("none", {}),
             "algorithm": Choice("fedavg", {}),
             "architecture": Choice("server", {}),
@@ -116,7 +116,7 @@ def test_an_architecture_and_its_network_stand_in_the_suite_as_a_suite_takes_the
     suite = yaml.safe_load(next(one.value for one in page.code if "schema: 1" in one.value))
     assert suite["architecture"] == "fedbuff(buffer=5)" and suite["clients"]["most_trainings"] == 30
     assert suite["network"] == {
-        "malicious_pace": 0.5, "compute": {"slow": {"share": 0.2}}, "link": {"latency": 0.1}, "there": "on_off(on=60, off=30)",
+        "malicious_pace": 0.5, "compute": {"slow": {"share": 0.2}}, "link": {"latency": 0.1}, "availability": "on_off(on=60, off=30)",
     }  # fmt: skip
     _, plan = fg.api.lay_out(suite)
     assert plan.positions[-1][1].architecture.name == "fedbuff"

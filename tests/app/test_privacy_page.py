@@ -31,7 +31,7 @@ SUITE = {
     "seeds": 2,
     "matrix": {
         "protocol": [
-            {"secure_aggregation": "off"},
+            {"secure_aggregation": "none"},
             {"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "sample_rate": 0.1}},
             {"privacy": {"kind": "client", "clip": 1.0, "noise_multiplier": 2.0, "delta": 1e-3}},
             {
@@ -194,7 +194,7 @@ def test_the_gallery_pages_and_filters(run, monkeypatch):
     test.number_input[0].set_value(3).run()
     assert not test.exception
     assert len(pictures(test)) == 2
-    test.selectbox[0].select("protocol = (secure_aggregation=off)").run()
+    test.selectbox[0].select("protocol = (secure_aggregation=none)").run()
     assert not test.exception
     assert len(pictures(test)) == 4
     shown = [text.value for text in test.text if text.value.startswith("PSNR")]
@@ -299,7 +299,7 @@ def test_an_audit_of_another_configuration_or_of_other_code_is_doubted(audited, 
 def test_without_its_run_or_without_noise_nothing_is_stored(tmp_path):
     file = suite_file(tmp_path)
     result = command(
-        file, "--store", tmp_path, "--canaries", 20, "--set", "matrix.protocol=[{secure_aggregation: off}]"
+        file, "--store", tmp_path, "--canaries", 20, "--set", "matrix.protocol=[{secure_aggregation: none}]"
     )
     assert "Nothing is stored." in result.output
     client = json.dumps(SUITE["matrix"]["protocol"][2])

@@ -53,7 +53,7 @@ def page(store, run, part, monkeypatch):
 def test_without_masks_the_server_sees_each_update_and_under_masks_nobody_does(sights):
     assert set(sights) == set(setups())
     for name, one in sights.items():
-        masked = not name.startswith("off")
+        masked = not name.startswith("none")
         assert ("each client's update" in one.server) is not masked
         assert ("the honest clients' updates" in one.colluders) is not masked
         assert ("the sums over groups of clients" in one.server) is (not masked or name.startswith("group"))
@@ -81,9 +81,9 @@ def test_groups_bring_rules_back_that_take_means_of_groups(sights):
 
 
 def test_a_trusted_server_is_not_asked_to_attack_and_single_updates_are_needed_for_some_attacks(sights):
-    assert "robbing_the_fed" in sights["off, noise of a trusted server"].blind
+    assert "robbing_the_fed" in sights["none, noise of a trusted server"].blind
     assert "fed_mia" in sights["full"].blind
-    assert not sights["off"].blind
+    assert not sights["none"].blind
     assert "Privacy, distributed" in sights["full, noise shared out among the clients"].noise
 
 
@@ -175,13 +175,13 @@ def test_who_sees_what_is_shown_for_each_mode(run, tmp_path, sights, monkeypatch
     listed = {name for text in test.text for name in text.value.split(", ")}
     assert set(full.refused) | set(full.blind) <= listed
     assert not set(full.refused) & set(full.runs)
-    test.selectbox[0].select("off").run()
+    test.selectbox[0].select("none").run()
     assert not test.exception
     in_time, at_nodes = (
         {"kardam", "asyncfilter", "staleness_clipping"},
         {"clipped_gossip", "cs_plus", "nna", "bridge", "ubar"},
     )
-    assert {"inverse_variance", *in_time, *at_nodes} == set(sights["off"].refused)
+    assert {"inverse_variance", *in_time, *at_nodes} == set(sights["none"].refused)
     assert "Defenses refused: 9" in [heading.value for heading in test.subheader]
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import redirect_stderr
+from io import StringIO
 
 import pytest
 import typer.main
+import yaml
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard import cli
+from fedguard import api, cli
 from fedguard.commands.command import Command
-from fedguard.errors import FedGuardError
+from fedguard.config import Document, read_suite
+from fedguard.config.layout import build_cell
+from fedguard.config.renaming import renew
+from fedguard.config.schema import CellConfig
+from fedguard.errors import ConfigError, FedGuardError
 from fedguard.retired import RETIRED_ARGUMENTS, RETIRED_COMMANDS, RETIRED_KINDS, RETIRED_OPTIONS, RetiredOption
 from tests import forked
 
@@ -161,3 +169,133 @@ def test_an_old_argument_of_python_works_with_a_warning(function, old, new, tmp_
     assert before == outcome(call, {**beside, new: value})
     with pytest.raises(TypeError, match="beside"):
         call(**beside, **{old: value, new: value})
+
+
+SMALL = {"name": "mine", "clients": {"total": 6, "malicious": 1}, "training": {"rounds": 2}, "seeds": 1}
+TIMED = {**SMALL, "architecture": "fedbuff(buffer=2)", "network": {"compute": {"seconds": 1}}}
+ON_OFF = {"name": "on_off", "on": 9.0, "off": 3.0}
+#: What is said, a suite of an earlier version, and the same as it is written now
+SUITES = [
+    ("network.there is now network.availability", {**TIMED, "network": {"there": ON_OFF}}, {**TIMED, "network": {"availability": ON_OFF}}),
+    (
+        "network.there is now network.availability",
+        {**TIMED, "matrix": {"network.there": ["always", ON_OFF]}},
+        {**TIMED, "matrix": {"network.availability": ["always", ON_OFF]}},
+    ),
+    (
+        "network.there.on is now network.availability.on",
+        {**TIMED, "network": {"availability": ON_OFF}, "matrix": {"network.there.on": [4, 5]}},
+        {**TIMED, "network": {"availability": ON_OFF}, "matrix": {"network.availability.on": [4, 5]}},
+    ),
+    (
+        "network.there is now network.availability",
+        {**SMALL, "architecture": "fedbuff(buffer=2)", "matrix": {"network": [{"there": "always"}, {"there": ON_OFF}]}},
+        {**SMALL, "architecture": "fedbuff(buffer=2)", "matrix": {"network": [{"availability": "always"}, {"availability": ON_OFF}]}},
+    ),
+    (
+        "kind: is now name:",
+        {**SMALL, "task": {"partition": {"kind": "dirichlet", "alpha": 0.5}}},
+        {**SMALL, "task": {"partition": {"name": "dirichlet", "alpha": 0.5}}},
+    ),
+    (
+        "kind: is now name:",
+        {**SMALL, "matrix": {"protocol": [{"privacy": {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}}]}},
+        {**SMALL, "matrix": {"protocol": [{"privacy": {"name": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5}}]}},
+    ),
+    (
+        "kind: is now name:",
+        {**SMALL, "defense": [{"kind": "nnm"}, {"kind": "krum"}]},
+        {**SMALL, "defense": [{"name": "nnm"}, {"name": "krum"}]},
+    ),
+    (
+        "secure_aggregation: off is now secure_aggregation: none",
+        {**SMALL, "matrix": {"protocol.secure_aggregation": ["off", "full"]}},
+        {**SMALL, "matrix": {"protocol.secure_aggregation": ["none", "full"]}},
+    ),
+    (
+        "secure_aggregation: false is now secure_aggregation: none",
+        {**SMALL, "protocol": {"secure_aggregation": False}},
+        {**SMALL, "protocol": {"secure_aggregation": "none"}},
+    ),
+    (
+        "knowledge: rule is now knowledge: defense",
+        {**SMALL, "matrix": {"threat.knowledge": [["model", "rule"], ["rule"]]}},
+        {**SMALL, "matrix": {"threat.knowledge": [["model", "defense"], ["defense"]]}},
+    ),
+]  # fmt: skip
+
+
+def laid_out(suite, *settings):
+    """Swept values and ids of the cells, and what is said on standard error."""
+    with redirect_stderr(StringIO()) as said:
+        plan = api.lay_out(suite, settings)[1]
+    return [(swept, cell.id) for swept, cell in plan.positions], said.getvalue()
+
+
+@pytest.mark.parametrize(("said", "old", "new"), SUITES)
+def test_a_suite_of_an_earlier_version_has_the_same_cells(said, old, new, tmp_path):
+    (cells, words), (expected, silent) = laid_out(old), laid_out(new)
+    assert cells == expected and silent == ""
+    assert words == f"fedguard: {said}; the old name works for one more version.\n"
+    # As a file, and as the suite that a run stores and that is run again
+    for name, suite in (("old.yaml", old), ("new.yaml", new)):
+        (tmp_path / name).write_text(yaml.safe_dump(suite, sort_keys=False))
+        assert laid_out(tmp_path / name)[0] == expected
+    assert "there" not in read_suite(Document(old)).model_dump_json()
+
+
+def test_what_a_cell_stores_is_what_earlier_versions_stored_and_builds_it_again():
+    for _, old, _ in SUITES:
+        for _, cell in api.lay_out(old)[1].positions:
+            stored = json.dumps(cell.canonical)
+            assert (
+                '"availability"' not in stored
+                and '"secure_aggregation": "none"' not in stored
+                and '"defense"]' not in stored
+            )
+            with redirect_stderr(StringIO()) as said:
+                assert build_cell(CellConfig.model_validate(json.loads(stored)), cell.known).id == cell.id
+            assert said.getvalue() == ""
+
+
+def test_old_names_in_settings_of_the_command_line():
+    expected = laid_out({**TIMED, "network": {**TIMED["network"], "availability": "on_off(on=5)"}})
+    cells, said = laid_out(TIMED, "network.there=on_off(on=5)")
+    assert cells == expected[0] and "network.there is now network.availability" in said
+    # They replace the suite's own, under whichever name
+    for key in ("there", "availability"):
+        suite = {**TIMED, "network": {**TIMED["network"], key: "always"}}
+        assert laid_out(suite, "network.there=on_off(on=5)")[0] == expected[0]
+        assert laid_out(suite, "network.availability=on_off(on=5)")[0] == expected[0]
+    assert laid_out(TIMED, "matrix.network.there=[always]")[0][0][0]["network.availability"] == "always"
+
+
+def test_both_names_in_one_suite_are_an_error_that_names_the_new_one():
+    for suite in (
+        {**TIMED, "network": {"there": "always", "availability": "always"}},
+        {**TIMED, "matrix": {"network.there": ["always"], "network.availability": ["always"]}},
+    ):
+        with pytest.raises(ConfigError, match=r"expected network.availability alone; got its old name"):
+            api.lay_out(suite)
+
+
+def test_messages_name_the_new_key_and_its_line(tmp_path):
+    path = tmp_path / "suite.yaml"
+    path.write_text("architecture: fedbuff\nnetwork:\n  there: on_of\n")
+    with pytest.raises(ConfigError, match=r"suite.yaml:3: network.availability: unknown availability 'on_of'"):
+        api.lay_out(path)
+    with pytest.raises(ConfigError, match="--set network.availability: unknown availability 'on_of'"):
+        api.lay_out(TIMED, ["network.there=on_of"])
+
+
+def test_a_parameter_of_yours_may_be_called_kind(tmp_path):
+    (tmp_path / "of_mine.py").write_text(
+        "from dataclasses import dataclass\nfrom fedguard.attacks.poisoning.ipm import IPM\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(IPM):\n    name = 'of_mine'\n    kind_of: int = 1\n"
+    )
+    document = Document({**SMALL, "plugins": ["of_mine"], "attack": {"kind": "of_mine", "kind_of": 2}}, folder=tmp_path)
+    ((_, cell),) = api.lay_out(document)[1].positions
+    assert cell.canonical["attack"]["kind_of"] == 2
+    assert renew({"attack": {"name": "mine", "kind": 3}}) == ({"attack": {"name": "mine", "kind": 3}}, [])
+    axis = {"attack": {"name": "mine"}, "matrix": {"attack.kind": [1, 2]}}
+    assert renew(axis) == (axis, [])

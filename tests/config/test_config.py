@@ -29,12 +29,12 @@ SUITES = [*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "fedguard
 SUITE = """\
 schema: 1
 name: small
-task: {data: digits, model: softmax, partition: {kind: dirichlet, alpha: 0.5}}
+task: {data: digits, model: softmax, partition: {name: dirichlet, alpha: 0.5}}
 clients: {total: 10, malicious: 2}
 training:
   rounds: 3
   lr: 1e-1
-protocol: {secure_aggregation: off}
+protocol: {secure_aggregation: none}
 seeds: 2
 matrix:
   attack: [none, alie]
@@ -214,8 +214,8 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("tsk.data=digits", "--set tsk.data: unknown key 'tsk'. Did you mean 'task'?"),
         ("task.data=mnist", "--set task.data: unknown data 'mnist'. Expected one of: breast_cancer, cartpole, digits,"),
         ("task.model=sofmax", "--set task.model: unknown model 'sofmax'. Did you mean 'softmax'?"),
-        ("task.partition={kind: dirichlet, alfa: 1}", "unknown parameter of dirichlet 'alfa'. Did you mean 'alpha'?"),
-        ("task.partition={kind: dirichlet, alpha: 0}", "dirichlet: alpha: expected more than 0; got 0.0."),
+        ("task.partition={name: dirichlet, alfa: 1}", "unknown parameter of dirichlet 'alfa'. Did you mean 'alpha'?"),
+        ("task.partition={name: dirichlet, alpha: 0}", "dirichlet: alpha: expected more than 0; got 0.0."),
         ("seeds=0", "--set seeds: expected a number of seeds from 1 to 10,000, or a list of seeds; got 0."),
         ("seeds=[1, 1]", "--set seeds: expected a number of seeds, or a list of different seeds; got [1, 1]."),
         ("seeds=[-1]", "--set seeds[0]: expected greater than or equal to 0; got -1."),
@@ -225,9 +225,9 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("matrix.attak=[alie]", "--set matrix.attak: unknown key to sweep 'attak'. Did you mean 'attack'"),
         ("matrix={training.lrr: [1]}", "--set matrix.training.lrr[0] (training.lrr): unknown key 'lrr'. Did you mean 'lr'?"),
         ("matrix={training.lr: [0.1, fast]}", "--set matrix.training.lr[1] (training.lr): expected a valid number"),
-        ("protocol.secure_aggregation=maybe", "--set protocol.secure_aggregation: unknown masking 'maybe'. Expected one of: full, group_testing, groups, off."),
+        ("protocol.secure_aggregation=maybe", "--set protocol.secure_aggregation: unknown masking 'maybe'. Expected one of: full, group_testing, groups, none."),
         ("protocol.privacy=dp", "--set protocol.privacy: unknown noise 'dp'. Expected one of: client, distributed, none, record."),
-        ("threat.knowledge=[everything]", "expected 'honest_updates', 'own_data', 'model' or 'rule'; got 'everything'."),
+        ("threat.knowledge=[everything]", "expected 'honest_updates', 'own_data', 'model' or 'defense'; got 'everything'."),
         ("threat={first_round: 5, last_round: 4}", "threat.last_round: expected no less than threat.first_round."),
         ("gate.metrics={final: {}}", "--set gate.metrics.final: expected 'final_accuracy', 'best_accuracy'"),
         ("gate={metrics: {final_accuracy: {margin: -1}}}", "margin: expected greater than or equal to 0; got -1."),

@@ -28,7 +28,7 @@ KNOWN = load_registry()
 ALL = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
 
 
-def verdict(defense, attack=None, *, masking="off", root=False, grants=ALL, updates=20, told=4):
+def verdict(defense, attack=None, *, masking="none", root=False, grants=ALL, updates=20, told=4):
     built = KNOWN.build("attack", attack) if attack else None
     mode = KNOWN.get("masking", masking)
     mode = mode(**mode.example)

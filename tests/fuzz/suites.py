@@ -36,7 +36,7 @@ LIMIT = 30.0
 #: In place of a value, as text of YAML.
 VALUES = (
     "", "null", "~", "true", "-1", "0", "1", "1.5", "-0.0", "1e-300", "1e300", ".inf", ".nan", "010", "0x1F", "1:30", "0b_", "1_000",
-    "1000000000", "1" * 5000, "9" * 30, "[]", "{}", "[[]]", "[1, 1]", "{a: 1}", "{name: }", "{name: 3}", "{kind: none}", "!!float x",
+    "1000000000", "1" * 5000, "9" * 30, "[]", "{}", "[[]]", "[1, 1]", "{a: 1}", "{name: }", "{name: 3}", "{name: none}", "!!float x",
     "!!python/object:os.system x", "!!binary abc", "!!set {a, b}", "!!timestamp 2026-01-01", "2026-01-01", "'" + "x" * 3000 + "'", "&a [*a]",
     "*nowhere", "'\\0'", '"\\0"', '"\\e[31mred"', "off", "None", "none", "nonsense", "nnm >> ", ">> mean", "mean >> mean", "alie(z=)",
     "alie(z=print)", "alie(1)", "alie(**{})", "mean()()", "()", "lambda: 0", "__import__('os')", "alie(z=1e400)", "alie(z='x')", "a:b",
@@ -61,8 +61,8 @@ FILES = (
     b"matrix:\n  training.rounds: [" + b",".join(b"%d" % n for n in range(1, 489)) + b"]\n  clients.total: ["
     + b",".join(b"%d" % n for n in range(1, 489)) + b"]\n",
     b"training: {local_epochs: 1000000000}\n", b"training: {rounds: 1000000000000}\n", b"clients: {total: 1000000000}\n",
-    b"protocol: {privacy: {kind: record, clip: 1.0, noise_multiplier: 1.0e-300, delta: 1.0e-5}}\n",
-    b"protocol: {privacy: {kind: client, clip: 1.0, epsilon: 1.0e-300, delta: 1.0e-5}}\n",
+    b"protocol: {privacy: {name: record, clip: 1.0, noise_multiplier: 1.0e-300, delta: 1.0e-5}}\n",
+    b"protocol: {privacy: {name: client, clip: 1.0, epsilon: 1.0e-300, delta: 1.0e-5}}\n",
     b"my-key: 1\n", b"training: {batch-size: 1}\n", b"matrix: {attack: alie}\n", b"matrix: {nonsense: [1]}\n", b"matrix: {'': [1]}\n",
     b"matrix: {training: [1]}\n", b"matrix: {training..lr: [1]}\n", b"matrix: {training.lr.x: [1]}\n", b"plugins: [os]\n", b"plugins: ['']\n",
     b"plugins: ['..x']\n", b"plugins: [json.no_such]\n", b"name: ../../x\n", b"schema: 2\n", b"defense: [nnm, [mean]]\n", b"\t", b"a:\n\tb: 1\n",

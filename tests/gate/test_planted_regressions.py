@@ -21,7 +21,7 @@ clients: {total: 10}
 training: {rounds: 4, batch_size: 32, lr: 0.1}
 seeds: 2
 gate: {confirm: 3, metrics: {epsilon: {}, final_accuracy: {}}}
-protocol: {privacy: {kind: client, clip: 1.0, noise_multiplier: 1.0, delta: 1.0e-3}}
+protocol: {privacy: {name: client, clip: 1.0, noise_multiplier: 1.0, delta: 1.0e-3}}
 matrix: {attack: [none], defense: [mean]}
 """
 

@@ -29,7 +29,7 @@ DUTIES = [
     ("systems", SYSTEMS, "docs/architectures.md", ROW),
     ("topologies", TOPOLOGIES, "docs/collectives.md", ROW),
     ("traffic of topologies", TOPOLOGIES, "tests/systems/test_collectives.py", QUOTED),
-    ("maskings", [name for name in MASKINGS if name != "off"], "tests/masking/test_modes_of_masking.py", QUOTED),
+    ("maskings", [name for name in MASKINGS if name != "none"], "tests/masking/test_modes_of_masking.py", QUOTED),
     ("algorithms on examples", EXAMPLES, "tests/tasks/test_cohort_equals_plain_loop.py", QUOTED),
     ("engines", ENGINES, "docs/conformance.md", r"{}"),
     ("noises", [name for name in NOISES if name != "none"], "tests/privacy/audit/test_whole_trainings.py", QUOTED),

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "fedguard.robustness": {"arguments", "errors", "rng", "contracts", "aggregation"},
     "fedguard.registry": {"errors", "modules", "contracts", "secagg"},
     "fedguard.visibility": {"errors", "contracts"},
-    "fedguard.config": {"errors", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
+    "fedguard.config": {"errors", "retired", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
     "fedguard.secagg": {"arguments", "errors", "rng", "contracts"},
     "fedguard.privacy": {"arguments", "errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
@@ -439,7 +439,7 @@ def table_rows() -> list[tuple[str, str]]:
     rows = []
     for _, cls in load_registry().classes(["defense"]):
         pipeline = load_registry().pipeline(cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean")
-        fates = [fate(pipeline, None, mode) for mode in ("off", "groups", "full")]
+        fates = [fate(pipeline, None, mode) for mode in ("none", "groups", "full")]
         row = [f"`{cls.name}`", stage_of(cls), needs(cls), *fates, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([needs(cls), *fates])} |"))
     for _, cls in load_registry().classes(["attack"]):
@@ -450,7 +450,7 @@ def table_rows() -> list[tuple[str, str]]:
         row = [f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, needs(cls), hidden])} |"))
     for _, cls in load_registry().classes(["inference"]):
-        shown = [derive_exposure(Server.exposes, modes()[mode], root_data=True) for mode in ("off", "groups", "full")]
+        shown = [derive_exposure(Server.exposes, modes()[mode], root_data=True) for mode in ("none", "groups", "full")]
         fates = ["refused" if first_met(cls.needs, one.server) is None else "runs" for one in shown]
         server = "malicious" if cls.active else "curious"
         row = [f"`{cls.name}`", cls.goal, server, cls.watches, needs(cls), *fates, cls.summary()]

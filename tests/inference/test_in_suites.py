@@ -391,7 +391,7 @@ SUITE = {
     **ONE_EXAMPLE,
     "clients": {"total": 10, "malicious": 2},
     "matrix": {
-        "protocol.secure_aggregation": ["off", "full"],
+        "protocol.secure_aggregation": ["none", "full"],
         "attack": ["none", "ipm", "analytic", "fed_mia", "loss"],
         "defense": ["mean", "median"],
     },
@@ -407,7 +407,7 @@ def test_a_matrix_of_poisoning_masks_and_inference(run):
     rows = run.rows()
     assert {row["status"] for row in rows} == {"ok", "refused"}
     ok = {(row["protocol.secure_aggregation"], row["attack"], row["defense"]) for row in rows if row["status"] == "ok"}
-    assert ("off", "fed_mia", "median") in ok and ("full", "analytic", "mean") in ok
+    assert ("none", "fed_mia", "median") in ok and ("full", "analytic", "mean") in ok
     assert ("full", "fed_mia", "mean") not in ok and ("full", "ipm", "median") not in ok
     assert all(row["reason"] for row in rows if row["status"] == "refused")
     shown = str(run.table("recovered"))
@@ -418,7 +418,7 @@ def test_a_matrix_of_poisoning_masks_and_inference(run):
         for r in rows
         if r["attack"] == "analytic" and r["defense"] == "mean"
     }
-    assert gain["off", 0] > 50 > gain["full", 0]
+    assert gain["none", 0] > 50 > gain["full", 0]
 
 
 def test_reconstructions_lie_beside_the_records(run):

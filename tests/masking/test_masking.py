@@ -321,7 +321,7 @@ def test_colluders_cannot_tap_what_is_masked():
     for mode in ("full", {"groups": 5}):
         assert verdict("mean", mode, attack="alie").attack_sees == Sight.OWN_DATA
         assert "mimic needs the honest clients' updates" in verdict("mean", mode, attack="mimic").reasons[0]
-    assert verdict("mean", "off", attack="alie").attack_sees == Sight.HONEST_UPDATES
+    assert verdict("mean", "none", attack="alie").attack_sees == Sight.HONEST_UPDATES
 
 
 # What colluders know of the rule
@@ -583,8 +583,8 @@ def test_a_bound_holds_beside_malicious_clients():
         ({"secure_aggregation": {"group_testing": {"round": 9}}}, {}, "round: expected at most training.rounds = 3; got 9."),
         ({"secure_aggregation": {"group_testing": {"tests": 3, "memberships": 3}}}, {}, "memberships: expected fewer than tests = 3"),
         ({"secure_aggregation": {"group_testing": {}}, "privacy": NOISE}, {}, "a test shows several sums over each client"),
-        ({"secure_aggregation": "off", "privacy": NOISE}, {}, "privacy: distributed noise is added under masks, and secure_aggregation is off"),
-        ({"secure_aggregation": "off", "norm_bound": 1.0}, {}, "Use the defense clip(bound=...) >> mean."),
+        ({"secure_aggregation": "none", "privacy": NOISE}, {}, "privacy: distributed noise is added under masks, and secure_aggregation is off"),
+        ({"secure_aggregation": "none", "norm_bound": 1.0}, {}, "Use the defense clip(bound=...) >> mean."),
         ({"secure_aggregation": {"groups": 5}, "colluding": 0.1, "privacy": {**NOISE, "noise_multiplier": 1e9}}, {}, "Lower the encoding's bits"),
         ({"encoding": {"bits": 28}, "privacy": {**NOISE, "noise_multiplier": 8.0}}, {}, "noise"),
     ],
@@ -626,7 +626,7 @@ def test_settings_without_effect_do_not_split_identities():
     def same(one, other):
         return cell(protocol=one).id == cell(protocol=other).id
 
-    off, full = {"secure_aggregation": "off"}, {"secure_aggregation": "full"}
+    off, full = {"secure_aggregation": "none"}, {"secure_aggregation": "full"}
     assert cell().canonical["protocol"] == {"secure_aggregation": "off", "privacy": "none"}
     for change in ({"colluding": 0.3}, {"encoding": {"bits": 9}}, {"dropout": {"at": "unmask"}}, {"dropout": {"rate": 0.1, "at": "unmask"}}):  # fmt: skip
         assert same(off, {**off, **change}), change
@@ -648,10 +648,10 @@ def test_settings_without_effect_do_not_split_identities():
 
 
 def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
-    for mode in ("off", "full", {"groups": 4, "redraw": False}, {"group_testing": {"tests": 8}}):
-        bound = {} if mode == "off" else {"norm_bound": 1.0}
+    for mode in ("none", "full", {"groups": 4, "redraw": False}, {"group_testing": {"tests": 8}}):
+        bound = {} if mode == "none" else {"norm_bound": 1.0}
         one = cell(server={"root_data": 50}, protocol={"secure_aggregation": mode, **bound})
-        assert one.defended is (mode != "off")
+        assert one.defended is (mode != "none")
         for other in one.compared_with.values():
             assert build_cell(other.config, load_registry()).canonical == other.canonical
             assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == FullMasking()

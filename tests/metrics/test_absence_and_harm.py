@@ -175,7 +175,7 @@ def test_all_attacks_share_the_silent_cells_of_a_defense():
     suite = {
         **BLOBS,
         "matrix": {
-            "threat.knowledge": [["honest_updates", "own_data", "model", "rule"], ["own_data"]],
+            "threat.knowledge": [["honest_updates", "own_data", "model", "defense"], ["own_data"]],
             "attack": ["none", "sign_flip", "label_flip", "zeros"],
             "defense": ["mean", "median"],
         },
@@ -222,7 +222,7 @@ def run(tmp_path_factory):
         "training": {"rounds": 1},
         "seeds": 3,
         "matrix": {
-            "protocol.secure_aggregation": ["off", {"groups": 3}],
+            "protocol.secure_aggregation": ["none", {"groups": 3}],
             "attack": ["none", "ipm(tau=5)"],
             "defense": ["mean", "median"],
         },
@@ -234,10 +234,10 @@ def test_silence_that_stops_the_training_is_no_measure(run):
     """Eight clients in three groups: one has two, too few for a session. The mean needs no groups: its sum is one of all."""
     said = {(row["protocol.secure_aggregation"], row["defense"], row["attack"] != "none"): row for row in run[0].rows()}
     for defense in ("mean", "median"):
-        clear, none = said["off", defense, True], said["off", defense, False]
+        clear, none = said["none", defense, True], said["none", defense, False]
         assert clear["absence"] + clear["harm"] == pytest.approx(clear["accuracy_drop"])
         assert (none["absence"], none["harm"]) == (None, None)
-    grouped = {defense: row for (protocol, defense, attacked), row in said.items() if attacked and protocol != "off"}
+    grouped = {defense: row for (protocol, defense, attacked), row in said.items() if attacked and protocol != "none"}
     assert grouped["mean"]["harm"] is not None
     assert (grouped["median"]["absence"], grouped["median"]["harm"]) == (None, None)
     assert grouped["median"]["accuracy_drop"] is not None
@@ -258,7 +258,7 @@ def test_the_figures_are_shown_with_paired_intervals(run):
     table = run[0].table("harm").blocks["protocol.secure_aggregation = off"]["ipm(tau=5)"]
     for defense in ("mean", "median"):
         harms = [
-            r["harm"] for r in run[0].rows() if (r["protocol.secure_aggregation"], r["defense"]) == ("off", defense)
+            r["harm"] for r in run[0].rows() if (r["protocol.secure_aggregation"], r["defense"]) == ("none", defense)
         ]
         assert table[defense].estimate == estimate([harm for harm in harms if harm is not None], DIFFERENCE)
 

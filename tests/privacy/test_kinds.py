@@ -37,7 +37,7 @@ def suite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("steady_noise.py").write_text(MODULE)
 
-    def written(privacy="{kind: steady, z: 3}"):
+    def written(privacy="{name: steady, z: 3}"):
         Path("suite.yaml").write_text(SUITE % privacy)
         return "suite.yaml"
 
@@ -77,7 +77,7 @@ def test_a_plug_ins_noise_is_checked_named_and_told_of(suite):
     with pytest.raises(ConfigError, match=r"suite.yaml:\d+: protocol: privacy: steady noise takes all clients"):
         fg.api.lay_out(suite(), ["clients.per_round=6"])
     with pytest.raises(ConfigError, match="steady: z: expected more than 0; got -1"):
-        fg.api.lay_out(suite("{kind: steady, z: -1}"))
+        fg.api.lay_out(suite("{name: steady, z: -1}"))
     listed = CliRunner().invoke(cli.app, ["list", "noise", "--plugin", "steady_noise", "--json"])
     assert {one["name"] for one in json.loads(listed.stdout)} == {"none", "record", "client", "distributed", "steady"}
 

@@ -297,7 +297,7 @@ def test_malicious_updates_are_clipped_and_an_empty_round_still_shows_noise():
     [
         ({"protocol": {"privacy": CLIENT}, "defense": "median"}, "made for the sensitivity of a mean, and median is another rule"),
         ({"protocol": {"privacy": CLIENT}, "defense": "nnm >> mean"}, "made for the sensitivity of a mean"),
-        ({"protocol": {"privacy": CLIENT, "secure_aggregation": "full"}}, "Let the clients add the noise themselves (privacy: {kind: distributed})"),
+        ({"protocol": {"privacy": CLIENT, "secure_aggregation": "full"}}, "Let the clients add the noise themselves (privacy: {name: distributed})"),
         ({"protocol": {"privacy": RECORD}, "defense": "weighted_mean"}, "is told how many examples each client has"),
     ],
 )  # fmt: skip
@@ -362,7 +362,7 @@ def test_a_client_does_not_look_at_its_examples_once_noise_hides_them():
     ],
 )  # fmt: skip
 def test_noise_that_cannot_be_made_is_an_error(privacy, others, message):
-    secure = "full" if privacy["kind"] == "distributed" else "off"
+    secure = "full" if privacy["kind"] == "distributed" else "none"
     with pytest.raises(ConfigError) as caught:
         cell(protocol={"privacy": privacy, "secure_aggregation": secure}, **others)
     assert str(caught.value).startswith("protocol: ")

@@ -218,7 +218,7 @@ def program(tmp_path, monkeypatch):
 def test_a_record_holds_what_a_trial_came_to(program):
     says, asked = program
     says({"status": "ok", "found": FOUND, "log": "the logs"})
-    cell = cells(threat={"knowledge": ["honest_updates", "rule"]})["ipm(tau=5)", "median"]
+    cell = cells(threat={"knowledge": ["honest_updates", "defense"]})["ipm(tau=5)", "median"]
     runner = Apps()
     record, log = run_app(cell, 7, {"clean_mean": 0.9, "clean_defense": 0.7, "attack_mean": 0.2}, runner)
     runner.close()
@@ -248,7 +248,7 @@ def test_a_record_holds_what_a_trial_came_to(program):
             "nodes": 10,
             "seed": 7,
         },
-        **{"metric": None, "knowledge": ["honest_updates", "rule"], "engine": "inline"},
+        **{"metric": None, "knowledge": ["honest_updates", "defense"], "engine": "inline"},
     }
 
 

@@ -288,7 +288,7 @@ def test_a_law_stands_in_the_identity_with_all_its_parameters(tmp_path):
     further = """
 network: {compute: {spread: 0.2}}
 matrix:
-  network.there: [null, always, "on_off", "on_off(on=600)", {name: on_off, off: 300}, on_off(on=10), day_and_night]
+  network.availability: [null, always, "on_off", "on_off(on=600)", {name: on_off, off: 300}, on_off(on=10), day_and_night]
 """
     found = cells(tmp_path, further)
     assert [cell.canonical["network"]["there"] for cell in found] == [
@@ -299,21 +299,33 @@ matrix:
     for cell in found:
         again = build_cell(CellConfig.model_validate(cell.canonical), load_registry())
         assert (again.id, again.canonical) == (cell.id, cell.canonical)
-        assert again.network.there.spec() == cell.network.there.spec()
+        assert again.network.availability.spec() == cell.network.availability.spec()
 
 
 def test_a_law_may_be_swept_where_nothing_else_is_said_of_the_network(tmp_path):
-    assert len(cells(tmp_path, "matrix: {network.there: [on_off, day_and_night]}")) == 2
+    assert len(cells(tmp_path, "matrix: {network.availability: [on_off, day_and_night]}")) == 2
 
 
 @pytest.mark.parametrize(
     ("further", "message"),
     [
-        ("network: {there: on_of}", "network.there: unknown availability 'on_of'. Did you mean 'on_off'?"),
-        ("network: {there: {name: on_off, on: 0}}", "network.there: on_off: on: expected at least 0.001; got 0.0."),
-        ("matrix: {network.there: [always, on_off(away=3)]}", "network.there[1]: unknown parameter of on_off 'away'."),
-        ("network: {there: {name: trace, file: none.csv}}", "network.there: none.csv: no such file."),
-        ("network: {their: always}", "unknown key 'their'. Did you mean 'there'?"),
+        (
+            "network: {availability: on_of}",
+            "network.availability: unknown availability 'on_of'. Did you mean 'on_off'?",
+        ),
+        (
+            "network: {availability: {name: on_off, on: 0}}",
+            "network.availability: on_off: on: expected at least 0.001; got 0.0.",
+        ),
+        (
+            "matrix: {network.availability: [always, on_off(away=3)]}",
+            "network.availability[1]: unknown parameter of on_off 'away'.",
+        ),
+        ("network: {availability: {name: trace, file: none.csv}}", "network.availability: none.csv: no such file."),
+        (
+            "network: {their: always}",
+            "unknown key 'their'. Expected one of: availability, compute, link, malicious_pace.",
+        ),
     ],
 )
 def test_what_a_suite_may_not_say_of_it(tmp_path, further, message):
@@ -326,7 +338,7 @@ def test_what_a_suite_may_not_say_of_it(tmp_path, further, message):
 def test_a_record_names_the_trace_it_was_made_with(tmp_path):
     rows = "".join(f"{device},0,50\n" for device in range(6))
     file = written(tmp_path, f"device,start,end\n{rows}")
-    (cell,) = cells(tmp_path, f"network: {{there: {{name: trace, file: {file}}}}}")
+    (cell,) = cells(tmp_path, f"network: {{availability: {{name: trace, file: {file}}}}}")
     before = code_of(cell)
     written(tmp_path, f"device,start,end\n{rows}5,60,70\n")
     after = code_of(dataclasses.replace(cell))

@@ -134,7 +134,7 @@ THERE = ["always", "on_off(on=6, off=3)", "day_and_night(night=12, spread=24)"]
 def test_nobody_is_ever_more_than_tau_ahead(seed, tau, devices, law):
     """Counted from the releases alone: what has arrived before a training begins."""
     network = Network(
-        compute=Speeds(seconds=1.0, spread=0.5, jitter=0.5), there=load_registry().build("availability", law)
+        compute=Speeds(seconds=1.0, spread=0.5, jitter=0.5), availability=load_registry().build("availability", law)
     )
     done = [0] * devices
     for release in releases(network, ssp(tau), devices, 150, seed=seed):
@@ -150,7 +150,9 @@ def test_each_training_begins_once_and_ends_once(barrier, law):
     network = Network(
         compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4),
         link=Links(loss=0.0 if barrier.fresh and barrier.deadline is None else 0.05),
-        there=load_registry().build("availability", "always" if barrier.fresh and barrier.deadline is None else law),
+        availability=load_registry().build(
+            "availability", "always" if barrier.fresh and barrier.deadline is None else law
+        ),
     )
     begun, ended, now = Counter(), Counter(), 0.0
     for number, release in enumerate(releases(network, barrier, 6, 300)):
@@ -176,7 +178,7 @@ def test_spans_tell_each_training_with_its_fate_and_none_while_another_goes_on(b
     network = Network(
         compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4),
         link=Links(loss=0.05),
-        there=load_registry().build("availability", law),
+        availability=load_registry().build("availability", law),
     )
     free, seen = Counter(), Counter()
     for release in releases(network, barrier, 6, 200):
@@ -200,7 +202,7 @@ def test_spans_tell_each_training_with_its_fate_and_none_while_another_goes_on(b
 @pytest.mark.parametrize("barrier", [k_of_n(4, deadline=3.0), ssp(2), asp(), buffer_barrier(3)], ids=str)
 def test_the_same_seed_has_the_same_course(barrier, law):
     network = Network(
-        compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4), there=load_registry().build("availability", law)
+        compute=Speeds(seconds=1.0, spread=0.3, jitter=0.4), availability=load_registry().build("availability", law)
     )
     for crew in (6, 3):
         one, same, other = (releases(network, barrier, 6, 100, crew=crew, seed=seed) for seed in (0, 0, 1))
@@ -290,7 +292,7 @@ def test_k_of_n_waits_for_those_who_are_chosen_where_these_are_fewer():
 
 def timed(stretches) -> Network:
     """A training takes 5 s."""
-    return Network(compute=Speeds(seconds=5.0), there=Timetable(stretches))
+    return Network(compute=Speeds(seconds=5.0), availability=Timetable(stretches))
 
 
 def test_who_is_not_there_starts_when_it_comes():
@@ -350,7 +352,7 @@ def test_in_the_long_run_updates_and_interruptions_come_as_renewal_theory_says()
     $1 / ((a + b)(e^{c/a} - 1))$ updates a second of each device, and one interruption in each stretch."""
     a, b, c, devices = 20.0, 10.0, 5.0, 40
     network = Network(
-        compute=Speeds(seconds=c), there=load_registry().build("availability", f"on_off(on={a}, off={b})")
+        compute=Speeds(seconds=c), availability=load_registry().build("availability", f"on_off(on={a}, off={b})")
     )
     found = releases(network, asp(), devices, 20_000)
     expected = devices / ((a + b) * (math.exp(c / a) - 1))
@@ -361,7 +363,7 @@ def test_in_the_long_run_updates_and_interruptions_come_as_renewal_theory_says()
 
 def test_at_night_all_work_and_by_day_nobody():
     law = "day_and_night(night=8, spread=0)"
-    network = Network(compute=Speeds(seconds=600.0), there=load_registry().build("availability", law))
+    network = Network(compute=Speeds(seconds=600.0), availability=load_registry().build("availability", law))
     found = releases(network, asp(), 4, 4 * 48 * 3)
     hours = np.array([release.at / 3600 % 24 for release in found])
     assert np.all((hours > 0) & (hours <= 8))

@@ -28,7 +28,7 @@ LATE = Timetable({2: [(5.0, 1e9)], 3: [(30.0, 1e9)]})
 def found(there, selection, count, *, devices=4, goal=4, deadline=100.0, least=1):
     barrier = replace(k_of_n(goal, deadline, least), selection=selection)
     course = ServerSimulation(
-        world(replace(SECOND, there=there), devices), barrier, devices, lambda round: range(devices), Rng(0)
+        world(replace(SECOND, availability=there), devices), barrier, devices, lambda round: range(devices), Rng(0)
     )
     return list(islice(course.releases(), count))
 

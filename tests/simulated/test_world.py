@@ -118,7 +118,7 @@ def test_what_is_spent_adds_up():
     ],
 )
 def test_who_leaves_has_spent_what_it_has_done(end, seconds, computed, up):
-    network = Network(compute=Speeds(seconds=2.0), link=Links(latency=0.5), there=Timetable({0: [(0.0, end)]}))
+    network = Network(compute=Speeds(seconds=2.0), link=Links(latency=0.5), availability=Timetable({0: [(0.0, end)]}))
     there = world(network, 1, size=1000)
     assert there.attempt(0, 1, 0.0) == (seconds, end >= 3.0)
     assert (there.spent.seconds, there.spent.bytes_up, there.spent.bytes_down) == (computed, up, 1000)

@@ -30,8 +30,8 @@ training: {rounds: 1}
 #: Six devices that are there for a second, and come back after a hundred.
 GAPS = HEAD + "".join(f"{device},0,1\n{device},99,100\n" for device in range(6))
 #: Of a stay that begins before the last one is over.
-TRACE = "network: {there: {name: trace, file: overlapping.csv}}"
-SLOW = "network: {compute: {seconds: 10}, there: {name: trace, file: phones.csv}}"
+TRACE = "network: {availability: {name: trace, file: overlapping.csv}}"
+SLOW = "network: {compute: {seconds: 10}, availability: {name: trace, file: phones.csv}}"
 
 #: What a suite cannot say at all.
 WRONG = {
@@ -42,14 +42,14 @@ WRONG = {
     "time beyond all numbers": ("architecture: google\nnetwork: {compute: {seconds: 1e300}}", "network.compute.seconds: expected less than or equal to 1000000000; got 1e+300."),
     "bytes that take for ever": ("architecture: google\nnetwork: {link: {up: 1e-300}}", "network.link.up: expected greater than or equal to 0.001; got 1e-300."),
     "stays of no time": ("architecture: fedbuff\nnetwork: {there: 'on_off(on=1e-9)'}", "on_off: on: expected at least 0.001; got 1e-09."),
-    "a trace that overlaps": (f"architecture: fedbuff\n{TRACE}", "suite.yaml:7: network.there: overlapping.csv: row 3: expected a start of at least 5"),
+    "a trace that overlaps": (f"architecture: fedbuff\n{TRACE}", "suite.yaml:7: network.availability: overlapping.csv: row 3: expected a start of at least 5"),
 }  # fmt: skip
 
 #: Refused, each for its own reason, under a network on which a message takes a second and nothing arrives.
 NOTHING_ARRIVES = "network: {link: {latency: 1, loss: 0.999999999}}"
 REFUSED = {
     "parameter_server(ranges=700, consistency='eventual')": "under parameter_server after",
-    "fedbuff(buffer=2)": "Let devices be there for longer (network.there), or lower network.compute, network.link or its loss.",
+    "fedbuff(buffer=2)": "Let devices be there for longer (network.availability), or lower network.compute, network.link or its loss.",
     "google(window=0.5)": "it ends after 0.5 s, and needs 5 updates by then, which take 2.24 s at least. Raise the window",
     "basgd(buffers=9)": "stays empty for ever, and there are 9 for 6 clients. Lower buffers to 6.",
     "parameter_server": "would be waited for for ever. Leave out network.link.loss",
@@ -206,7 +206,7 @@ def test_a_deadline_is_refused_where_nobody_could_meet_it_whatever_is_drawn(netw
 
 def test_gaps_that_leave_time_enough_are_waited_for():
     there = scenes.Timetable({device: [(99.0 * turn, 99.0 * turn + 3) for turn in range(9)] for device in range(3)})
-    network = Network(link=Links(latency=1.0), there=there)
+    network = Network(link=Links(latency=1.0), availability=there)
     assert [release.at for release in scenes.releases(network, asp(), 3, 6)] == pytest.approx(
         [2.001] * 3 + [101.001] * 3
     )

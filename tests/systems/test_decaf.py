@@ -164,12 +164,12 @@ def test_bytes_of_examples_are_counted_where_they_move_and_not_again():
 
 def test_who_never_stays_is_not_asked_and_its_examples_move_while_it_is_there_to_send_them():
     leaves = [(20 * k, 20 * k + 15.0) for k in range(20)]  # there for half of each second round
-    network = Network(compute=Speeds(seconds=1.0), there=Timetable({0: leaves}))
+    network = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: leaves}))
     _, found = releases(network, [6.0, 2.0], 12, trusted=2, least=0.6, history=4)
     by = [{job.client: job.device for job in release.jobs} for release in found]
     assert by[0] == {0: 0, 1: 1}
     assert all(one.get(0) in (0, 1) for one in by[4:])
-    away = Network(compute=Speeds(seconds=1.0), there=Timetable({0: [(0.0, 1.0)]}))
+    away = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: [(0.0, 1.0)]}))
     _, found = releases(away, [6.0, 2.0], 6, trusted=2, least=0.6)
     assert all(0 not in [job.client for job in release.jobs] for release in found[2:])  # it never comes to send them
 

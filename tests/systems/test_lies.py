@@ -83,7 +83,7 @@ def test_who_is_not_there_says_that_it_is_and_takes_a_place():
     barrier = replace(k_of_n(3, 50.0, 1), selection=DeviceSelection(goal=3, timeout=20.0, least=2))
 
     def first(lies: AvailabilityLies):
-        simulated = devices(replace(SECOND, there=away), 4)
+        simulated = devices(replace(SECOND, availability=away), 4)
         return next(ServerSimulation(simulated, barrier, 4, lambda round: range(4), Rng(0), lies=lies).releases())
 
     liar = first(

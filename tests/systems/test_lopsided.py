@@ -206,7 +206,7 @@ def test_in_order_neighbours_hold_classes_side_by_side(shards):
 def test_decaf_counts_on_who_stays(least, moves):
     """Device 0 stays for every second round: it would do all of its work, and half of that is expected to come."""
     there = [(20.0 * k, 20.0 * k + (19.0 if k % 2 else 2.0)) for k in range(20)]
-    network = Network(compute=Speeds(seconds=1.0), there=Timetable({0: there}))
+    network = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: there}))
     world = World(network, [4.0, 2.0], 1000, Rng(0).child("network"))
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
     fractions = Fractions(law, world, [500] * 2, lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))

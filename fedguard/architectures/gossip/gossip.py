@@ -205,13 +205,13 @@ class Gossip(Architecture):
         if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.trainings() > 1):
             yield (
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
-                "{kind: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
+                "{name: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
             )
         network = cell.network
-        if cell.protocol.dropout.rate or (network is not None and network.there.may_leave):
+        if cell.protocol.dropout.rate or (network is not None and network.availability.may_leave):
             yield (
                 f"under {name} a node waits for its neighbours, and one that leaves would be waited for for ever. Leave "
-                "out protocol.dropout and network.there."
+                "out protocol.dropout and network.availability."
             )
         if network is not None and network.link.loss and not self.stands_loss:
             yield (

@@ -10,7 +10,7 @@ decoding.py        which clients are malicious, given the results of such tests
 """
 
 MASKINGS = {
-    "off": "fedguard.contracts.masking:NoMasking",
+    "none": "fedguard.contracts.masking:NoMasking",
     "full": "fedguard.architectures.masking.full:FullMasking",
     "groups": "fedguard.architectures.masking.groups:Groups",
     "group_testing": "fedguard.architectures.masking.group_testing:GroupTesting",

@@ -104,7 +104,7 @@ class EventServer(EventSystem):
         if barrier.fresh and barrier.deadline is None and cell.network is not None and cell.network.loses:
             yield (
                 f"under {name} the server waits for each update of a round, and one that network loses would be waited for "
-                "for ever. Leave out network.link.loss and network.there, or use google, which has a deadline."
+                "for ever. Leave out network.link.loss and network.availability, or use google, which has a deadline."
             )
         if barrier.fresh:
             return
@@ -135,7 +135,7 @@ class EventServer(EventSystem):
         if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
             yield (
                 f"a server that adds noise clips each update, and that of {name} has sums or means of several. Use privacy: "
-                "{kind: record}, or fedbuff, google, parameter_server or server."
+                "{name: record}, or fedbuff, google, parameter_server or server."
             )
         # A single row has nothing to be weighed against
         if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
@@ -156,10 +156,13 @@ class EventServer(EventSystem):
                 f"a client is in a session of secure aggregation once, and {barrier.count} updates of {cell.clients.total} "
                 "clients never meet in one. Lower buffer, or switch secure_aggregation off."
             )
-        elif cell.network is not None and cell.network.there.may_leave and barrier.fresh and not barrier.selection:
+        elif (
+            cell.network is not None and cell.network.availability.may_leave and barrier.fresh and not barrier.selection
+        ):
             yield (
                 "the keys of a session of secure aggregation are agreed on when a round starts, and a device that comes later "
-                f"has no part in it. Leave out network.there, use fedbuff, or switch secure_aggregation off under {self.name}."
+                f"has no part in it. Leave out network.availability, use fedbuff, or set secure_aggregation: none under "
+                f"{self.name}."
             )
         else:
             try:

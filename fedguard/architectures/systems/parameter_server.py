@@ -72,7 +72,7 @@ class ParameterServer(EventServer):
         if self.ranges > 1 and cell.protocol.privacy.added_by == "server":
             yield (
                 f"a server that adds noise clips an update by its whole length, and each of {self.ranges} servers has a range. "
-                "Set ranges=1, or privacy: {kind: record}."
+                "Set ranges=1, or privacy: {name: record}."
             )
         whole = [stage.name for stage in cell.pipeline.stages if (Sight.MODEL | Sight.ROOT_DATA) & cell.rule_sees]
         if self.ranges > 1 and whole:

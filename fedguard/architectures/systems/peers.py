@@ -71,7 +71,7 @@ class Peers(Architecture):
                 f"{name} has none. Switch secure_aggregation off, and set masks of all_reduce; or use server."
             )
         if cell.protocol.privacy.added_by == "server":
-            yield f"{name} has no server that could be trusted to add noise. Use privacy: {{kind: record}}, or server."
+            yield f"{name} has no server that could be trusted to add noise. Use privacy: {{name: record}}, or server."
         if not cell.training.algorithm.only_updates:
             yield (
                 f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
@@ -85,7 +85,7 @@ class Peers(Architecture):
         if cell.network is not None and cell.network.loses:
             yield (
                 f"under {name} every node waits for the one before it, and one that network loses would be waited for for "
-                "ever. Leave out network.link.loss and network.there, or use google."
+                "ever. Leave out network.link.loss and network.availability, or use google."
             )
 
     @abstractmethod

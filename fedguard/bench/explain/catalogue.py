@@ -161,7 +161,7 @@ def _explain_algorithm(cls: type[Algorithm]) -> Iterator[RenderableType]:
     if picture := picture_of(cls):
         yield from (Text(""), picture, Text(""))
     if cls.kind == "noise":
-        yield Markdown(f"In a suite: `protocol.privacy: {{kind: {cls.name}, ...}}`")
+        yield Markdown(f"In a suite: `protocol.privacy: {{name: {cls.name}, ...}}`")
     if cls.kind == "masking":
         yield Markdown(f"In a suite: `protocol.secure_aggregation: {{name: {cls.name}, ...}}`")
     if cls.kind == "algorithm":

@@ -20,13 +20,13 @@ _CLIENTS = {"total": 100, "malicious": 1}
 
 #: Setups beside each mode by itself, by name.
 NOISY: dict[str, dict[str, Any]] = {
-    "off, noise of each client on its records": {
-        "privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.1}
+    "none, noise of each client on its records": {
+        "privacy": {"name": "record", "noise_multiplier": 1.0, "sample_rate": 0.1}
     },
-    "off, noise of a trusted server": {"privacy": {"kind": "client", "noise_multiplier": 1.0}},
+    "none, noise of a trusted server": {"privacy": {"name": "client", "noise_multiplier": 1.0}},
     "full, noise shared out among the clients": {
         "secure_aggregation": "full",
-        "privacy": {"kind": "distributed", "noise_multiplier": 1.0},
+        "privacy": {"name": "distributed", "noise_multiplier": 1.0},
     },
 }
 

@@ -117,7 +117,7 @@ def _build_request(cell: Cell, seed: int, folder: Path | None = None) -> dict[st
         "nodes": cell.config.clients.total,
         "seed": seed,
         "metric": app.metric,
-        "knowledge": [name for name in cell.config.threat.knowledge if name != "rule" or not cell.own],
+        "knowledge": [name for name in cell.config.threat.knowledge if name != "defense" or not cell.own],
         "engine": app.engine,
         **({} if cell.inference is None else {"looks": _looks(cell, seed, folder)}),
     }

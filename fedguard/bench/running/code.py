@@ -31,7 +31,7 @@ def code_of(cell: Cell) -> dict[str, str]:
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
     ``network.there``, a graph, under ``architecture``, and an app, under ``app``.
     """
-    there = cell.network.there if cell.network else None
+    there = cell.network.availability if cell.network else None
     trace = there.digest if there else None
     return {
         "fedguard": own_code(),
@@ -45,7 +45,12 @@ def code_of(cell: Cell) -> dict[str, str]:
 def parts_of(cell: Cell) -> list[Algorithm]:
     """The parts of a cell that may be third-party code."""
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
-    parts += [cell.training.algorithm, cell.named, *cell.pipeline.stages, cell.network.there if cell.network else None]
+    parts += [
+        cell.training.algorithm,
+        cell.named,
+        *cell.pipeline.stages,
+        cell.network.availability if cell.network else None,
+    ]
     return [part for part in parts if part is not None]
 
 

@@ -112,7 +112,7 @@ def _record_in_words(cell: Cell) -> list[str]:
     if cell.noise.unit != "record" or not isinstance(cell.data, Data) or not cell.data.record:
         return []
     return [
-        f"A record is {cell.data.record}; to hide all that a client holds, take privacy: {{kind: client}}, with the partition "
+        f"A record is {cell.data.record}; to hide all that a client holds, take privacy: {{name: client}}, with the partition "
         "natural where a client is to be a person."
     ]
 

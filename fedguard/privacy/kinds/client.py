@@ -108,13 +108,13 @@ class ClientNoise(Noise):
         if cell.protocol.masked:
             yield (
                 "the server adds the noise to updates that it clips, and under masks it sees none. Let the clients add the "
-                "noise themselves (privacy: {kind: distributed}), or set secure_aggregation: off."
+                "noise themselves (privacy: {name: distributed}), or set secure_aggregation: none."
             )
         # Of other rules the sensitivity to one client is unknown; a median may jump by more than C / n.
         if cell.pipeline.mixings or cell.pipeline.rule.name != "mean":
             yield (
                 f"the noise is made for the sensitivity of a mean, and {cell.pipeline} is another rule, for which it proves "
-                "nothing. Use mean, or privacy: {kind: record}."
+                "nothing. Use mean, or privacy: {name: record}."
             )
         yield from no_bound(self, cell)
         if cell.meeting and self.bands > 1:

@@ -63,7 +63,7 @@ class JobFiles:
 
 
 def _trace(network: Any) -> Algorithm | None:
-    return None if network is None else network.there
+    return None if network is None else network.availability
 
 
 def _paths(part: Algorithm | None) -> Iterator[Path]:
