@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedguard.config.composed import LIES
 from fedguard.config.sections import AppSection
 from fedguard.config.targets import OWN, Target
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
@@ -22,11 +21,6 @@ ELSEWHERE = {
     "prepare": "what clients settle before they train",
     "plan": "local training",
     "silent": "who takes part",
-    "rewards": "what actors are rewarded with",
-    "acts": "what actors do",
-    "retell": "what actors meet with",
-    "recalls": "what actors meet with",
-    **{method: what for method, (what, _) in LIES.items()},
 }
 
 #: The sections of a cell that an app replaces
@@ -35,9 +29,8 @@ BROUGHT = ("task", "training", "protocol", "server", "evaluation", "architecture
 
 def acts_elsewhere(attack: PoisonAttack) -> str | None:
     """What an attack acts on before updates exist; None if it only changes updates or claims."""
-    kind = type(attack)
-    acts = (what for method, what in ELSEWHERE.items() if getattr(kind, method) is not getattr(PoisonAttack, method))
-    return next(acts, None)
+    acts = [what for method, what in ELSEWHERE.items() if attack.overrides(method)]
+    return next(iter([*acts, *(channel.about for channel in attack.lies if channel.listener != "everybody")]), None)
 
 
 def describe_app() -> dict[str, Any]:

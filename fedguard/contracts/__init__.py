@@ -5,7 +5,10 @@
     ranges.py          PositiveFloat, Share and the like: the ranges of parameters
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
-    attacks.py         PoisonAttack, Ensemble and their views
+    attacks.py         PoisonAttack, Ensemble
+    poison_views.py    what a PoisonAttack sees
+    lying.py           Channel, lies: what clients report and nobody can verify, and how an attack lies
+    channels.py        the channels of FedGuard: LOSS, RATE, REWARDS ...
     claims.py          how many examples clients say that they have: what may be weighed by
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
@@ -41,16 +44,7 @@ from fedguard.contracts.architectures import (
     SolvedUpdate,
     scale_assumed_f,
 )
-from fedguard.contracts.attacks import (
-    BENIGN_SAMPLE,
-    DataView,
-    Ensemble,
-    KnownRule,
-    PoisonAttack,
-    PoisonView,
-    Probe,
-    Probes,
-)
+from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
 from fedguard.contracts.environments import Box, Choices, Environment, Step
@@ -69,6 +63,7 @@ from fedguard.contracts.inference import (
     Property,
     Reconstruction,
 )
+from fedguard.contracts.lying import Channel, lies
 from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
 from fedguard.contracts.network import Links, Network, Speeds, Stragglers
 from fedguard.contracts.noise import (
@@ -82,6 +77,7 @@ from fedguard.contracts.noise import (
     SumNoise,
 )
 from fedguard.contracts.participation import Meeting, Participation, Stay
+from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe, Probes
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -162,6 +158,7 @@ __all__ = [
     "Architecture",
     "Availability",
     "Box",
+    "Channel",
     "Check",
     "Choices",
     "ClientContext",
@@ -277,6 +274,7 @@ __all__ = [
     "Wire",
     "WorldModel",
     "first_met",
+    "lies",
     "needs_in_words",
     "scale_assumed_f",
 ]

@@ -19,7 +19,7 @@ from fedguard.architectures.release import figures
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.trainings import LocalTrainings
-from fedguard.architectures.times import lies_of, moment, world
+from fedguard.architectures.times import moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
@@ -52,7 +52,7 @@ def course_of(
     chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
-    return kind(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
+    return kind(world, barrier, clients.total, chosen, rng, fractions, setup.report, clients.most_trainings)
 
 
 def by_rounds(
