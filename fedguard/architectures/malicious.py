@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -102,14 +102,14 @@ class MaliciousClients:
         *,
         measure: bool | None = None,
         links: Mapping[str, Any] | None = None,
-        trackers: bool = False,
+        asked: Collection[Channel[Any, ...]] = (),
     ) -> None:
         """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
 
         Args:
             measure: whether to see what the attack does to the rule; by default where the model is evaluated.
             links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
-            trackers: whether they stand for trackers of the mean update.
+            asked: what is asked beside updates: `TRACKERS` if these rows stand for trackers, `PARTIAL_SUMS`, `FINISHED_SUMS`.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
@@ -150,10 +150,12 @@ class MaliciousClients:
         )
         with forbid_changes(attack, sides.honest_rows, model):
             crafted = check_tensor_return(attack, "craft", attack.craft(view), (view.f, view.dim))
-            if trackers:
+            if TRACKERS in asked:
                 crafted = attack.report(TRACKERS, crafted, view)
-            self.added = _ask_addends(attack, PARTIAL_SUMS, view, crafted)
-            self.handed = _ask_addends(attack, FINISHED_SUMS, view, crafted)
+            self.added, self.handed = (
+                _ask_addends(attack, channel, view, crafted) if channel in asked else {}
+                for channel in (PARTIAL_SUMS, FINISHED_SUMS)
+            )
             self._attack_state = check_return(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):

@@ -32,7 +32,7 @@
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
-from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, Shown, WorldModel
+from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, WorldModel
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
@@ -77,7 +77,7 @@ from fedguard.contracts.noise import (
     SumNoise,
 )
 from fedguard.contracts.participation import Meeting, Participation, Stay
-from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe, Probes
+from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -227,7 +227,6 @@ __all__ = [
     "Presence",
     "PrivacyGuarantee",
     "Probe",
-    "Probes",
     "ProperFraction",
     "Property",
     "Protocol",
@@ -250,7 +249,6 @@ __all__ = [
     "SessionSize",
     "Setup",
     "Share",
-    "Shown",
     "Sight",
     "SightField",
     "SolvedUpdate",

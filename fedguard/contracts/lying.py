@@ -31,7 +31,7 @@ A = TypeVar("A")
 Lie = Callable[Concatenate[A, Reported, P], Reported]
 
 #: (channel, client, truth, round) -> what the client reports: `Setup.report`
-Report = Callable[["Channel[Any, ...]", int, Any, int], Any]
+Report = Callable[["Channel[Any, []]", int, Any, int], Any]
 
 #: Attribute of a method that lies: its channel
 _MARK = "__lies_on__"
@@ -109,7 +109,7 @@ def lies(channel: Channel[Reported, P]) -> Callable[[Lie[A, Reported, P]], Lie[A
     return mark
 
 
-def report_truth(_channel: Channel[Any, ...], _client: int, truth: Reported, _round: int) -> Reported:
+def report_truth(_channel: Channel[Reported, []], _client: int, truth: Reported, _round: int) -> Reported:
     """What clients report if nobody lies."""
     return truth
 
@@ -127,7 +127,8 @@ def lies_of(cls: type) -> Mapping[Channel[Any, Any], str]:
             raise TypeError(f"{base.__name__}: expected one method for each channel; got {', '.join(own)}.")
         found = {one: name for one, name in found.items() if name not in own} | {one: name for name, one in own.items()}
     for name, channel in RETIRED.items():
-        if name not in found.values() and callable(getattr(cls, name, None)):
+        method = getattr(cls, name, None)
+        if callable(method) and name not in found.values() and not hasattr(method, _MARK):
             raise TypeError(
                 f"{cls.__name__}.{name}: nobody calls a method of this name any more, so the attack would be honest. Write "
                 f"@lies({channel}) above it, of fedguard.contracts and fedguard.contracts.channels; its first argument is the "

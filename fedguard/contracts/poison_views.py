@@ -62,21 +62,17 @@ class Probe:
     malicious_weight: float | None
 
 
-class Probes(Protocol):
-    """Evaluates a rule on hypothetical rounds without another pass over the updates."""
-
-    def __call__(self, coefficients: Tensor) -> Probe:
-        """The result if the malicious clients sent ``coefficients @ [honest; directions]`` (float64 ``[f, h + m]``)."""
-
-
 class KnownRule(Protocol):
     """The malicious clients' copy of the server's rule, without its random draws and with a guess of its root data."""
 
     def __call__(self, updates: Tensor) -> Tensor:
         """float32 ``[n, d]``, the honest updates first -> ``[d]``: what the server would add, at the cost of a round."""
 
-    def probes(self, honest: Tensor, directions: Tensor, f: int) -> Probes:
+    def probes(self, honest: Tensor, directions: Tensor, f: int) -> Callable[[Tensor], Probe]:
         """Prepare to probe rounds of ``honest`` (float32 ``[h, d]``) and f updates in the span of these and ``directions``.
+
+        The result takes coefficients float64 ``[f, h + m]``, and returns what the rule would do if the malicious clients sent
+        ``coefficients @ [honest; directions]``.
 
         The preparation costs one Gram matrix of ``h + m`` rows (``directions`` float32 ``[m, d]``, perhaps none). Each probe
         then costs $O(n^3)$, whatever d. Coordinate rules are probed on a fixed sample of the coordinates, so a call of the rule

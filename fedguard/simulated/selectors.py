@@ -55,7 +55,7 @@ class Selectors:
         """Look for a round's devices among these, and call ``found`` once with the result."""
         self._round, self._checked_in, self._found = round, [], found
         for device in devices:
-            comes = self._report(CHECK_IN, device, self._comes_in(device), round)
+            comes = self._comes_in(device)
             self._agenda.after(comes, self._check_in, device, round)
         # At rank DECIDE: a device that checks in exactly at the timeout is still taken
         self._agenda.after(self._selection.timeout, self._end, self._round, rank=Rank.DECIDE)
@@ -67,7 +67,7 @@ class Selectors:
         return f"{len(found)} devices checked in, of at least {self._selection.least}"
 
     def _comes_in(self, device: int) -> float:
-        """Seconds until a device checks in, by the time assigned at its last check-in."""
+        """Seconds until a device says it checks in, by the time assigned at its last check-in."""
         pace, now = self._selection.pace, self._agenda.now
         if pace is None:
             return 0.0
@@ -78,7 +78,7 @@ class Selectors:
             at = pace.next(at, self._draws(device, 2 * often), self._draws(device, 2 * often + 1))
             often += 1
         self._told[device] = at, often
-        return at - now
+        return float(self._report(CHECK_IN, device, at - now, self._round))
 
     def _check_in(self, device: int, round: int) -> None:
         if round != self._round or self._found is None:

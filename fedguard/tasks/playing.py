@@ -24,9 +24,9 @@ from fedguard.contracts import (
     Policy,
     RecurrentNetwork,
     Rollout,
-    Shown,
     Trigger,
 )
+from fedguard.contracts.acting import Shown
 from fedguard.contracts.channels import ACTIONS, BEHAVIOR, REWARDS
 from fedguard.contracts.lying import Channel, Reported
 from fedguard.errors import ConfigError, require

@@ -25,7 +25,7 @@ from fedguard.architectures.rule_context import ColluderPipeline, NodeContext
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import world
 from fedguard.contracts import RoundReport, Setup, Wire
-from fedguard.contracts.channels import MIXING
+from fedguard.contracts.channels import MIXING, TRACKERS
 from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
 
@@ -377,7 +377,13 @@ class Nodes:
         known = partial(ColluderPipeline, self._setup, place.model, self._round, states, seat=seat)
         with self._setup.stopwatch.stage("attack"):
             self._colluders(place).craft(
-                place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
+                place.model,
+                self._round,
+                sides,
+                known,
+                measure=False,
+                links=links,
+                asked={TRACKERS} if place.trackers else (),
             )
         if place.parcel is not None:
             # A lie is no larger than an honest parcel: the receiver would see it at once

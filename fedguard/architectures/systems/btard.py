@@ -123,7 +123,7 @@ class CheckedRun(PeerRun):
     """One training, with the nodes that are banned."""
 
     def __init__(self, system: BTARD, setup: Setup) -> None:
-        super().__init__(setup)
+        super().__init__(system, setup)
         self._system, self._receiver = system, PlainReceiver(setup)
         self._banned: frozenset[int] = frozenset()
         self._wrong: frozenset[int] = frozenset()

@@ -23,6 +23,7 @@ from fedguard.architectures.times import moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
+    Channel,
     MaskedRound,
     Meeting,
     Push,
@@ -34,6 +35,7 @@ from fedguard.contracts import (
     State,
     Wire,
 )
+from fedguard.contracts.lying import Reported
 from fedguard.errors import FedGuardError, PreconditionError, StalledError
 from fedguard.simulated.course import AggregationEvent, Arrival, ServerSimulation
 from fedguard.simulated.world import World
@@ -52,7 +54,11 @@ def course_of(
     chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
-    return kind(world, barrier, clients.total, chosen, rng, fractions, setup.report, clients.most_trainings)
+
+    def report(channel: Channel[Reported, []], device: int, truth: Reported, round: int) -> Reported:
+        return setup.report(channel, device, truth, round) if channel in system.channels else truth
+
+    return kind(world, barrier, clients.total, chosen, rng, fractions, report, clients.most_trainings)
 
 
 def by_rounds(

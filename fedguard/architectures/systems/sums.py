@@ -41,7 +41,7 @@ class Collective(PeerRun):
     """The exchange of one training."""
 
     def __init__(self, system: AllReduce, setup: Setup) -> None:
-        super().__init__(setup)
+        super().__init__(system, setup)
         self.system = system
 
     @property
