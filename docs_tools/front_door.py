@@ -9,7 +9,7 @@ _FIRST = """The commands are thin over these functions. `import fedguard as fg` 
 
 _ERRORS = """## Errors
 
-Every error that a user can cause is a `FedGuardError`, and one line: what was expected, what came, how to mend it.
+Every error that a user can cause is a `FedGuardError`, and one line: what was expected, what came, how to remedy it.
 
 ::: fedguard.errors
     options: {show_root_heading: false, show_root_toc_entry: false, heading_level: 3}"""

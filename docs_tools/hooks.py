@@ -44,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Mend the links; in the catalogue, names lead to what is known of them."""
+    """Correct the links; in the catalogue, names lead to what is known of them."""
     address = page.file.src_uri
     if address == "catalogue.md":
         known = {key.partition("/")[2]: where for key, where in algorithms.addresses().items()}

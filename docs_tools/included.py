@@ -76,7 +76,7 @@ def _section(file: str, title: str) -> str:
 def _linked(markdown: str, origin: str, address: str) -> str:
     """Links of a document, relative to its place in the repository, as links between the pages of the site."""
 
-    def mended(link: re.Match[str]) -> str:
+    def relink(link: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link["target"]))
         found = _page_of(path)
         if found is None:
@@ -86,7 +86,7 @@ def _linked(markdown: str, origin: str, address: str) -> str:
         there = posixpath.relpath(target, posixpath.dirname(address) or ".")
         return f"]({there}{link['anchor'] or (f'#{anchor}' if anchor else '')})"
 
-    return re.sub(r"\]\((?P<target>(?![a-z]+:)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)", mended, markdown)
+    return re.sub(r"\]\((?P<target>(?![a-z]+:)[^)#\s]+)(?P<anchor>#[^)\s]*)?\)", relink, markdown)
 
 
 def _page_of(path: str) -> str | None:

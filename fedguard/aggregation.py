@@ -262,7 +262,7 @@ def _whole(updates: Tensor, pipeline: Pipeline) -> Tensor:
     if is_mapped(updates):
         raise InputError(
             f"'{pipeline}' reads the updates as a whole; these lie in a memory-mapped file, which is read in blocks. "
-            "Mend: raise the memory, load the file, or take a rule by weights or coordinates, such as krum or median."
+            "Raise the memory, load the file, or take a rule by weights or coordinates, such as krum or median."
         )
     return updates
 

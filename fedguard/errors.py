@@ -13,7 +13,7 @@
     ├── ContractError                exit 1   an algorithm returned what its contract excludes
     └── StalledError                 exit 1   in a simulated training nobody does anything any more
 
-A message says what was expected, what came and how to mend it, in one line that a terminal may print.
+A message says what was expected, what was given and what to do, in one line that a terminal may print.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class ConfigError(FedGuardError):
 class UnknownName(ConfigError):
     """A name that does not exist, with the nearest ones that do."""
 
-    def __init__(self, what: str, got: str, known: Iterable[str], where: str = "", mend: str = "") -> None:
+    def __init__(self, what: str, got: str, known: Iterable[str], where: str = "", remedy: str = "") -> None:
         names = sorted(known)
         self.got, self.known = got, names
         prefix = f"{where}: " if where else ""
-        super().__init__(f"{prefix}unknown {what} {got!r}. {_did_you_mean(got, names)}{mend}")
+        super().__init__(f"{prefix}unknown {what} {got!r}. {_did_you_mean(got, names)}{remedy}")
 
 
 class PreconditionError(ConfigError):
@@ -82,7 +82,7 @@ class MissingExtra(FedGuardError):
     exit_code = 2
 
     def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(f"{what} needs {package}, which is not installed. Mend: pip install 'fedguard[{extra}]'.")
+        super().__init__(f"{what} needs {package}, which is not installed. Pip install 'fedguard[{extra}]'.")
 
 
 class StoreError(FedGuardError):

@@ -271,7 +271,7 @@ class Guard:
         if not kept:
             raise PreconditionError(
                 f"round {self.round}: none of {lost} updates is left: they hold NaN, infinity or values beyond 2^112, or claim "
-                "numbers of examples that are none. Mend: lower the clients' step, or look at their data."
+                "numbers of examples that are none. Lower the clients' step, or look at their data."
             )
         self._pipeline.check(len(rows), told, self.seat)
         if not self._warned:

@@ -26,7 +26,7 @@ def as_they_are(dummy: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
 
 def no_training(parts: Sequence[Examples], rng: Rng) -> Tensor:  # noqa: ARG001
     """Replaces shadow models if it is unknown how the federation trains."""
-    raise InputError("shadow models: expected to be told how this federation trains; run the attack in a suite.")
+    raise InputError("shadow models: expected the training procedure of a federation; run the attack in a suite.")
 
 
 def inference_view(

@@ -84,6 +84,6 @@ def _in_a_file(n: int, d: int) -> Tensor:
         except OSError as error:
             raise OSError(
                 f"no room for {size / 2**30:.2f}G of updates in {tempfile.gettempdir()}: {error.strerror}. "
-                "Mend: set TMPDIR to a folder on a larger disk, or raise --memory."
+                "Set TMPDIR to a folder on a larger disk, or raise --memory."
             ) from None
         return wrap_memmap(np.memmap(file, np.float32, "r+", shape=(n, d)))

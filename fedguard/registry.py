@@ -136,7 +136,7 @@ class Registry:
         except FAILURES as error:
             raise PluginError(
                 f"{kind} {name!r} from {entry.origin} cannot be loaded from {entry.place!r}: {_oneline(error)}. "
-                "Mend the plug-in, or uninstall it."
+                "Fix the plug-in, or uninstall it."
             ) from error
         contracts = KINDS[kind][0]
         if not (inspect.isclass(cls) and issubclass(cls, contracts)):
@@ -282,7 +282,7 @@ def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorit
         module = load_module(name, folder)
     except FAILURES as error:
         raise PluginError(
-            f"{where}: module {name!r} cannot be imported: {_oneline(error)}. Mend it, or take it out of `plugins`."
+            f"{where}: module {name!r} cannot be imported: {_oneline(error)}. Fix it, or take it out of `plugins`."
         ) from error
     found = [
         cls for _, cls in inspect.getmembers(module, inspect.isclass)

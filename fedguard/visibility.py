@@ -127,7 +127,7 @@ def _judge_rule(
         elif mode.masked and stage.reads_clients and not stage.by_samples:
             reasons.append(
                 f"{stage.name} looks up the client behind each row; under secure_aggregation: {mode.name} a row is a mean "
-                f"of several. {mode.mend}"
+                f"of several. {mode.remedy}"
             )
         else:
             sees |= met
@@ -158,7 +158,7 @@ def _judge_attack(attack: PoisonAttack, sees: Sight) -> tuple[list[str], Sight]:
 
 def _why_hidden(needed: Sight, exposure: Exposure, mode: Masking) -> str:
     if needed & (mode.hides | mode.kept_from_rules):
-        return f"secure_aggregation: {mode.name} hides it. {mode.mend}"
+        return f"secure_aggregation: {mode.name} hides it. {mode.remedy}"
     if Sight.ROOT_DATA in needed and Sight.ROOT_DATA not in exposure.server:
         return "give the server some with server.root_data."
     if Sight.TIMES in needed and Sight.TIMES not in exposure.server:

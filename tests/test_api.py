@@ -41,7 +41,7 @@ def test_parameters_and_extras():
 def test_what_the_rule_knows_of_f():
     with pytest.raises(
         PreconditionError,
-        match=r"trimmed_mean needs n >= 2f \+ 1, with f = 3: 7 updates; got n = 5. Mend: lower f to 2",
+        match=r"trimmed_mean needs n >= 2f \+ 1, with f = 3: 7 updates; got n = 5. Lower f to 2",
     ):
         fg.aggregate("trimmed_mean", ROWS, f=3)
     with pytest.warns(GuaranteeWarning, match="outside its guarantee: krum needs n >= 2f"):

@@ -175,7 +175,7 @@ BESIDES = {
     fg.report: {"html": "report.html"},
 }
 #: What any value may be, or what is nothing but handed on.
-FREE = {"listener", "parameters", "settings", "figure", "strict", "reason", "to", "html", "baseline", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
+FREE = {"listener", "force", "parameters", "settings", "figure", "strict", "reason", "to", "html", "baseline", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
 STANDS_FOR = {aggregated: fg.aggregate, crafted: fg.craft, measured: fg.kappa, guarded: fg.Guard, summed: fg.secure_sum, cost: fg.epsilon, rebuilt: fg.reconstruct, scored: fg.score_reconstruction}  # fmt: skip
 
 

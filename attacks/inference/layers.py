@@ -91,7 +91,7 @@ def chain(view: InferenceView) -> list[nn.Module]:
     """
     if isinstance(view.module, OneLogit):
         raise PreconditionError(
-            "expected a logit for each class; this network has one, which stands for two classes (binary cross-entropy). "
+            "expected a logit for each class; this network has one, which means two classes (binary cross-entropy). "
             "Give it two outputs, or use dlg, inverting_gradients or analytic."
         )
     x = _sample(view)

@@ -41,7 +41,7 @@ class CappedMean(WeightRule):
         if f > self.share * n:
             raise PreconditionError(
                 f"capped_mean needs f <= share n: f = {f} of n = {n} equal clients hold more than {self.share:g} of the "
-                f"weight. Mend: raise share to {f / n:.2g} or more."
+                f"weight. Raise share to {f / n:.2g} or more."
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

@@ -47,7 +47,7 @@ class DnC(WeightRule):
         if self._count_removals(f) >= n:
             raise PreconditionError(
                 f"dnc needs n > filter_factor * f, with filter_factor = {self.filter_factor:g} and f = {f}: more than "
-                f"{self._count_removals(f)} updates; got n = {n}. Mend: lower filter_factor or f."
+                f"{self._count_removals(f)} updates; got n = {n}. Lower filter_factor or f."
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

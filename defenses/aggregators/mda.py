@@ -42,7 +42,7 @@ class MDA(WeightRule):
         if f > self.LIMIT:
             raise PreconditionError(
                 f"mda finds its subset exactly, in a time that grows exponentially with f, and takes f <= {self.LIMIT}; "
-                f"got f = {f}. Mend: lower f or clients.per_round, or use multi_krum."
+                f"got f = {f}. Lower f or clients.per_round, or use multi_krum."
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

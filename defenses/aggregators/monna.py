@@ -43,7 +43,7 @@ class MoNNA(WeightRule):
         if self.trusted not in context.clients:
             raise PreconditionError(
                 f"monna needs the update of client {self.trusted}, whom it trusts, and has none in this round. "
-                "Mend: let all clients take part, or set `trusted` to one that does."
+                "Let all clients take part, or set `trusted` to one that does."
             )
         pivot = context.clients.index(self.trusted)
         return smallest_alike(gram.distances_squared()[pivot], gram.n - context.f)

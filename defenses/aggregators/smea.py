@@ -43,7 +43,7 @@ class SMEA(WeightRule):
         if math.comb(n, f) > self.LIMIT:
             raise PreconditionError(
                 f"smea searches all subsets of n - f updates, up to {self.LIMIT:,} of them; n = {n} and f = {f} make "
-                f"{math.comb(n, f):,}. Mend: lower f or clients.per_round, or use caf, its polynomial relative."
+                f"{math.comb(n, f):,}. Lower f or clients.per_round, or use caf, its polynomial relative."
             )
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:

@@ -24,7 +24,7 @@ class DiagnosticResult:
 
 
 REQUIRED = ("torch", "opacus", "cryptography", "scikit-learn", "numpy", "scipy", "pydantic", "PyYAML", "typer", "rich")
-OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "export --parquet"}
+OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "export --to rows.parquet"}
 
 
 def examine(store: Path) -> Iterator[DiagnosticResult]:
@@ -33,7 +33,7 @@ def examine(store: Path) -> Iterator[DiagnosticResult]:
     yield DiagnosticResult("python", sys.version_info >= (3, 11), f"{python}; 3.11 or later is needed")
     for package in REQUIRED:
         found = _version(package)
-        yield DiagnosticResult(package, found is not None, found or f"missing. Mend: pip install {package}")
+        yield DiagnosticResult(package, found is not None, found or f"missing. Pip install {package}")
     for package, use in OPTIONAL.items():
         found = _version(package)
         yield DiagnosticResult(

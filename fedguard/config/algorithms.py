@@ -34,7 +34,7 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
         at = places.get(f"training.{key}", f"training.{key}")
         if key in parameters:
             if key in given:
-                raise ConfigError(f"{at}: {key} stands twice, in training and in its algorithm. Leave out one.")
+                raise ConfigError(f"{at}: {key} is given twice, in training and in its algorithm. Leave out one.")
             continue
         owners = [cls.name for _, cls in known.classes(["algorithm"]) if key in {field.name for field in cls.fields()}]
         if not owners:

@@ -4,81 +4,71 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from fedguard.config.algorithms import settings
+from fedguard.config.cells import Cell
 from fedguard.config.protocol import effective
-from fedguard.config.targets import OWN, Target
 from fedguard.contracts import Combination, Environment, Sight
 from fedguard.contracts.channels import SAMPLES
 
-if TYPE_CHECKING:
-    from fedguard.config.cells import Cell
-    from fedguard.config.schema import CellConfig
 
-
-class ComposedTarget(Target):
+@dataclass(frozen=True)
+class ComposedCell(Cell):
     """Task, partition, architecture and protocol, each by an algorithm that the suite names."""
 
     undefended = "mean"
     silences = True
 
-    def check(self, config: CellConfig) -> None:
-        if config.defense == OWN:
-            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
-
-    def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
-        """Why noise, rule or algorithm is incompatible with the others or with the rest of the cell."""
+    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+        """Why noise, rule or algorithm is incompatible with the others or with the rest of the self."""
         combined = Combination(
-            protocol=cell.protocol,
-            clients=cell.participation,
-            training=cell.training,
-            pipeline=cell.pipeline,
-            model=cell.model,
-            data=cell.data,
-            copied=cell.copying,
-            shared=cell.config.task.shared,
+            protocol=self.protocol,
+            clients=self.participation,
+            training=self.training,
+            pipeline=self.pipeline,
+            model=self.model,
+            data=self.data,
+            copied=self.copying,
+            shared=self.config.task.shared,
             rule_sees=rule_sees,
-            adversary=cell.adversary,
-            inference=cell.inference,
-            network=cell.network,
-            meeting=cell.meeting,
-            evasion=cell.evasion,
-            told=cell.told,
-            attackers=cell.malicious if cell.adversary else 0,
-            lookers=cell.lookers,
-            watched_round=cell.config.observer.round,
+            adversary=self.adversary,
+            inference=self.inference,
+            network=self.network,
+            meeting=self.meeting,
+            evasion=self.evasion,
+            told=self.told,
+            attackers=self.malicious if self.adversary else 0,
+            lookers=self.lookers,
+            watched_round=self.config.observer.round,
         )
-        if cell.pipeline.rule.by_noise and not cell.noise.differs:
+        if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
-                f"{cell.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
+                f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
                 "protocol.privacy: {kind: record, levels: [...]}, or use mean."
             )
-        if (
-            cell.attack is not None
-            and SAMPLES in cell.attack.lies
-            and cell.protocol.masked
-            and cell.pipeline.rule.by_samples
-        ):
+        lies = self.attack is not None and SAMPLES in self.attack.lies
+        if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
             yield (
-                f"{cell.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
+                f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
                 "Use model_replacement, which boosts the update itself."
             )
-        if cell.inference is not None and combined.shared:
+        if self.inference is not None and combined.shared:
             yield (
-                f"what {cell.inference.name} finds may be public, since each client holds task.shared of the examples, which "
+                f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
                 "are nobody's secret. Set shared: 0."
             )
-        assumed = [one.name for one in cell.pipeline.transforms if one.by_cross_entropy]
-        if not cell.model.by_cross_entropy and (assumed or cell.inference is not None):
-            named = " and ".join([*assumed, *([cell.inference.name] if cell.inference else [])])
-            yield f"{named} works out gradients of cross-entropy, and {cell.model.name} has another loss. Use softmax or mlp."
-        yield from _check_evaluation_time(cell)
-        yield from _unheard_lies(cell)
-        yield from cell.noise.reasons(combined)
-        if combined.meeting is not None and cell.noise.unit and not cell.noise.in_time:
+        assumed = [one.name for one in self.pipeline.transforms if one.by_cross_entropy]
+        if not self.model.by_cross_entropy and (assumed or self.inference is not None):
+            named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
+            yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
+        yield from _check_evaluation_time(self)
+        yield from _unheard_lies(self)
+        yield from self.noise.reasons(combined)
+        if combined.meeting is not None and self.noise.unit and not self.noise.in_time:
             yield (
-                f"{cell.noise.name} does not count each client's releases, which under {cell.architecture.name} follow from "
+                f"{self.noise.name} does not count each client's releases, which under {self.architecture.name} follow from "
                 "speeds. Set in_time = True in its class once spent counts by fedguard.privacy.ledger; or use server."
             )
         if combined.clients.schedule and (combined.protocol.masked or combined.protocol.private):
@@ -86,62 +76,62 @@ class ComposedTarget(Target):
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
                 "them. Leave out one of the two."
             )
-        if combined.clients.most_trainings is not None and not cell.architecture.counts_trainings(combined.clients):
+        if combined.clients.most_trainings is not None and not self.architecture.counts_trainings(combined.clients):
             yield (
-                f"clients.most_trainings stops clients that go on by themselves, and under {cell.architecture.name} rounds say "
+                f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
                 "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
             )
-        if isinstance(cell.data, Environment):
-            yield from cell.data.reasons(combined)
-        if cell.training.algorithm.replays and not cell.architecture.replays:
+        if isinstance(self.data, Environment):
+            yield from self.data.reasons(combined)
+        if self.training.algorithm.replays and not self.architecture.replays:
             yield (
-                f"{cell.training.algorithm.name} learns from a replay, which {cell.architecture.name} does not have. Use "
-                f"{cell.training.algorithm.learner}, or training.algorithm: actor_critic."
+                f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
+                f"{self.training.algorithm.learner}, or training.algorithm: actor_critic."
             )
-        yield from cell.training.algorithm.reasons(combined)
-        yield from cell.architecture.reasons(combined)
+        yield from self.training.algorithm.reasons(combined)
+        yield from self.architecture.reasons(combined)
 
-    def canonical(self, cell: Cell) -> dict[str, Any]:
-        config = cell.config
+    def content(self) -> dict[str, Any]:
+        config = self.config
         clients: dict[str, Any] = {
             "total": config.clients.total,
-            "per_round": cell.participation.expected,
+            "per_round": self.participation.expected,
             # If all clients take part, the kind of sampling has no effect and must not change the identity
-            "sampling": config.clients.sampling if cell.participation.expected < config.clients.total else "fixed",
-            "malicious": cell.malicious if cell.adversary or cell.copying else 0,
-            "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else cell.told,
+            "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
+            "malicious": self.malicious if self.adversary or self.copying else 0,
+            "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
         }
-        if cell.participation.schedule:
-            clients["schedule"] = [dataclasses.asdict(stay) for stay in cell.participation.schedule]
-        if cell.participation.most_trainings is not None:
-            clients["most_trainings"] = cell.participation.most_trainings
-        threat = config.threat if cell.adversary else type(config.threat)()
+        if self.participation.schedule:
+            clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
+        if self.participation.most_trainings is not None:
+            clients["most_trainings"] = self.participation.most_trainings
+        threat = config.threat if self.adversary else type(config.threat)()
         content = {
             "task": {
-                "data": cell.data.spec(),
-                "model": cell.model.spec(),
-                "partition": cell.partition.spec(),
+                "data": self.data.spec(),
+                "model": self.model.spec(),
+                "partition": self.partition.spec(),
                 "partition_seed": config.task.partition_seed,
-                "partition_among": "honest" if cell.copying else "all",
+                "partition_among": "honest" if self.copying else "all",
                 # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
             "clients": clients,
-            "training": settings(cell.training),
-            "protocol": effective(cell.protocol),
+            "training": settings(self.training),
+            "protocol": effective(self.protocol),
             "threat": threat.model_dump(mode="json", exclude=None if threat.stays else {"stays"}),
             "server": config.server.model_dump(),
-            "evaluation": config.evaluation.spec | ({} if cell.evasion is None else {"evasion": cell.evasion.spec()}),
-            "architecture": cell.architecture.spec() if cell.architecture.fields() else cell.architecture.name,
-            "attack": cell.named.spec() if cell.named else "none",
-            "defense": cell.pipeline.spec(),
+            "evaluation": config.evaluation.spec | ({} if self.evasion is None else {"evasion": self.evasion.spec()}),
+            "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
+            "attack": self.named.spec() if self.named else "none",
+            "defense": self.pipeline.spec(),
         }
-        if cell.network is not None:
-            there = cell.network.there
+        if self.network is not None:
+            there = self.network.there
             named = there.spec() if there.fields() else there.name
-            content["network"] = cell.network.spec(named)
-        if cell.inference:
-            content["observer"] = cell.config.observer.spec()
+            content["network"] = self.network.spec(named)
+        if self.inference:
+            content["observer"] = self.config.observer.spec()
         return content
 
 

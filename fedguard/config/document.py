@@ -100,7 +100,7 @@ def read_document(path: str | Path) -> Document:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be read: {error.strerror}. Mend: give the path of a suite file, or make one with `fedguard init`."
+            f"{path}: cannot be read: {error.strerror}. Give the path of a suite file, or make one with `fedguard init`."
         ) from None
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes; got more. Is it a suite?")
@@ -164,7 +164,7 @@ def _collect_lines(node: yaml.Node, key: Key, lines: dict[Key, int], name: str) 
             below = (*key, key_node.value)
             if below in lines:
                 raise ConfigError(
-                    f"{name}:{key_node.start_mark.line + 1}: {format_key(below)} stands twice (first in line {lines[below]})."
+                    f"{name}:{key_node.start_mark.line + 1}: {format_key(below)} is given twice (first in line {lines[below]})."
                 )
             lines[below] = key_node.start_mark.line + 1
             _collect_lines(value, below, lines, name)

@@ -13,11 +13,9 @@ from pydantic import (
     model_validator,
 )
 
-from fedguard.config.apps import AppTarget, without_description
-from fedguard.config.composed import ComposedTarget
+from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
 from fedguard.config.document import Document
 from fedguard.config.sections import (
-    AppSection,
     ClientsSection,
     Count,
     EvaluationSection,
@@ -31,7 +29,6 @@ from fedguard.config.sections import (
     ThreatSection,
     TrainingSection,
 )
-from fedguard.config.targets import Target
 from fedguard.config.validation import validate_data
 from fedguard.metrics.figures import FIGURES, TargetMetric
 
@@ -215,13 +212,33 @@ class CellConfig(Section):
             raise ValueError("threat.last_round: expected no less than threat.first_round")
         if self.app is None and self.observer.round > training.rounds:
             raise ValueError(f"observer.round: expected at most training.rounds = {training.rounds}")
-        self.target.check(self)
+        if self.app is not None:
+            self._check_app(self.app)
+        elif self.defense == OWN:
+            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
         return self
 
-    @property
-    def target(self) -> Target:
-        """The training or app that is evaluated."""
-        return ComposedTarget() if self.app is None else AppTarget(self.app)
+    def _check_app(self, app: AppSection) -> None:
+        """Raise ValueError if settings of the cell have no meaning for an app."""
+        own = {"clients": {"total", "malicious", "assumed_f"}, "threat": {"knowledge"}}
+        for name in (*BROUGHT, *own):
+            section, usual = getattr(self, name), CellConfig.model_fields[name].default
+            if name in own:
+                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
+                section, usual = (one.model_copy(update=ours) for one in (section, usual))
+            if section != usual:
+                keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
+                raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
+        if app.training is None and self.observer != CellConfig.model_fields["observer"].default:
+            raise ValueError(
+                "observer: an app names neither its model nor its data, so nobody can look for them in its messages; expected "
+                "nothing there. Leave it out, or say in app.training what its nodes train: {model: module:function, data: "
+                "module:function, lr: 0.1}"
+            )
+        if self.observer.seat != "server":
+            raise ValueError(
+                f"observer.seat: an app's nodes receive from its server alone; expected server; got {self.observer.seat}"
+            )
 
 
 class Suite(CellConfig):

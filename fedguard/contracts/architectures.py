@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 from typing import Protocol as Protocol_
 
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
 from fedguard.contracts.channels import SAMPLES
-from fedguard.contracts.lying import Channel, Reported
+from fedguard.contracts.lying import Channel, Channels, Reported
 from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Meeting, Participation
@@ -246,7 +246,7 @@ class Architecture(Algorithm):
     #: Whether simulated time decides who trains when
     in_time: ClassVar[bool] = False
     #: What it asks devices or nodes without checking the answer
-    channels: frozenset[Channel[Any, Any]] = frozenset()
+    channels: Channels = frozenset()
     #: Whether the server keeps transitions of actors in a replay, from which it learns repeatedly
     replays: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fedguard.contracts.acting import Rollout
 from fedguard.contracts.claims import MOST
-from fedguard.contracts.environments import Box, Choices
 from fedguard.contracts.lying import Channel
 from fedguard.contracts.poison_views import PoisonView
 from fedguard.contracts.returned import describe_value
+from fedguard.contracts.spaces import Box, Choices
 from fedguard.rng import Rng
 
 # ---- What is valid: each function says what was expected of a reported value that is not.

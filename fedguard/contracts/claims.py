@@ -73,7 +73,7 @@ def shares(owner: str, claims: Tensor) -> Tensor:
     total = claims.sum()
     if not total > 0:
         raise PreconditionError(
-            f"{owner} weighs by numbers of examples, and those of the {len(claims)} updates add up to 0. Mend: use a rule that "
+            f"{owner} weighs by numbers of examples, and the {len(claims)} updates' numbers add up to 0. Use a rule that "
             "does not, such as mean."
         )
     return claims / total

@@ -30,9 +30,6 @@ A = TypeVar("A")
 #: A method of an attack that returns what malicious clients report instead of the truth
 Lie = Callable[Concatenate[A, Reported, P], Reported]
 
-#: (channel, client, truth, round) -> what the client reports: `Setup.report`
-Report = Callable[["Channel[Any, []]", int, Any, int], Any]
-
 #: Attribute of a method that lies: its channel
 _MARK = "__lies_on__"
 
@@ -97,6 +94,12 @@ class Channel(Generic[Reported, P]):
         if expected := self.expects(said, truth, *context):
             raise contract_error(attack, f"{self.name}: expected {expected}; got {_describe(said)}")
         return said
+
+
+#: What an architecture asks for
+Channels = frozenset[Channel[Any, ...]]
+#: (channel, client, truth, round) -> what the client reports: `Setup.report`
+Report = Callable[[Channel[Any, []], int, Any, int], Any]
 
 
 def lies(channel: Channel[Reported, P]) -> Callable[[Lie[A, Reported, P]], Lie[A, Reported, P]]:

@@ -58,7 +58,7 @@ class Masking(Algorithm):
     #: What it costs the clients
     cost: ClassVar[str]
     #: What to do about a rule that it hides too much from
-    mend: ClassVar[str] = "Use mean or client_clipping >> mean, mask within groups, or switch masking off."
+    remedy: ClassVar[str] = "Use mean or client_clipping >> mean, mask within groups, or switch masking off."
     #: What to do about a rule that it gives too few rows; empty if nothing helps
     more_rows: ClassVar[str] = ""
     #: Example parameters for some 100 clients, to list the defenses that can run

@@ -218,7 +218,7 @@ class Noise(Algorithm):
         if prepared.origin == "records":
             yield (
                 f"{cell.data.name} takes {prepared.what} from the clients' own records, so that one record changes what all "
-                f"clients train on; no noise hides that, and no epsilon would hold. {prepared.mend}"
+                f"clients train on; no noise hides that, and no epsilon would hold. {prepared.remedy}"
             )
         if cell.copied:
             yield (

@@ -17,7 +17,7 @@ T = TypeVar("T")
 def contract_error(owner: Algorithm, said: str) -> ContractError:
     """The error of an algorithm that broke its contract, with its file unless it is FedGuard's own."""
     file = owner.stands_in()
-    return ContractError(f"{owner.name} broke its contract: {said}.{f' It stands in {file}.' if file else ''}")
+    return ContractError(f"{owner.name} broke its contract: {said}.{f' It is defined in {file}.' if file else ''}")
 
 
 def check_return(owner: Algorithm, method: str, value: Any, kind: type[T] | tuple[type[T], ...]) -> T:

@@ -365,8 +365,8 @@ def _too_few(name: str, bound: tuple[int, int], n: int, f: int) -> str:
         "n >= " + (f"{slope}f" if slope else "") + (" + " if slope and offset else "") + (str(offset) if offset else "")
     )
     most = (n - offset) // slope if slope and n >= offset else None
-    mend = f"lower f to {most} or raise" if most is not None else "raise"
-    return f"{name} needs {formula}, with f = {f}: {slope * f + offset} updates; got n = {n}. Mend: {mend} {PER_ROUND}."
+    remedy = f"Lower f to {most} or raise" if most is not None else "Raise"
+    return f"{name} needs {formula}, with f = {f}: {slope * f + offset} updates; got n = {n}. {remedy} {PER_ROUND}."
 
 
 def _at_seat(message: str, seat: str) -> str:

@@ -78,12 +78,12 @@ class Preparation:
         origin: ``given`` in the suite or the code, ``public``: from examples that need no protection, or ``records``: from the
             clients' own.
         what: what they prepare, a phrase for messages.
-        mend: remedy if an epsilon is wanted and the origin is ``records``, a sentence.
+        remedy: remedy if an epsilon is wanted and the origin is ``records``, a sentence.
     """
 
     origin: Literal["given", "public", "records"]
     what: str
-    mend: str = ""
+    remedy: str = ""
 
     @property
     def in_words(self) -> str:

@@ -54,13 +54,13 @@ class UserFunction:
             module = load_module(name, self.folder)
         except FAILURES as error:  # whatever the user's module raises while it is imported
             raise ConfigError(
-                f"{owner} {self}: cannot be found: {type(error).__name__}: {oneline(error)}. The module has to stand "
+                f"{owner} {self}: cannot be found: {type(error).__name__}: {oneline(error)}. The module has to be "
                 "beside the suite, or be installed."
             ) from error
         file = getattr(module, "__file__", None) or name
         require(
             hasattr(module, attribute),
-            f"{owner} {self}: cannot be found: {file} has no {attribute!r}. If that is another module than yours, which stands "
+            f"{owner} {self}: cannot be found: {file} has no {attribute!r}. If that is another module than yours, which is "
             "beside the suite, give yours another name.",
         )
         function = getattr(module, attribute)

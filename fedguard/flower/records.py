@@ -30,7 +30,7 @@ def arrays_of(message: Message, what: str) -> tuple[str, dict[str, Any]]:
                 "Secure aggregation is at work: its messages are masked, no rule can see single updates, and an attack is a "
                 "mod of a client that comes before the mask (fedguard.flower.malicious_mod)."
                 if masked
-                else "Attack and rule stand where each client's model is one record of arrays."
+                else "Attack and rule apply where each client's model is one record of arrays."
             )
         )
     name, record = next(iter(found.items()))

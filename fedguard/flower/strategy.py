@@ -99,7 +99,7 @@ class FedGuardStrategy(Strategy):
             NotAllowed: always. `SecAggPlusWorkflow` would hand the rule one unmasked sum as if it were an update.
         """
         raise NotAllowed(
-            f"FedGuardStrategy({self.guard}): a workflow drives it, such as that of SecAgg+, whose server gets one sum of all "
+            f"FedGuardStrategy({self.guard}): a workflow drives it, such as SecAgg+'s, whose server gets one sum of all "
             "updates; the rule needs to see each. Use strategy.start(grid=...) without masks, or the workflow with FedAvg."
         )
 

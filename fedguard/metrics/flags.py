@@ -163,7 +163,7 @@ def lost_nodes(result: Part, card: Part) -> str | None:
     ]
     return (
         f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. "
-        "The figures are of the others. See the trial's log, and run it again with --no-cache."
+        "The figures are of the others. See the trial's log, and run it again with --fresh."
     )
 
 
@@ -175,7 +175,7 @@ def described_otherwise(result: Part, card: Part) -> str | None:
         return None
     return (
         f"an update of the app's nodes differs by {percent(misfit)} from the step that app.training describes (expected: at "
-        f"most {percent(MISFIT)}), so the attack was told, or scored by, something else than what happened. Mend model, data, "
+        f"most {percent(MISFIT)}), so the attack was told, or scored by, something else than what happened. Check model, data, "
         "lr or batch_size; if the nodes add noise or a penalty of their own, this is that."
     )
 
@@ -269,7 +269,7 @@ def not_finished(result: Part, card: Part) -> str | None:
 def diverged(result: Part, card: Part) -> str | None:
     if not require_value(result, "diverged"):
         return None
-    return "the loss is not finite: divergence, which a lower lr may mend, is no finer success of the attack."
+    return "the loss is not finite: divergence, which a lower lr may prevent, is no finer success of the attack."
 
 
 def class_lost(result: Part, card: Part) -> str | None:

@@ -132,7 +132,7 @@ def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float 
         raise InputError(f"kappa: effort: expected more than 0; got {effort}.")
     if n <= 2 * f:
         raise PreconditionError(
-            f"kappa is defined for n >= 2f + 1, with f = {f}: {2 * f + 1} updates; got n = {n}. Mend: lower f to "
+            f"kappa is defined for n >= 2f + 1, with f = {f}: {2 * f + 1} updates; got n = {n}. Lower f to "
             f"{(n - 1) // 2} or raise n."
         )
     pipeline.check(n, f, "n")

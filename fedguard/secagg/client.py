@@ -270,7 +270,7 @@ class Client:
         # One key, one owner: two pairs of clients must not agree on the same secret
         public = [key for _, entry, _ in roster.entries for key in (entry.encryption_key, entry.mask_key)]
         if len(set(public)) < len(public):
-            raise self._error(errors.RosterTampered, "one public key stands in two places")
+            raise self._error(errors.RosterTampered, "one public key is listed in two places")
 
     def _packet(self, v: int, shares: tuple[int, ...]) -> Packet:
         """Packet for neighbor v: a share of b and one of the mask key, encrypted, and a commitment to each."""
@@ -413,7 +413,7 @@ class Client:
         if len(clients) < least or near < config.threshold:
             raise self._error(
                 errors.TooFewSurvivors,
-                f"{what}: expected {least} clients and {config.threshold} neighbours; got {len(clients)} and {near}",
+                f"{what}: expected {least} clients and {config.threshold} neighbors; got {len(clients)} and {near}",
             )
 
     def _is_signed(self, client: int, phase: Phase, digest: bytes, signature: bytes) -> bool:

@@ -118,21 +118,21 @@ class Encoding:
         needed = clients * largest + noise_tail
         if needed <= room:
             return
-        mends = []
+        remedies = []
         share = (room - noise_tail) // clients  # what one client may take
         # b = share.bit_length() bits make S C + 1 = 2^(b - 1) <= share
         if share >= max(2, self.largest_weight):
-            mends.append(f"lower bits to {share.bit_length()}")
+            remedies.append(f"lower bits to {share.bit_length()}")
         elif share >= self.steps + 1:
-            mends.append(f"lower largest_weight to {share}")
+            remedies.append(f"lower largest_weight to {share}")
         if room - noise_tail >= largest:
-            mends.append(f"lower the number of clients to {(room - noise_tail) // largest}")
+            remedies.append(f"lower the number of clients to {(room - noise_tail) // largest}")
         if self.ring == 32 and needed < 2**63:
-            mends.append("set ring: 64")
+            remedies.append("set ring: 64")
         raise OverflowBudgetError(
             f"{self.bits} bits, weights up to {self.largest_weight} and noise up to {noise_tail}: the sum of {clients} "
             f"clients may reach {needed}, expected at most {room} in a ring of {self.ring} bits. "
-            f"Mend: {', or '.join(mends) or 'lower bits, weights and noise'}."
+            f"{(', or '.join(remedies) or 'lower bits, weights and noise').capitalize()}."
         )
 
     def length(self, dim: int) -> int:

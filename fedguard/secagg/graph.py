@@ -39,7 +39,7 @@ def _neighbors(seed: bytes, members: tuple[int, ...], degree: int) -> Mapping[in
     """The graph, cached: every client of a simulation asks for the same one, and it is public."""
     require(len(seed) == SEED_BYTES, f"The graph needs a seed of {SEED_BYTES} bytes; got {len(seed)}.")
     n = len(members)
-    require(len(set(members)) == n, "The graph needs distinct members; one stands twice.")
+    require(len(set(members)) == n, "The graph needs distinct members; one is listed twice.")
     if degree >= n - 1:
         return MappingProxyType({u: members[:i] + members[i + 1 :] for i, u in enumerate(members)})
     require(

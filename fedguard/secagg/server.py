@@ -185,7 +185,7 @@ class ProtocolServer:
         if not all(map(keys.usable, fresh)):
             raise self._error(errors.BadPublicKey, f"client {client} advertises a point of low order", client)
         if len(fresh) < 2 or fresh & self._public:  # whoever reads along can be faster with a copy: that names nobody
-            raise self._error(errors.RosterTampered, f"client {client} advertises a key that stands elsewhere")
+            raise self._error(errors.RosterTampered, f"client {client} advertises a key that is listed elsewhere")
         self._public |= fresh
         self._advertised[client] = entry, received.signature
 
@@ -224,7 +224,7 @@ class ProtocolServer:
         assert isinstance(received.message, messages.MaskedInput)
         client, masked = received.header.sender, received.message
         if masked.shared_hash != codec.set_hash(self.shared):
-            raise self._error(errors.InconsistentSurvivors, f"client {client} was told of other shares", client)
+            raise self._error(errors.InconsistentSurvivors, f"client {client} received other shares", client)
         expected = self.config.length * self.config.ring // 8
         if len(masked.vector) != expected:
             message = f"client {client} sends {len(masked.vector)} bytes; expected {expected}"

@@ -140,7 +140,7 @@ class Roster:
 
     def __post_init__(self) -> None:
         # One identity under two ids would count twice toward every quorum and threshold
-        require(len(set(self.identities)) == len(self.identities), "roster: an identity stands twice.")
+        require(len(set(self.identities)) == len(self.identities), "roster: an identity is listed twice.")
         require(all(len(key) == 32 for key in self.identities), "roster: expected Ed25519 public keys of 32 bytes.")
 
     def __len__(self) -> int:

@@ -120,8 +120,8 @@ def _lagrange(points: tuple[int, ...]) -> tuple[int, ...]:
 def _check_points(points: Sequence[int]) -> None:
     require(len(points) > 0, "Sharing needs at least one point; got none.")
     outside = [x for x in points if not 1 <= x < PRIME]
-    require(not outside, f"Points must lie in [1, PRIME), for at 0 stands the secret; got {outside[:3]}.")
-    require(len(set(points)) == len(points), "Points must be distinct; one stands twice. Give each holder its own.")
+    require(not outside, f"Points must lie in [1, PRIME), since the value at 0 is the secret; got {outside[:3]}.")
+    require(len(set(points)) == len(points), "Points must be distinct; one is given twice. Give each holder its own.")
 
 
 def _check_values(values: Sequence[int], what: str) -> None:

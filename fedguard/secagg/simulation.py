@@ -163,7 +163,7 @@ class ProtocolSimulation:
             ConfigError: too few clients, or an unknown step.
         """
         ids = tuple(clients)
-        require(len(set(ids)) == len(ids), "clients: one stands twice.")
+        require(len(set(ids)) == len(ids), "clients: one is listed twice.")
         identities = {client: self._identity(client) for client in ids}
         roster = Roster(tuple(identities[client].public for client in ids))
         config = self.settings.config(len(ids), length, context)

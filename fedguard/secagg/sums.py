@@ -142,7 +142,7 @@ def _of_whole(inputs: NDArray[Any], ring: int) -> Encoding:
     if largest > most:
         raise OverflowBudgetError(
             f"inputs: expected whole numbers up to {most} in size, so that the sum of {clients} fits a ring of {ring} bits and "
-            f"each a float64; got {largest}. Mend: {'' if ring == 64 else 'set ring: 64, or '}scale the inputs down."
+            f"each a float64; got {largest}. {'Scale' if ring == 64 else 'Set ring: 64, or scale'} the inputs down."
         )
     bits = largest.bit_length() + 1
     return Encoding(bits=max(2, bits), clip=2 ** (max(2, bits) - 1) - 1, ring=ring)

@@ -183,10 +183,10 @@ class ServerSimulation:
             while self._released:
                 yield self._released.popleft()
             if not self._agenda.step():
-                mend = "Set a deadline, or wait for fewer." if self._most == inf else "Raise clients.most_trainings."
+                remedy = "Set a deadline, or wait for fewer." if self._most == inf else "Raise clients.most_trainings."
                 raise StalledError(
                     f"after {self.now:g} simulated seconds nobody computes or sends any more, and the server has "
-                    f"{len(self._waiting)} of the {self._enough} updates that it waits for. {mend}"
+                    f"{len(self._waiting)} of the {self._enough} updates that it waits for. {remedy}"
                 )
 
     def _set_out(self) -> None:
@@ -354,8 +354,8 @@ class ServerSimulation:
         # A few fast devices may fill time with updates that an aggregate of others cannot use, without time ever moving on
         if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
             raise StalledError(
-                f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for those of others, which an "
-                "aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
+                f"after {self.now:g} simulated seconds {waiting:,} updates of a few devices wait for updates of others, which "
+                "an aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
             )
 
     def _leave(self, training: Arrival) -> None:

@@ -62,9 +62,9 @@ def _parse_graph(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64
             where = f"{name}: row {rows.line_num}"
             node, other, weight = _row(row, where, header, nodes)
             if node == other and not weighted:
-                raise ConfigError(f"{where}: node {node} hears itself, which needs no link. Drop the row.")
+                raise ConfigError(f"{where}: node {node} receives from itself, which needs no link. Drop the row.")
             if not np.isnan(matrix[node, other]):
-                raise ConfigError(f"{where}: node {node} hears node {other} a second time. Drop one of both.")
+                raise ConfigError(f"{where}: node {node} receives from node {other} a second time. Drop one of both.")
             matrix[node, other] = weight
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{name}: cannot be read: {oneline(error)}. Write it as comma-separated values.") from None
@@ -105,7 +105,7 @@ def _complete(matrix: NDArray[np.float64], name: str) -> None:
         if np.isnan(row[node]) or abs(float(np.nansum(row)) - 1) > ROUNDING:
             raise ConfigError(
                 f"{name}: the weights of node {node} add up to {total:.6g}, and not to 1. Correct them, or leave out the row "
-                "in which it hears itself, whose weight is then what is missing."
+                "for its own value, whose weight is then what is missing."
             )
 
 

@@ -241,7 +241,7 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
     if empty:
         raise ConfigError(
             f"task.partition: expected an example for each of {len(dealt)} clients; {len(empty)} of them, client {empty[0]} "
-            f"first, have none of the {len(examples)}. Lower clients.total, or mend the partition."
+            f"first, have none of the {len(examples)}. Lower clients.total, or change the partition."
         )
     return tuple(examples[torch.from_numpy(part)] for part in dealt)
 

@@ -438,7 +438,7 @@ def test_names_of_parquet_are_single_texts_without_space_around_them(tmp_path):
     with pytest.raises(ConfigError, match="expected one name for each column; got names of 2 levels"):
         load("table", file=str(file), label="y")
     frame.set_index(pd.Index(NUMBERS, name="y ")).to_parquet(file)
-    with pytest.raises(ConfigError, match="expected columns of different names; 'y' stands there twice"):
+    with pytest.raises(ConfigError, match="expected columns of different names; 'y' is listed there twice"):
         load("table", file=str(file), label="y")
 
 
@@ -494,7 +494,7 @@ def test_two_columns_of_parquet_with_one_name_are_refused_as_those_of_csv_are(tm
     arrow = pytest.importorskip("pyarrow")
     columns = [arrow.array(NUMBERS), arrow.array(NUMBERS), arrow.array(["no", "yes"] * (ROWS // 2))]
     pytest.importorskip("pyarrow.parquet").write_table(arrow.table(columns, ["a", "a ", "y"]), tmp_path / "t.parquet")
-    with pytest.raises(ConfigError, match="columns of different names; 'a' stands there twice"):
+    with pytest.raises(ConfigError, match="columns of different names; 'a' is listed there twice"):
         load("table", file=str(tmp_path / "t.parquet"), label="y")
 
 

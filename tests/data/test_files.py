@@ -403,7 +403,7 @@ def test_a_table_gives_numbers_indicators_labels_and_clients(tmp_path, kind):
             {"label": "sick"},
             "expected finite numbers or texts; column .age. has inf in row",
         ),
-        ("sick\n1\n0\n", {"label": "sick"}, "expected columns beside that of the label; got none"),
+        ("sick\n1\n0\n", {"label": "sick"}, "expected columns beside the label.s; got none"),
         ("a,sick\n", {"label": "sick"}, "expected examples; got none"),
         ("", {"label": "sick"}, "cannot be read: it is empty"),
         ("a,b\n1,2\n1,2,3\n", {"label": "b"}, "expected 2 cells in each row, as in the header; line 3 has 3"),
@@ -419,7 +419,7 @@ def test_a_table_gives_numbers_indicators_labels_and_clients(tmp_path, kind):
             {"label": "sick"},
             "separated by commas, and no comments; the header is 'site;age;colour;sick'",
         ),
-        (CSV.replace("age,", "sick,"), {"label": "sick"}, "columns of different names; 'sick' stands there twice"),
+        (CSV.replace("age,", "sick,"), {"label": "sick"}, "columns of different names; 'sick' is listed there twice"),
         (CSV.replace("site,", ","), {"label": "sick"}, "a name for each column; column 1 has none"),
         (
             CSV.replace("site,age", "site"),

@@ -69,7 +69,7 @@ MISTOLD = {
     ),
     "twice": (
         f'{{"users": ["ann"], "user_data": {{"ann": {json.dumps(OWN)}, "ann": {json.dumps(OWN)}}}}}',
-        "'ann' stands there twice",
+        "'ann' is listed there twice",
     ),
 }  # fmt: skip
 

@@ -193,7 +193,7 @@ def test_errors():
         plan().for_round(contributors=0, dim=1, scale=1.0)
     with pytest.raises(ConfigError, match="scale"):
         plan().for_round(contributors=1, dim=1, scale=0.0)
-    with pytest.raises(ConfigError, match=r"from 0.5 .* got 0.1. Mend: raise the encoding's bits"):
+    with pytest.raises(ConfigError, match=r"from 0.5 .* got 0.1. Raise the encoding's bits"):
         plan("discrete_gaussian").for_round(contributors=100, dim=1, scale=1.0)
     one = plan().for_round(contributors=1, dim=2, scale=10.0)
     for vector in (

@@ -16,8 +16,9 @@ from fedguard import cli
 from fedguard.bench.running.protocol import noise_in_words
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
+from tests.root import ROOT
 
-MODULE = (Path(__file__).parents[1] / "plugins" / "steady_noise.py").read_text()
+MODULE = (ROOT / "tests" / "plugins" / "steady_noise.py").read_text()
 SUITE = """
 name: steady
 plugins: [steady_noise]
@@ -81,12 +82,11 @@ def test_a_plug_ins_noise_is_checked_named_and_told_of(suite):
 
 def test_no_file_but_its_own_names_a_kind_of_noise():
     """Whoever deals with noise deals with any; that there may be none is all that others know."""
-    root = Path(__file__).parents[2]
     kinds = {cls.__name__ for _, cls in load_registry().classes(["noise"])} - {"NoNoise"}
-    files = [*(root / "fedguard").rglob("*.py"), *(root / "app").rglob("*.py"), *(root / "attacks").rglob("*.py")]
+    files = [*(ROOT / "fedguard").rglob("*.py"), *(ROOT / "app").rglob("*.py"), *(ROOT / "attacks").rglob("*.py")]
     assert len(kinds) >= 3 and len(files) > 300
     for file in files:
         text = file.read_text()
-        if file.parent != root / "fedguard" / "privacy" / "kinds":
+        if file.parent != ROOT / "fedguard" / "privacy" / "kinds":
             assert not kinds & set(re.findall(r"\w+", text)), file
         assert not re.search(r"isinstance\([^()]*NoNoise|(?<!self\.)(noise|privacy)\.name [!=]=", text), file

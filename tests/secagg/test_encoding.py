@@ -292,7 +292,7 @@ def test_the_largest_honest_sums_fit_as_far_as_the_budget_goes_and_wrap_beyond(b
 def test_the_weights_have_a_budget_too(ring):
     room = 2 ** (ring - 1) - 1
     Encoding(bits=4, ring=ring, largest_weight=room // 9).check(9)
-    with pytest.raises(OverflowBudgetError, match="lower largest_weight to"):
+    with pytest.raises(OverflowBudgetError, match="Lower largest_weight to"):
         Encoding(bits=4, ring=ring, largest_weight=room // 9 + 1).check(9)
 
 
@@ -312,19 +312,19 @@ def test_each_mend_that_the_error_names_is_the_largest_that_would_do(values, cli
     message = str(caught.value)
     assert "\n" not in message
     assert caught.value.exit_code == 2
-    mends = {
-        "bits": r"lower bits to (\d+)",
-        "largest_weight": r"lower largest_weight to (\d+)",
-        "clients": r"lower the number of clients to (\d+)",
+    remedies = {
+        "bits": r"[Ll]ower bits to (\d+)",
+        "largest_weight": r"[Ll]ower largest_weight to (\d+)",
+        "clients": r"[Ll]ower the number of clients to (\d+)",
     }
-    found = {name: int(match[1]) for name, pattern in mends.items() if (match := re.search(pattern, message))}
+    found = {name: int(match[1]) for name, pattern in remedies.items() if (match := re.search(pattern, message))}
     assert found
     for name, value in found.items():
-        mended = {**values, "clients": clients, name: value}
-        Encoding(**{key: mended[key] for key in values}).check(mended["clients"], tail)
-        mended[name] = value + 1
+        repaired = {**values, "clients": clients, name: value}
+        Encoding(**{key: repaired[key] for key in values}).check(repaired["clients"], tail)
+        repaired[name] = value + 1
         with pytest.raises(OverflowBudgetError):
-            Encoding(**{key: mended[key] for key in values}).check(mended["clients"], tail)
+            Encoding(**{key: repaired[key] for key in values}).check(repaired["clients"], tail)
     if "set ring: 64" in message:
         Encoding(**{**values, "ring": 64}).check(clients, tail)
     else:
@@ -332,7 +332,7 @@ def test_each_mend_that_the_error_names_is_the_largest_that_would_do(values, cli
 
 
 def test_noise_that_fills_the_ring_leaves_nothing_to_lower_but_itself():
-    with pytest.raises(OverflowBudgetError, match="Mend: lower bits, weights and noise"):
+    with pytest.raises(OverflowBudgetError, match="Lower bits, weights and noise"):
         Encoding(ring=64).check(5, 2**63)
 
 

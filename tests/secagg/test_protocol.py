@@ -200,7 +200,7 @@ def test_what_a_caller_does_wrong_is_said():
         federation.run(round=1, clients=range(4), length=2, vector=lambda i, sid: zero, drop={"unmask": [9]})
     with pytest.raises(ConfigError, match="at least 3 clients"):
         federation.run(round=1, clients=range(2), length=2, vector=lambda i, sid: zero)
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="is listed twice"):
         federation.run(round=1, clients=[1, 1, 2], length=2, vector=lambda i, sid: zero)
     with pytest.raises(ContractError, match=r"expected an input of uint32 \[2\]; got uint64 \[2\]"):
         federation.run(round=1, clients=range(4), length=2, vector=lambda i, sid: zero.astype(np.uint64))

@@ -386,7 +386,7 @@ def test_too_few_neighbours_though_enough_clients():
             return messages.pack(received.header, messages.Survivors(included, ()))
         return data
 
-    assert "and 3 neighbours; got 10 and 2" in fails(run, tap, 0, errors.TooFewSurvivors).message
+    assert "and 3 neighbors; got 10 and 2" in fails(run, tap, 0, errors.TooFewSurvivors).message
 
 
 @pytest.mark.parametrize("phase", [Phase.SHARES, Phase.SURVIVORS])
@@ -664,7 +664,7 @@ def test_configurations_that_cannot_be():
     for bad in ({"length": 0}, {"ring": 16}, {"suite": 3}, {"threshold": 0}, {"context": b""}):
         with pytest.raises(ConfigError):
             config(4, **bad)
-    with pytest.raises(ConfigError, match="stands twice"):
+    with pytest.raises(ConfigError, match="is listed twice"):
         Roster((bytes(32), bytes(32)))
     assert SessionConfig.unpack(config(4).pack()) == config(4)
     assert bytes(32) != MODEL and config(4).dtype == np.uint32

@@ -35,7 +35,7 @@ def test_whole_numbers_of_any_type_are_summed_exactly_or_refused(dtype, ring):
 
 def test_rows_that_wrapped_around():
     """As 64-bit integers they are -3, 1, 1 and 2, and gave 7 with 2^64 - 3 turned into its absolute value."""
-    with pytest.raises(OverflowBudgetError, match=f"got {2**64 - 3}. Mend: set ring: 64, or scale the inputs down"):
+    with pytest.raises(OverflowBudgetError, match=f"got {2**64 - 3}. Set ring: 64, or scale the inputs down"):
         fg.secure_sum(np.array([[2**64 - 3], [1], [1], [2]], np.uint64))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,10 @@ from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
 from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World, least_seconds
+from tests.root import ROOT
 from tests.simulated import scenes
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "speed_up.yaml"
+EXAMPLE = ROOT / "examples" / "speed_up.yaml"
 
 
 def rounds(n: int, network: Network, count: int, work: float = 1.0, seed: int = 0) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.contracts import SentRound, Wire
 from fedguard.secagg.encoding import Encoding
+from tests.root import ROOT
 from tests.systems.scenes import EVEN, cell, models, off, reports, scene
 
 SUMS = ("all_reduce", "all_reduce(topology='reduce_broadcast')", "all_reduce(topology='hierarchical', group=3)")
@@ -186,7 +186,7 @@ def test_nodes_that_are_silent_are_closed_up_over(system):
         ({"architecture": "all_reduce(topology='all_to_all', masks=20)"}, "it gets each update"),
         ({"architecture": "all_reduce(clip=1.0)"}, "leave out clip"),
         ({"architecture": MASKED, "clients": {"total": 2}}, "Set clients.total to at least 3"),
-        ({"architecture": "all_reduce(masks=24)", "clients": {"total": 400}}, "lower bits"),
+        ({"architecture": "all_reduce(masks=24)", "clients": {"total": 400}}, "Lower bits"),
         ({"clients": {"total": 501}}, "Set clients.total to 500 at most"),
         ({"attack": "dlg"}, "watches rounds of server"),
         (
@@ -195,7 +195,7 @@ def test_nodes_that_are_silent_are_closed_up_over(system):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_mend(settings, reason):
+def test_what_does_not_fit_is_refused_with_its_remedy(settings, reason):
     reasons = cell(**({"architecture": "all_reduce"} | settings)).verdict.reasons
     assert any(reason in one for one in reasons), reasons
 
@@ -265,7 +265,7 @@ def test_keys_are_handed_out_once():
 
 def named():
     """The rows of the page: name, spec of the architecture, and whether it is for one node."""
-    page = (Path(__file__).parents[2] / "docs" / "collectives.md").read_text()
+    page = (ROOT / "docs" / "collectives.md").read_text()
     table = page.split("## What the field calls it")[1].split("\n## ")[0]
     for row in re.findall(r"^\| ([A-Z][\w, ]+) \| `(.+?)`(?: with .*?)? \| (.+?) \|$", table, re.MULTILINE):
         yield pytest.param(row[1], row[2], id=row[0])

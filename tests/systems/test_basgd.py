@@ -100,7 +100,7 @@ def test_dropped_updates_are_held_against_those_who_sent_them():
 
 
 @pytest.mark.parametrize(
-    ("changes", "why", "mend"),
+    ("changes", "why", "remedy"),
     [
         ({"architecture": "basgd(buffers=7)"}, "stays empty for ever", "Lower buffers to 6."),
         ({"defense": "median", "attack": "ipm", "clients": {"malicious": 2}, "architecture": "basgd(buffers=4)"}, "n >= 2f + 1, with f = 2", "raise their number."),
@@ -110,7 +110,7 @@ def test_dropped_updates_are_held_against_those_who_sent_them():
         ({"protocol": {"secure_aggregation": "full"}}, "adds up what comes into each buffer", "Switch secure_aggregation off, or use fedbuff."),
     ],
 )  # fmt: skip
-def test_it_is_refused_in_one_line(changes, why, mend):
+def test_it_is_refused_in_one_line(changes, why, remedy):
     reasons = cell(**{"architecture": "basgd", **changes}).verdict.reasons
     (reason,) = (reason for reason in reasons if why in reason)
-    assert mend in reason and "\n" not in reason
+    assert remedy in reason and "\n" not in reason

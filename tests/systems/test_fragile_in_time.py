@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from statistics import mean
 
 import pytest
 
 import fedguard as fg
 from fedguard.bench.results.run import Run
+from tests.root import ROOT
 
-SUITE = Path(__file__).parents[2] / "examples" / "fragile_in_time.yaml"
+SUITE = ROOT / "examples" / "fragile_in_time.yaml"
 EVENTUAL, FEDBUFF = "parameter_server(consistency=eventual)", "fedbuff(buffer=10)"
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import fedguard as fg
+from tests.root import ROOT
 
-SUITE = Path(__file__).parents[2] / "examples" / "inconsistency.yaml"
+SUITE = ROOT / "examples" / "inconsistency.yaml"
 
 
 def final(seeds: int, rounds: int, tmp_path) -> dict[tuple[str, str], float]:

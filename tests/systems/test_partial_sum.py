@@ -10,8 +10,8 @@ from fedguard.contracts import Sight
 from fedguard.contracts.channels import PARTIAL_SUMS
 from fedguard.errors import NotObservable
 from fedguard.registry import load_registry
+from tests.attacks.test_attacks import normal, view
 from tests.systems.scenes import cell, models, reports, scene
-from tests.test_attacks import normal, view
 
 ATTACKED = {"attack": "partial_sum", "clients": {"malicious": 1}, "training": {"rounds": 1}}
 LONG = {"clients": {"malicious": 1}, "training": {"rounds": 10}}

@@ -1,4 +1,4 @@
-"""What does not go with a system is refused in one line that says what, why and how to mend it; bad input never hangs."""
+"""What does not go with a system is refused in one line that says what, why and how to remedy it; bad input never hangs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFUSED = [
     *((system, MASKED, "each counts by itself", "Switch secure_aggregation off, or use fedbuff or server.") for system in ("fedasync", EVENTUAL, BOUNDED)),
     ("fedbuff(buffer=7)", MASKED, "7 updates of 6 clients never meet in one", "Lower buffer, or switch secure_aggregation off."),
     ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
-    ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": {"groups": 2}}}, "2 groups of 5 clients have 2", "take at most 1 groups"),
+    ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": {"groups": 2}}}, "2 groups of 5 clients have 2", "Take at most 1 groups"),
     ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
     ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
     ("mapreduce(combiners=7)", {}, "a combiner that gets no update has no mean, and mapreduce has 7 for 6 clients", "Lower combiners to 6"),
@@ -78,7 +78,7 @@ REFUSED = [
     ("fate", {"clients": {"per_round": 2}}, "of two parties each learns the other's update", "Set clients.per_round to at least 3."),
     ("fate", {"defense": "krum"}, "krum needs each client's update", "Use server"),
     ("fate", ROBUST, "n >= 2f + 1, with f = 1", "The arbiter of fate has one sum: use mean."),
-    ("fate(bits=24)", {"clients": {"total": 300}}, "the sum of 300 clients may reach", "lower bits to"),
+    ("fate(bits=24)", {"clients": {"total": 300}}, "the sum of 300 clients may reach", "Lower bits to"),
     ("mapreduce", {"defense": "foolsgold"}, "foolsgold needs each client's update; this architecture does not show it", "Use server"),
     ("mapreduce", {"defense": "fltrust", "server": {"root_data": 20}}, "fltrust needs each client's update", "Use server"),
     *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE if system != "basgd"),
@@ -87,13 +87,13 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("system", "changes", "why", "mend"), REFUSED)
-def test_it_is_refused_in_one_line(system, changes, why, mend, tmp_path):
+@pytest.mark.parametrize(("system", "changes", "why", "remedy"), REFUSED)
+def test_it_is_refused_in_one_line(system, changes, why, remedy, tmp_path):
     (tmp_path / "suite.yaml").write_text(yaml.safe_dump({"name": "refused", **settings(system, **changes)}))
     cells = lay_out(tmp_path / "suite.yaml")[1].cells
     reasons = {reason for one in cells for reason in one.verdict.reasons}
     (reason,) = (reason for reason in reasons if why in reason)
-    assert mend in reason and "\n" not in reason
+    assert remedy in reason and "\n" not in reason
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import NUMBER, VALUE, Links, Parcel, largest
 from fedguard.architectures.gossip.place import Matrix
-from fedguard.contracts import Channel, Combination, NonNegativeFloat, NonNegativeInt, Share
+from fedguard.contracts import Combination, NonNegativeFloat, NonNegativeInt, Share
 from fedguard.contracts.channels import LOSS, RATE
+from fedguard.contracts.lying import Channels
 from fedguard.simulated.topology import GraphName, Topology
 
 #: Exponent of the total by which step sizes grow.
@@ -84,7 +85,7 @@ class DLion(Gossip):
         return self.transfer > 0
 
     @property
-    def channels(self) -> frozenset[Channel[Any, Any]]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """Claimed rates if work follows from them, and claimed losses if the best model is transferred."""
         asked = {RATE: self.by_capability, LOSS: self.transfer > 0}
         return Gossip.channels | {channel for channel, used in asked.items() if used}

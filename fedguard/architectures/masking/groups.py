@@ -43,7 +43,7 @@ class Groups(Masking):
         "The server sees the sum of each group of clients, and its rule gets their means; nobody sees another's update."
     )
     cost = "O(log(n / G)) keys and shares and one masked vector for each client"
-    mend = "Use a rule that takes means of groups, such as median, or switch masking off."
+    remedy = "Use a rule that takes means of groups, such as median, or switch masking off."
     more_rows = "Here n counts groups: raise their number."
     example: ClassVar[Mapping[str, Any]] = {"groups": 8}
 
@@ -63,7 +63,7 @@ class Groups(Masking):
             size.expected >= size.fewest,
             f"groups: {self.groups} groups of {clients.expected} clients have {size.expected}, of whom {size.colluders} may "
             f"collude with the server; expected at least {size.fewest} in each. "
-            f"Mend: take at most {clients.expected // size.fewest} groups, or lower colluding.",
+            f"Take at most {clients.expected // size.fewest} groups, or lower colluding.",
         )
         require(
             self.redraw or clients.expected == clients.total,

@@ -99,7 +99,7 @@ class GossipNodeProcess(Nodes):
 
     def _require_row(self, said: Tensor | None, to: int) -> Tensor:
         if said is None:
-            raise PreconditionError(f"node {self._me} falls silent toward {to}, and would be waited for for ever.")
+            raise PreconditionError(f"node {self._me} stops sending to {to}, which would wait for it forever.")
         return said
 
     def _craft_broadcast(

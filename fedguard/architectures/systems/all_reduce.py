@@ -13,7 +13,6 @@ from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.systems.peers import PeerRun, Peers
 from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, build_schedule
 from fedguard.contracts import (
-    Channel,
     Combination,
     Exposure,
     Listeners,
@@ -24,6 +23,7 @@ from fedguard.contracts import (
     Sight,
 )
 from fedguard.contracts.channels import FINISHED_SUMS, PARTIAL_SUMS
+from fedguard.contracts.lying import Channels
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.topology import lookouts
@@ -74,7 +74,7 @@ class AllReduce(Peers):
         return Exposure(seen | Sight.SUM | Sight.MODEL, tapped | Sight.OWN_DATA | Sight.MODEL | Sight.RULE)
 
     @property
-    def channels(self) -> frozenset[Channel[Any, Any]]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """Sums go through other nodes, unless each sends its own to all."""
         if self.topology == "all_to_all":
             return frozenset()

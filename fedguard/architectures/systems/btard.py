@@ -16,7 +16,6 @@ from fedguard.architectures.collectives.butterfly import butterfly
 from fedguard.architectures.systems.parameter_server import by_ranges
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
 from fedguard.contracts import (
-    Channel,
     Combination,
     Exposure,
     Pipeline,
@@ -29,6 +28,7 @@ from fedguard.contracts import (
     State,
 )
 from fedguard.contracts.channels import ACCUSATIONS, CHECKS, PARTIAL_SUMS
+from fedguard.contracts.lying import Channels
 from fedguard.kernels import all_finite
 
 #: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.
@@ -78,7 +78,7 @@ class BTARD(Peers):
     sums: bool = False
 
     @property
-    def channels(self) -> frozenset[Channel[Any, Any]]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """Nodes believe each other's aggregated parts, accusations and, with ``sums``, pulls, until a check refutes them."""
         return frozenset({PARTIAL_SUMS, ACCUSATIONS, CHECKS} if self.sums else {PARTIAL_SUMS, ACCUSATIONS})
 
@@ -123,7 +123,7 @@ class CheckedRun(PeerRun):
     """One training, with the nodes that are banned."""
 
     def __init__(self, system: BTARD, setup: Setup) -> None:
-        super().__init__(system, setup)
+        super().__init__(setup, system.channels)
         self._system, self._receiver = system, PlainReceiver(setup)
         self._banned: frozenset[int] = frozenset()
         self._wrong: frozenset[int] = frozenset()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
-    Channel,
     Combination,
     Federation,
     Meeting,
@@ -23,6 +22,7 @@ from fedguard.contracts import (
     Share,
 )
 from fedguard.contracts.channels import CHECK_IN, PROMISES
+from fedguard.contracts.lying import Channels
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.course import AggregationEvent
@@ -80,7 +80,7 @@ class Google(EventServer):
     coordinator_fails: Share | None = None
 
     @property
-    def channels(self) -> frozenset[Channel[Any, Any]]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """The server believes that asked devices report and, with ``check_ins``, that they come at their assigned times."""
         return frozenset({PROMISES} if self.check_ins is None else {PROMISES, CHECK_IN})
 

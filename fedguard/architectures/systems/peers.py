@@ -32,6 +32,7 @@ from fedguard.contracts import (
     State,
     Wire,
 )
+from fedguard.contracts.lying import Channels
 from fedguard.mapped import round_buffer
 
 #: Bytes of an element: a float32 or a ring element.
@@ -99,8 +100,8 @@ class Peers(Architecture):
 class PeerRun(ABC):
     """One training, round by round."""
 
-    def __init__(self, system: Peers, setup: Setup) -> None:
-        self.setup, self._asked = setup, system.channels
+    def __init__(self, setup: Setup, asked: Channels) -> None:
+        self.setup, self._asked = setup, asked
         self.model = setup.task.initial_model(setup.rng.child("model"))
         self.world = world(setup, self.model)
         self.states: tuple[State, ...] = ()

@@ -83,7 +83,7 @@ def store_audit(folder: RunFolder, cells: Iterable[str], found: Sequence[CellAud
         write_atomically(path, to_text(said))
     except OSError as error:
         raise StoreError(
-            f"{path}: cannot be written: {error.strerror}. Mend its permissions, and audit again."
+            f"{path}: cannot be written: {error.strerror}. Fix its permissions, and audit again."
         ) from None
     return stored
 

@@ -78,7 +78,7 @@ def explanation(known: Registry, name: str) -> RenderableType:
             "name",
             name,
             [cls.name for _, cls in known.classes()],
-            mend=" One of a module of yours: add --plugin MODULE.",
+            remedy=" For one of your own modules, add --plugin MODULE.",
         )
     return Group(*(part for cls in found for part in _explain_algorithm(cls)))
 

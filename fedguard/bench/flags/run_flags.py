@@ -363,7 +363,7 @@ def order_matters(results: Results, defense: Group) -> Judged:
     return RaisedFlag(
         case.defense,
         f"the aggregates of random updates move by {percent(change)} of their length when clients change places "
-        "(expected 0): the order of the clients decides. Mend the rule; break ties by value.",
+        "(expected 0): the order of the clients decides. Fix the rule; break ties by value.",
     )
 
 

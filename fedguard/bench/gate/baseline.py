@@ -111,19 +111,19 @@ def read(path: str | Path) -> Baseline:
     Raises:
         StoreError: there is no file, it is damaged, no baseline, or from another version of FedGuard.
     """
-    mend = "Make one with `fedguard baseline save RUN --to FILE`."
+    remedy = "Make one with `fedguard baseline save RUN --to FILE`."
     try:
         text = content(Path(path))
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}. {mend}") from None
+        raise StoreError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}. {remedy}") from None
     try:
         told = escape_tree(from_json(text, allow_inf_nan=False))
     except ValueError:
-        raise StoreError(f"{path}: expected a baseline in JSON; the file is damaged. {mend}") from None
+        raise StoreError(f"{path}: expected a baseline in JSON; the file is damaged. {remedy}") from None
     if not isinstance(told, dict) or told.get("kind") != "fedguard-baseline":
-        raise StoreError(f"{path}: expected a baseline; this is another file. {mend}")
+        raise StoreError(f"{path}: expected a baseline; this is another file. {remedy}")
     if told.get("schema") != 1:  # before validation, which would blame some field instead of the version
-        raise StoreError(f"{path}: expected schema 1; it was written by another version of FedGuard. {mend}")
+        raise StoreError(f"{path}: expected schema 1; it was written by another version of FedGuard. {remedy}")
     try:
         found = Baseline.model_validate(told)
         _require_whole(found)
@@ -133,7 +133,7 @@ def read(path: str | Path) -> Baseline:
         where, said = ".".join(map(str, first["loc"])), first["msg"]
     except ValueError as error:
         where, said = "positions", str(error)
-    raise StoreError(f"{path}: damaged at {where}: {said}. {mend}")
+    raise StoreError(f"{path}: damaged at {where}: {said}. {remedy}")
 
 
 def confirmation_seeds(plan: Plan) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ def _require_whole(found: Baseline) -> None:
             raise ValueError(f"cell {position.cell} has no attack or no defense")
         cell, seeds = found.snapshot.cells[position.cell], set(found.snapshot.seeds)
         if cell.status == "ok" and not any(seeds <= values.keys() for values in cell.values.values()):
-            raise ValueError(f"cell {position.cell} has no figure with all of the seeds {sorted(seeds)}")
+            raise ValueError(f"cell {position.cell} has no metric with all of the seeds {sorted(seeds)}")
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -70,7 +70,7 @@ class RunFolder:
             (self.path / "cells" / ".probe").unlink()
         except OSError as error:
             raise StoreError(
-                f"{self.path}: cannot be written: {error.strerror}. Mend its permissions, or choose another --store."
+                f"{self.path}: cannot be written: {error.strerror}. Fix its permissions, or choose another --store."
             ) from None
 
     def lock(self) -> FileLock:
@@ -88,7 +88,7 @@ class RunFolder:
             ) from None
         except OSError as error:  # a link in its place is not followed
             raise StoreError(
-                f"{self.path / '.lock'}: cannot be locked: {error.strerror}. Remove what stands there."
+                f"{self.path / '.lock'}: cannot be locked: {error.strerror}. Remove what is there."
             ) from None
         return lock
 
@@ -144,7 +144,7 @@ class RunFolder:
                 write_atomically(self.path / name, text.encode())
             except OSError as error:
                 raise StoreError(
-                    f"{self.path / name}: cannot be written: {error.strerror}. Remove what stands there."
+                    f"{self.path / name}: cannot be written: {error.strerror}. Remove what is there."
                 ) from None
 
     def record_path(self, cell: str, seed: int) -> Path:

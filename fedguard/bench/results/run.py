@@ -175,7 +175,7 @@ class Run:
         rows = self.rows(figure)
         return breakdown(self.name, rows, [self._reference(row) for row in rows], self.swept, key, figure)
 
-    def trilemma(self) -> Trilemma:
+    def privacy(self) -> Trilemma:
         """Epsilon x worst-case accuracy x leakage, one point for each defense and combination of the other swept keys.
 
         Raises:

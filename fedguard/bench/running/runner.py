@@ -131,7 +131,7 @@ class Runner:
                 left = len(waiting) + len(running)
                 self.listener.note(
                     f"stopped: the first {ENOUGH} trials have failed alike, and {left} are left. {reason.rstrip('.')}. "
-                    "Mend it, and run the suite again with --retry-failed."
+                    "Fix it, and run the suite again with --retry-failed."
                 )
                 return
             while engine.free() and (trial := schedule.next_ready(self._alike.sort_trials(waiting), open_races)):

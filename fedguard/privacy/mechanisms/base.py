@@ -32,7 +32,7 @@ class Mechanism(ABC):
         require(
             self.smallest <= self.sigma <= self.largest,
             f"{self.name}: expected a noise scale of one client from {self.smallest:g} to {self.largest:g} grid units; "
-            f"got {self.sigma:g}. Mend: {'raise' if self.sigma < self.smallest else 'lower'} the encoding's bits.",
+            f"got {self.sigma:g}. {'Raise' if self.sigma < self.smallest else 'Lower'} the encoding's bits.",
         )
 
     @abstractmethod

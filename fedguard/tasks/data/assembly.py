@@ -153,14 +153,14 @@ def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[An
 
 
 def describe_preparation(
-    value_range: tuple[float, float] | None, classes: Classes | None, public: str | None = None, mend: str = ""
+    value_range: tuple[float, float] | None, classes: Classes | None, public: str | None = None, remedy: str = ""
 ) -> Preparation:
     """Of inputs that are standardized, and classes that are counted, unless range and classes are given or public."""
     if public is not None:
         return Preparation("public", f"scale, range and classes of {Path(public).name}")
     if value_range is None or classes is None:
         missing = ["scale and range"] * (value_range is None) + ["classes"] * (classes is None)
-        return Preparation("records", " and ".join(missing), f"Give value_range and classes{mend}.")
+        return Preparation("records", " and ".join(missing), f"Give value_range and classes{remedy}.")
     return Preparation("given", f"inputs in [{value_range[0]:g}, {value_range[1]:g}], classes")
 
 

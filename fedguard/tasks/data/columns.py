@@ -75,7 +75,7 @@ def columns_of(path: Path, frame: pd.DataFrame, categories: Sequence[str] = ()) 
         ConfigError: a column is no category, and no column of numbers.
     """
     if frame.columns.empty:
-        raise ConfigError(f"{path}: expected columns beside that of the label; got none.")
+        raise ConfigError(f"{path}: expected columns beside the label's; got none.")
     for name in categories:
         if name not in frame.columns:
             raise UnknownName("column", name, map(str, frame.columns), f"{path}, categories")
@@ -129,16 +129,16 @@ def _check_texts(path: Path, name: str, found: pd.Series[Any], counts: Mapping[s
         got = brief(found.iloc[slips[0]])
         raise ConfigError(
             f"{path}: expected numbers in column {name!r}, as in most rows; got {got} in row {slips[0] + 1} below the header. "
-            "Mend it; if all are categories, such as codes, name the column in categories."
+            "Fix them; if all are categories, such as codes, name the column in categories."
         )
     what, one = detect_text_kind(counts) or ("", "")
     if what == TIMES:
         raise _of_time(path, name, one)
     if what:
-        mend = {AMONG: "Write numbers alone, or leave the column out", STORED: "Store them as numbers: astype(float)"}
+        remedy = {AMONG: "Write numbers alone, or leave the column out", STORED: "Store them as numbers: astype(float)"}
         raise ConfigError(
             f"{path}: expected numbers as 1234.5 or categories in column {name!r}; got {what}, such as {brief(one)}. "
-            f"{mend.get(what, 'Write them with a point and without unit, separators or sign of percent')}; if they are "
+            f"{remedy.get(what, 'Write them with a point and without unit, separators or sign of percent')}; if they are "
             "categories, name the column in categories."
         )
 

@@ -60,7 +60,7 @@ class LEAF(Data):
     def preparation(self) -> Preparation:
         if self.characters is not None:
             return Preparation("given", "the vocabulary")
-        return describe_preparation(self.value_range, self.classes, mend=", or of texts the characters")
+        return describe_preparation(self.value_range, self.classes, remedy=", or of texts the characters")
 
     @property
     def record(self) -> str:
@@ -169,7 +169,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{brief(next(name for name in names if names.count(name) > 1))} stands there twice")
+        raise ValueError(f"{brief(next(name for name in names if names.count(name) > 1))} is listed there twice")
     return found
 
 

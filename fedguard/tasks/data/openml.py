@@ -53,8 +53,8 @@ class OpenML(Data):
     @property
     def preparation(self) -> Preparation:
         if self.shape is None:
-            mend = "Keep the data in an .npz file: npz takes value_range and classes, or public examples."
-            return Preparation("records", "scale, range and classes", mend)
+            remedy = "Keep the data in an .npz file: npz takes value_range and classes, or public examples."
+            return Preparation("records", "scale, range and classes", remedy)
         pixel_range = 0.0, 1.0
         return describe_preparation(pixel_range, self.classes)
 

@@ -340,7 +340,7 @@ def _check_header(path: Path, names: list[str]) -> None:
         )
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ConfigError(f"{path}: expected columns of different names; {brief(twice[0])} stands there twice.")
+        raise ConfigError(f"{path}: expected columns of different names; {brief(twice[0])} is listed there twice.")
 
 
 def _labels(path: Path, column: pd.Series[Any]) -> NDArray[Any]:

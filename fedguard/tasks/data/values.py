@@ -44,8 +44,8 @@ def check_names(where: str, what: str, values: NDArray[Any]) -> None:
         ConfigError: they are not.
     """
     if values.dtype.kind not in "biufU":
-        mend = " Texts are of dtype str." if values.dtype.kind in "OS" else ""
-        raise ConfigError(f"{where}: expected {what} that are numbers or texts; got {values.dtype}.{mend}")
+        remedy = " Texts are of dtype str." if values.dtype.kind in "OS" else ""
+        raise ConfigError(f"{where}: expected {what} that are numbers or texts; got {values.dtype}.{remedy}")
     if values.dtype.kind == "f":
         _check_finite(where, what, values)
     elif values.dtype.kind == "U" and len(empty := np.flatnonzero(np.char.strip(values) == "")):

@@ -333,10 +333,10 @@ def _clipping_error(how: str) -> _BrokenRequirement:
 
 
 def _wrap_failure(what: str, error: BaseException, module: nn.Module | None = None) -> _BrokenRequirement:
-    return _BrokenRequirement(f"{what}: {type(error).__name__}: {oneline(error)}. {_mend(error, module)}")
+    return _BrokenRequirement(f"{what}: {type(error).__name__}: {oneline(error)}. {_suggest_remedy(error, module)}")
 
 
-def _mend(error: BaseException, module: nn.Module | None) -> str:
+def _suggest_remedy(error: BaseException, module: nn.Module | None) -> str:
     """The remedy, as far as the error and the layers show it."""
     layers = [] if module is None else list(module.modules())
     if "inplace" in str(error) or any(getattr(one, "inplace", False) for one in layers):

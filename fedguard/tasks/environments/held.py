@@ -110,7 +110,7 @@ def _same(
     at: int,
 ) -> None:
     """Raise ConfigError if a step from the same state, here or in an environment made in the same way, differs."""
-    for one, state, mend in (
+    for one, state, remedy in (
         (world, states[0], "Keep all that it goes by in the environment itself, where copy.deepcopy copies it"),
         (again, states[1], "Draw from a generator that is made of the seed which reset is given"),
     ):
@@ -122,5 +122,5 @@ def _same(
         if not alike or not np.array_equal(world.observe_state(step.state), one.observe_state(other.state)):
             raise ConfigError(
                 f"{world}: step {at}: expected the same answer to the same action in the same state; got two that differ. "
-                f"{mend}."
+                f"{remedy}."
             )

@@ -126,20 +126,20 @@ class SequentialEnvironment(Environment):
         return self._run_check(start_of, answer, self.shape, at="reset(seed=...): ")
 
     def _copy(self, one: Any) -> Any:
-        mend = ". Expected an environment that it copies whole: keep locks, files and generators of `yield` out of it"
-        return self.call_external(copy.deepcopy, one, at="copy.deepcopy: ", mend=mend)
+        remedy = ". Expected an environment that it copies whole: keep locks, files and generators of `yield` out of it"
+        return self.call_external(copy.deepcopy, one, at="copy.deepcopy: ", remedy=remedy)
 
-    def call_external(self, call: Callable[..., Any], *arguments: Any, at: str = "", mend: str = "") -> Any:
+    def call_external(self, call: Callable[..., Any], *arguments: Any, at: str = "", remedy: str = "") -> Any:
         """What a call of the user's or gymnasium's code returns; its failure is one line.
 
         Args:
             at: where this is, with a colon.
-            mend: the remedy if it fails.
+            remedy: the remedy if it fails.
         """
         try:
             return call(*arguments)
         except FAILURES as error:
-            raise ConfigError(f"{self._told}: {at}failed: {type(error).__name__}: {oneline(error)}{mend}.") from error
+            raise ConfigError(f"{self._told}: {at}failed: {type(error).__name__}: {oneline(error)}{remedy}.") from error
 
     def _run_check(self, check: Callable[..., Found], *given: Any, at: str = "") -> Found:
         try:

@@ -97,7 +97,9 @@ class _RSSM(WorldModel):
         self, x: Tensor, memory: Tensor | None = None, starts: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         if starts is not None:
-            raise NotImplementedError("rssm hears each action: unroll it step by step, with `remember_actions` between")
+            raise NotImplementedError(
+                "rssm takes each action as input: unroll it step by step, with `remember_actions` between"
+            )
         before = x.new_zeros(len(x), self.memory) if memory is None else memory
         size = self.fixed + self.chance
         h = self.advance_state(before[..., :size], before[..., size:])

@@ -42,7 +42,7 @@ class Transformer(Model):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         if len(shape) != 1:
             raise ConfigError(
-                f"transformer needs texts [length], such as those of data text; got inputs of shape {list(shape)}."
+                f"transformer needs texts [length], such as data text has; got inputs of shape {list(shape)}."
             )
         return _Network(shape[0], classes, self.width, self.heads, self.layers)
 

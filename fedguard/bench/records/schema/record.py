@@ -224,7 +224,7 @@ def _fits_together(record: Any) -> Any:
     if record["status"] == "ok":
         result, goal = record["result"], record["threat_card"]["goal"]
         if len({len(column) for column in result["curve"].values()}) > 1:
-            raise ValueError("result.curve: expected as many rounds as figures")
+            raise ValueError("result.curve: expected as many rounds as values")
         parties = result.get("parties")
         if parties is not None and len(parties["classes"]) != len(parties["accuracy"]):
             raise ValueError("result.parties: expected an accuracy for each party")

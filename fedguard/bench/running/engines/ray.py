@@ -331,12 +331,12 @@ def verify_record(text: bytes, job: Job) -> Record:
     """
     record = from_text(text)
     if (record["seed"], record["config"]) != (job["seed"], job["cell"]):
-        raise ValueError(f"it is that of another trial: {record['label']}, seed {record['seed']}")
+        raise ValueError(f"it belongs to another trial: {record['label']}, seed {record['seed']}")
     # Two versions in one run would be compared as if only their settings differed
     made = record["environment"]["code"]["fedguard"]
     if made != own_code():
         raise ConfigError(
-            f"--engine ray: a machine of the cluster has other code of FedGuard ({made}) than stands here ({own_code()}). "
+            f"--engine ray: a machine of the cluster has other code of FedGuard ({made}) than this one ({own_code()}). "
             "Install the same on each."
         )
     return record

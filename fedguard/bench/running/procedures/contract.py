@@ -17,7 +17,7 @@ from fedguard.config import Cell
 
 
 class Procedure(ABC):
-    """How cells of one kind of target are checked, run, and described in their records.
+    """How cells of one kind are checked, run, and described in their records.
 
     Attributes:
         here: whether trials run in the worker's own process, so that a time limit applies to them, and two rounds suffice to
