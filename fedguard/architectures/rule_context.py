@@ -120,7 +120,7 @@ class ColluderPipeline(KnownPipeline):
             ]
         if Sight.MODEL not in setup.threat.grants:
             model = torch.zeros_like(model)
-        pipeline, rows = setup.pipeline, setup.protocol.rows(len(sizes))
+        pipeline, rows = setup.pipeline, setup.protocol.secure_aggregation.rows(len(sizes))
         if rows < len(sizes) and not pipeline.rule.by_samples:  # weights by samples are the same on single updates
             groups = GroupMeans(groups=rows)
             pipeline = Pipeline((groups, *pipeline.mixings, pipeline.rule))
@@ -146,7 +146,7 @@ class ColluderPipeline(KnownPipeline):
             return known.restrict(
                 known.party,
                 known.granted,
-                f=min(scale_assumed_f(n, told, total), protocol.rows(n)),
+                f=min(scale_assumed_f(n, told, total), protocol.secure_aggregation.rows(n)),
                 clients=order if whole else None,
                 samples=samples if whole else None,
                 noise=noise if whole else None,

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedguard.config.sections import Many, Section
+from fedguard.config.sections import Section
+from fedguard.contracts.training import Many
 
 #: The defense that is an app's own strategy, whatever it does
 OWN = "own"

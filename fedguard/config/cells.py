@@ -19,7 +19,6 @@ from fedguard.config.protocol import check, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
 from fedguard.contracts import (
-    PUBLIC,
     Architecture,
     Availability,
     Data,
@@ -100,7 +99,7 @@ class Cell(ABC):
         mode = masking(config.protocol.secure_aggregation, known, at)
         protocol = config.protocol.protocol(mode, noise)
         training = build_training(config.training, known, places)
-        federation = Federation(protocol=protocol, clients=config.clients.participation, training=training)
+        federation = Federation(protocol=protocol, clients=config.clients, training=training)
         check(federation, places.get("protocol", "protocol"))
         return cls(
             config,
@@ -188,7 +187,7 @@ class Cell(ABC):
 
     @cached_property
     def participation(self) -> Participation:
-        return self.config.clients.participation
+        return self.config.clients
 
     @property
     def meeting(self) -> Meeting | None:
@@ -218,7 +217,7 @@ class Cell(ABC):
         return self._rows(self.architecture.updates(self.participation))
 
     def _rows(self, updates: int) -> int:
-        return self.protocol.rows(self.architecture.rows(updates))
+        return self.mode.rows(self.architecture.rows(updates))
 
     @property
     def told_rows(self) -> int:
@@ -233,21 +232,8 @@ class Cell(ABC):
     @property
     def threat(self) -> ThreatModel:
         threat = self.config.threat
-        return ThreatModel(
-            self.config.clients.total,
-            self.malicious,
-            threat.grants & ~Sight.RULE if self.own else threat.grants,
-            threat.first_round,
-            threat.last_round,
-            threat.every,
-            threat.stays,
-        )
-
-    @property
-    def threat_left(self) -> ThreatModel:
-        """The threat model without what architecture and protocol hide from the malicious clients."""
-        shown = derive_exposure(self.architecture.exposes, self.mode).clients
-        return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
+        known = tuple(name for name in threat.knowledge if name != "rule" or not self.own)
+        return dataclasses.replace(threat, knowledge=known)
 
     @cached_property
     def verdict(self) -> Admissibility:
@@ -362,11 +348,11 @@ class Cell(ABC):
             with contextlib.suppress(PreconditionError):
                 self.pipeline.check(self._rows(left), self._count_assumed_rows(told, left))
                 if told < self.told:
-                    clients = clients.model_copy(update={"assumed_f": told})
+                    clients = dataclasses.replace(clients, assumed_f=told)
                 break
         mode = self.mode.of_larger_sums if str(self.pipeline) == "mean" else self.mode
         protocol = dataclasses.replace(self.protocol, secure_aggregation=mode)
-        threat = self.config.threat.model_copy(update={"knowledge": ("own_data",)})
+        threat = dataclasses.replace(self.config.threat, knowledge=("own_data",))
         section = self.config.protocol.under(protocol)
         changes = {"clients": clients, "protocol": section, "threat": threat, "attack": "dropout"}
         attack: PoisonAttack = self.known.build("attack", "dropout")

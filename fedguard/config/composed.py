@@ -39,7 +39,6 @@ class ComposedCell(Cell):
             meeting=self.meeting,
             evasion=self.evasion,
             told=self.told,
-            attackers=self.malicious if self.adversary else 0,
             lookers=self.lookers,
             watched_round=self.config.observer.round,
         )
@@ -93,18 +92,6 @@ class ComposedCell(Cell):
 
     def content(self) -> dict[str, Any]:
         config = self.config
-        clients: dict[str, Any] = {
-            "total": config.clients.total,
-            "per_round": self.participation.expected,
-            # If all clients take part, the kind of sampling has no effect and must not change the identity
-            "sampling": config.clients.sampling if self.participation.expected < config.clients.total else "fixed",
-            "malicious": self.malicious if self.adversary or self.copying else 0,
-            "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else self.told,
-        }
-        if self.participation.schedule:
-            clients["schedule"] = [dataclasses.asdict(stay) for stay in self.participation.schedule]
-        if self.participation.most_trainings is not None:
-            clients["most_trainings"] = self.participation.most_trainings
         threat = config.threat if self.adversary else type(config.threat)()
         content = {
             "task": {
@@ -116,10 +103,10 @@ class ComposedCell(Cell):
                 # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
-            "clients": clients,
+            "clients": self._clients(),
             "training": settings(self.training),
             "protocol": effective(self.protocol),
-            "threat": threat.model_dump(mode="json", exclude=None if threat.stays else {"stays"}),
+            "threat": {key: value for key, value in dataclasses.asdict(threat).items() if value or key != "stays"},
             "server": config.server.model_dump(),
             "evaluation": config.evaluation.spec | ({} if self.evasion is None else {"evasion": self.evasion.spec()}),
             "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
@@ -132,6 +119,25 @@ class ComposedCell(Cell):
             content["network"] = self.network.spec(named)
         if self.inference:
             content["observer"] = self.config.observer.spec()
+        return content
+
+    def _clients(self) -> dict[str, Any]:
+        """The part of `content` that says who takes part."""
+        clients = self.participation
+        content: dict[str, Any] = {
+            "total": clients.total,
+            "per_round": clients.expected,
+            # If all clients take part, the kind of sampling has no effect and must not change the identity
+            "sampling": clients.sampling if clients.expected < clients.total else "fixed",
+            "malicious": self.malicious if self.adversary or self.copying else 0,
+            "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.told,
+        }
+        if clients.schedule:
+            content["schedule"] = [
+                dataclasses.asdict(stay) | {"clients": clients.count(stay.clients)} for stay in clients.schedule
+            ]
+        if clients.most_trainings is not None:
+            content["most_trainings"] = clients.most_trainings
         return content
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,7 +17,6 @@ from pydantic import (
 from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
 from fedguard.config.document import Document
 from fedguard.config.sections import (
-    ClientsSection,
     Count,
     EvaluationSection,
     NetworkSection,
@@ -26,10 +26,10 @@ from fedguard.config.sections import (
     ServerSection,
     Spec,
     TaskSection,
-    ThreatSection,
     TrainingSection,
 )
 from fedguard.config.validation import validate_data
+from fedguard.contracts import Participation, ThreatModel
 from fedguard.metrics.figures import FIGURES, TargetMetric
 
 #: Bounds of a suite: its seeds, and the combinations of its matrix
@@ -182,10 +182,10 @@ class CellConfig(Section):
     """
 
     task: TaskSection = TaskSection()
-    clients: ClientsSection = ClientsSection()
+    clients: Participation = Participation()
     training: TrainingSection = TrainingSection()
     protocol: ProtocolSection = ProtocolSection()
-    threat: ThreatSection = ThreatSection()
+    threat: ThreatModel = ThreatModel()
     observer: ObserverSection = ObserverSection()
     server: ServerSection = ServerSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -224,8 +224,7 @@ class CellConfig(Section):
         for name in (*BROUGHT, *own):
             section, usual = getattr(self, name), CellConfig.model_fields[name].default
             if name in own:
-                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
-                section, usual = (one.model_copy(update=ours) for one in (section, usual))
+                section = replace(section, **{key: getattr(usual, key) for key in own[name]})
             if section != usual:
                 keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")

@@ -17,9 +17,10 @@ from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
 from fedguard.registry import load_registry
+from tests.pages import shown
 from tests.root import ROOT
 
-MODULE = (ROOT / "tests" / "plugins" / "decayed.py").read_text()
+MODULE = shown("add_algorithm.md", "decayed.py")
 CLASHING = '''
 
 @dataclass(frozen=True, kw_only=True)

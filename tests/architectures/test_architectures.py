@@ -10,12 +10,12 @@ from fedguard.api import lay_out
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.rng import Rng
-from tests.root import ROOT
+from tests.pages import shown
 
-PLUGIN = (ROOT / "tests" / "plugins" / "averaging_of_mine.py").read_text()
+PLUGIN = shown("add_architecture.md", "averaging.py")
 SUITE = """
 name: mixing
-plugins: [averaging_of_mine]
+plugins: [averaging]
 clients: {total: 4}
 training: {rounds: 3, lr: 0.1, local_epochs: 1, batch_size: 16}
 matrix:
@@ -25,7 +25,7 @@ matrix:
 
 
 def laid_out(folder, suite=SUITE):
-    (folder / "averaging_of_mine.py").write_text(PLUGIN)
+    (folder / "averaging.py").write_text(PLUGIN)
     (folder / "suite.yaml").write_text(suite)
     return lay_out(folder / "suite.yaml")[1]
 

@@ -48,7 +48,7 @@ def set_up(task, training, *, participation=None, pipeline="mean", attack=None, 
         pipeline=load_registry().pipeline(pipeline),
         attack=built,
         malicious=frozenset(malicious),
-        threat=ThreatModel(clients, len(malicious)),
+        threat=ThreatModel(),
         told=told,
         attack_sees=built.needs[0] if built else Sight.NOTHING,
         rule_sees=Sight.EACH_UPDATE.with_implied() | (Sight.ROOT_DATA if task.root else Sight.NOTHING),
@@ -145,7 +145,7 @@ def test_equals_the_plain_loop(model, training, float64):
 def test_equals_the_plain_loop_in_float32(model):
     """To 1e-5 as long as no tie in a ReLU or a pooling falls the other way, which the first round shows."""
     task, training = deal(model), TRAININGS["fedavg"]
-    setup = set_up(task, dataclasses.replace(training, rounds=1))
+    setup = set_up(task, training.model_copy(update={"rounds": 1}))
     (ours,), (theirs,) = [report.model for report in Server().run(setup)], twin_of(setup, task)
     assert (ours - theirs).abs().max() < 1e-5
 
@@ -259,7 +259,7 @@ def test_root_data_are_set_aside_and_used_by_the_server_alone():
 def test_first_and_last_round_of_an_attack():
     task = deal("softmax")
     setup = set_up(task, Training(rounds=6), attack="gaussian", malicious=(0,), told=1)
-    setup = Setup(**{**setup.__dict__, "threat": ThreatModel(CLIENTS, 1, first_round=3, last_round=4)})
+    setup = Setup(**{**setup.__dict__, "threat": ThreatModel(first_round=3, last_round=4)})
     assert [len(report.malicious) for report in Server().run(setup)] == [0, 0, 1, 1, 0, 0]
 
 

@@ -384,7 +384,7 @@ def forbidden(moved, top) -> set[int]:
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_neurotoxin_moves_no_coordinate_that_moved_most(momentum):
     attack, sent = spied("neurotoxin", top=0.2)
-    setup, reports = train(attack, training=dataclasses.replace(TRAINING, rounds=4, worker_momentum=momentum))
+    setup, reports = train(attack, training=TRAINING.model_copy(update={"rounds": 4, "worker_momentum": momentum}))
     models = [setup.task.initial_model(setup.rng.child("model")), *(report.model for report in reports)]
     honest = torch.empty(2, setup.task.dim)
     setup.task.local_updates(models[0], MALICIOUS, setup.training.plan(), setup.rng.child("round", 1), honest)
@@ -756,7 +756,7 @@ def test_poisoned_labels_hurt(clean):
 
 
 def test_a_one_shot_backdoor_fades_and_its_durability_is_counted():
-    threat = ThreatModel(8, 2, first_round=3, last_round=3)
+    threat = ThreatModel(first_round=3, last_round=3)
     _, reports = train(build("backdoor"), training=Training(rounds=14, lr=0.2), threat=threat)
     curve = [report.backdoor for report in reports]
     found = durability(reports, 3)

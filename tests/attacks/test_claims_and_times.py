@@ -70,7 +70,7 @@ def test_where_no_claim_stands_out_it_is_the_weighted_mean():
 
 def test_a_share_that_equal_clients_exceed_is_refused():
     with pytest.raises(
-        PreconditionError, match=r"f = 3 of n = 10 equal clients hold more than 0.2.*raise share to 0.3"
+        PreconditionError, match=r"f = 3 of n = 10 equal clients hold more than 0.2.*Raise share to 0.3"
     ):
         load_registry().pipeline("capped_mean(share=0.2)").check(10, 3)
 

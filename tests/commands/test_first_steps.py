@@ -15,6 +15,7 @@ from fedguard.bench import starters
 from fedguard.bench.running.progress import Listener
 from fedguard.errors import ConfigError, UnknownName
 from tests import forked
+from tests.pages import shown
 from tests.root import ROOT
 
 
@@ -22,11 +23,6 @@ def fedguard(*arguments: str, cwd: Path, code: int = 0, **more: str) -> str:
     done = forked.fedguard(*arguments, cwd=cwd, columns=90, **more)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-def block(document: str, title: str) -> str:
-    text = (ROOT / "docs" / document).read_text()
-    return re.search(rf'^```\w+ title="{title}"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)[1]
 
 
 @pytest.mark.skipif(
@@ -47,7 +43,7 @@ def test_without_flower_its_command_says_what_to_install(tmp_path):
 def test_what_new_writes_is_what_the_documents_show(kind, name, document, tmp_path):
     fedguard("new", kind, name, cwd=tmp_path)  # in a process of its own: other tests bring plug-ins of these names
     for file in (f"{name}.py", f"{name}.yaml"):
-        assert (tmp_path / file).read_text() == block(document, file)
+        assert (tmp_path / file).read_text() == shown(document, file)
 
 
 def test_a_command_knows_nothing_of_plugins_that_tests_brought(tmp_path, monkeypatch):
@@ -70,7 +66,7 @@ def test_the_data_that_new_writes_are_those_of_the_documents(tmp_path):
         return next(ast.unparse(node) for node in ast.parse(text).body if getattr(node, "name", "") == "Moons")
 
     fedguard("new", "data", "moons", cwd=tmp_path)
-    assert of((tmp_path / "moons.py").read_text()) == of(block("add_task.md", "moons.py"))
+    assert of((tmp_path / "moons.py").read_text()) == of(shown("add_task.md", "moons.py"))
 
 
 @pytest.mark.slow
@@ -187,9 +183,9 @@ def test_a_training_begins_with_the_weights_that_the_page_puts_there(tmp_path):
 
     page = (ROOT / "docs" / "add_task.md").read_text().partition("## Your own initial model")[2]
     state, kept = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    module = block("add_task.md", "moons.py")
+    module = shown("add_task.md", "moons.py")
     (tmp_path / "moons.py").write_text(module)
-    suite = block("add_task.md", "moons.yaml").replace("rounds: 10", "rounds: 1")
+    suite = shown("add_task.md", "moons.yaml").replace("rounds: 10", "rounds: 1")
     (tmp_path / "moons.yaml").write_text(suite)
     fedguard("run", "moons.yaml", cwd=tmp_path)
     (tmp_path / "first.npy").write_bytes(min((tmp_path / "runs/moons/artifacts").glob("*-seed-000.npy")).read_bytes())

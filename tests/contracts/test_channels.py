@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedguard.config.cells import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Box, Channel, Choices, PoisonAttack, Rollout, Setup, Sight, channels, lies
 from fedguard.contracts.channels import (
@@ -238,7 +238,7 @@ def test_a_lie_that_nobody_hears_is_refused_in_the_words_of_its_channel(tmp_path
         )
         known = load_registry().with_modules([f"says_{channel.name}"], tmp_path)
         told = scenes.settings("server", attack=f"says_{channel.name}", clients={"malicious": 1})
-        made = Cell.build(CellConfig.model_validate(told), known)
+        made = build_cell(CellConfig.model_validate(told), known)
         why = "in digits nobody acts" if channel.listener == "environment" else "server does not go by that here"
         wanted = (f"says_{channel.name} lies about {channel.about}, and {why}. Use {channel.where}.",)
         assert made.verdict.reasons == (() if channel.listener == "everybody" else wanted)

@@ -108,7 +108,7 @@ def test_where_what_is_left_claims_nothing_the_rule_says_so():
     clients = [{"a": torch.tensor([NAN, 1.0])}, *CLIENTS[1:]]
     for rule in ("weighted_mean", "capped_mean"):
         with pytest.raises(
-            PreconditionError, match=f"{rule} weighs by numbers of examples, and those of the 3 updates add up to 0"
+            PreconditionError, match=f"{rule} weighs by numbers of examples, and the 3 updates' numbers add up to 0"
         ):
             fg.Guard(defense=rule).step(MODEL, clients, samples=[9, 0, 0, 0])
     with pytest.raises(PreconditionError, match="none of 4 updates is left"):

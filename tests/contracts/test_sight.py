@@ -7,6 +7,7 @@ import torch
 
 from fedguard.aggregation import aggregate
 from fedguard.architectures.server import Server
+from fedguard.bench.running.card import describe_threat
 from fedguard.contracts import (
     ClientTransform,
     Exposure,
@@ -32,7 +33,9 @@ def verdict(defense, attack=None, *, masking="off", root=False, grants=ALL, upda
     mode = KNOWN.get("masking", masking)
     mode = mode(**mode.example)
     exposure = derive_exposure(Server.exposes, mode, root)
-    return judge(KNOWN.pipeline(defense), built, exposure, ThreatModel(20, 4, grants), updates, told, mode)
+    return judge(
+        KNOWN.pipeline(defense), built, exposure, ThreatModel(knowledge=tuple(grants.names())), updates, told, mode
+    )
 
 
 def test_a_view_holds_only_what_is_granted():
@@ -75,7 +78,8 @@ def test_seeing_each_update_implies_sums():
 
 
 def test_a_threat_model_prints_itself_in_words():
-    assert repr(ThreatModel(20, 4, Sight.OWN_DATA | Sight.MODEL, first_round=3, last_round=9)) == (
+    threat = ThreatModel(knowledge=("own_data", "model"), first_round=3, last_round=9)
+    assert describe_threat(threat, 4, 20, threat.grants) == (
         "4 of 20 clients are malicious from round 3 to round 9; "
         "together they see the malicious clients' own data and clean updates and the global model."
     )

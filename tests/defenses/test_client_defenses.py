@@ -370,7 +370,7 @@ def federation(
         pipeline=known.pipeline(pipeline),
         attack=known.build("attack", more["attack"]) if "attack" in more else None,
         malicious=frozenset(malicious),
-        threat=ThreatModel(3, len(malicious)),
+        threat=ThreatModel(),
         told=len(malicious),
         attack_sees=Sight.OWN_DATA,
         rule_sees=Sight.EACH_UPDATE.with_implied(),

@@ -1,4 +1,4 @@
-"""The modules that docs/extend.md and its pages call complete: they keep their contracts, and run in each architecture.
+"""The modules on the pages of docs/extend.md: they keep their contracts, and run in each architecture that has their axis.
 
 Where a built-in part of the same kind runs, a documented one runs too; where that is refused, so may be this.
 """
@@ -25,29 +25,26 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
-from fedguard.registry import load_registry
-from tests.house.test_documents_run import blocks
+from fedguard.registry import KINDS, load_registry
+from tests.pages import blocks
 from tests.root import ROOT
 
 EXTEND = (ROOT / "docs" / "extend.md").read_text()
-#: What it links to, and the files that it names.
+#: What it links to.
 PAGES = sorted(set(re.findall(r"\((add_\w+\.md)\)", EXTEND)))
-FILES = re.findall(r"(?i)complete one[^`]*`([^`]+\.py)`", EXTEND)
 
 
 @cache
 def sources() -> dict[str, str]:
     """By the name of a module, its text."""
-    shown = [block for page in PAGES for block in blocks(f"docs/{page}") if block.title.endswith(".py")]
-    return {
-        **{block.title.removesuffix(".py"): block.text for block in shown},
-        **{Path(file).stem: (ROOT / file).read_text() for file in FILES},
-    }
+    found = [block for page in PAGES for block in blocks(f"docs/{page}") if block.title.endswith(".py")]
+    return {block.title.removesuffix(".py"): block.text for block in found}
 
 
 #: Settings under which each is put to all architectures, and what a built-in part of its kind is set to there. An architecture
 #: is one of them itself.
 NOISE = {"kind": "client", "noise_multiplier": 2.0, "clip": 0.5, "delta": 1e-3}
+SLOW = {"compute": {"seconds": 600.0}}
 ATTACKED: dict[str, Any] = {"clients": {"total": 8, "malicious": 2}}
 AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pushback": ({**ATTACKED, "attack": "pushback"}, {**ATTACKED, "attack": "mimic"}),
@@ -56,15 +53,17 @@ AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "negative_bias": ({"attack": "negative_bias"}, {"attack": "labels_negative_bias"}),
     "moons": ({"task": {"data": "moons", "partition": "halves", "model": "wave"}}, {"task": {"data": "wine"}}),
     "steady_noise": ({"protocol": {"privacy": {"kind": "steady", "z": 2.0}}}, {"protocol": {"privacy": NOISE}}),
-    "neighbours_of_mine": (
-        {"protocol": {"secure_aggregation": "neighbours", "colluding": 0.0}},
+    "neighbors": (
+        {"protocol": {"secure_aggregation": "neighbors", "colluding": 0.0}},
         {"protocol": {"secure_aggregation": "full", "colluding": 0.0}},
     ),
     "decayed": ({"training": {"algorithm": "decayed"}}, {"training": {"algorithm": "feddyn"}}),
-    "averaging_of_mine": ({}, {}),
+    "shifts": ({"network": {**SLOW, "there": "shifts"}}, {"network": {**SLOW, "there": "on_off"}}),
+    "random_signs": ({"evaluation": {"evasion": "random_signs"}}, {"evaluation": {"evasion": "fgsm"}}),
+    "averaging": ({}, {}),
 }
 #: Where fewer than five take it: masks want all in step, who infers a server, and what carries more than updates rounds.
-FEWEST = {"boast": 1, "neighbours_of_mine": 3, "negative_bias": 1, "decayed": 1, "averaging_of_mine": 1}
+FEWEST = {"boast": 1, "neighbors": 3, "negative_bias": 1, "decayed": 1, "averaging": 1}
 #: They have no architecture: what is attacked is a round of the protocol.
 ELSEWHERE = {"tiny_quorum"}
 #: Architectures for which one setting has to be another.
@@ -75,8 +74,17 @@ ALSO: dict[str, dict[str, Any]] = {
 
 
 def test_the_pages_name_them_and_each_has_its_row() -> None:
-    assert len(PAGES) >= 5 and len(FILES) >= 4
+    assert len(PAGES) == len(list((ROOT / "docs").glob("add_*.md")))
+    assert all(any(block.title.endswith(".py") for block in blocks(f"docs/{page}")) for page in PAGES)
     assert set(sources()) == set(AXES) | ELSEWHERE
+
+
+def test_each_kind_has_its_page_and_its_group_of_entry_points() -> None:
+    """A trigger, and what an environment is, are told of where they are used."""
+    groups = set(re.findall(r"`(fedguard\.\w+)`", EXTEND))
+    assert {group for _, _, group in KINDS.values()} <= groups
+    classes = {cls.__name__ for contracts, _, _ in KINDS.values() for cls in contracts}
+    assert {name for name in classes if f"`{name}`" not in EXTEND} <= {"Trigger", "Environment", "Ensemble", "Defense"}
 
 
 @pytest.fixture(scope="module")

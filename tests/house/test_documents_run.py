@@ -10,7 +10,6 @@ import re
 import runpy
 import shlex
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedguard import cli
+from tests.pages import Block, blocks
 from tests.root import ROOT
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
@@ -31,22 +31,6 @@ SHORT = {
     ])""",
     "training: {rounds: 10, lr: 0.5}\nseeds: 1\nplugins: [moons]": "training: {rounds: 2, lr: 0.5}\nseeds: 1\nplugins: [moons]",
 }
-
-
-@dataclass(frozen=True)
-class Block:
-    """One block of code; ``title`` is empty for most."""
-
-    language: str
-    title: str
-    text: str
-
-
-def blocks(document: str) -> list[Block]:
-    found = re.findall(
-        r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```', (ROOT / document).read_text(), re.MULTILINE | re.DOTALL
-    )
-    return [Block(*one) for one in found]
 
 
 def lines_of(document: str) -> list[str]:

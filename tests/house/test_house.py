@@ -428,7 +428,7 @@ def table_rows() -> list[tuple[str, str]]:
         return ", or ".join(sights).replace("_", " ")
 
     def fate(pipeline, attack, mode) -> str:
-        threat, mode = ThreatModel(20, 4), modes()[mode](**modes()[mode].example)
+        threat, mode = ThreatModel(), modes()[mode](**modes()[mode].example)
         needed = [need for one in (*pipeline.stages, *([attack] if attack else [])) for need in one.needs]
         timed, linked = (any(sight in need for need in needed) for sight in (Sight.TIMES, Sight.GRAPH))
         where = FedBuff if timed else DecentralizedSGD if linked else Server

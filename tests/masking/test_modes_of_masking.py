@@ -21,6 +21,7 @@ from fedguard.registry import load_registry
 from fedguard.visibility import derive_exposure
 from tests.house.test_house import imports
 from tests.masking.test_masking import federation, random_round
+from tests.pages import shown
 from tests.reference import mean
 from tests.root import ROOT
 
@@ -79,10 +80,10 @@ def test_a_mode_is_spelt_in_many_ways():
     assert masking({"group_testing": tests}, load_registry(), "").setting["group_testing"]["tests"] == 8
 
 
-MODULE = (ROOT / "tests" / "plugins" / "neighbours_of_mine.py").read_text()
+MODULE = shown("add_masking.md", "neighbors.py")
 SUITE = """
-name: neighbours
-plugins: [neighbours_of_mine]
+name: neighbors
+plugins: [neighbors]
 seeds: 1
 clients: {total: 12}
 training: {rounds: 2}
@@ -97,9 +98,9 @@ matrix:
 def suite(tmp_path, monkeypatch):
     """Writes the module and a suite with some modes."""
     monkeypatch.chdir(tmp_path)
-    Path("neighbours_of_mine.py").write_text(MODULE)
+    Path("neighbors.py").write_text(MODULE)
 
-    def written(modes="neighbours"):
+    def written(modes="neighbors"):
         Path("suite.yaml").write_text(SUITE % modes)
         return "suite.yaml"
 
@@ -107,40 +108,40 @@ def suite(tmp_path, monkeypatch):
 
 
 def test_a_plug_ins_mode_runs_and_stands_in_the_card_and_krum_is_refused(suite):
-    run = fg.run(suite("{neighbours: {size: 3}}, open_neighbours"), jobs=1)
+    run = fg.run(suite("{neighbors: {size: 3}}, open_neighbors"), jobs=1)
     found = {
         (row["defense"], record["config"]["protocol"]["secure_aggregation"].popitem()[0]): record
         for row in run.rows()
         for record in [run.records[row["cell"], row["seed"]]]
     }
-    ran = found["mean", "neighbours"]
+    ran = found["mean", "neighbors"]
     card, sums = ran["threat_card"], ran["result"]["secure_aggregation"]
-    assert (card["secure_aggregation"], card["rows"], card["protocol"]["anonymity"]) == ("neighbours", 4, 3)
-    assert card["protocol"]["in_words"] == "The server sees the sum of each few neighbours."
+    assert (card["secure_aggregation"], card["rows"], card["protocol"]["anonymity"]) == ("neighbors", 4, 3)
+    assert card["protocol"]["in_words"] == "The server sees the sum of each few neighbors."
     assert card["protocol"]["session"]["clients"] == 3
-    assert (sums["mode"], sums["sessions"], sums["aborted_sessions"], sums["anonymity"]) == ("neighbours", 8, 0, 3)
-    assert "neighbours_of_mine" in ran["environment"]["code"]
+    assert (sums["mode"], sums["sessions"], sums["aborted_sessions"], sums["anonymity"]) == ("neighbors", 8, 0, 3)
+    assert "neighbors" in ran["environment"]["code"]
     assert {"group_sums", "each_update"}.isdisjoint(card["server_shown"])
     for rule in ("krum", "median"):
-        refused = found[rule, "neighbours"]
-        assert (refused["status"], found[rule, "open_neighbours"]["status"]) == ("refused", "ok")
+        refused = found[rule, "neighbors"]
+        assert (refused["status"], found[rule, "open_neighbors"]["status"]) == ("refused", "ok")
         assert refused["reason"].startswith(f"{rule} needs each client's update")
-        assert "secure_aggregation: neighbours hides it. Use mean or" in refused["reason"]
+        assert "secure_aggregation: neighbors hides it. Use mean or" in refused["reason"]
 
 
 def test_a_plug_ins_mode_is_checked_spelt_and_listed(suite):
-    places = fg.api.lay_out(suite("neighbours, {neighbours: {size: 4}}, neighbours(size=4), {name: neighbours}"))[1]
+    places = fg.api.lay_out(suite("neighbors, {neighbors: {size: 4}}, neighbors(size=4), {name: neighbors}"))[1]
     assert len({cell.id for _, cell in places.positions}) == 3  # a mean, a median and a krum
-    with pytest.raises(ConfigError, match=r"suite.yaml:9.*: .*12 clients are not dealt into 5s"):
-        fg.api.lay_out(suite("{neighbours: {size: 5}}"))
-    with pytest.raises(ConfigError, match=r"suite.yaml:9.*neighbours: size: expected at least 2; got 1"):
-        fg.api.lay_out(suite("{neighbours: {size: 1}}"))
-    with pytest.raises(UnknownName, match=r"suite.yaml:9.*unknown masking 'neighbors'. Did you mean 'neighbours'"):
-        fg.api.lay_out(suite("{neighbors: {size: 4}}"))
-    listed = CliRunner().invoke(cli.app, ["list", "masking", "--plugin", "neighbours_of_mine", "--json"])
-    assert [one["name"] for one in json.loads(listed.stdout)] == [*modes(), "neighbours", "open_neighbours"]
-    told = CliRunner().invoke(cli.app, ["explain", "neighbours", "--plugin", "neighbours_of_mine"])
-    assert "The server sees the sum of each few neighbours." in told.stdout and "size" in told.stdout
+    with pytest.raises(ConfigError, match=r"suite.yaml:9.*: .*12 clients cannot be divided into groups of 5"):
+        fg.api.lay_out(suite("{neighbors: {size: 5}}"))
+    with pytest.raises(ConfigError, match=r"suite.yaml:9.*neighbors: size: expected at least 2; got 1"):
+        fg.api.lay_out(suite("{neighbors: {size: 1}}"))
+    with pytest.raises(UnknownName, match=r"suite.yaml:9.*unknown masking 'neighbours'. Did you mean 'neighbors'"):
+        fg.api.lay_out(suite("{neighbours: {size: 4}}"))
+    listed = CliRunner().invoke(cli.app, ["list", "masking", "--plugin", "neighbors", "--json"])
+    assert [one["name"] for one in json.loads(listed.stdout)] == [*modes(), "neighbors", "open_neighbors"]
+    told = CliRunner().invoke(cli.app, ["explain", "neighbors", "--plugin", "neighbors"])
+    assert "The server sees the sum of each few neighbors." in told.stdout and "size" in told.stdout
 
 
 def test_no_file_but_its_own_names_a_mode():

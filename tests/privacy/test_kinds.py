@@ -16,9 +16,10 @@ from fedguard import cli
 from fedguard.bench.running.protocol import noise_in_words
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
+from tests.pages import shown
 from tests.root import ROOT
 
-MODULE = (ROOT / "tests" / "plugins" / "steady_noise.py").read_text()
+MODULE = shown("add_noise.md", "steady_noise.py")
 SUITE = """
 name: steady
 plugins: [steady_noise]
@@ -49,7 +50,7 @@ def test_a_plug_ins_noise_runs_is_told_of_and_is_counted(suite):
     card, privacy = ran["threat_card"], ran["result"]["privacy"]
     assert (card["privacy"], card["noise"]) == ("steady", "server")
     assert card["epsilon_note"] == "a trusted server adds steady noise; what it proves is in the result"
-    assert ran["config"]["protocol"]["privacy"] == {"kind": "steady", "clip": 0.5, "z": 3, "delta": 1e-3, "kept": 1.0}
+    assert ran["config"]["protocol"]["privacy"] == {"kind": "steady", "clip": 0.5, "z": 3, "delta": 1e-3}
     # two Gaussian releases at z = 3: divergences of a / 9, at the best of many orders
     orders = np.arange(1.1, 60, 0.1)
     counted = min(orders / 9 + np.log((orders - 1) / orders) - (math.log(1e-3) + np.log(orders)) / (orders - 1))
@@ -63,7 +64,8 @@ def test_a_plug_ins_noise_runs_is_told_of_and_is_counted(suite):
 def test_a_plug_ins_noise_is_audited(suite):
     (found,) = fg.audit(suite(), canaries=200)
     assert (found.audit.subject, found.audit.verdict) == ("steady noise", "consistent")
-    (weak,) = fg.audit(suite("{kind: steady, kept: 0.2}"), canaries=200)
+    Path("steady_noise.py").write_text(MODULE.replace("return self.z * self.clip", "return 0.2 * self.z * self.clip"))
+    (weak,) = fg.audit("suite.yaml", canaries=200)
     assert weak.audit.verdict == "violated"
 
 

@@ -113,7 +113,7 @@ class Follower(PoisonAttack):
 def test_an_actor_without_a_model_cannot_attack_by_it_nor_lie_about_its_chances() -> None:
     for name, refused in (("impala", False), ("seed_rl", True)):
         made = cell(name, training=VTRACE)
-        shown, threat = made.architecture.exposes, ThreatModel(clients=4, malicious=1)
+        shown, threat = made.architecture.exposes, ThreatModel()
         assert bool(judge(made.pipeline, Follower(), shown, threat, 4, 0, NoMasking()).reasons) == refused
     made = cell("seed_rl", training=VTRACE, attack="false_behaviour", clients={"malicious": 1})
     assert any(

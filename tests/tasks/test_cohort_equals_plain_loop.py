@@ -234,7 +234,7 @@ def test_a_whole_training_equals_the_papers_loop(model, algorithm):
     plain = Classification(task.dataset, task.parts, None, task.model, task.network)
     # the papers' loops have no momentum, but FedNova's
     training = next(one for one in trainings(algorithm) if not one.momentum or algorithm == "fednova")
-    training = replace(training, rounds=2)
+    training = training.model_copy(update={"rounds": 2})
     setup = papers.set_up(plain, training, participation=Participation(total=len(SIZES), per_round=3))
     ours, rounds = papers.ran(setup)
     theirs = PAPERS[algorithm](papers.Federation(setup, loss_of(model)), rounds)

@@ -16,7 +16,7 @@ trial.py        one cell with one seed: train, measure, make the record; apps.py
 inference/      a server that infers: where claim and truth meet
 in_time.py      evaluation in simulated time
 references.py   one more training to compare with: the server alone
-card.py         the threat card of a cell; protocol.py, its masks and noise; app_card.py, the card of an app
+card.py         the threat card of a cell; protocol.py, its masks and noise
 manifest.py     the manifest of a run folder
 code.py         digests of code and data; environment.py, the machine
 spans.py        a run as spans of OpenTelemetry
