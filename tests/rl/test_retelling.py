@@ -99,7 +99,8 @@ def test_one_who_is_older_than_the_training_replays_one_rollout_for_ever() -> No
     assert all(one is all_of_them[0] for one in told)
     few = list[Rollout]()
     told = [StaleTrajectories(age=2).report(TRAJECTORIES, one, few, 2, Rng(0)) for one in all_of_them]
-    assert [all_of_them.index(one) for one in told] == [0, 0, 0, 1, 2] and len(few) == 2  # no more than it needs
+    assert [one is all_of_them[at] for one, at in zip(told, (0, 0, 0, 1, 2), strict=True)] == [True] * 5
+    assert len(few) == 2  # no more than it needs
 
 
 def test_a_trojan_plants_triggers_by_a_fair_coin_and_leaves_the_rest() -> None:
