@@ -6,9 +6,15 @@ Whatever accepts or refuses an old name reads these tables: the command line (`f
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,32 @@ RETIRED_COMMANDS = {"trilemma": "privacy"}
 
 #: Kinds that `fedguard new` wrote in earlier versions
 RETIRED_KINDS = {"rule": "defense"}
+
+#: Keyword arguments of Python in earlier versions: function, its argument, the new one
+RETIRED_ARGUMENTS = (
+    ("run", "settings", "overrides"),
+    ("audit", "settings", "overrides"),
+    ("tune", "settings", "overrides"),
+    ("kappa", "rule", "defense"),
+    ("craft", "rule", "defense"),
+)
+
+
+def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which also accepts its keyword arguments of earlier versions, with a DeprecationWarning."""
+    name: str = getattr(function, "__name__", "")
+    renamed = {old: new for owner, old, new in RETIRED_ARGUMENTS if owner == name}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> R:
+        for old in renamed.keys() & given.keys():
+            if renamed[old] in given:
+                raise TypeError(f"{name}() got {old}=, the old name of {renamed[old]}=, beside {renamed[old]}=")
+            warnings.warn(f"{name}({old}=...) is now {name}({renamed[old]}=...)", DeprecationWarning, stacklevel=2)
+            given[renamed[old]] = given.pop(old)
+        return function(*args, **given)
+
+    return call
 
 
 def options_of(command: str) -> dict[str, RetiredOption]:

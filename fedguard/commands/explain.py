@@ -54,9 +54,9 @@ def explain(
     plugin: Plugins = [],  # noqa: B006
 ) -> None:
     """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
-    from fedguard.bench.explain.catalogue import explanation
+    from fedguard.bench.explain.catalogue import Explanation
 
-    console.print(explanation(_load_registry(plugin), name))
+    console.print(Explanation(_load_registry(plugin), name))
 
 
 def kappa(

@@ -113,16 +113,21 @@ def check(
         console.print(
             f"\nfedguard show {run.name}, fedguard report {run.name}, fedguard dashboard: all of it.", highlight=False
         )
-    for record in run.ran.values():
-        for flag in record["flags"]:
-            if flag["flag"] == "lost_nodes":  # what is shown is not of the whole federation
-                typer.echo(f"{record['label']}, seed {record['seed']}: {flag['said']}", err=True)
+    _warn_lost_nodes(run)
     if floor is not None and (lost := list(below(run, floor))):
         for line in lost:
             typer.echo(line, err=True)
         raise typer.Exit(3)
     if run.failures:
         fail(f"{len(run.failures)} of {len(run.records)} trials failed: {run.failures[0].reason}", 4)
+
+
+def _warn_lost_nodes(run: Run) -> None:
+    """Name trials that lost nodes: what is shown of them is not of the whole federation."""
+    for record in run.ran.values():
+        for flag in record["flags"]:
+            if flag["flag"] == "lost_nodes":  # what is shown is not of the whole federation
+                typer.echo(f"{record['label']}, seed {record['seed']}: {flag['said']}", err=True)
 
 
 def _parse_config(settings: Sequence[str]) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -245,7 +248,7 @@ class Suite(CellConfig):
 
     Args:
         schema: version of this format.
-        name: name of the run folder.
+        name: name of the run folder; by default the stem of the suite's file.
         seeds: number of seeds, counted from 0, or a list of seeds.
         matrix: lists of values by dotted key, such as ``clients.malicious: [0, 2, 4]``. The suite is their product.
         plugins: modules with your own algorithms, beside the suite file or installed.
@@ -313,4 +316,13 @@ def read_suite(document: Document) -> Suite:
     Raises:
         ConfigError: one line with file, line, key, the expected value and the actual one.
     """
-    return validate_data(Suite, document.data, document)
+    return validate_data(Suite, {"name": _default_name(document), **document.data}, document)
+
+
+def _default_name(document: Document) -> str:
+    """The file's stem; for a mapping ``untitled-HASH``, whatever its seeds, so that more of them join the same run."""
+    if document.name:
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(document.name).stem).strip("-._")[:100] or "suite"
+    settings = {key: value for key, value in document.data.items() if key != "seeds"}
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return f"untitled-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

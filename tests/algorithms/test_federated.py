@@ -68,9 +68,9 @@ def test_a_plug_ins_algorithm_runs_stands_in_the_record_and_is_refused(suite):
     assert (refused["status"], refused["reason"]) == ("refused", "decayed is made for the mean. Use mean.")
     # the first round is FedAvg's, the second is not
     (plain,) = fg.run(
-        suite, settings=["training={algorithm: fedavg, rounds: 2}", "matrix={}"], name="plain", jobs=1
+        suite, overrides=["training={algorithm: fedavg, rounds: 2}", "matrix={}"], name="plain", jobs=1
     ).records.values()
-    (whole,) = fg.run(suite, settings=["training.decay=1", "matrix={}"], name="whole", jobs=1).records.values()
+    (whole,) = fg.run(suite, overrides=["training.decay=1", "matrix={}"], name="whole", jobs=1).records.values()
     losses = [one["result"]["curve"]["loss"] for one in (ran, plain, whole)]
     assert losses[0][0] == losses[1][0] and losses[0][1] != losses[1][1] and losses[1] == losses[2]
 

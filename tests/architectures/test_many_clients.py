@@ -249,9 +249,9 @@ def test_what_does_not_fit_into_memory_is_refused_in_one_line(suite, monkeypatch
     with pytest.raises(
         fg.errors.NotAllowed, match="each client that takes part keeps 15 floats, about 394 clients in 4"
     ):
-        fg.run(suite, store=suite.parent / "runs", jobs=1, settings=settings)
+        fg.run(suite, store=suite.parent / "runs", jobs=1, overrides=settings)
     monkeypatch.setattr(client_state, "physical_memory", lambda: 30_000.0)
-    assert fg.run(suite, store=suite.parent / "runs", jobs=1, settings=[*settings, "matrix.attack=[none]"]).records
+    assert fg.run(suite, store=suite.parent / "runs", jobs=1, overrides=[*settings, "matrix.attack=[none]"]).records
 
 
 # Real data of this size come as LEAF files.

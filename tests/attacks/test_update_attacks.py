@@ -200,7 +200,7 @@ def test_the_largest_admitted_strength(edge):
 def test_opt_alie_does_no_less_damage_than_any_fixed_strength(rule, seed):
     honest, f = normal(12, 20, seed, centre=0.2), 4
     rows = rows_of(honest)
-    crafted = rows_of(fg.craft("opt_alie", honest, f=f, rule=rule))
+    crafted = rows_of(fg.craft("opt_alie", honest, f=f, defense=rule))
     fixed = [sign * z for z in (0.25, 0.5, 1, 1.5, 2, 4, 8) for sign in (1, -1)]
     worst = max(damage(rule, rows, [reference.alie(rows, z)] * f) for z in (*fixed, supportive(16, f)))
     assert damage(rule, rows, crafted) >= worst * (1 - 1e-5)
@@ -282,7 +282,7 @@ def test_a_search_that_a_sample_of_coordinates_misleads_falls_back_on_the_simple
         answer = run("trimmed_mean", torch.cat([honest, malicious.expand(3, -1)]), f=3).vector
         return float((answer - mean).norm())
 
-    crafted = fg.craft(load_registry().build("attack", name), honest, f=3, rule="trimmed_mean")
+    crafted = fg.craft(load_registry().build("attack", name), honest, f=3, defense="trimmed_mean")
     assert moved(simple) > 0.1
     assert moved(crafted[0]) >= moved(simple) * 0.999
 
@@ -320,7 +320,7 @@ def test_gram_search_beats_every_simple_attack_at_its_own_objective(rule, object
     simple = [[-tau * m for m in mu] for tau in (0.1, 0.4, 0.8, 1, 1.2, 2, 5, 10, 20, 64)]
     simple += [reference.alie(rows, sign * z) for z in (0.5, 1.5, 4, 8) for sign in (1, -1)]
     simple += [rows[0], rows[5]]
-    crafted = fg.craft("gram_search", honest, f=f, rule=rule, objective=objective)
+    crafted = fg.craft("gram_search", honest, f=f, defense=rule, objective=objective)
     assert torch.equal(crafted, crafted[:1].expand(f, -1))
     assert gain(rows_of(crafted)) >= max(gain([row] * f) for row in simple) * (1 - 1e-5)
 
@@ -329,7 +329,7 @@ def test_gram_search_gains_by_its_random_combinations():
     better = 0
     for seed in range(4):
         honest = normal(10, 15, seed, centre=0.25)
-        plain, more = (fg.craft("gram_search", honest, f=3, rule="nnm >> krum", steps=steps) for steps in (0, 80))
+        plain, more = (fg.craft("gram_search", honest, f=3, defense="nnm >> krum", steps=steps) for steps in (0, 80))
         with_plain, with_more = (damage("nnm >> krum", rows_of(honest), rows_of(c)) for c in (plain, more))
         assert with_more >= with_plain * (1 - 1e-5)
         better += with_more > 1.01 * with_plain
@@ -370,9 +370,9 @@ def unlike(seed, h=9, d=24) -> torch.Tensor:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_chosen_direction_leaves_the_known_rule_the_least_progress(name, rule, seed):
     honest = unlike(seed)
-    ways = {way: fg.craft(name, honest, f=3, rule=rule, direction=way) for way in ("std", "unit", "sign")}
+    ways = {way: fg.craft(name, honest, f=3, defense=rule, direction=way) for way in ("std", "unit", "sign")}
     left = {way: progress(rule, rows_of(honest), rows_of(crafted)) for way, crafted in ways.items()}
-    chosen = progress(rule, rows_of(honest), rows_of(fg.craft(name, honest, f=3, rule=rule)))
+    chosen = progress(rule, rows_of(honest), rows_of(fg.craft(name, honest, f=3, defense=rule)))
     assert chosen == pytest.approx(min(left.values()), rel=1e-4, abs=1e-4)
 
 
@@ -384,7 +384,7 @@ def test_the_directions_differ_so_that_a_choice_can_fail(name):
         for seed in range(4):
             rows = rows_of(unlike(seed))
             sent = {
-                way: rows_of(fg.craft(name, unlike(seed), f=3, rule=rule, direction=way))
+                way: rows_of(fg.craft(name, unlike(seed), f=3, defense=rule, direction=way))
                 for way in ("std", "unit", "sign")
             }
             left = {way: progress(rule, rows, malicious) for way, malicious in sent.items()}
@@ -484,7 +484,7 @@ def test_agr_tailored_is_not_content_with_less_than_an_equal_vote(seed):
 def test_agr_tailored_against_a_coordinate_rule_deviates_most_and_against_the_mean_knows_no_end():
     honest = normal(9, 7, 2, centre=0.3)
     rows = rows_of(honest)
-    crafted = rows_of(fg.craft("agr_tailored", honest, f=3, rule="median", direction="std"))
+    crafted = rows_of(fg.craft("agr_tailored", honest, f=3, defense="median", direction="std"))
     grid = [reference.alie(rows, -g / 4) for g in range(1, 60)]
     assert damage("median", rows, crafted) >= max(damage("median", rows, [row] * 3) for row in grid) * (1 - 1e-5)
     seen = view(honest, f=3, rule="mean")

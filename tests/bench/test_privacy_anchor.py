@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    return fg.run(SUITE, store=tmp_path_factory.mktemp("runs"), settings=SHORT).rows()
+    return fg.run(SUITE, store=tmp_path_factory.mktemp("runs"), overrides=SHORT).rows()
 
 
 def one(rows, protocol, attack, defense="mean"):

@@ -236,7 +236,7 @@ def test_a_fault_of_ours_leaves_a_traceback_in_a_log(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("fedguard.bench.explain.catalogue.explanation", broken)
+    monkeypatch.setattr("fedguard.bench.explain.catalogue.Explanation", broken)
     done = fedguard("explain", "krum", cwd=tmp_path, code=1)
     assert "a fault of FedGuard, not yours: ZeroDivisionError: planted" in done.stderr
     (log,) = tmp_path.glob("fedguard-crash-*.log")
@@ -252,7 +252,7 @@ def test_a_crash_in_a_folder_that_cannot_be_written_still_leaves_its_log(tmp_pat
         shutil.rmtree(Path.cwd())
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("fedguard.bench.explain.catalogue.explanation", broken)
+    monkeypatch.setattr("fedguard.bench.explain.catalogue.Explanation", broken)
     done = forked.fedguard("explain", "krum", cwd=here, TMPDIR=str(elsewhere))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

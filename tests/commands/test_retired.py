@@ -8,9 +8,11 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import fedguard as fg
 from fedguard import cli
 from fedguard.commands.command import Command
-from fedguard.retired import RETIRED_COMMANDS, RETIRED_KINDS, RETIRED_OPTIONS, RetiredOption
+from fedguard.errors import FedGuardError
+from fedguard.retired import RETIRED_ARGUMENTS, RETIRED_COMMANDS, RETIRED_KINDS, RETIRED_OPTIONS, RetiredOption
 from tests import forked
 
 GROUP = typer.main.get_command(cli.app)
@@ -123,3 +125,39 @@ def test_an_old_kind_writes_the_same_files(old, new, tmp_path):
     assert {path.name: path.read_text() for path in (tmp_path / old).iterdir()} == {
         path.name: path.read_text() for path in (tmp_path / new).iterdir()
     }
+
+
+X = [[1.0, 0.0], [0.0, 2.0], [3.0, 4.0], [0.5, 0.5]]
+CALLS = {
+    "run": (
+        fg.run,
+        {"suite": {"seeds": 1, "training": {"rounds": 1}}, "jobs": 1, "name": "mine"},
+        ["training.batch_size=8"],
+    ),
+    "audit": (fg.audit, {"suite": {"seeds": 1}}, ["seeds=1"]),
+    "tune": (fg.tune, {"suite": {"seeds": 1}}, ["seeds=1"]),
+    "kappa": (fg.kappa, {"n": 5, "f": 1, "effort": 0.01}, "median"),
+    "craft": (fg.craft, {"attack": "alie(z=1)", "honest": X, "f": 1}, "median"),
+}
+
+
+def outcome(call, arguments):
+    """What a call returns or raises, in words."""
+    try:
+        return str(call(**arguments))
+    except FedGuardError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize(("function", "old", "new"), RETIRED_ARGUMENTS)
+def test_an_old_argument_of_python_works_with_a_warning(function, old, new, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, beside, value = CALLS[function]
+    with pytest.warns(
+        DeprecationWarning, match=re.escape(f"{function}({old}=...) is now {function}({new}=...)")
+    ) as caught:
+        before = outcome(call, {**beside, old: value})
+    assert caught[0].filename == __file__
+    assert before == outcome(call, {**beside, new: value})
+    with pytest.raises(TypeError, match="beside"):
+        call(**beside, **{old: value, new: value})

@@ -12,7 +12,7 @@ import pytest
 from annotated_types import Ge, Gt, Interval, Le, Lt, MinLen, MultipleOf
 from rich.console import Console
 
-from fedguard.bench.explain.catalogue import explanation
+from fedguard.bench.explain.catalogue import Explanation
 from fedguard.bench.explain.settings import settings
 from fedguard.contracts import Algorithm, NonNegativeFloat, PositiveInt, ProperFraction
 from fedguard.contracts.ranges import check_of, type_in_words, without_ranges
@@ -210,7 +210,7 @@ def test_what_explain_shows():
 
 
 def test_explain_prints_what_stands_in_brackets(capsys):
-    Console(width=200).print(explanation(load_registry(), "inverting_gradients"))
+    Console(width=200).print(Explanation(load_registry(), "inverting_gradients"))
     assert "tuple[float >= 0, ...], at least 1 value" in capsys.readouterr().out
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedguard.bench.explain.catalogue import explanation
+from fedguard.bench.explain.catalogue import Explanation
 from fedguard.bench.explain.picture import HEIGHT, WIDTH, ChartLayer, scatter
 from fedguard.bench.explain.toy import picture_of
 from fedguard.contracts import Defense, Ensemble, InferenceAttack, MatrixRule, PoisonAttack, Sight
@@ -56,7 +56,7 @@ def within(point, cloud) -> bool:
 
 @pytest.mark.parametrize("cls", [cls for _, cls in CATALOGUE], ids=lambda cls: f"{cls.kind} {cls.name}")
 def test_everything_is_explained_and_drawn_where_it_can_be(cls):
-    said = printed(explanation(load_registry(), cls.name))
+    said = printed(Explanation(load_registry(), cls.name))
     assert said.startswith(cls.name)
     picture = picture_once(cls)
     assert (FRAME in said) == (picture is not None)

@@ -414,7 +414,7 @@ def test_what_each_technique_saves_in_seconds_or_gives_in_accuracy():
 @pytest.mark.slow
 def test_each_technique_switched_off_costs_what_the_table_says(tmp_path):
     """Seconds to 85 % for good on two seeds: with all of them least, without the transfer on no seed."""
-    run = fg.run(ROOT / "examples" / "dlion.yaml", store=tmp_path, jobs=1, settings=["seeds=2"])
+    run = fg.run(ROOT / "examples" / "dlion.yaml", store=tmp_path, jobs=1, overrides=["seeds=2"])
     took: dict[str, list[float]] = {}
     for row in run.rows("seconds_to(0.85)"):
         seconds = row["seconds_to(0.85)"]

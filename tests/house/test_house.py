@@ -80,11 +80,11 @@ MAY_IMPORT = {
     },
     "fedguard.bench.flags": {
         "errors", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
-        "bench.records", "bench.results",
+        "bench.records", "bench.results", "bench.terminal",
     },
-    "fedguard.api": {"arguments", "errors", "rng", "registry", "modules", "config", "bench"},
+    "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench"},
     "fedguard.arrays": {
-        "arguments", "errors", "reading", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
+        "retired", "arguments", "errors", "reading", "rng", "mapped", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
         "states",
     },
     "fedguard.states": {"errors", "reading"},

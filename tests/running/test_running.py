@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -309,7 +310,7 @@ def trouble(tmp_path, monkeypatch):
 def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkeypatch, what, reason, seeds):
     ear = Ear()
     settings = [f"seeds={seeds}"]
-    run = fg.run(trouble(what), store=tmp_path, jobs=2, settings=settings, listener=ear)
+    run = fg.run(trouble(what), store=tmp_path, jobs=2, overrides=settings, listener=ear)
     failed, reason = run.with_status("failed"), reason.format(file=tmp_path / "brings_trouble.py")
     assert [(row["attack"], row["reason"]) for row in failed] == [("trouble", reason)] * 2 * seeds
     assert len(run.with_status("ok")) == 2 * seeds  # the others are not harmed
@@ -319,10 +320,10 @@ def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkey
 
     monkeypatch.setattr("fedguard.bench.running.execute.LocalPool", pool)
     again = Ear()
-    stored = fg.run(trouble("fine"), store=tmp_path, settings=settings, listener=again)
+    stored = fg.run(trouble("fine"), store=tmp_path, overrides=settings, listener=again)
     assert len(stored.with_status("failed")) == 2 * seeds
     assert again.ran == []
-    retried = fg.run(trouble("fine"), store=tmp_path, settings=settings, retry_failed=True, listener=again)
+    retried = fg.run(trouble("fine"), store=tmp_path, overrides=settings, retry_failed=True, listener=again)
     assert len(again.ran) == 2 * seeds
     assert {row["status"] for row in retried.rows()} == {"ok"}
     for record in retried.records.values():
@@ -699,13 +700,14 @@ def test_a_run_of_another_suite_is_not_written_over(tmp_path, monkeypatch):
 
     first = fg.run(written("a/suite.yaml", "", 1))
     unnamed = {"clients": {"total": 5}, "training": {"rounds": 1}, "seeds": 1}
-    ear, before = Ear(), stored("suite")
-    assert fg.run(unnamed, listener=ear).name == "suite-2"
-    assert ear.notes == ["Stored as suite-2: another suite without a name has been run. Name it to choose."]
-    assert fg.run(unnamed).name == "suite-2"  # it goes on where it is
-    assert fg.run({**unnamed, "matrix": {"defense": ["mean", "median"]}}).name == "suite-2"
-    assert fg.run({**unnamed, "training": {"rounds": 2}}).name == "suite-3"
-    assert stored("suite") == before
+    assert first.name == "suite"
+    one = fg.run(unnamed)
+    assert re.fullmatch("untitled-[0-9a-f]{8}", one.name)
+    assert fg.run({**unnamed, "seeds": 2}).name == one.name  # more seeds join it
+    assert fg.run({**unnamed, "training": {"rounds": 2}}).name != one.name
+    assert fg.run(written("a/My suite (2).yaml", "", 3)).name == "My-suite-2"
+    with pytest.raises(StoreError, match="suite: expected a run of this suite; got one of another"):
+        fg.run(written("c/suite.yaml", "", 2))
 
     named = fg.run(written("a/mine.yaml", "name: mine\n", 1))
     before = stored("mine")

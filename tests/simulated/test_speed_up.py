@@ -53,7 +53,7 @@ def test_no_device_is_promised_a_least_time_where_it_may_be_as_quick_as_it_likes
 def test_the_example_follows_both(tmp_path):
     """Whole trainings: T/n + 2 L, and more where the slowest of n exponential times is waited for."""
     sizes = "matrix.clients.total=[1, 4, 16]"
-    run = fg.run(EXAMPLE, store=tmp_path, jobs=1, settings=["seeds=1", "training.rounds=2", sizes])
+    run = fg.run(EXAMPLE, store=tmp_path, jobs=1, overrides=["seeds=1", "training.rounds=2", sizes])
     seconds = {
         (int(row["clients.total"]), row["network.compute.jitter"]): row["simulated_seconds"] / 2 for row in run.rows()
     }

@@ -95,7 +95,7 @@ def part(tmp_path_factory):
         "matrix.architecture=[server, {name: parameter_server, consistency: eventual}, {name: google, over: 1.3, window: 20}, "
         "{name: mapreduce, combiners: 10}]",
     ]
-    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("fragile"), settings=settings, jobs=1))
+    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("fragile"), overrides=settings, jobs=1))
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def part(tmp_path_factory):
         "matrix.defense=[mean, kardam, zeno_plus_plus]",
         "matrix.architecture=[{name: parameter_server, consistency: eventual}]",
     ]
-    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("in_time"), settings=settings, jobs=1))
+    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("in_time"), overrides=settings, jobs=1))
 
 
 @pytest.mark.slow

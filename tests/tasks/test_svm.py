@@ -134,7 +134,7 @@ def test_the_other_models_have_cross_entropy(name):
 def test_the_example_shows_that_a_share_of_the_work_pays_under_the_hinge_too(tmp_path):
     """In the short form (ANCHOR_SEEDS=1) on two of its five seeds."""
     seeds = 2 if os.environ.get("ANCHOR_SEEDS") == "1" else 5
-    run = fg.run(EXAMPLE, store=tmp_path, jobs=1, settings=[f"seeds={seeds}"])
+    run = fg.run(EXAMPLE, store=tmp_path, jobs=1, overrides=[f"seeds={seeds}"])
     final: dict[tuple[str, ...], list[float]] = {}
     for swept, record in run.trials():
         place = tuple(swept[key].partition("(")[0] for key in ("task.model", "architecture", "attack", "defense"))

@@ -197,7 +197,7 @@ def test_tuning_again_runs_nothing_anew_and_a_larger_budget_only_adds(tuned, tmp
         out=folder / "more.yaml",
         listener=ear,
         jobs=1,
-        settings=["matrix.defense=[mean, idle]"],
+        overrides=["matrix.defense=[mean, idle]"],
     )
     assert len(more.defenses[1].candidates) == 5
     fifth = more.defenses[1].candidates[4].setting
@@ -444,7 +444,7 @@ def test_what_a_suite_writes_its_own_way_is_left_that_way(gridded, tmp_path):
     written = yaml.safe_load((tmp_path / "out.yaml").read_text())
     assert written["matrix"] == {"attack": ["none", {"name": "alie", "z": 1.5}], "defense": [own]}
     assert written["task"] == {"partition": "iid"}
-    assert written["name"] == "suite-tuned"
+    assert re.fullmatch("untitled-[0-9a-f]{8}-tuned", written["name"])
 
 
 # Which attacks and seeds.

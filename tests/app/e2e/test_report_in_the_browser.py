@@ -19,7 +19,7 @@ DEMO = ROOT / "examples" / "quick.yaml"
 def printed(tmp_path_factory) -> Path:
     """The report of the demo, with all of its cells and seeds and few of its rounds."""
     folder = tmp_path_factory.mktemp("report")
-    run = fg.run(DEMO, store=folder / "runs", jobs=1, settings=["training.rounds=4"])
+    run = fg.run(DEMO, store=folder / "runs", jobs=1, overrides=["training.rounds=4"])
     report(run, folder / "report.html")
     return folder / "report.html"
 

@@ -81,7 +81,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(plugin, tmp_path):
     assert "trials are stored. Run the same command to go on." in said
     kept = {path: path.read_bytes() for path in done.glob("*/*.json")}
     assert kept
-    run = fg.run(suite, store="there", settings=["training.rounds=10"], jobs=1)
+    run = fg.run(suite, store="there", overrides=["training.rounds=10"], jobs=1)
     assert len(run.records) > len(kept)
     assert all(path.read_bytes() == content for path, content in kept.items())
 
