@@ -209,7 +209,7 @@ def test_decaf_counts_on_who_stays(least, moves):
     network = Network(compute=Speeds(seconds=1.0), there=Timetable({0: there}))
     world = World(network, [4.0, 2.0], 1000, Rng(0).child("network"))
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
-    fractions = Fractions(law, world, [500] * 2, lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))
+    fractions = Fractions(law, world, [500] * 2, Rng(1))
     for device, work in enumerate((4.0, 2.0)):
         fractions.note(Job(client=device, device=device, share=1.0, claimed=1.0, begins=0.0), seconds=work)
     for round in range(12):
