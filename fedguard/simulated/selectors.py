@@ -42,7 +42,7 @@ class Selectors:
     def __init__(
         self, selection: DeviceSelection, world: World, agenda: EventQueue, rng: Rng, lies: AvailabilityLies = HONEST
     ) -> None:
-        self._selection, self._world, self._agenda, self._lies = selection, world, agenda, lies
+        self._selection, self._presence, self._agenda, self._lies = selection, world.presence, agenda, lies
         self._draws = Draws(rng, uniform)
         #: Device -> its next check-in time, and the number of times that were assigned.
         self._told: dict[int, tuple[float, int]] = {}
@@ -99,4 +99,4 @@ class Selectors:
 
     def _wait(self, device: int) -> float:
         """Seconds until a device claims to be online."""
-        return 0.0 if self._lies.stays_away(device, self._round) else self._world.wait(device, self._agenda.now)
+        return 0.0 if self._lies.stays_away(device, self._round) else self._presence.wait(device, self._agenda.now)

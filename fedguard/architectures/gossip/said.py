@@ -34,7 +34,7 @@ class SelfReports:
     @property
     def rates(self) -> Matrix:
         """float64 ``[n]``: claimed number of examples a second of each node; all equal if computing takes no time."""
-        rates = [self._world.rate(node) for node in range(len(self._setup.claims))]
+        rates = self._world.rates
         limits = [rate for rate in rates if rate < inf]
         most = max(limits, default=1.0)
         return np.array([self._claim_value("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
