@@ -46,7 +46,7 @@ test-all: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -n auto --dist worksteal -m "not container" --hypothesis-profile=deep
 
 test-ray: $(VENV)/.installed-dev ray
-	@[ ! -d $(RAY)/ray ] || PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadfile -m ray tests/cluster
+	@[ ! -d $(RAY)/ray ] || PYTHONPATH=$(CURDIR)/$(RAY) $(BIN)/python -m pytest -n 2 --dist loadfile -m ray tests/running/cluster
 
 ray: $(VENV)/bin/pip
 	@[ -d $(RAY)/ray ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(RAY) 'ray>=2.55,<3' \
@@ -54,7 +54,7 @@ ray: $(VENV)/bin/pip
 
 test-flower: $(VENV)/.installed-dev flower
 	@[ ! -d $(FLWR)/flwr ] || PYTHONPATH=$(CURDIR)/$(FLWR) $(BIN)/python -m pytest -n 2 --dist loadfile -m flower \
-	    tests/test_flower.py tests/test_flower_messages.py tests/test_container.py tests/flower
+	    tests/flower tests/house/test_container.py
 
 # Flower wants older versions of some packages, which come before those of .venv; its simulation a Ray, which is not everywhere.
 flower: $(VENV)/bin/pip
@@ -65,16 +65,16 @@ flower: $(VENV)/bin/pip
 test-tracking: $(VENV)/.installed-dev
 	@if [ -d $(TRACK)/opentelemetry/exporter ] || $(BIN)/pip install --quiet --constraint constraints.txt --target $(TRACK) \
 	        'mlflow-skinny>=3.17,<4' 'sqlalchemy>=2' 'alembic>=1.13' 'tensorboard>=2.21' 'wandb>=0.31' 'opentelemetry-exporter-otlp-proto-http>=1.30'; then \
-	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/test_tracking.py tests/test_spans.py; \
+	    PYTHONPATH=$(CURDIR)/$(TRACK) $(BIN)/python -m pytest -m tracking tests/results/test_tracking.py tests/running/test_spans.py; \
 	else echo "MLflow, TensorBoard, wandb and OpenTelemetry cannot be had from this package index: what needs them is not tested"; fi
 
 test-kubernetes: $(VENV)/.installed-dev
 	@if [ -d $(KUBE)/kubernetes_validate ] || $(BIN)/pip install --quiet --target $(KUBE) 'kubernetes-validate>=1.37'; then \
-	    PYTHONPATH=$(CURDIR)/$(KUBE) $(BIN)/python -m pytest -m kubernetes tests/test_kubernetes.py; \
+	    PYTHONPATH=$(CURDIR)/$(KUBE) $(BIN)/python -m pytest -m kubernetes tests/house/test_kubernetes.py; \
 	else echo "Kubernetes' schemas cannot be had from this package index: the manifests are not held against them"; fi
 
 test-container: $(VENV)/.installed-dev
-	$(BIN)/pytest -m container tests/test_container.py
+	$(BIN)/pytest -m container tests/house/test_container.py
 
 plants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants.quick
@@ -83,7 +83,7 @@ test-slow: $(VENV)/.installed-dev
 	ANCHOR_SEEDS=$(ANCHOR_SEEDS) $(BIN)/pytest -m slow
 
 test-e2e: $(VENV)/.installed-dev
-	$(BIN)/pytest -m e2e -rs tests/e2e
+	$(BIN)/pytest -m e2e -rs tests/app/e2e
 
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants

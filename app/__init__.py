@@ -1,8 +1,13 @@
 """The dashboard: `fedguard dashboard`. It reads records and writes none.
 
-main.py     the sidebar and the navigation
+main.py     the sidebar and the navigation; style.py, what Streamlit's theme cannot set
 views/      one page to a file, and the table of them all (not `pages/`, a name that Streamlit takes for itself)
-here.py     where the reader is, and links from page to page
+here.py     where the reader is, and links from page to page; address.py, the reader's choices in the address
 data.py     cached reads
+words.py    a record as text and tables
+figure.py   the menu of metrics
+trends.py   the metrics of a suite from run to run; times.py, the time of a cell by stage
+lab/        the parts of the Lab
+report/     one run as one HTML file
 charts/     rows to charts, without side effects; the report draws with them too
 """

@@ -22,7 +22,7 @@ from fedguard.errors import FedGuardError
 
 if TYPE_CHECKING:
     from fedguard.bench.flags.lint import Lint
-    from fedguard.bench.results.answer import RunVerdict
+    from fedguard.bench.results.verdict import RunVerdict
 
 #: Statuses of a cell, the worst first: one failed seed makes the cell a failed one
 STATUSES = ("failed", "missing", "refused", "ok")

@@ -1,11 +1,14 @@
 """Attacks, one file each. A row in this table is all that makes one known.
 
 poisoning/   untargeted: on the update, or on the malicious clients' data
-backdoor/    a hidden function behind a trigger; triggers/ holds the triggers
+backdoor/    a hidden function behind a trigger; backdoor/triggers/ holds the triggers
 outliers/    faults without intent: broken, stale or lazy clients
-worst_case   the worst of an ensemble of these
+evasion/     at test time
+worst_case.py   the worst of an ensemble of these
 inference/   on the clients' privacy: what a server can tell of their data
 protocol/    on secure aggregation itself: malicious servers and clients against real parties
+
+search.py, directions.py and history.py are what several attacks share.
 """
 
 CATALOGUE = {

@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "cross_device.yaml"
 
 def measured(clients: int, rounds: int) -> dict[str, Any]:
     """Seconds for the data's way to the clients and for the dissimilarity; milliseconds of a round and of its training."""
-    cell = lay_out(EXAMPLE, settings=[f"clients.total={clients}", "clients.malicious=0", f"training.rounds={rounds}"])[
+    cell = lay_out(EXAMPLE, overrides=[f"clients.total={clients}", "clients.malicious=0", f"training.rounds={rounds}"])[
         1
     ].cells[0]
     load_dataset(cell.data)

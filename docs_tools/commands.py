@@ -31,7 +31,7 @@ def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
     for word, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{name} {word}")
-        else:
+        elif not command.hidden:
             yield f"{name} {word}", command
 
 

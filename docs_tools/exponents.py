@@ -15,6 +15,7 @@ import pandas as pd
 
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
+from fedguard.config import build_cell
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Setup
@@ -175,7 +176,7 @@ def _scene(one: Graph, seed: int) -> tuple[Cell, Setup]:
         "training": {"rounds": 1, "local_steps": 1, "batch_size": BATCH, "lr": 0.1},
         "architecture": one.system,
     }
-    cell = Cell.build(CellConfig.model_validate(words), load_registry())
+    cell = build_cell(CellConfig.model_validate(words), load_registry())
     return cell, set_up(cell, seed, _BENCH.task(cell, seed))
 
 

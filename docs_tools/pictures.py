@@ -44,7 +44,7 @@ Points = pd.DataFrame
 
 def speed_up(store: Path, *shorter: str) -> Points:
     """Workers, the law of their times, and how many times as fast as one of even times without communication."""
-    run = fg.run(ROOT / "examples" / "speed_up.yaml", store=store, jobs=1, settings=shorter)
+    run = fg.run(ROOT / "examples" / "speed_up.yaml", store=store, jobs=1, overrides=shorter)
     found = pd.DataFrame(run.rows())
     found["workers"] = found["clients.total"].astype(int)
     found["times"] = ["exponential" if one == "exponential" else "equal" for one in found["network.compute.jitter"]]
@@ -196,7 +196,7 @@ def decaf(store: Path, *shorter: str) -> Points:
 
 def homogeneity(store: Path, *shorter: str) -> Points:
     """Accuracy of the nodes of a ring and of the mean of their models, by how alike their data are; means over seeds."""
-    run = fg.run(ROOT / "examples" / "homogeneity.yaml", store=store, jobs=1, settings=shorter)
+    run = fg.run(ROOT / "examples" / "homogeneity.yaml", store=store, jobs=1, overrides=shorter)
     found = []
     for row in run.rows():
         system = row["architecture"].partition("(")[0]
@@ -287,7 +287,7 @@ def _records(
     suite: Mapping[str, Any], store: Path, shorter: Sequence[str], *keys: str
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The records of a suite with one seed, each with the values of some swept keys, by default of the architecture."""
-    run = fg.run({"seeds": 1, **suite}, store=store, jobs=1, settings=list(shorter))
+    run = fg.run({"seeds": 1, **suite}, store=store, jobs=1, overrides=list(shorter))
     return [
         (", ".join(position["swept"][key] for key in keys or ("architecture",)), run.ran[position["cell"], 0])
         for position in run.manifest["positions"]

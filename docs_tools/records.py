@@ -18,7 +18,7 @@ and shares are in [0, 1], times in seconds. Fields in brackets are missing in re
 apply; `null` is what does not apply."""
 
 _FIGURES = """Each figure is a column of `run.frame()` and of `fedguard export`, and has a matrix
-(`fedguard show RUN --figure NAME`), a breakdown, a comparison and a place in the report. *Unasked* names where it stands
+(`fedguard show RUN --metric NAME`), a breakdown, a comparison and a place in the report. *Unasked* names where it stands
 besides: in what `fedguard show` says, as a heatmap in the HTML report, as what leaks in a trilemma, on the scorecard of the
 dashboard's Lab. The margin is how much worse a cell's mean may become before `fedguard gate` fails, where the suite does not
 say: those in bold are watched unasked, those without one never; what it takes to a target has the margin that the suite says.

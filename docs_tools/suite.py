@@ -18,7 +18,8 @@ from docs_tools.algorithms import built_in
 from docs_tools.markup import code, inline, page, paragraphs, table
 from fedguard.bench.docstrings import meaning, prose
 from fedguard.config.schema import Suite
-from fedguard.config.sections import CountOrFraction, Spec
+from fedguard.config.sections import Spec
+from fedguard.contracts.participation import CountOrFraction
 
 #: Types whose parts say less than a few words do.
 _WORDS = {

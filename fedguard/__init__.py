@@ -8,7 +8,7 @@
     print(fg.kappa("krum", n=20, f=4))                     # the worst input that a search finds for a rule
     fg.secure_sum(updates, drop={"masked_input": [3]})     # the real protocol, with a client that drops out
     run = fg.run("examples/quick.yaml")
-    print(run.table())
+    print(run.table(), run.verdict(), fg.lint(run))
     print(fg.epsilon(noise_multiplier=1.0, sample_rate=0.01, steps=1000).describe())
     fg.reconstruct("inverting_gradients", model, gradient, shape=(1, 8, 8))     # what a gradient gives away
     print(fg.tune("examples/quick.yaml"))                  # defenses tuned fairly, and a suite that reports them
@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedguard.api import audit, names, open_run, run, tune
+    from fedguard.api import audit, explain, lint, names, open_run, run, tune
     from fedguard.app.report import report
     from fedguard.arrays import aggregate, craft, kappa, secure_sum
     from fedguard.bench.gate.work import gate, save_baseline
@@ -43,8 +43,10 @@ __all__ = [
     "compare",
     "craft",
     "epsilon",
+    "explain",
     "gate",
     "kappa",
+    "lint",
     "names",
     "open_run",
     "reconstruct",

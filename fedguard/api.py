@@ -29,21 +29,25 @@ from fedguard.config.schema import A_RUN_NAME, is_run_name
 from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.modules import folder_of_script
 from fedguard.registry import load_registry
+from fedguard.retired import accept_retired_arguments
 
 if TYPE_CHECKING:
     from fedguard.bench.audits.cells import CellAudit
+    from fedguard.bench.explain.catalogue import Explanation
+    from fedguard.bench.flags.lint import Lint
     from fedguard.bench.running.engines.ray import Ray
 
 Suite = str | Path | Mapping[str, Any] | Document
 
 
+@accept_retired_arguments
 def run(
     suite: Suite,
     *,
     name: str | None = None,
     store: str | Path = "runs",
     jobs: int | None = None,
-    settings: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     retry_failed: bool = False,
     fresh: bool = False,
     memory: int | str | None = None,
@@ -58,11 +62,11 @@ def run(
 
     Args:
         suite: path of a suite file, or its content as a mapping.
-        name: name of the run folder; by default the suite's own. A suite without a name is stored as ``suite``, or if this name
-            belongs to another suite, as ``suite-2`` and so on.
+        name: name of the run folder; by default the suite's own. A file without a name is stored under its stem, a mapping
+            without one as ``untitled-HASH``.
         store: folder of all runs.
         jobs: number of worker processes with one torch thread each; by default one per core of this machine, or of the cluster.
-        settings: settings that replace those of the suite, such as ``"training.rounds=10"``.
+        overrides: settings that replace those of the suite, such as ``"training.rounds=10"``.
         retry_failed: run failed trials again.
         fresh: run everything again, whatever is stored.
         memory: limit for all workers together, in bytes or as "4G"; None for no limit.
@@ -81,10 +85,8 @@ def run(
         MissingExtra: Ray is not installed.
         StoreError: the store cannot be written, or the name belongs to a run of another suite.
     """
-    laid_out = lay_out(suite, settings)[1]
+    laid_out = lay_out(suite, overrides)[1]
     folder, listener = run_folder(laid_out, store, name), listener or default_listener()
-    if folder.path.name != (name or laid_out.suite.name):
-        listener.note(f"Stored as {folder.path.name}: another suite without a name has been run. Name it to choose.")
     return execute(
         laid_out,
         folder,
@@ -101,7 +103,7 @@ def run(
     )
 
 
-def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]:
+def lay_out(suite: Suite, overrides: Sequence[str] = ()) -> tuple[Document, Plan]:
     """Read a suite and lay out its matrix, without running anything."""
     of_kind(
         suite, "suite", (str, os.PathLike, Mapping, Document), "the path of a suite file, or its content as a mapping"
@@ -109,7 +111,7 @@ def lay_out(suite: Suite, settings: Sequence[str] = ()) -> tuple[Document, Plan]
     if isinstance(suite, Mapping):
         suite = Document(dict(suite), folder=folder_of_script())
     forget_data()
-    document = override(suite if isinstance(suite, Document) else read_document(suite), words(settings, "settings"))
+    document = override(suite if isinstance(suite, Document) else read_document(suite), words(overrides, "overrides"))
     return document, plan(document, read_suite(document))
 
 
@@ -126,6 +128,7 @@ def run_folder(laid_out: Plan, store: str | Path, name: str | None = None) -> Ru
     return choose_folder(laid_out, Path(store), name)
 
 
+@accept_retired_arguments
 def audit(
     suite: Suite,
     *,
@@ -133,7 +136,7 @@ def audit(
     canaries: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
-    settings: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> list[CellAudit]:
     """Run the code that adds a suite's noise on canaries, and compare the result with the accountant's epsilon.
 
@@ -143,7 +146,7 @@ def audit(
         canaries: expected number of canaries that are included, and of those that are left out.
         confidence: confidence level of the lower bound on epsilon.
         seed: seed of the canaries and of all noise.
-        settings: settings that replace those of the suite, as in `run`.
+        overrides: settings that replace those of the suite, as in `run`.
 
     Returns:
         one audit for each mechanism with its parameters in the suite, with the cells to which it applies.
@@ -153,9 +156,10 @@ def audit(
     """
     from fedguard.bench.audits.cells import audit_suite  # what it needs takes a second to load
 
-    return audit_suite(lay_out(suite, settings)[1], method=method, canaries=canaries, confidence=confidence, seed=seed)
+    return audit_suite(lay_out(suite, overrides)[1], method=method, canaries=canaries, confidence=confidence, seed=seed)
 
 
+@accept_retired_arguments
 def tune(
     suite: Suite,
     *,
@@ -166,7 +170,7 @@ def tune(
     force: bool = False,
     store: str | Path = "runs",
     jobs: int | None = None,
-    settings: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     proxy: Sequence[str] = (),
     regret: bool = False,
     retry_failed: bool = False,
@@ -185,7 +189,7 @@ def tune(
         seeds: number of tuning seeds, counted from 10000, or the seeds themselves; none may be a seed of the suite.
         out: path of the tuned suite; by default ``<suite>.tuned.yaml`` beside a suite file, or in the working directory.
         force: overwrite an existing file.
-        store, jobs, settings, retry_failed, listener, engine: as for `run`.
+        store, jobs, overrides, retry_failed, listener, engine: as for `run`.
         proxy: settings such as ``"task.data=wine"`` that replace those of the suite during the tuning only. Its run is then
             named ``<suite>-proxy``.
         regret: tune on the suite's own data too, and report the cost of the choices on the proxy there.
@@ -195,7 +199,7 @@ def tune(
             exists.
         StoreError: the store cannot be written.
     """
-    document, laid_out = lay_out(suite, settings)
+    document, laid_out = lay_out(suite, overrides)
     for option, chosen in (("force", force), ("regret", regret), ("retry_failed", retry_failed)):
         truth(chosen, option)
     if out is not None:
@@ -232,6 +236,43 @@ def open_run(run: str | Path, store: str | Path = "runs") -> Run:
     path_like(run, "run")
     path_like(store, "store")
     return Run.open(run, store)
+
+
+def lint(run: Run | str | Path, store: str | Path = "runs") -> Lint:
+    """Raise the red flags of a run, or of a table of results (a .json or .csv file), as `fedguard lint` does.
+
+    Args:
+        run: a run, its name in the store, its path, or the file.
+
+    Raises:
+        StoreError: there is no such run.
+        ConfigError: the file cannot be read as a table of results.
+    """
+    from fedguard.bench.flags.lint import lint as judge
+    from fedguard.bench.flags.lint import results_named
+    from fedguard.bench.flags.results import results_of
+
+    if isinstance(run, Run):
+        return judge(results_of(run))
+    path_like(run, "run")
+    path_like(store, "store")
+    return judge(results_named(str(run), Path(store)))
+
+
+def explain(name: str, plugins: Sequence[str] = ()) -> Explanation:
+    """Explain an algorithm as `fedguard explain` does: formula, parameters, what it needs to see, where it comes from.
+
+    Args:
+        name: an attack, a defense, or anything else that `names` lists.
+        plugins: modules with algorithms of your own, here or installed.
+
+    Raises:
+        UnknownName: nothing has this name.
+    """
+    from fedguard.bench.explain.catalogue import Explanation
+
+    of_kind(name, "name", str, "the name of an algorithm")
+    return Explanation(load_registry().with_modules(words(plugins, "plugins"), Path.cwd()), name)
 
 
 def names(kind: str) -> list[str]:

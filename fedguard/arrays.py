@@ -7,6 +7,7 @@ fg.aggregate("nnm >> trimmed_mean", updates, f=2)
 from __future__ import annotations
 
 import numbers
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,11 +31,12 @@ from fedguard.contracts import (
     needs_in_words,
 )
 from fedguard.contracts.claims import as_claims, check_claims
-from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, brief
+from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, PreconditionError, brief
 from fedguard.kernels import unusable_rows
 from fedguard.mapped import wrap_memmap
 from fedguard.reading import read_array, read_vector
 from fedguard.registry import load_registry
+from fedguard.retired import accept_retired_arguments
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.robustness.kappa import Kappa, measure
 from fedguard.secagg.simulation import Drop
@@ -46,8 +48,14 @@ from fedguard.states import Layout, StateDict, read_state
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: What to raise if there are too few updates: for messages
-HERE = "the number of updates"
+#: What a suite says of too few or too many updates, and what the caller of `aggregate` can do about them
+REMEDIES = (
+    (r"Lower f to (\d+) or raise clients\.per_round", r"Pass more rows or a smaller f, at most \1"),
+    (r"Raise clients\.per_round", "Pass more rows"),
+    (r"Lower f or clients\.per_round", "Pass fewer rows or a smaller f"),
+)
+#: The arguments of `aggregate` by what they let a rule see
+GIVEN = {Sight.ROOT_DATA: "root", Sight.MODEL: "model", Sight.GRAPH: "own"}
 #: Rows: numbers, or state dicts
 Array = TypeVar("Array", bound="Tensor | NDArray[Any] | Sequence[Any]")
 
@@ -100,9 +108,7 @@ def aggregate(
         "model": None if model is None else _vector(model, d, "model"),
         "own": None if own is None else whole_number(own, "own", 0, n - 1),
     }
-    pipeline.check(n, f, HERE)
-    for line in pipeline.unproven(n, f, HERE):
-        warnings.warn(line, GuaranteeWarning, stacklevel=2)
+    _check_count(pipeline, n, f)
     granted = (
         Sight.EACH_UPDATE
         | Sight.TIMES
@@ -111,6 +117,7 @@ def aggregate(
     )
     granted |= _grant_if_present(Sight.GRAPH, own)
     context = _round("fedguard.aggregate", granted, rows, n, f, seed, **seen)
+    _check_needs(pipeline, granted)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
     # Outside a suite this is not the rule's fault: the caller cannot provide what it reads
@@ -121,12 +128,13 @@ def aggregate(
     return result
 
 
+@accept_retired_arguments
 def craft(
     attack: str | PoisonAttack,
     honest: Array,
     *,
     f: int,
-    rule: str | Pipeline | None = None,
+    defense: str | Pipeline | None = None,
     model: Array | None = None,
     seed: int = 0,
     **parameters: Any,
@@ -138,7 +146,7 @@ def craft(
         honest: ``[h, d]``, numpy or torch (computed in float32) or nested lists; or h state dicts, or paths of safetensors
             files.
         f: number of malicious clients.
-        rule: the server's rule, for attacks that know it.
+        defense: the server's defense, for attacks that know it.
         model: the global model ``[d]``, for attacks that know it.
 
     Returns:
@@ -158,14 +166,14 @@ def craft(
         built = known.build("attack", built)
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} crafts no updates of its own. It runs in a suite: fedguard.run.")
-    granted = Sight.HONEST_UPDATES | _grant_if_present(Sight.RULE, rule) | _grant_if_present(Sight.MODEL, model)
+    granted = Sight.HONEST_UPDATES | _grant_if_present(Sight.RULE, defense) | _grant_if_present(Sight.MODEL, model)
     sees = first_met(built.needs, granted)
     if sees is None:
         raise NotAllowed(
             f"{built.name} needs {needs_in_words(built.needs)}; here it sees {granted.words()}. "
             "Attacks on data or local training run in a suite: fedguard.run."
         )
-    pipeline = None if rule is None else known.pipeline(rule)
+    pipeline = None if defense is None else known.pipeline(defense)
 
     def context(n: int, updates: Tensor) -> RuleContext:
         # The server's root data stay unknown: the mean of the honest updates, which come first, is the attackers' guess
@@ -186,8 +194,9 @@ def craft(
     return crafted
 
 
+@accept_retired_arguments
 def kappa(
-    rule: str | Pipeline,
+    defense: str | Pipeline,
     *,
     n: int = 20,
     f: int = 4,
@@ -199,12 +208,12 @@ def kappa(
     """Search for the largest robustness coefficient kappa of a rule: how far f malicious updates among n can move it.
 
     Args:
-        rule: ``"nnm >> trimmed_mean"``, or a pipeline object.
+        defense: ``"nnm >> trimmed_mean"``, or a pipeline object.
         n, f: number of updates, and number of malicious ones among them, which the rule assumes.
         seed: seed of the search, and of the rule if it has random draws.
         effort: 1 evaluates the rule 8000 times, which takes some seconds on one core; more finds more.
         plugins: modules with your own rules.
-        parameters: parameters of the rule, if ``rule`` is a single name.
+        parameters: parameters of the rule, if ``defense`` is a single name.
 
     Returns:
         The largest value found, the input that shows it, the known bounds, and a verdict in words.
@@ -216,7 +225,7 @@ def kappa(
         ConfigError: an unknown rule or parameter.
     """
     known = load_registry().with_modules(words(plugins, "plugins"), Path.cwd())
-    pipeline = known.pipeline(_spec(rule, parameters))
+    pipeline = known.pipeline(_spec(defense, parameters))
     found = measure(pipeline, n, f, seed=seed, effort=effort)
     for line in pipeline.unproven(n, f, "n"):
         warnings.warn(line, GuaranteeWarning, stacklevel=2)
@@ -270,6 +279,32 @@ def _spec(algorithm: Any, parameters: dict[str, Any]) -> Any:
             f"parameters go with a name; got {', '.join(parameters)} beside the object {brief(str(algorithm))}."
         )
     return {"name": algorithm, **parameters}
+
+
+def _check_count(pipeline: Pipeline, n: int, f: int) -> None:
+    """Raise `PreconditionError`, or warn of a missing guarantee, with the arguments of `aggregate` in the message."""
+    try:
+        pipeline.check(n, f)
+    except PreconditionError as error:
+        raise PreconditionError(_name_arguments(str(error))) from None
+    for line in pipeline.unproven(n, f):
+        warnings.warn(_name_arguments(line), GuaranteeWarning, stacklevel=3)
+
+
+def _check_needs(pipeline: Pipeline, granted: Sight) -> None:
+    """Raise `NotAllowed` for what a stage has to see and the caller did not pass."""
+    for stage in pipeline.stages:
+        if stage.needs and first_met(stage.needs, granted) is None:
+            lacking = [f"{name}=" for sight, name in GIVEN.items() if sight in stage.needs[0] & ~granted]
+            remedy = f" Pass {' and '.join(lacking)}." if lacking else ""
+            raise NotAllowed(f"{stage.name} needs {needs_in_words(stage.needs)}.{remedy}")
+
+
+def _name_arguments(message: str) -> str:
+    """A message with the arguments of `aggregate` instead of keys of a suite."""
+    for of_suite, of_call in REMEDIES:
+        message = re.sub(of_suite, of_call, message)
+    return message
 
 
 def _grant_if_present(sight: Sight, value: Any) -> Sight:

@@ -1,8 +1,8 @@
 """The command line. Each command is a few lines over the Python front door; `--help` loads no torch.
 
-Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 a regression that `gate` found, an epsilon
-that `audit` saw violated, or flags raised under `lint --strict`, 4 some trials failed, or something could not be judged,
-130 interrupted.
+Exit codes: 0 done, 1 a fault of FedGuard's own, 2 usage or configuration, 3 a finding (a regression,
+a violated epsilon, an attack that succeeds, or a flag under `lint --fail-on flags`), 4 something cannot be judged (trials that
+failed, an audit or a gate without enough evidence), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import typer
 
 from fedguard.commands import dashboard, explain, flower, gate, run, secagg, setup, show
 from fedguard.commands.audit import audit
+from fedguard.commands.command import Command
 from fedguard.commands.compare import compare
 from fedguard.commands.conform import conform
 from fedguard.commands.contribution import contribution
@@ -28,6 +29,7 @@ from fedguard.commands.epsilon import epsilon
 from fedguard.commands.options import console, fail
 from fedguard.commands.report import report
 from fedguard.errors import FedGuardError, printable
+from fedguard.retired import RETIRED_COMMANDS
 
 app = typer.Typer(
     name="fedguard",
@@ -50,7 +52,7 @@ for _panel, _commands in {
         compare,
         show.lint,
         show.breakdown,
-        show.trilemma,
+        show.privacy,
         contribution,
         show.export,
         show.schema,
@@ -60,7 +62,9 @@ for _panel, _commands in {
     "What there is": (explain.list_, explain.explain, explain.kappa, show.schema),
 }.items():
     for _command in _commands:
-        app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(_command)
+        app.command(_command.__name__.rstrip("_"), cls=Command, rich_help_panel=_panel)(_command)
+for _old in RETIRED_COMMANDS:
+    app.command(_old, cls=Command, hidden=True)(show.RETIRED[_old])
 app.add_typer(gate.app, rich_help_panel="Continuous integration")
 app.add_typer(secagg.app, rich_help_panel="Privacy")
 app.add_typer(flower.app, rich_help_panel="A suite")

@@ -18,7 +18,6 @@ from torch import Tensor
 from fedguard.aggregation import KnownPipeline, aggregate
 from fedguard.arguments import malicious_clients, of_kind, real_number, whole_number, words
 from fedguard.config.apps import acts_elsewhere
-from fedguard.config.sections import Knowledge
 from fedguard.contracts import (
     Algorithm,
     Pipeline,
@@ -32,6 +31,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.claims import as_claims, check_claims, counts, falsify_claim, read_claims
 from fedguard.contracts.returned import check_tensor_return
+from fedguard.contracts.sight import Knowledge
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows
 from fedguard.registry import load_registry

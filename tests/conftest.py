@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter, config):
 #: Files with a fixture or a test of a minute. They come first, together with the browser's: what stands at the end of a process's list is
 #: taken over by others that have nothing left to do, and what they share would be made twice.
 LONG = tuple(
-    f"test_{name}.py" for name in ("anchor", "memory", "streaming", "dreams_come_true", "solved", "documentation")
+    f"test_{name}.py" for name in ("anchor", "memory", "mapped", "dreams_come_true", "solved", "documentation")
 )
 
 

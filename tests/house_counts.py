@@ -12,9 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.root import ROOT
+
 PRODUCT = ("fedguard", "attacks", "defenses", "app")
 
 #: The rooms that need comments most, by the folders of each.

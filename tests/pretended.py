@@ -26,7 +26,7 @@ from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.compute import USUAL_MEMORY, Compute
 from fedguard.tasks.engines.by_example import _FOUND_RIGHT
 from fedguard.tasks.network import FlatNetwork
-from tests.test_cohort import altered, deal
+from tests.tasks.test_cohort import altered, deal
 
 DEVICE = "pretended"
 #: Parts of the names of operations that cost something.

@@ -93,7 +93,7 @@ def everything(store: Path) -> fg.Run:
 
 def short(store: Path, name: str = "short", rounds: int = 2) -> fg.Run:
     """A run of a few seconds."""
-    return fg.run(SHORT, name=name, store=store, jobs=1, settings=[f"training.rounds={rounds}"])
+    return fg.run(SHORT, name=name, store=store, jobs=1, overrides=[f"training.rounds={rounds}"])
 
 
 def wide(store: Path) -> fg.Run:

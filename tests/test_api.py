@@ -41,7 +41,7 @@ def test_parameters_and_extras():
 def test_what_the_rule_knows_of_f():
     with pytest.raises(
         PreconditionError,
-        match=r"trimmed_mean needs n >= 2f \+ 1, with f = 3: 7 updates; got n = 5. Lower f to 2",
+        match=r"trimmed_mean needs n >= 2f \+ 1, with f = 3: 7 updates; got n = 5. Pass more rows or a smaller f, at most 2",
     ):
         fg.aggregate("trimmed_mean", ROWS, f=3)
     with pytest.warns(GuaranteeWarning, match="outside its guarantee: krum needs n >= 2f"):
@@ -121,7 +121,7 @@ def test_an_attack_that_knows_the_rule_can_ask_it():
             heard.append(view.rule(view.honest))
             return view.honest[:1]
 
-    fg.craft(Asks(), ROWS, f=1, rule="trimmed_mean")
+    fg.craft(Asks(), ROWS, f=1, defense="trimmed_mean")
     assert heard[0].tolist() == pytest.approx([7, 5, 22 / 3])
     with pytest.raises(NotAllowed, match="asks needs the honest clients' updates and the server's rule"):
         fg.craft(Asks(), ROWS, f=1)

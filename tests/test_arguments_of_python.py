@@ -61,7 +61,7 @@ def crafted(**arguments):
 
 
 def measured(**arguments):
-    return fg.kappa(arguments.pop("rule", "median"), **{"n": 5, "f": 1, "effort": 0.001, **arguments})
+    return fg.kappa(arguments.pop("defense", "median"), **{"n": 5, "f": 1, "effort": 0.001, **arguments})
 
 
 def cost(**arguments):
@@ -77,13 +77,13 @@ REFUSED = {
     (crafted, "f"): (*NO_COUNT, 0, -1, 10**8),
     (crafted, "seed"): NO_SEED,
     (crafted, "attack"): (None, 3, "", ["alie"], object(), load_registry().build("defense", "median")),
-    (crafted, "rule"): (3, "", [], object()),
+    (crafted, "defense"): (3, "", [], object()),
     (measured, "n"): (*NO_COUNT, 0, -1, 10**8),
     (measured, "f"): (*NO_COUNT, -1, 3),
     (measured, "seed"): NO_SEED,
     (measured, "effort"): (*NO_NUMBER, 0, -1, 1e9),
     (measured, "plugins"): NO_WORDS,
-    (measured, "rule"): (None, 3, "", [], object()),
+    (measured, "defense"): (None, 3, "", [], object()),
     (guarded, "f"): (*NO_COUNT, -1, 10**8),
     (guarded, "told"): tuple(one for one in (*NO_COUNT, -1) if one is not None),
     (guarded, "seed"): NO_SEED,
@@ -131,7 +131,7 @@ REFUSED = {
     (fg.run, "timeout"): ("5", NAN, INF, 0, -1, True, [1]),
     (fg.run, "memory"): ("much", NAN, 0, -1, [1], True),
     (fg.run, "device"): ("gpu", None, 3, ["cpu"]),
-    (fg.run, "settings"): ("training.rounds=1", [3], None, 3, ["training.rounds"]),
+    (fg.run, "overrides"): ("training.rounds=1", [3], None, 3, ["training.rounds"]),
     (fg.run, "name"): (3, "", "../up", ["a"]),
     (fg.run, "store"): NO_PATH,
     (fg.run, "retry_failed"): NO_TRUTH,
@@ -144,7 +144,7 @@ REFUSED = {
     (fg.audit, "canaries"): (*NO_COUNT, 0, -1, 9),
     (fg.audit, "confidence"): (*NO_NUMBER, 0, 1, 0.4, 95),
     (fg.audit, "seed"): NO_SEED,
-    (fg.audit, "settings"): NO_WORDS,
+    (fg.audit, "overrides"): NO_WORDS,
     (fg.tune, "suite"): NO_PATH,
     (fg.tune, "budget"): (*NO_COUNT, 0, -1),
     (fg.tune, "seeds"): (1.5, "3", None, NAN, True, 0, -1, [], [0.5], ["1"], [-1], [2**62 + 1], [7, 7], [0]),
@@ -161,6 +161,10 @@ REFUSED = {
     (fg.gate, "run"): (None, "quick", 3),
     (fg.save_baseline, "run"): (None, "quick", 3),
     (fg.report, "run"): (None, "quick", 3),
+    (fg.explain, "name"): (None, 3, "nothing", ["krum"]),
+    (fg.explain, "plugins"): NO_WORDS,
+    (fg.lint, "run"): NO_PATH,
+    (fg.lint, "store"): NO_PATH,
     (fg.Ray, "address"): (3, ["auto"]),
 }  # fmt: skip
 #: What is given besides.
@@ -173,9 +177,11 @@ BESIDES = {
     fg.gate: {"baseline": "baseline.json"},
     fg.save_baseline: {"to": "baseline.json"},
     fg.report: {"html": "report.html"},
+    fg.explain: {"name": "krum"},
+    fg.lint: {"run": "nothing"},
 }
 #: What any value may be, or what is nothing but handed on.
-FREE = {"listener", "parameters", "settings", "figure", "strict", "reason", "to", "html", "baseline", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
+FREE = {"listener", "force", "parameters", "settings", "overrides", "plugins", "figure", "strict", "reason", "to", "html", "baseline", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
 STANDS_FOR = {aggregated: fg.aggregate, crafted: fg.craft, measured: fg.kappa, guarded: fg.Guard, summed: fg.secure_sum, cost: fg.epsilon, rebuilt: fg.reconstruct, scored: fg.score_reconstruction}  # fmt: skip
 
 
@@ -228,16 +234,17 @@ def test_parameters_beside_an_object_are_refused():
 def test_messages_name_the_seat_of_the_caller():
     """A suite has `clients.per_round`; a list of updates, a loop of one's own and a kappa have something else."""
     calls = {
-        lambda: fg.aggregate("trimmed_mean", X, f=3): "lower f to 2 or raise the number of updates",
-        lambda: fg.aggregate("monna(trusted=9)", X): "let all clients take part, or set",
-        lambda: guarded(defense="trimmed_mean", told=4): "lower f to 2 or raise the number of clients",
-        lambda: measured(rule="bulyan", n=6): "lower f to 0 or raise n",
+        lambda: fg.aggregate("trimmed_mean", X, f=3): "Pass more rows or a smaller f, at most 2",
+        lambda: fg.aggregate("fltrust", X): "Pass root=",
+        lambda: fg.aggregate("monna(trusted=9)", X): "Let all clients take part, or set",
+        lambda: guarded(defense="trimmed_mean", told=4): "Lower f to 2 or raise the number of clients",
+        lambda: measured(defense="bulyan", n=6): "Lower f to 0 or raise n",
     }
     for call, said in calls.items():
         with pytest.raises(FedGuardError, match=said) as caught:
             call()
         assert "per_round" not in str(caught.value)
-    with pytest.warns(GuaranteeWarning, match="raise the number of updates"):
+    with pytest.warns(GuaranteeWarning, match="Pass more rows or a smaller f"):
         fg.aggregate("krum", X, f=2)
     with pytest.raises(ConfigError, match="raise clients.per_round"):
         load_registry().pipeline("trimmed_mean").check(6, 3)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fedguard import kernels
 from fedguard.contracts import Gram
 from fedguard.errors import ContractError
+from tests.root import ROOT
 from tests.table import normal
 
 
@@ -231,6 +232,5 @@ def test_a_rule_needs_no_more_memory_than_the_updates_and_one_block():
         "clip >> mean",
         "fltrust",
     ]
-    root = Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", MEASURE, *rules], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", MEASURE, *rules], cwd=ROOT, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 40

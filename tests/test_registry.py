@@ -14,8 +14,8 @@ from fedguard.contracts import AggregationRule, Pipeline, Sight
 from fedguard.errors import ConfigError, PluginError, UnknownName
 from fedguard.registry import KINDS, load_registry
 from tests.forked import called
+from tests.root import ROOT
 
-ROOT = Path(__file__).parents[1]
 KNOWN = load_registry()
 
 

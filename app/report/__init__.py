@@ -1,10 +1,13 @@
-"""One run as one HTML file, readable without network and without JavaScript: `fedguard report RUN --html FILE`.
+"""One run as one HTML file, readable without network and without JavaScript: `fedguard report RUN --to FILE.html`.
 
 elements.py     elements whose text is escaped by whoever writes them out: nothing else makes HTML here
 document.py     the page around the sections: head, policy, style, contents
 style.py        how it looks on light and dark, and printed
 drawing.py      altair charts as inline SVG
-sections.py     which sections there are, in their order; each is a file that turns a run into elements
+sections.py     which sections there are, in their order; each turns a run into elements:
+                headline.py, facts.py, corners.py, matrices.py, curves.py, privacy.py, pictures.py, threats.py, flags.py,
+                gate.py, costs.py, reading.py
+records.py      the completed trials of a run
 """
 
 from __future__ import annotations
@@ -17,26 +20,31 @@ from fedguard.errors import MissingExtra, StoreError
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
 
-#: Identifies a report; other files are not overwritten
+#: Identifies a report
 MARK = '<meta name="generator" content="FedGuard report">'
 
 
-def report(run: Run, html: str | Path) -> None:
-    """Write a run as one HTML file with its charts in it, which needs no network; an earlier report is overwritten.
+def report(run: Run, html: str | Path, *, force: bool = False) -> None:
+    """Write a run as one HTML file with its charts in it, which needs no network.
+
+    Args:
+        html: the file.
+        force: write over an existing file.
 
     Raises:
         MissingExtra: altair or vl-convert is not installed.
-        StoreError: the file cannot be written, or exists and is not a report.
+        StoreError: the file cannot be written, or exists and is not to be overwritten.
     """
-    from fedguard.arguments import of_kind, path_like
+    from fedguard.arguments import of_kind, path_like, truth
     from fedguard.bench.results.run import Run
 
     of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
     path_like(html, "html")
+    truth(force, "force")
     path = Path(html)
     try:
-        if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:4096]:
-            raise StoreError(f"{path}: expected a report to write over; got another file. Choose another --html.")
+        if path.is_file() and not force:
+            raise StoreError(f"{path} is there already. Choose another file, or write over it with force=True.")
         path.write_bytes(render_report(run))
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None

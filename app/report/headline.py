@@ -9,9 +9,10 @@ from fedguard.app.report.elements import bullet_list, el, paragraphs, table
 from fedguard.bench.flags.answer import answers
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.report import worst_cases
-from fedguard.bench.results.answer import NOUNS, RULE, DefenseSummary, RunVerdict, standings
+from fedguard.bench.results.answer import NOUNS, RULE, DefenseSummary, standings
 from fedguard.bench.results.matrix import Matrix
 from fedguard.bench.results.run import Run
+from fedguard.bench.results.verdict import RunVerdict
 from fedguard.metrics.stats import over_seeds
 
 _HEADS = [

@@ -1,4 +1,4 @@
-"""What can be told of a round by one who sees everything: how good its aggregate is, and whom it left out."""
+"""Measurements of a round that need every update: the aggregate's deviation, and the clients that it excluded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedguard.kernels import LONG_BYTES, walk
 
 
 def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> tuple[int, ...] | None:
-    """The clients that got no weight; None where the rule gives no weights, or the round was abandoned."""
+    """The clients with weight 0 (below $10^-9$ of the largest); None if the rule has no weights or the round was abandoned."""
     if isinstance(result, str) or result.weights is None:
         return None
     weights = [abs(weight) for weight in result.weights.tolist()]
@@ -21,9 +21,10 @@ def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> t
 
 
 def measure_aggregate(result: Aggregate | str, received: ReceivedRound) -> dict[str, float | None]:
-    """How far the aggregate lies from the mean of the honest updates, and how long the malicious ones are beside them.
+    """`RoundReport.kappa`, `RoundReport.cosine` and `RoundReport.malicious_length` of an aggregate.
 
-    In float64, a block of columns at a time.
+    Computed in float64, in blocks of columns, so that no second ``[n, d]`` matrix is made. The values are None if the round
+    was abandoned or has fewer than two honest updates.
     """
     wire, arrived = received.truth, set(received.clients)
     here = [row for row, client in enumerate(wire.clients) if client in arrived]

@@ -1,4 +1,4 @@
-"""How the server moves the model for an aggregate: with momentum, or with one of the optimizers of FedOpt."""
+"""The server's step: it adds the aggregate to the model, with momentum or with an optimizer of FedOpt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from fedguard.contracts import Training
 
 
 class ServerStep:
-    """The server's side of a training, with what it keeps from round to round. ``model``: float32 ``[d]``, the first one."""
+    """The server's optimizer and its state.
+
+    Args:
+        model: float32 ``[d]``, the first model.
+    """
 
     def __init__(self, training: Training, model: Tensor) -> None:
         self._training = training
@@ -17,7 +21,7 @@ class ServerStep:
         self._moments = training.server_optimizer.start(model) if training.server_optimizer else None
 
     def apply_update(self, model: Tensor, update: Tensor) -> Tensor:
-        """The next model, float32 ``[d]``."""
+        """The model after the round, float32 ``[d]``, from the one before it and the aggregate (both float32 ``[d]``)."""
         training = self._training
         if training.server_optimizer and self._moments:
             step, self._moments = training.server_optimizer.move(update, self._moments)

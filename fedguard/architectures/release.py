@@ -1,4 +1,4 @@
-"""One aggregate at one place: the rule on what arrived, and what can be told of it by one who sees everything."""
+"""One aggregation: the rule applied to the rows that arrived, and the metrics of the new model and the aggregate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from fedguard.errors import PreconditionError
 def release_aggregate(
     setup: Setup, model: Tensor, round: int, received: ReceivedRound, states: tuple[State, ...]
 ) -> Aggregate | str:
-    """The aggregate, or the reason why this round is abandoned."""
+    """Apply the rule to what the server received.
+
+    Args:
+        model: float32 ``[d]``, the global model before the round.
+        states: state of each stage of the pipeline, from the previous round.
+
+    Returns:
+        the aggregate, or the reason why the round is abandoned: nothing arrived, or too few rows for the rule.
+    """
     if not received.behind:
         return received.why
     if len(received.rows) == 1 and setup.pipeline.rule.keeps_one and not setup.pipeline.mixings:
@@ -46,7 +54,11 @@ def release_aggregate(
 def figures(
     setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: ReceivedRound, due: bool
 ) -> dict[str, Any]:
-    """The backdoor as it now is, and in rounds in which it is due, what the new model and the aggregate are worth."""
+    """The fields of a `RoundReport` that evaluate the new model and the aggregate.
+
+    Args:
+        due: whether the round is evaluated; if not, only the current backdoor is given.
+    """
     planted = clients.malicious.current_backdoor()
     if not due:
         return {"evaluation": None, "kappa": None, "cosine": None, "backdoor": None, "planted": planted}

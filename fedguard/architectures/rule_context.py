@@ -1,4 +1,4 @@
-"""What the server's rule sees in a round, and the copy of the rule in the malicious clients' hands."""
+"""The context in which the server's rule runs, and the malicious clients' copy of the rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedguard.privacy.central import ServerClipping
 
 
 def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
-    """What the server sees beside the updates, apart from its clean data and from who sent what."""
+    """What the server sees beside the updates, without its root data and the senders."""
     return RuleContext(
         "server",
         setup.rule_sees,
@@ -32,7 +32,7 @@ def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleCont
 
 
 def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
-    """float64 ``[n]``: z C of each client's privacy level; None where clients add no noise of their own."""
+    """float64 ``[n]``: noise multiplier times clipping bound of each client's privacy level; None if clients add no noise."""
     private = setup.local_plan.private
     if private is None:
         return None
@@ -40,7 +40,7 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
 
 
 def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
-    """When the rows came and from which models, for a rule that sees it: the values of `RuleContext` under TIMES."""
+    """The values of `RuleContext` that `Sight.TIMES` grants: when each row arrived, and from which model it was trained."""
     pushes = received.truth.pushes
     if Sight.TIMES not in setup.rule_sees or received.of_groups:
         return {}
@@ -55,7 +55,7 @@ def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
 
 
 def clipping(setup: Setup, clip: float | None) -> Setup:
-    """The set-up as the malicious clients know it: a server that clips does so to their updates too."""
+    """The set-up as the malicious clients know it. A server that clips for privacy clips their updates too."""
     if clip is None:
         return setup
     return replace(setup, pipeline=Pipeline((ServerClipping(bound=clip), setup.pipeline.rule)))
@@ -63,30 +63,40 @@ def clipping(setup: Setup, clip: float | None) -> Setup:
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What the copy of the rule of a node without a server has besides: which of the rows is the node's own, and their weights.
+    """What a node's rule knows beside the rows, for the malicious clients' copy of it.
 
     Attributes:
-        own: the node's own row, the honest ones first.
-        mixing: float64 ``[n]``; None behind a mixing.
+        own: number of the node's own row; the honest rows come first.
+        mixing: float64 ``[n]``, the weight of each row; None if a mixing comes before the rule.
     """
 
     own: int
     mixing: Tensor | None
 
     def context_values(self, whole: bool) -> dict[str, Any]:
-        """The values of `RuleContext` at a node; in a round of other rows all weigh equally."""
+        """The values of `RuleContext` at a node.
+
+        Args:
+            whole: whether all rows of the round are there; if not, rows have equal weights.
+        """
         return {"own": self.own if whole else 0, "mixing": self.mixing if whole else None}
 
 
 class ColluderPipeline(KnownPipeline):
-    """The malicious clients' copy of the server's rule: its stages and parameters, and of what it works on only what they see.
+    """The malicious clients' copy of the server's rule: its stages and parameters, applied to what these clients see.
 
-    Its random draws are their own. For the server's update on clean data they take the mean of the benign updates, and for
-    its loss the first-order change along that mean. What its stages carry from round to round was made of the honest
-    updates: who sees these in every round has it, and for all others the copy starts afresh, as in a first round. Nor
-    do those know which honest clients take part and how many examples they claim: they reckon with other numbers, and with
-    their own mean. A model that they are not granted counts as zeros. Under masks they know that the rule is given means of
-    groups, and deal the groups themselves. They reckon as if all updates were fresh.
+    They replace what they do not see by guesses:
+
+    - Random draws are their own.
+    - The server's root update is the mean of the benign updates, and its loss on root data the first-order change along that
+      mean.
+    - The state that stages keep from round to round was computed from the honest updates. If the clients see these updates,
+      they have the state; otherwise it is empty, as in a first round.
+    - If they do not see the honest updates, they do not know which honest clients take part, nor how many examples these
+      claim: they assume arbitrary clients, each with the mean number of their own examples.
+    - If they are not granted the model, it is zero.
+    - Under masks they know that the rule gets means of groups, and assign clients to groups themselves.
+    - All updates have staleness 0.
     """
 
     def __init__(
@@ -110,7 +120,7 @@ class ColluderPipeline(KnownPipeline):
             ]
         if Sight.MODEL not in setup.threat.grants:
             model = torch.zeros_like(model)
-        pipeline, rows = setup.pipeline, setup.protocol.rows(len(sizes))
+        pipeline, rows = setup.pipeline, setup.protocol.secure_aggregation.rows(len(sizes))
         if rows < len(sizes) and not pipeline.rule.by_samples:  # weights by samples are the same on single updates
             groups = GroupMeans(groups=rows)
             pipeline = Pipeline((groups, *pipeline.mixings, pipeline.rule))
@@ -136,7 +146,7 @@ class ColluderPipeline(KnownPipeline):
             return known.restrict(
                 known.party,
                 known.granted,
-                f=min(scale_assumed_f(n, told, total), protocol.rows(n)),
+                f=min(scale_assumed_f(n, told, total), protocol.secure_aggregation.rows(n)),
                 clients=order if whole else None,
                 samples=samples if whole else None,
                 noise=noise if whole else None,
@@ -156,7 +166,7 @@ class ColluderPipeline(KnownPipeline):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMeans(Mixing):
-    """Deals the updates at random into groups of nearly equal size and hands on their means."""
+    """Means of random groups of updates, whose sizes differ by one at most."""
 
     name = "group_means"
     needs = (Sight.NOTHING,)

@@ -35,9 +35,9 @@ class Server(Architecture):
 
     $w <- w + server_lr * v$ with $v <- server_momentum * v + R(x_1, ..., x_n)$, unless the algorithm
     (`fedguard.algorithms`) or a server optimizer (`fedguard.contracts.training`) says otherwise. Without masks the
-    server sees each update, and malicious clients who tap the wire see the honest ones; what it has of them under masks is
-    told in `fedguard.architectures.masking`. A server that is trusted to add noise for the clients' privacy clips and sums
-    the updates itself, see `fedguard.privacy.central`.
+    server sees each update, and malicious clients that eavesdrop see the honest ones. What the server sees under masks is
+    described in `fedguard.architectures.masking`. A server that is trusted to add noise clips and sums the updates itself,
+    see `fedguard.privacy.central`.
     """
 
     name = "server"

@@ -25,7 +25,7 @@ class Sides:
 
     @classmethod
     def split_rows(cls, rng: Rng, rows: Tensor, honest: tuple[int, ...], malicious: tuple[int, ...]) -> Sides:
-        """The malicious clients' rows stand at the top of ``rows`` or at the bottom, by the toss of a coin."""
+        """Assign rows to the two sides. The malicious rows come first or last, each with probability 1/2."""
         if honest and malicious and rng.numpy().integers(2):
             cut = len(malicious)
             return cls(honest, rows[cut:], malicious, rows[:cut], malicious + honest)
@@ -33,6 +33,6 @@ class Sides:
         return cls(honest, rows[:cut], malicious, rows[cut:], honest + malicious)
 
     def in_order(self, honest: Sequence[T], malicious: Sequence[T]) -> tuple[T, ...]:
-        """What belongs to the clients of the two sides, in the order of their rows."""
+        """Values of the honest and of the malicious clients, in the order of the rows."""
         honest_first = self.order == self.honest + self.malicious
         return (*honest, *malicious) if honest_first else (*malicious, *honest)

@@ -15,7 +15,12 @@ from fedguard.simulated.world import World, least_seconds
 
 
 def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> World:
-    """The devices of a set-up, which send and get vectors like ``model``, or what a system has them send and get."""
+    """The devices and links of a set-up.
+
+    Args:
+        model: float32 ``[d]``; the size of a message, unless ``system`` gives another one.
+        system: architecture that says what devices send and receive.
+    """
     messages = system.messages(setup.training, setup.task) if system and model.element_size() == 4 else None
     malicious = setup.malicious if setup.attack else frozenset()
     return World(
@@ -30,7 +35,7 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
 
 
 def least_of(setup: Setup) -> list[float]:
-    """What each device of a set-up takes at least for a training, in simulated seconds: see `least_seconds`."""
+    """Lower bound on the simulated seconds of a training of each device, see `least_seconds`."""
     quick = setup.malicious if setup.attack else frozenset()
     return least_seconds(setup.network or Network(), _work(setup), 4 * setup.task.dim, quick)
 
@@ -38,8 +43,8 @@ def least_of(setup: Setup) -> list[float]:
 def _work(setup: Setup) -> list[float]:
     """Examples that one training of each device passes over.
 
-    Where times decide who meets whom, and noise hides the clients' examples, each training takes as long as that of a client
-    with the mean number of examples: else times would tell how many it has.
+    Durations reveal a client's number of examples. If they decide which updates meet and noise protects the examples, every
+    training therefore takes as long as with the mean number of examples.
     """
     plan, sizes = setup.local_plan, setup.task.sizes
     if setup.meeting is not None and setup.protocol.private:
@@ -71,7 +76,13 @@ class SynchronousClock:
         self._setup, self._world, self._seconds = setup, world(setup, model, system), 0.0
 
     def after(self, chosen: Collection[int], round: int, arrived: int, silent: Collection[int]) -> RoundTiming:
-        """When a round of these clients is over, from the end of the one before; and what was spent up to then."""
+        """The timing of a round that starts when the previous one ends.
+
+        Args:
+            chosen: clients that train in the round.
+            arrived: number of updates that arrived.
+            silent: clients that dropped out before their update arrived.
+        """
         began = self._seconds
         ended = {client: began + self._world.train(client, round, began)[0] for client in chosen}
         self._seconds = max(ended.values(), default=began)

@@ -1,4 +1,4 @@
-"""What somebody who sees everything notes down of a round that the server watches."""
+"""Recording of the rounds that the observer watches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ ANOTHER_MODEL = "the malicious server sent another model, and threw away what ca
 
 
 class RoundRecorder:
-    """One watched round. ``sent`` is the model that the server sends in it."""
+    """Recorder of one watched round.
+
+    Args:
+        sent: float32 ``[d]``, the model that the server sends in the round.
+    """
 
     def __init__(self, sent: Tensor) -> None:
         self.sent = sent
@@ -24,7 +28,7 @@ class RoundRecorder:
         self._pushes: tuple[Push, ...] = ()
 
     def see(self, sent: SentRound) -> None:
-        """Keep what leaves the clients and gets anywhere, before its memory is used again."""
+        """Keep the updates that were sent and not lost. Their memory is reused after the round."""
         rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.lost]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
         self._updates = sent.wire.updates[rows]
@@ -32,7 +36,7 @@ class RoundRecorder:
         self._pushes = tuple(sent.wire.pushes[row] for row in rows) if sent.wire.pushes else ()
 
     def observe_round(self, received: ReceivedRound, result: Aggregate | str, after: Tensor) -> RoundObservation:
-        """The round as it came out."""
+        """The observation of the finished round, with the model after it (float32 ``[d]``)."""
         aggregate = result.vector.clone() if isinstance(result, Aggregate) else None
         return RoundObservation(
             self.sent,
@@ -49,7 +53,13 @@ class RoundRecorder:
 
 
 def watching(setup: Setup, model: Tensor, round: int) -> RoundRecorder | None:
-    """The watch of this round, if the server watches it; a malicious one may send another model."""
+    """The recorder of this round; None if the observer does not watch it.
+
+    A malicious server may send another model in it.
+
+    Raises:
+        ContractError: that model has another shape.
+    """
     observer = setup.observer
     if observer is None or not observer.watches(round):
         return None

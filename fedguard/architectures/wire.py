@@ -1,4 +1,4 @@
-"""What leaves the clients in one round, and what of it the network loses."""
+"""The updates that clients send in a round, and those that are lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedguard.mapped import let_go
 
 
 def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:
-    """What leaves the clients: finite updates, no longer than the bound whose proof is asked for; and who falls silent.
+    """The updates that clients send: finite, and not longer than the protocol's norm bound; and the clients that drop out.
 
-    The same clients fall silent in all cells with one seed, and of a higher rate those of a lower.
+    The same clients drop out in all cells of one seed. Those of a lower dropout rate also drop out at a higher one.
     """
     protocol = setup.protocol
     wire, not_finite, too_large = drop_not_finite(wire)
@@ -30,7 +30,11 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:
 
 
 def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:
-    """Drop updates with NaN, infinity or values beyond `LARGEST`; say which clients sent them, and whose were finite."""
+    """Drop updates with NaN, infinity, or values beyond `LARGEST`.
+
+    Returns:
+        the other updates; the clients whose updates were dropped; the ones among these with a finite update.
+    """
     bad = unusable_rows(wire.updates)
     if not bad:
         return wire, (), ()

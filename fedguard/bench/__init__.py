@@ -7,6 +7,7 @@ flags/       red flags of runs and of other people's results, for `lint`
 audits/      cells whose noise is put to the test, for `audit`
 tuning/      defenses tuned with equal budgets, for `tune`
 gate/        a run beside a baseline, for `gate`
+conformance/ real processes compared with the simulation, for `conform`
 explain/     what `list` and `explain` say
 terminal/    charts and tables that fit a terminal
 docstrings.py  what docstrings say

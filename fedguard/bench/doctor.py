@@ -24,7 +24,7 @@ class DiagnosticResult:
 
 
 REQUIRED = ("torch", "opacus", "cryptography", "scikit-learn", "numpy", "scipy", "pydantic", "PyYAML", "typer", "rich")
-OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "export --parquet"}
+OPTIONAL = {"streamlit": "the dashboard", "pandas": "run.frame()", "pyarrow": "export --to rows.parquet"}
 
 
 def examine(store: Path) -> Iterator[DiagnosticResult]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from string import Template
 
 from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.retired import RETIRED_KINDS, note_renamed
 
 #: The kinds that `fedguard new` can write, with their names in the registry.
-KINDS = {"attack": "attack", "rule": "defense", "data": "data"}
+KINDS = {"attack": "attack", "defense": "defense", "data": "data"}
 #: The files of a plug-in by its name, each with the ending of its template.
 PARTS = {"{}.py": "py.txt", "{}.yaml": "yaml", "test_{}.py": "test.txt"}
 
@@ -30,6 +31,9 @@ def plugin(kind: str, name: str) -> dict[str, str]:
         UnknownName: no such kind.
         ConfigError: the name is not valid for a module, or taken.
     """
+    if kind in RETIRED_KINDS:
+        note_renamed([(f"new {kind}", f"new {RETIRED_KINDS[kind]}")])
+        kind = RETIRED_KINDS[kind]
     if kind not in KINDS:
         raise UnknownName("kind", kind, KINDS)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):

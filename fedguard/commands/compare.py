@@ -13,7 +13,7 @@ from fedguard.commands.options import Store, console, load_run, print_json
 def compare(
     a: Annotated[str, typer.Argument(help="The run to compare with: its name in the store, or its folder.")],
     b: Annotated[str, typer.Argument(help="The run that is compared with it.")],
-    figure: Annotated[
+    metric: Annotated[
         list[str] | None,
         typer.Option(help="Such as worst_class_accuracy. Repeatable. Default: final_accuracy."),
     ] = None,
@@ -32,7 +32,7 @@ def compare(
     from fedguard.bench.results.compare import compare as held_together
 
     one, other = load_run(a, store), load_run(b, store)
-    found = held_together(one, other, figure or one.score)
+    found = held_together(one, other, metric or one.score)
     if as_json:
         print_json(found.as_dict())
     else:

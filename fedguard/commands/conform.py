@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import console, print_json
+from fedguard.commands.options import Force, console, files_of, print_json
 
 
 def conform(
@@ -28,9 +27,11 @@ def conform(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of the training.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of both sides.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the table as Markdown, as in docs/conformance.md.")
+    to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE.md", help="Write the table as Markdown, as in docs/conformance.md. Repeatable."),
     ] = None,
+    force: Force = False,
 ) -> None:
     """Train on real processes and in simulation, with the same batches, and say how far apart they end.
 
@@ -44,12 +45,13 @@ def conform(
     from fedguard.bench.conformance.conform import conform as held
     from fedguard.bench.conformance.shown import as_markdown, table
 
+    files = files_of(to, ("md",), force)
     found = held(architecture, engine, attack=attack, defense=defense, nodes=nodes, rounds=rounds, seed=seed)
     if as_json:
         print_json([one.as_dict() for one in found])
     else:
         console.print(table(found))
-    if markdown is not None:
-        markdown.write_text(as_markdown(found), encoding="utf-8")
+    for _, path in files:
+        path.write_text(as_markdown(found), encoding="utf-8")
     if not all(one.passed for one in found):
         raise typer.Exit(3)

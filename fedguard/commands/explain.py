@@ -54,15 +54,17 @@ def explain(
     plugin: Plugins = [],  # noqa: B006
 ) -> None:
     """Explain one algorithm: formula, parameters, what it needs to see, when it holds, where it comes from."""
-    from fedguard.bench.explain.catalogue import explanation
+    from fedguard.bench.explain.catalogue import Explanation
 
-    console.print(explanation(_load_registry(plugin), name))
+    console.print(Explanation(_load_registry(plugin), name))
 
 
 def kappa(
-    rule: Annotated[str, typer.Argument(help="A defense, such as krum or 'nnm >> trimmed_mean'.", metavar="RULE")],
-    n: Annotated[int, typer.Option("--n", help="Number of updates.")] = 20,
-    f: Annotated[int, typer.Option("--f", help="How many of them are malicious; the rule is told.")] = 4,
+    defense: Annotated[
+        str, typer.Argument(help="A defense, such as krum or 'nnm >> trimmed_mean'.", metavar="DEFENSE")
+    ],
+    n: Annotated[int, typer.Option("--clients", "-n", help="Number of clients, with one update each.")] = 20,
+    f: Annotated[int, typer.Option("--malicious", "-f", help="How many of them are malicious: the f of the rule.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the search, and of a rule that draws.")] = 0,
     effort: Annotated[float, typer.Option(help="1 asks the rule 8000 times: some seconds. More finds more.")] = 1.0,
     plugin: Plugins = [],  # noqa: B006
@@ -83,7 +85,7 @@ def kappa(
     known = _load_registry(plugin)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = arrays.kappa(known.pipeline(rule), n=n, f=f, seed=seed, effort=effort)
+        found = arrays.kappa(known.pipeline(defense), n=n, f=f, seed=seed, effort=effort)
     for warning in caught:
         typer.echo(f"fedguard: {warning.message}", err=True)
     if as_json:

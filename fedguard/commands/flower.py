@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedguard.commands.options import Jobs, Store, console, fail, print_json
+from fedguard.commands.command import Command
+from fedguard.commands.options import Force, Jobs, Store, console, fail, files_of, print_json
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -22,7 +23,7 @@ def _group() -> None:
     """Attack and defend a Flower app."""
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     folder: Annotated[Path, typer.Argument(metavar="APP", help="The folder of the app's pyproject.toml.")],
     attack: Annotated[
@@ -32,13 +33,13 @@ def check(
         list[str] | None, typer.Option("--defense", "-d", help="Such as 'nnm >> trimmed_mean'. Repeatable.")
     ] = None,
     malicious: Annotated[int, typer.Option("--malicious", "-f", min=0, help="How many nodes are.")] = 1,
-    nodes: Annotated[int, typer.Option(min=2, help="How many nodes there are.")] = 10,
+    clients: Annotated[int, typer.Option("--clients", "-n", min=2, help="How many nodes there are.")] = 10,
     seeds: Annotated[int, typer.Option(min=1, help="How often each cell runs.")] = 3,
-    settings: Annotated[
+    app_config: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Over the app's run configuration. Repeatable."),
+        typer.Option(metavar="KEY=VALUE", help="Over the app's run configuration. Repeatable."),
     ] = None,
-    metric: Annotated[
+    app_metric: Annotated[
         str | None, typer.Option(help="How the app calls its accuracy. Default: what has `acc` in its name.")
     ] = None,
     engine: Annotated[
@@ -52,10 +53,12 @@ def check(
         float | None, typer.Option(min=0, max=1, help="Exit 3 where a defended cell's accuracy is below.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Of the run. Default: the app's folder.")] = None,
-    suite: Annotated[
-        Path | None, typer.Option("--suite", metavar="FILE", help="Write what would run as a suite file, and stop.")
+    to: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE.yaml", help="Write what would run as a suite file, and stop. Repeatable."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--no-cache", help="Run everything again, whatever is stored.")] = False,
+    force: Force = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, whatever is stored.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows of the matrix as JSON.")] = False,
     jobs: Jobs = None,
     store: Store = Path("runs"),
@@ -65,7 +68,7 @@ def check(
     The app is not changed. Some of its nodes are malicious, and rules replace the aggregation of replies. Nodes have
     `partition-id` and `num-partitions`, as in Flower's simulation. The app itself measures its accuracy.
 
-    The result is a suite with an `app`, which `fedguard run` and `fedguard gate` accept; `--suite` writes it. Stored trials run
+    The result is a suite with an `app`, which `fedguard run` and `fedguard gate` accept; `--to` writes it. Stored trials run
     again only if the app's code has changed.
 
     Exit code 0; 2 for errors in app or command before anything runs; 3 if a defended cell is below the floor; 4 if trials
@@ -77,26 +80,21 @@ def check(
     from fedguard.bench.running.progress import Listener, for_console
     from fedguard.config import Document
 
-    over: dict[str, Any] = {}
-    for one in settings or ():
-        key, equals, value = one.partition("=")
-        if not equals or not key:
-            fail(f"--set {one!r}: expected KEY=VALUE, as in --set num-server-rounds=5.", 2)
-        over[key] = yaml.safe_load(value)
     asked: dict[str, Any] = {
         "name": name or folder.resolve().name,
-        "app": {"folder": str(folder), "set": over, "metric": metric, "engine": engine},
-        "clients": {"total": nodes, "malicious": malicious},
+        "app": {"folder": str(folder), "set": _parse_config(app_config or ()), "metric": app_metric, "engine": engine},
+        "clients": {"total": clients, "malicious": malicious},
         "matrix": {
             "attack": list(dict.fromkeys(["none", *(attack or ())])),
             "defense": list(dict.fromkeys([OWN, *(defense or ())])),
         },
         "seeds": seeds,
     }
-    if suite is not None:
+    if to:
         api.lay_out(asked)
-        suite.write_text(yaml.safe_dump(asked, sort_keys=False))
-        typer.echo(f"{suite} written. Next: fedguard run {suite}")
+        for _, suite in files_of(to, ("yaml",), force):
+            suite.write_text(yaml.safe_dump(asked, sort_keys=False))
+            typer.echo(f"{suite} written. Next: fedguard run {suite}")
         return
     try:
         run = api.run(
@@ -115,16 +113,34 @@ def check(
         console.print(
             f"\nfedguard show {run.name}, fedguard report {run.name}, fedguard dashboard: all of it.", highlight=False
         )
-    for record in run.ran.values():
-        for flag in record["flags"]:
-            if flag["flag"] == "lost_nodes":  # what is shown is not of the whole federation
-                typer.echo(f"{record['label']}, seed {record['seed']}: {flag['said']}", err=True)
+    _warn_lost_nodes(run)
     if floor is not None and (lost := list(below(run, floor))):
         for line in lost:
             typer.echo(line, err=True)
         raise typer.Exit(3)
     if run.failures:
         fail(f"{len(run.failures)} of {len(run.records)} trials failed: {run.failures[0].reason}", 4)
+
+
+def _warn_lost_nodes(run: Run) -> None:
+    """Name trials that lost nodes: what is shown of them is not of the whole federation."""
+    for record in run.ran.values():
+        for flag in record["flags"]:
+            if flag["flag"] == "lost_nodes":  # what is shown is not of the whole federation
+                typer.echo(f"{record['label']}, seed {record['seed']}: {flag['said']}", err=True)
+
+
+def _parse_config(settings: Sequence[str]) -> dict[str, Any]:
+    """The settings ``KEY=VALUE`` of an app's run configuration; values are YAML."""
+    import yaml
+
+    over: dict[str, Any] = {}
+    for one in settings:
+        key, equals, value = one.partition("=")
+        if not equals or not key:
+            fail(f"--app-config {one!r}: expected KEY=VALUE, as in --app-config num-server-rounds=5.", 2)
+        over[key] = yaml.safe_load(value)
+    return over
 
 
 #: A suite's name for the defense that is the app's own strategy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from fedguard.commands.options import (
     console,
     engine_of,
     fail,
+    files_of,
     load_run,
 )
 from fedguard.errors import ConfigError
@@ -32,26 +33,24 @@ app = typer.Typer(
 )
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")]
+#: What else `fedguard gate` may fail on
+FailOn = Literal["inconclusive"]
 BaselineFile = Annotated[Path, typer.Option("--baseline", "-b", metavar="FILE", help="The baseline.")]
 
 
 def gate(
     run: RunName,
     baseline: BaselineFile,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="What is inconclusive counts as not judged: exit 4.")
-    ] = False,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdict as JUnit XML.")] = None,
-    markdown: Annotated[
-        Path | None,
+    fail_on: Annotated[FailOn | None, typer.Option(help="What is inconclusive counts as not judged: exit 4.")] = None,
+    to: Annotated[
+        list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="Append the verdict as Markdown, as in `--markdown $GITHUB_STEP_SUMMARY`, or write it to - for the output.",
+            help="Write the verdict as JUnit XML (.xml) or JSON (.json), or append it as Markdown (.md). The form of another "
+            "name comes before it, as in `--to md:$GITHUB_STEP_SUMMARY`; md:- is the output. Repeatable.",
         ),
     ] = None,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the verdict as JSON, or to - for the output.")
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict as JSON.")] = False,
     jobs: Jobs = None,
     engine: EngineName = "local",
     address: Address = None,
@@ -62,7 +61,7 @@ def gate(
 
     1. `fedguard run SUITE`, then `fedguard baseline save RUN --to baseline.json`, and commit the file. Once.
 
-    2. After a change: `fedguard run SUITE --no-cache`, then `fedguard gate RUN --baseline baseline.json`. In CI, always.
+    2. After a change: `fedguard run SUITE --fresh`, then `fedguard gate RUN --baseline baseline.json`. In CI, always.
 
     A metric that is worse by more than its margin on the suite's seeds is tested again on fresh seeds. It counts only if they
     confirm it. Small drops that the whole suite shares count as well. Margins, floors and ceilings are in the suite, under
@@ -77,21 +76,23 @@ def gate(
     from fedguard.bench.gate.reports import terminal
     from fedguard.bench.gate.work import gate as judge
 
+    forms = {"xml": junit_of, "md": markdown_of, "json": json_of}
+    files = files_of(to, tuple(forms), force=True)  # a gate is run again and again
     # If the verdict itself goes to standard output, nothing else may be printed there
-    piped = any(path is not None and str(path) == "-" for path in (markdown, as_json))
+    piped = as_json or any(str(path) == "-" for _, path in files)
     try:
         listener, workers = _listener(quiet or piped), engine_of(engine, address)
-        verdict = judge(load_run(run, store), baseline, strict=strict, jobs=jobs, listener=listener, engine=workers)
+        verdict = judge(
+            load_run(run, store), baseline, strict=bool(fail_on), jobs=jobs, listener=listener, engine=workers
+        )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet and not piped:
         console.print(terminal(verdict), highlight=False)
-    if junit is not None:
-        _write(junit, junit_of(verdict))
-    if markdown is not None:
-        _write(markdown, markdown_of(verdict), append=True)
-    if as_json is not None:
-        _write(as_json, json_of(verdict))
+    for form, path in files:
+        _write(path, forms[form](verdict), append=form == "md")
+    if as_json:
+        typer.echo(json_of(verdict), nl=False)
     raise typer.Exit(verdict.exit_code)
 
 

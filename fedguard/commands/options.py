@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
-from fedguard.errors import ConfigError, UnknownName
+from fedguard.errors import ConfigError, UnknownName, brief
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -29,6 +30,7 @@ Settings = Annotated[
     ),
 ]
 Store = Annotated[Path, typer.Option("--store", envvar="FEDGUARD_STORE", help="Folder of all runs.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over existing files.")]
 Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", min=1, help="Worker processes, one torch thread each. Default: one per core."),
@@ -76,6 +78,28 @@ def load_run(run: str, store: Path) -> Run:
     found = Run.open(run, store)
     for one in found.broken:
         typer.echo(f"{one}. It is left out; run the suite again to replace it.", err=True)
+    return found
+
+
+def files_of(to: Sequence[str] | None, forms: Sequence[str], force: bool) -> list[tuple[str, Path]]:
+    """Form and path of each file of ``--to``: by its suffix, or before a colon, as in ``csv:rows.txt``.
+
+    Raises:
+        ConfigError: none of the forms, or the file exists and is not to be written over.
+    """
+    found = []
+    for one in to or ():
+        form, colon, name = one.partition(":")
+        path = Path(name if colon and form in forms else one)
+        form = form if colon and form in forms else path.suffix.removeprefix(".")
+        if form not in forms or path.name == "":
+            named = " or ".join(f"NAME.{form}" for form in forms)
+            raise ConfigError(
+                f"--to: expected {named}, or a form before another name, as in {forms[0]}:NAME; got {brief(one)}."
+            )
+        if path.is_file() and not force:
+            raise ConfigError(f"{path} is there already. Choose another file with --to, or write over it with --force.")
+        found.append((form, path))
     return found
 
 

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import RunName, Store, console, load_run
+from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run
 
 
 def report(
     run: RunName,
-    html: Annotated[
-        Path, typer.Option("--html", metavar="FILE", help="The file. An earlier report there is written over.")
-    ],
+    to: Annotated[
+        list[str] | None, typer.Option(metavar="FILE.html", help="The file. Repeatable. Default: NAME.html, here.")
+    ] = None,
+    force: Force = False,
     store: Store = Path("runs"),
 ) -> None:
     """Write a run as one HTML file with its charts in it, to be read without network, in light or dark, or on paper.
@@ -25,7 +26,8 @@ def report(
     """
     from fedguard.app.report import report as write
 
-    write(load_run(run, store), html)
-    console.print(
-        f"{html} written: {html.stat().st_size / 1e3:,.0f} kB.", highlight=False, markup=False, soft_wrap=True
-    )
+    found = load_run(run, store)
+    for _, html in files_of(to or [f"{found.name}.html"], ("html",), force):
+        write(found, html, force=force)
+        said = f"{html} written: {html.stat().st_size / 1e3:,.0f} kB."
+        console.print(said, highlight=False, markup=False, soft_wrap=True)

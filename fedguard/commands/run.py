@@ -12,6 +12,7 @@ import typer
 from fedguard.commands.options import (
     Address,
     EngineName,
+    Force,
     Jobs,
     Settings,
     Store,
@@ -19,6 +20,7 @@ from fedguard.commands.options import (
     console,
     engine_of,
     fail,
+    files_of,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def run(
             help="Run these attacks (and none) instead of the suite's, as in `--attack worst_case`. Repeatable.",
         ),
     ] = [],  # noqa: B006
-    name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: that of suite or file.")] = None,
     jobs: Jobs = None,
     engine: EngineName = "local",
     address: Address = None,
@@ -65,7 +67,7 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run trials again that failed before.")] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every trial again, whatever is stored.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run every trial again, whatever is stored.")] = False,
     secret_noise: Annotated[
         bool,
         typer.Option(
@@ -97,7 +99,7 @@ def run(
         laid_out = api.lay_out(suite, settings)[1]
         folder = api.run_folder(laid_out, store, name)
         secret = secret_noise or uses_secret_noise(folder)
-        schedule = TrialSchedule(laid_out, folder, retry_failed=retry_failed, fresh=no_cache, secret_noise=secret)
+        schedule = TrialSchedule(laid_out, folder, retry_failed=retry_failed, fresh=fresh, secret_noise=secret)
         pending = schedule.pending()
         for trial in pending:
             console.print(f"{trial[0]}  seed {trial[1]}  {schedule.cell(trial).label}", highlight=False, markup=False)
@@ -120,9 +122,9 @@ def run(
             timeout=timeout,
             limit=limit,
             secret_noise=secret_noise,
-            settings=settings,
+            overrides=settings,
             retry_failed=retry_failed,
-            fresh=no_cache,
+            fresh=fresh,
             listener=listener,
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
@@ -143,19 +145,20 @@ def tune(
     suite: SuiteFile,
     settings: Settings = [],  # noqa: B006
     budget: Annotated[int, typer.Option(min=1, help="Settings tried of each defense at most, its own included.")] = 8,
-    attacks: Annotated[
+    attack: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ATTACK",
-            help="Tune on this attack, as in `--attacks alie --attacks 'ipm(tau=5)'`. Repeatable. "
+            metavar="NAME",
+            help="Tune on this attack, as in `--attack alie --attack 'ipm(tau=5)'`. Repeatable. "
             "Default: every second attack of the suite.",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of tuning seeds; they count from 10000.")] = 3,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The tuned suite. Default: SUITE with the ending .tuned.yaml.")
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.yaml", help="The tuned suite. Default: SUITE with the ending .tuned.yaml."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over an existing file.")] = False,
+    force: Force = False,
     proxy: Annotated[
         list[str] | None,
         typer.Option(
@@ -191,18 +194,19 @@ def tune(
     from fedguard import api
     from fedguard.bench.running.progress import Listener, for_console
 
+    files = files_of([to] if to else (), ("yaml",), force)
     try:
         tuning = api.tune(
             suite,
             budget=budget,
-            attacks=attacks or None,
+            attacks=attack or None,
             seeds=seeds,
-            out=out,
+            out=files[0][1] if files else None,
             force=force,
             store=store,
             jobs=jobs,
             engine=engine_of(engine, address),
-            settings=settings,
+            overrides=settings,
             proxy=proxy or (),
             regret=regret,
             retry_failed=retry_failed,
@@ -263,11 +267,11 @@ def _next_steps(run: Run, store: Path) -> None:
     command = os.path.relpath(called) if called.name == "fedguard" and not shutil.which("fedguard") else "fedguard"
     console.print("\nNext:", style="bold")
     name = run.name if store == Path("runs") else f"{run.name} --store {shlex.quote(str(store))}"
-    by_class = (f"show {name} --figure worst_class_accuracy", "the class that fares worst")
+    by_class = (f"show {name} --metric worst_class_accuracy", "the class that fares worst")
     for arguments, meaning in (
         *([by_class] if "worst_class_accuracy" in run.figures else []),
         (f"lint {name}", "what makes the figures doubtful, and what to do about it"),
-        (f"export {name} --csv {run.name}.csv", "one row per cell and seed"),
+        (f"export {name} --to {run.name}.csv", "one row per cell and seed"),
         ("list attack", "what else can be tried"),
         ("explain alie", "one of them, with its formula and source"),
         ("init", "a suite of your own"),

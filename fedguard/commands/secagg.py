@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fedguard.commands.command import Command
 from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ def _help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@app.command()
+@app.command(cls=Command)
 def params(
-    n: Annotated[int, typer.Option("--n", help="Number of clients.")] = 100,
+    n: Annotated[int, typer.Option("--clients", "-n", help="Number of clients.")] = 100,
     gamma: Annotated[
         float, typer.Option(help="Share of them that may collude with a malicious server, in [0, 1).")
     ] = 0.1,
-    delta: Annotated[float, typer.Option(help="Share of them that may drop out, in [0, 1).")] = 0.1,
+    dropout: Annotated[float, typer.Option(help="Share of them that may drop out, in [0, 1).")] = 0.1,
     sparse: Annotated[bool, typer.Option("--sparse", help="The sparse graph even for up to 100 clients.")] = False,
     semi_honest: Annotated[
         bool,
@@ -52,7 +53,7 @@ def params(
     """Find neighbors, threshold and quorum for n clients, and what they guarantee."""
     from fedguard.secagg.parameters import choose
 
-    found = choose(n, gamma, delta, attested=not semi_honest, complete_up_to=0 if sparse else 100, grinding=grinding)
+    found = choose(n, gamma, dropout, attested=not semi_honest, complete_up_to=0 if sparse else 100, grinding=grinding)
     if as_json:
         typer.echo(json.dumps({name: value for name, value, _ in found.describe()}, indent=1))
         return
@@ -62,9 +63,9 @@ def params(
     console.print(table)
 
 
-@app.command()
+@app.command(cls=Command)
 def demo(
-    clients: Annotated[int, typer.Option("--n", min=3, max=50, help="Number of clients.")] = 5,
+    clients: Annotated[int, typer.Option("--clients", "-n", min=3, max=50, help="Number of clients.")] = 5,
     drop: Annotated[
         list[str],
         typer.Option(metavar="STEP:CLIENT", help="A client that is silent from a step on, as in unmask:2. Repeatable."),

@@ -41,10 +41,10 @@ def init(
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help="attack, rule or data.", metavar="KIND")],
+    kind: Annotated[str, typer.Argument(help="attack, defense or data.", metavar="KIND")],
     name: Annotated[str, typer.Argument(help="How suites shall call it, such as my_attack.", metavar="NAME")],
 ) -> None:
-    """Write a template for your own attack, rule or data set: a module, a suite that runs it, and a test."""
+    """Write a template for your own attack, defense or data set: a module, a suite that runs it, and a test."""
     from fedguard.bench import starters
 
     written = starters.plugin(kind, name)

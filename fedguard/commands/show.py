@@ -1,22 +1,34 @@
-"""`fedguard show`, `lint`, `breakdown`, `trilemma`, `export` and `schema`: what reads a run."""
+"""`fedguard show`, `lint`, `breakdown`, `privacy`, `export` and `schema`: what reads a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
 
-from fedguard.commands.options import RunName, Store, console, load_run, print_json
+from fedguard.commands.contribution import contribution
+from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, print_json
 from fedguard.errors import ConfigError, UnknownName
+from fedguard.retired import note_renamed
+
+Page = Literal["breakdown", "privacy", "contribution"]
 
 
 def show(
     run: RunName,
-    figure: Annotated[
-        str | None, typer.Option(help="Show the matrix of this figure alone, such as worst_class_accuracy.")
+    metric: Annotated[
+        str | None, typer.Option(help="Show the matrix of this metric alone, such as worst_class_accuracy.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write the picture to this file as well.")] = None,
+    page: Annotated[
+        Page | None,
+        typer.Option(help="Show this page instead, as the command of this name does, which has more options."),
+    ] = None,
+    to: Annotated[
+        list[str] | None, typer.Option(metavar="FILE.svg", help="Write the picture to this file as well. Repeatable.")
+    ] = None,
+    force: Force = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
     store: Store = Path("runs"),
@@ -24,19 +36,31 @@ def show(
     """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
     from fedguard.bench.report import matrices, overview, write_svg
 
-    found = load_run(run, store)
-    if profile and (figure or svg):
-        raise ConfigError("show --profile: expected neither --figure nor --svg beside it, which are of the matrix.")
+    if (profile or page) and to:
+        raise ConfigError("show --to: expected neither --profile nor --page beside it; the picture is of the matrix.")
+    if metric and (profile or page not in (None, "breakdown")):
+        raise ConfigError("show --metric: expected neither --profile nor --page beside it, except --page breakdown.")
+    if page == "breakdown":
+        breakdown(run, metric=metric, as_json=as_json, store=store)
+    elif page is not None:
+        (privacy if page == "privacy" else contribution)(run, as_json=as_json, store=store)
+    if page is not None:
+        return
+    found, files = load_run(run, store), files_of(to, ("svg",), force)
     if as_json:
         print_json(found.profile().as_dict() if profile else found.rows())
         return
     if profile:
         console.print(found.profile(), highlight=False)
         return
-    console.print(found.table(figure) if figure else overview(found))
-    if svg:
-        write_svg([found.table(figure)] if figure else list(matrices(found)), svg)
+    console.print(found.table(metric) if metric else overview(found))
+    for _, svg in files:
+        write_svg([found.table(metric)] if metric else list(matrices(found)), svg)
         console.print(f"\nPicture written to {svg}.", highlight=False, markup=False)
+
+
+#: What `fedguard lint` may fail on
+FailOn = Literal["flags"]
 
 
 def lint(
@@ -44,7 +68,7 @@ def lint(
         str, typer.Argument(help="A run, or a table of results: a .json or .csv file.", metavar="RUN|FILE")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The flags as JSON.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 3 if any flag is raised.")] = False,
+    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
     store: Store = Path("runs"),
 ) -> None:
     """Raise the red flags of a run: conditions that make its metrics doubtful, and what to do about them.
@@ -61,7 +85,7 @@ def lint(
         print_json(found.as_json())
     else:
         console.print(found, highlight=False)
-    if strict and found.findings:
+    if fail_on and found.findings:
         raise typer.Exit(3)
 
 
@@ -71,7 +95,7 @@ def breakdown(
         str | None,
         typer.Option(metavar="KEY", help="The swept key. Default: clients.malicious, or the only one that is swept."),
     ] = None,
-    figure: Annotated[
+    metric: Annotated[
         str | None, typer.Option(help="Such as worst_class_accuracy. Default: what is judged by.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
@@ -86,31 +110,48 @@ def breakdown(
             f"breakdown: expected a run that sweeps clients.malicious or one other key beside attack and defense; {swept}. "
             "Put such as clients.malicious: [0, 2, 4] under matrix, and run the suite again."
         )
-    curves = found.breakdown(over or only, figure)
+    curves = found.breakdown(over or only, metric)
     if as_json:
         print_json({"points": curves.rows(), "curves": curves.summary()})
     else:
         console.print(curves, highlight=False)
 
 
-def trilemma(
+def privacy(
     run: RunName,
     as_json: Annotated[bool, typer.Option("--json", help="The points as JSON.")] = False,
     store: Store = Path("runs"),
 ) -> None:
     """Show the cost of privacy and what still leaks: epsilon, accuracy under the worst attack, and leakage side by side."""
-    points = load_run(run, store).trilemma()
+    points = load_run(run, store).privacy()
     if as_json:
         print_json(points.rows())
     else:
         console.print(points, highlight=False)
 
 
+def trilemma(
+    run: RunName, as_json: Annotated[bool, typer.Option("--json")] = False, store: Store = Path("runs")
+) -> None:
+    """Show the cost of privacy, under the name of earlier versions."""
+    note_renamed([("trilemma", "privacy")])
+    privacy(run, as_json, store)
+
+
+#: Commands of earlier versions, by name
+RETIRED = {"trilemma": trilemma}
+
+
 def export(
     run: RunName,
-    csv: Annotated[Path | None, typer.Option(help="Write the rows as CSV.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the rows as JSON.")] = None,
-    parquet: Annotated[Path | None, typer.Option(help="Write the rows as Parquet (needs pandas and pyarrow).")] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Write the rows as .csv, .json or .parquet (needs pandas and pyarrow). Repeatable."
+        ),
+    ] = None,
+    force: Force = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON.")] = False,
     mlflow: Annotated[
         str | None,
         typer.Option(metavar="FILE|ADDRESS", help="Write the trials to MLflow: a server, or an SQLite file."),
@@ -135,26 +176,26 @@ def export(
     from fedguard.bench.results.export import write_rows
     from fedguard.bench.results.tracking import track
 
-    found = load_run(run, store)
+    found, files = load_run(run, store), files_of(to, ("csv", "json", "parquet"), force)
     trackers = {"mlflow": mlflow, "tensorboard": tensorboard, "wandb": wandb}
-    if all(target is None for target in (csv, json, parquet, *trackers.values())):
+    if not (files or as_json or any(trackers.values())):
         raise ConfigError(
-            "export: expected --csv FILE, --json FILE, --parquet FILE, --mlflow FILE, --tensorboard FOLDER or --wandb FOLDER; "
-            "got none of them."
+            "export: expected --to FILE (.csv, .json or .parquet), --json, --mlflow FILE, --tensorboard FOLDER or --wandb "
+            "FOLDER; got none of them."
         )
+    said = Console(stderr=as_json, soft_wrap=True, highlight=False, markup=False)  # beside the rows, which may be JSON
     for name, target in trackers.items():
         if target is not None:
             new, same = track(found, name, target)
-            console.print(
-                f"{new} trials and cells written to {target}; {same} were there.", highlight=False, markup=False
-            )
-    for path, form in ((csv, "csv"), (json, "json"), (parquet, "parquet")):
-        if path is not None:
-            write_rows(found, path, form)
-            console.print(f"{len(found.rows())} rows written to {path}.", highlight=False, markup=False)
+            said.print(f"{new} trials and cells written to {target}; {same} were there.")
+    for form, path in files:
+        write_rows(found, path, form)
+        said.print(f"{len(found.rows())} rows written to {path}.")
+    if as_json:
+        print_json(found.rows())
     flagged = noise_from_seed(results_of(found), ())
     if isinstance(flagged, RaisedFlag):
-        console.print(f"noise_from_seed: {flagged.said}", highlight=False, markup=False, soft_wrap=True)
+        said.print(f"noise_from_seed: {flagged.said}")
 
 
 def schema(

@@ -5,12 +5,13 @@ schema.py     what a suite may say; sections.py, what a cell's settings may
 validation.py every message about what they may not
 layout.py     the matrix of a suite: one cell per combination
 cells.py      a cell, with its identity
-targets.py    what a cell evaluates: composed.py, a training of algorithms by name; apps.py, an existing app
+algorithms.py the algorithm that a training names; protocol.py, whether a protocol can run with this number of clients
+composed.py   a cell that trains algorithms by name; apps.py, a cell with an existing app, and app_section.py, its section
 """
 
 from fedguard.config.cells import Cell
 from fedguard.config.document import Document, read_document
-from fedguard.config.layout import Plan, plan
+from fedguard.config.layout import Plan, build_cell, plan
 from fedguard.config.schema import Suite, read_suite
 
-__all__ = ["Cell", "Document", "Plan", "Suite", "plan", "read_document", "read_suite"]
+__all__ = ["Cell", "Document", "Plan", "Suite", "build_cell", "plan", "read_document", "read_suite"]

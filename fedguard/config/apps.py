@@ -1,20 +1,16 @@
-"""An existing app in a cell: which sections it replaces, where an attack may act, and how a record stores it."""
+"""The cell of an existing app: where an attack may act, and how a record stores it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fedguard.config.app_section import OWN, AppSection, describe_app
+from fedguard.config.cells import Cell
 from fedguard.config.composed import LIES
-from fedguard.config.sections import AppSection
-from fedguard.config.targets import OWN, Target
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
-
-if TYPE_CHECKING:
-    from fedguard.config.cells import Cell
-    from fedguard.config.schema import CellConfig
 
 #: Methods of an attack that act where an app, or a training loop that is not FedGuard's, lets no attack act; and on what.
 ELSEWHERE = {
@@ -29,9 +25,6 @@ ELSEWHERE = {
     **{method: what for method, (what, _) in LIES.items()},
 }
 
-#: The sections of a cell that an app replaces
-BROUGHT = ("task", "training", "protocol", "server", "evaluation", "architecture", "network")
-
 
 def acts_elsewhere(attack: PoisonAttack) -> str | None:
     """What an attack acts on before updates exist; None if it only changes updates or claims."""
@@ -40,77 +33,30 @@ def acts_elsewhere(attack: PoisonAttack) -> str | None:
     return next(acts, None)
 
 
-def describe_app() -> dict[str, Any]:
-    """The content of a record for the sections that an app replaces."""
-    return {
-        "task": {
-            "data": {"name": "flower"},
-            "partition": {"name": "app"},
-            "model": {"name": "app"},
-            "partition_seed": None,
-        },
-        "training": {"rounds": 0, "algorithm": "app"},
-        "architecture": "flower",
-    }
-
-
-def without_description(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a cell from the content of a record: without `describe_app`, and with the app's own strategy as a word.
-
-    Settings without an app are returned unchanged.
-    """
-    if data.get("app") is None:
-        return dict(data)
-    ours = describe_app()
-    told = {key: value for key, value in data.items() if key not in ours or value != ours[key]}
-    return {**told, "defense": OWN} if told.get("defense", [{"name": OWN}]) == [{"name": OWN}] else told
-
-
 @dataclass(frozen=True)
-class AppTarget(Target):
-    """A Flower app that runs unchanged.
-
-    Args:
-        section: its section of the suite.
-    """
-
-    section: AppSection
+class AppCell(Cell):
+    """A Flower app that runs unchanged."""
 
     undefended = OWN
     silences = False
 
-    def check(self, config: CellConfig) -> None:
-        own = {"clients": {"total", "malicious", "assumed_f"}, "threat": {"knowledge"}}
-        for name in (*BROUGHT, *own):
-            section, usual = getattr(config, name), type(config).model_fields[name].default
-            if name in own:
-                ours = dict.fromkeys(own[name] & type(section).model_fields.keys())
-                section, usual = (one.model_copy(update=ours) for one in (section, usual))
-            if section != usual:
-                keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
-                raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
-        if self.section.training is None and config.observer != type(config).model_fields["observer"].default:
-            raise ValueError(
-                "observer: an app names neither its model nor its data, so nobody can look for them in its messages; expected "
-                "nothing there. Leave it out, or say in app.training what its nodes train: {model: module:function, data: "
-                "module:function, lr: 0.1}"
-            )
-        if config.observer.seat != "server":
-            raise ValueError(
-                f"observer.seat: an app's nodes receive from its server alone; expected server; got {config.observer.seat}"
-            )
+    @property
+    def section(self) -> AppSection:
+        """Its section of the suite."""
+        assert self.config.app is not None
+        return self.config.app
 
-    def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
-        if cell.attack is not None and (where := acts_elsewhere(cell.attack)):
+    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+        if self.attack is not None and (where := acts_elsewhere(self.attack)):
             yield (
-                f"{cell.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a "
+                f"{self.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a "
                 "suite without an app."
             )
-        if cell.inference is not None:
-            yield from self._unseen(cell.inference)
-        if cell.pipeline.transforms:
+        if self.inference is not None:
+            yield from self._unseen(self.inference)
+        if self.pipeline.transforms:
             yield (
-                f"{cell.pipeline.transforms[0].name} is done by clients, and an app's are its own. Use mixings and rules, "
+                f"{self.pipeline.transforms[0].name} is done by clients, and an app's are its own. Use mixings and rules, "
                 "which the server runs."
             )
 
@@ -130,20 +76,20 @@ class AppTarget(Target):
         if all(Sight.ROOT_DATA in needs for needs in attack.needs):
             yield f"{attack.name} needs clean examples, and an app's server has none that it names. Use a suite without an app."
 
-    def canonical(self, cell: Cell) -> dict[str, Any]:
-        config = cell.config
+    def content(self) -> dict[str, Any]:
+        config = self.config
         return {
-            "app": self.section.spec(observed=cell.inference is not None),
+            "app": self.section.spec(observed=self.inference is not None),
             **describe_app(),
             "clients": {
                 "total": config.clients.total,
-                "malicious": cell.malicious if cell.adversary else 0,
-                "assumed_f": cell.told,
+                "malicious": self.malicious if self.adversary else 0,
+                "assumed_f": self.told,
             },
-            "threat": {"knowledge": list((config.threat if cell.adversary else type(config.threat)()).knowledge)},
-            "attack": cell.named.spec() if cell.named else "none",
-            "defense": [{"name": OWN}] if cell.own else cell.pipeline.spec(),
-            **({} if cell.inference is None else {"observer": config.observer.spec()}),
+            "threat": {"knowledge": list((config.threat if self.adversary else type(config.threat)()).knowledge)},
+            "attack": self.named.spec() if self.named else "none",
+            "defense": [{"name": OWN}] if self.own else self.pipeline.spec(),
+            **({} if self.inference is None else {"observer": config.observer.spec()}),
         }
 
     def files(self) -> Mapping[str, Sequence[Path]]:

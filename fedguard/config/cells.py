@@ -6,18 +6,19 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from fedguard.config.algorithms import build_training
+from fedguard.config.app_section import OWN
 from fedguard.config.protocol import check, masking
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import Spec
-from fedguard.config.targets import OWN, Target
 from fedguard.contracts import (
-    PUBLIC,
     Architecture,
     Availability,
     Data,
@@ -51,8 +52,19 @@ RESULTS_VERSION = 5
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One combination of task, partition, architecture, protocol, attack and defense, without a seed."""
+class Cell(ABC):
+    """One combination of task, partition, architecture, protocol, attack and defense, without a seed.
+
+    What it evaluates is a training that FedGuard composes, or an existing app: a subclass for each
+    (`fedguard.config.layout.build_cell`), whose trials `fedguard.bench.running.procedures` runs.
+
+    Attributes:
+        undefended: the defense with which others are compared.
+        silences: whether malicious clients can be made to send nothing, which separates lost data from harm.
+    """
+
+    undefended: ClassVar[str]
+    silences: ClassVar[bool]
 
     config: CellConfig
     data: Data | Environment
@@ -70,7 +82,7 @@ class Cell:
     evasion: EvasionAttack | None = None
 
     @classmethod
-    def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
+    def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Self:
         """Build the cell of a configuration.
 
         Args:
@@ -87,7 +99,7 @@ class Cell:
         mode = masking(config.protocol.secure_aggregation, known, at)
         protocol = config.protocol.protocol(mode, noise)
         training = build_training(config.training, known, places)
-        federation = Federation(protocol=protocol, clients=config.clients.participation, training=training)
+        federation = Federation(protocol=protocol, clients=config.clients, training=training)
         check(federation, places.get("protocol", "protocol"))
         return cls(
             config,
@@ -106,10 +118,17 @@ class Cell:
             _evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
         )
 
-    @property
-    def target(self) -> Target:
-        """The training or app that is exposed to the attack and protected by the defense."""
-        return self.config.target
+    @abstractmethod
+    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+        """Why it may not run, apart from what its rule and its attack may see."""
+
+    @abstractmethod
+    def content(self) -> dict[str, Any]:
+        """The content of `canonical`: values that JSON can hold, with every default spelled out."""
+
+    def files(self) -> Mapping[str, Sequence[Path]]:
+        """Files beside plug-ins that are executed, by the name under which a record stores their digest."""
+        return {}
 
     @property
     def own(self) -> bool:
@@ -135,7 +154,7 @@ class Cell:
     def members(self) -> tuple[Cell, ...]:
         """The cells of an ensemble: the same cell under each of its admissible attacks, without duplicates."""
         specs = self.ensemble.members() if self.ensemble else ()
-        cells = [Cell.build(self.config.model_copy(update={"attack": spec}), self.known) for spec in specs]
+        cells = [self.build(self.config.model_copy(update={"attack": spec}), self.known) for spec in specs]
         return tuple({cell.id: cell for cell in cells if not cell.verdict.reasons}.values())
 
     @cached_property
@@ -168,7 +187,7 @@ class Cell:
 
     @cached_property
     def participation(self) -> Participation:
-        return self.config.clients.participation
+        return self.config.clients
 
     @property
     def meeting(self) -> Meeting | None:
@@ -198,7 +217,7 @@ class Cell:
         return self._rows(self.architecture.updates(self.participation))
 
     def _rows(self, updates: int) -> int:
-        return self.protocol.rows(self.architecture.rows(updates))
+        return self.mode.rows(self.architecture.rows(updates))
 
     @property
     def told_rows(self) -> int:
@@ -213,21 +232,8 @@ class Cell:
     @property
     def threat(self) -> ThreatModel:
         threat = self.config.threat
-        return ThreatModel(
-            self.config.clients.total,
-            self.malicious,
-            threat.grants & ~Sight.RULE if self.own else threat.grants,
-            threat.first_round,
-            threat.last_round,
-            threat.every,
-            threat.stays,
-        )
-
-    @property
-    def threat_left(self) -> ThreatModel:
-        """The threat model without what architecture and protocol hide from the malicious clients."""
-        shown = derive_exposure(self.architecture.exposes, self.mode).clients
-        return dataclasses.replace(self.threat, grants=(self.threat.grants | PUBLIC) & shown)
+        known = tuple(name for name in threat.knowledge if name != "rule" or not self.own)
+        return dataclasses.replace(threat, knowledge=known)
 
     @cached_property
     def verdict(self) -> Admissibility:
@@ -240,7 +246,7 @@ class Cell:
         if self.inference is not None:
             of_inference, sees = self._judge_observer(self.inference, exposure)
             reasons += of_inference
-        reasons += self.target.reasons(self, verdict.rule_sees)
+        reasons += self.reasons(verdict.rule_sees)
         if self.adversary is not None and self.malicious == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
@@ -289,7 +295,7 @@ class Cell:
         number of malicious clients if they hold copies of honest clients' examples.
         """
         # Tuples become lists, so that the hash is over the same JSON that a record stores
-        return dict(json.loads(json.dumps(self.target.canonical(self))))
+        return dict(json.loads(json.dumps(self.content())))
 
     @cached_property
     def id(self) -> str:
@@ -306,7 +312,7 @@ class Cell:
     @property
     def defended(self) -> bool:
         """Whether the defense differs from the undefended pipeline, or the protocol itself defends."""
-        return self.defense != self.target.undefended or self.protocol != self.protocol.undefended
+        return self.defense != self.undefended or self.protocol != self.protocol.undefended
 
     def corner(self, *, attacked: bool, defended: bool) -> Cell:
         """One of the four controls: with or without the attack, with the defense or the plain mean."""
@@ -314,7 +320,7 @@ class Cell:
         protocol = self.protocol if defended else self.protocol.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
-            changed |= {"defense": self.target.undefended, "protocol": self.config.protocol.under(protocol)}
+            changed |= {"defense": self.undefended, "protocol": self.config.protocol.under(protocol)}
         return dataclasses.replace(
             self,
             config=self.config.model_copy(update=changed),
@@ -342,11 +348,11 @@ class Cell:
             with contextlib.suppress(PreconditionError):
                 self.pipeline.check(self._rows(left), self._count_assumed_rows(told, left))
                 if told < self.told:
-                    clients = clients.model_copy(update={"assumed_f": told})
+                    clients = dataclasses.replace(clients, assumed_f=told)
                 break
         mode = self.mode.of_larger_sums if str(self.pipeline) == "mean" else self.mode
         protocol = dataclasses.replace(self.protocol, secure_aggregation=mode)
-        threat = self.config.threat.model_copy(update={"knowledge": ("own_data",)})
+        threat = dataclasses.replace(self.config.threat, knowledge=("own_data",))
         section = self.config.protocol.under(protocol)
         changes = {"clients": clients, "protocol": section, "threat": threat, "attack": "dropout"}
         attack: PoisonAttack = self.known.build("attack", "dropout")
@@ -362,7 +368,7 @@ class Cell:
         }
         if self.adversary is not None:
             attack_mean = self.corner(attacked=True, defended=False)
-            if self.target.silences:
+            if self.silences:
                 cells |= {"silent_mean": attack_mean.silenced, "silent_defense": self.silenced}
             cells["attack_mean"] = attack_mean
         return cells

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from fedguard.config.algorithms import settings
+from fedguard.config.cells import Cell
 from fedguard.config.protocol import effective
-from fedguard.config.targets import OWN, Target
 from fedguard.contracts import Combination, Environment, PoisonAttack, Sight
-
-if TYPE_CHECKING:
-    from fedguard.config.cells import Cell
-    from fedguard.config.schema import CellConfig
 
 #: Claims of malicious clients about themselves, by the method of an attack that changes them: the subject, and who uses it.
 LIES = {
@@ -36,64 +33,60 @@ LIES = {
 }
 
 
-class ComposedTarget(Target):
+@dataclass(frozen=True)
+class ComposedCell(Cell):
     """Task, partition, architecture and protocol, each by an algorithm that the suite names."""
 
     undefended = "mean"
     silences = True
 
-    def check(self, config: CellConfig) -> None:
-        if config.defense == OWN:
-            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
-
-    def reasons(self, cell: Cell, rule_sees: Sight) -> Iterator[str]:
-        """Why noise, rule or algorithm is incompatible with the others or with the rest of the cell."""
+    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+        """Why noise, rule or algorithm is incompatible with the others or with the rest of the self."""
         combined = Combination(
-            protocol=cell.protocol,
-            clients=cell.participation,
-            training=cell.training,
-            pipeline=cell.pipeline,
-            model=cell.model,
-            data=cell.data,
-            copied=cell.copying,
-            shared=cell.config.task.shared,
+            protocol=self.protocol,
+            clients=self.participation,
+            training=self.training,
+            pipeline=self.pipeline,
+            model=self.model,
+            data=self.data,
+            copied=self.copying,
+            shared=self.config.task.shared,
             rule_sees=rule_sees,
-            adversary=cell.adversary,
-            inference=cell.inference,
-            network=cell.network,
-            meeting=cell.meeting,
-            evasion=cell.evasion,
-            told=cell.told,
-            attackers=cell.malicious if cell.adversary else 0,
-            lookers=cell.lookers,
-            watched_round=cell.config.observer.round,
+            adversary=self.adversary,
+            inference=self.inference,
+            network=self.network,
+            meeting=self.meeting,
+            evasion=self.evasion,
+            told=self.told,
+            lookers=self.lookers,
+            watched_round=self.config.observer.round,
         )
-        if cell.pipeline.rule.by_noise and not cell.noise.differs:
+        if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
-                f"{cell.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
+                f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
                 "protocol.privacy: {kind: record, levels: [...]}, or use mean."
             )
-        lies = cell.attack is not None and cell.attack.lies_about_samples
-        if cell.attack is not None and lies and cell.protocol.masked and cell.pipeline.rule.by_samples:
+        lies = self.attack is not None and self.attack.lies_about_samples
+        if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
             yield (
-                f"{cell.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
+                f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
                 "Use model_replacement, which boosts the update itself."
             )
-        if cell.inference is not None and combined.shared:
+        if self.inference is not None and combined.shared:
             yield (
-                f"what {cell.inference.name} finds may be public, since each client holds task.shared of the examples, which "
+                f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
                 "are nobody's secret. Set shared: 0."
             )
-        assumed = [one.name for one in cell.pipeline.transforms if one.by_cross_entropy]
-        if not cell.model.by_cross_entropy and (assumed or cell.inference is not None):
-            named = " and ".join([*assumed, *([cell.inference.name] if cell.inference else [])])
-            yield f"{named} works out gradients of cross-entropy, and {cell.model.name} has another loss. Use softmax or mlp."
-        yield from _check_evaluation_time(cell)
-        yield from _unheard_lies(cell)
-        yield from cell.noise.reasons(combined)
-        if combined.meeting is not None and cell.noise.unit and not cell.noise.in_time:
+        assumed = [one.name for one in self.pipeline.transforms if one.by_cross_entropy]
+        if not self.model.by_cross_entropy and (assumed or self.inference is not None):
+            named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
+            yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
+        yield from _check_evaluation_time(self)
+        yield from _unheard_lies(self)
+        yield from self.noise.reasons(combined)
+        if combined.meeting is not None and self.noise.unit and not self.noise.in_time:
             yield (
-                f"{cell.noise.name} does not count each client's releases, which under {cell.architecture.name} follow from "
+                f"{self.noise.name} does not count each client's releases, which under {self.architecture.name} follow from "
                 "speeds. Set in_time = True in its class once spent counts by fedguard.privacy.ledger; or use server."
             )
         if combined.clients.schedule and (combined.protocol.masked or combined.protocol.private):
@@ -101,77 +94,84 @@ class ComposedTarget(Target):
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
                 "them. Leave out one of the two."
             )
-        if combined.clients.most_trainings is not None and not cell.architecture.counts_trainings(combined.clients):
+        if combined.clients.most_trainings is not None and not self.architecture.counts_trainings(combined.clients):
             yield (
-                f"clients.most_trainings stops clients that go on by themselves, and under {cell.architecture.name} rounds say "
+                f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
                 "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
             )
-        if isinstance(cell.data, Environment):
-            yield from cell.data.reasons(combined)
-        elif cell.attack is not None and type(cell.attack).rewards is not PoisonAttack.rewards:
+        if isinstance(self.data, Environment):
+            yield from self.data.reasons(combined)
+        elif self.attack is not None and type(self.attack).rewards is not PoisonAttack.rewards:
             yield (
-                f"{cell.attack.name} changes what actors are rewarded with, and {cell.data.name} has no rewards. Use "
+                f"{self.attack.name} changes what actors are rewarded with, and {self.data.name} has no rewards. Use "
                 "label_flip, or an environment such as cartpole."
             )
-        elif cell.attack is not None and type(cell.attack).acts is not PoisonAttack.acts:
+        elif self.attack is not None and type(self.attack).acts is not PoisonAttack.acts:
             yield (
-                f"{cell.attack.name} changes what actors do, and in {cell.data.name} nobody acts. Use label_flip, or an "
+                f"{self.attack.name} changes what actors do, and in {self.data.name} nobody acts. Use label_flip, or an "
                 "environment such as cartpole."
             )
-        elif cell.attack is not None and type(cell.attack).retell is not PoisonAttack.retell:
+        elif self.attack is not None and type(self.attack).retell is not PoisonAttack.retell:
             yield (
-                f"{cell.attack.name} changes what actors say that they met with, and in {cell.data.name} nobody acts. Use "
+                f"{self.attack.name} changes what actors say that they met with, and in {self.data.name} nobody acts. Use "
                 "label_flip or backdoor, or an environment such as cartpole."
             )
-        if cell.training.algorithm.replays and not cell.architecture.replays:
+        if self.training.algorithm.replays and not self.architecture.replays:
             yield (
-                f"{cell.training.algorithm.name} learns from a replay, which {cell.architecture.name} does not have. Use "
-                f"{cell.training.algorithm.learner}, or training.algorithm: actor_critic."
+                f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
+                f"{self.training.algorithm.learner}, or training.algorithm: actor_critic."
             )
-        yield from cell.training.algorithm.reasons(combined)
-        yield from cell.architecture.reasons(combined)
+        yield from self.training.algorithm.reasons(combined)
+        yield from self.architecture.reasons(combined)
 
-    def canonical(self, cell: Cell) -> dict[str, Any]:
-        config = cell.config
-        clients: dict[str, Any] = {
-            "total": config.clients.total,
-            "per_round": cell.participation.expected,
-            # If all clients take part, the kind of sampling has no effect and must not change the identity
-            "sampling": config.clients.sampling if cell.participation.expected < config.clients.total else "fixed",
-            "malicious": cell.malicious if cell.adversary or cell.copying else 0,
-            "assumed_f": "unknown" if config.clients.assumed_f == "unknown" else cell.told,
-        }
-        if cell.participation.schedule:
-            clients["schedule"] = [dataclasses.asdict(stay) for stay in cell.participation.schedule]
-        if cell.participation.most_trainings is not None:
-            clients["most_trainings"] = cell.participation.most_trainings
-        threat = config.threat if cell.adversary else type(config.threat)()
+    def content(self) -> dict[str, Any]:
+        config = self.config
+        threat = config.threat if self.adversary else type(config.threat)()
         content = {
             "task": {
-                "data": cell.data.spec(),
-                "model": cell.model.spec(),
-                "partition": cell.partition.spec(),
+                "data": self.data.spec(),
+                "model": self.model.spec(),
+                "partition": self.partition.spec(),
                 "partition_seed": config.task.partition_seed,
-                "partition_among": "honest" if cell.copying else "all",
+                "partition_among": "honest" if self.copying else "all",
                 # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
-            "clients": clients,
-            "training": settings(cell.training),
-            "protocol": effective(cell.protocol),
-            "threat": threat.model_dump(mode="json", exclude=None if threat.stays else {"stays"}),
+            "clients": self._clients(),
+            "training": settings(self.training),
+            "protocol": effective(self.protocol),
+            "threat": {key: value for key, value in dataclasses.asdict(threat).items() if value or key != "stays"},
             "server": config.server.model_dump(),
-            "evaluation": config.evaluation.spec | ({} if cell.evasion is None else {"evasion": cell.evasion.spec()}),
-            "architecture": cell.architecture.spec() if cell.architecture.fields() else cell.architecture.name,
-            "attack": cell.named.spec() if cell.named else "none",
-            "defense": cell.pipeline.spec(),
+            "evaluation": config.evaluation.spec | ({} if self.evasion is None else {"evasion": self.evasion.spec()}),
+            "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
+            "attack": self.named.spec() if self.named else "none",
+            "defense": self.pipeline.spec(),
         }
-        if cell.network is not None:
-            there = cell.network.there
+        if self.network is not None:
+            there = self.network.there
             named = there.spec() if there.fields() else there.name
-            content["network"] = cell.network.spec(named)
-        if cell.inference:
-            content["observer"] = cell.config.observer.spec()
+            content["network"] = self.network.spec(named)
+        if self.inference:
+            content["observer"] = self.config.observer.spec()
+        return content
+
+    def _clients(self) -> dict[str, Any]:
+        """The part of `content` that says who takes part."""
+        clients = self.participation
+        content: dict[str, Any] = {
+            "total": clients.total,
+            "per_round": clients.expected,
+            # If all clients take part, the kind of sampling has no effect and must not change the identity
+            "sampling": clients.sampling if clients.expected < clients.total else "fixed",
+            "malicious": self.malicious if self.adversary or self.copying else 0,
+            "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.told,
+        }
+        if clients.schedule:
+            content["schedule"] = [
+                dataclasses.asdict(stay) | {"clients": clients.count(stay.clients)} for stay in clients.schedule
+            ]
+        if clients.most_trainings is not None:
+            content["most_trainings"] = clients.most_trainings
         return content
 
 

@@ -9,7 +9,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedguard.config.apps import AppCell
 from fedguard.config.cells import Cell
+from fedguard.config.composed import ComposedCell
 from fedguard.config.document import Document, Key, format_key, parse_yaml
 from fedguard.config.schema import CellConfig, Suite
 from fedguard.config.validation import place_of, validate_data
@@ -48,6 +50,12 @@ class Plan:
         return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
 
 
+def build_cell(config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
+    """Build the cell of a training or an app: `Cell.build`."""
+    kind = ComposedCell if config.app is None else AppCell
+    return kind.build(config, known, where)
+
+
 def plan(document: Document, suite: Suite, known: Registry | None = None) -> Plan:
     """Lay out the matrix of ``suite``, which was read from ``document``.
 
@@ -65,7 +73,7 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
     positions = []
     for swept, data, where in _combinations(base, suite.matrix, document):
         config = validate_data(CellConfig, data, document, where.get("", ()))
-        cell = Cell.build(config, known, _places(config, where, document))
+        cell = build_cell(config, known, _places(config, where, document))
         labels = {"attack": str(cell.named or "none"), "defense": cell.defense}
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])

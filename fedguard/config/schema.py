@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,12 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from fedguard.config.apps import AppTarget, without_description
-from fedguard.config.composed import ComposedTarget
+from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
 from fedguard.config.document import Document
 from fedguard.config.sections import (
-    AppSection,
-    ClientsSection,
     Count,
     EvaluationSection,
     NetworkSection,
@@ -28,11 +29,10 @@ from fedguard.config.sections import (
     ServerSection,
     Spec,
     TaskSection,
-    ThreatSection,
     TrainingSection,
 )
-from fedguard.config.targets import Target
 from fedguard.config.validation import validate_data
+from fedguard.contracts import Participation, ThreatModel
 from fedguard.metrics.figures import FIGURES, TargetMetric
 
 #: Bounds of a suite: its seeds, and the combinations of its matrix
@@ -185,10 +185,10 @@ class CellConfig(Section):
     """
 
     task: TaskSection = TaskSection()
-    clients: ClientsSection = ClientsSection()
+    clients: Participation = Participation()
     training: TrainingSection = TrainingSection()
     protocol: ProtocolSection = ProtocolSection()
-    threat: ThreatSection = ThreatSection()
+    threat: ThreatModel = ThreatModel()
     observer: ObserverSection = ObserverSection()
     server: ServerSection = ServerSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -215,13 +215,32 @@ class CellConfig(Section):
             raise ValueError("threat.last_round: expected no less than threat.first_round")
         if self.app is None and self.observer.round > training.rounds:
             raise ValueError(f"observer.round: expected at most training.rounds = {training.rounds}")
-        self.target.check(self)
+        if self.app is not None:
+            self._check_app(self.app)
+        elif self.defense == OWN:
+            raise ValueError("defense: own is the strategy of an app; expected an app beside it, or another defense")
         return self
 
-    @property
-    def target(self) -> Target:
-        """The training or app that is evaluated."""
-        return ComposedTarget() if self.app is None else AppTarget(self.app)
+    def _check_app(self, app: AppSection) -> None:
+        """Raise ValueError if settings of the cell have no meaning for an app."""
+        own = {"clients": {"total", "malicious", "assumed_f"}, "threat": {"knowledge"}}
+        for name in (*BROUGHT, *own):
+            section, usual = getattr(self, name), CellConfig.model_fields[name].default
+            if name in own:
+                section = replace(section, **{key: getattr(usual, key) for key in own[name]})
+            if section != usual:
+                keys = f" but {', '.join(sorted(own[name]))}" if name in own else ""
+                raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
+        if app.training is None and self.observer != CellConfig.model_fields["observer"].default:
+            raise ValueError(
+                "observer: an app names neither its model nor its data, so nobody can look for them in its messages; expected "
+                "nothing there. Leave it out, or say in app.training what its nodes train: {model: module:function, data: "
+                "module:function, lr: 0.1}"
+            )
+        if self.observer.seat != "server":
+            raise ValueError(
+                f"observer.seat: an app's nodes receive from its server alone; expected server; got {self.observer.seat}"
+            )
 
 
 class Suite(CellConfig):
@@ -229,7 +248,7 @@ class Suite(CellConfig):
 
     Args:
         schema: version of this format.
-        name: name of the run folder.
+        name: name of the run folder; by default the stem of the suite's file.
         seeds: number of seeds, counted from 0, or a list of seeds.
         matrix: lists of values by dotted key, such as ``clients.malicious: [0, 2, 4]``. The suite is their product.
         plugins: modules with your own algorithms, beside the suite file or installed.
@@ -297,4 +316,13 @@ def read_suite(document: Document) -> Suite:
     Raises:
         ConfigError: one line with file, line, key, the expected value and the actual one.
     """
-    return validate_data(Suite, document.data, document)
+    return validate_data(Suite, {"name": _default_name(document), **document.data}, document)
+
+
+def _default_name(document: Document) -> str:
+    """The file's stem; for a mapping ``untitled-HASH``, whatever its seeds, so that more of them join the same run."""
+    if document.name:
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(document.name).stem).strip("-._")[:100] or "suite"
+    settings = {key: value for key, value in document.data.items() if key != "seeds"}
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return f"untitled-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainValidator,
     model_validator,
 )
 
 from fedguard.contracts import (
     Availability,
-    Dropout,
     FederatedAlgorithm,
-    FixedPoint,
-    Links,
     Masking,
     Network,
     Noise,
-    Participation,
     Protocol,
     Seating,
-    ServerOptimizer,
-    Sight,
-    Speeds,
-    Stay,
     Training,
 )
 from fedguard.rng import MOST_SEED
 
 Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
-#: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
-Many = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-def _count_or_fraction(value: Any) -> int | float:
-    if type(value) is int and value >= 0:
-        return value
-    if type(value) is float and 0 <= value <= 1:
-        return value
-    raise ValueError("expected a number of clients (4) or a fraction of them (0.2)")
-
-
-CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
-
-#: What a threat model may grant
-Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
 
 
 class Section(BaseModel):
@@ -82,146 +57,34 @@ class TaskSection(Section):
     shared: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class StaySection(Section):
-    """Clients that take part in some rounds only: their number, and the rounds (from 1) in which they join and leave."""
-
-    clients: CountOrFraction
-    joins: Annotated[int, Field(strict=True, ge=1)] = 1
-    leaves: Annotated[int, Field(strict=True, ge=1)] | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> StaySection:
-        if self.leaves is not None and self.leaves <= self.joins:
-            raise ValueError(f"leaves: expected a round after joins = {self.joins}; got {self.leaves}")
-        return self
-
-
-class ClientsSection(Section):
-    """The clients of the federation. A number of clients is a count, or a fraction in [0, 1] with a decimal point.
-
-    Args:
-        total: number of clients in the federation.
-        per_round: number of clients selected in a round.
-        sampling: how clients are selected: exactly ``per_round`` of them at random (``fixed``), each independently with the
-            same probability (``poisson``), or in groups that take turns in a public order (``cyclic``).
-        malicious: number of malicious clients, which collude.
-        schedule: clients that join or leave between rounds. The first entry describes the clients with the lowest numbers.
-        assumed_f: number of malicious clients that the aggregation rule assumes. The default is the true number. ``unknown``
-            assumes the largest minority with which the rule can run.
-        most_trainings: limit of local trainings per client, for architectures in which clients proceed on their own in
-            simulated time. A client that has started this number takes no further part, which bounds its epsilon before the
-            run.
-    """
-
-    total: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 20
-    per_round: CountOrFraction = 1.0
-    sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
-    schedule: tuple[StaySection, ...] = ()
-    malicious: CountOrFraction = 0
-    assumed_f: Literal["unknown"] | CountOrFraction | None = None
-    most_trainings: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
-
-    @property
-    def participation(self) -> Participation:
-        stays = tuple(
-            Stay(clients=self.count(one.clients), joins=one.joins, leaves=one.leaves) for one in self.schedule
-        )
-        return Participation(
-            total=self.total,
-            per_round=self.per_round,
-            sampling=self.sampling,
-            schedule=stays,
-            most_trainings=self.most_trainings,
-        )
-
-    def count(self, value: int | float) -> int:
-        """Convert a count or a fraction of the clients to a count."""
-        return value if isinstance(value, int) else round(value * self.total)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ClientsSection:
-        if not 0 < self.per_round <= self.total:
-            raise ValueError(
-                f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}"
-            )
-        if self.sampling == "cyclic" and self.total % self.participation.expected:
-            raise ValueError(
-                "per_round: clients that take turns are dealt into equal groups, so expected a divisor of clients.total = "
-                f"{self.total}; got {self.participation.expected}"
-            )
-        scheduled = sum(stay.clients for stay in self.participation.schedule)
-        if scheduled > self.total:
-            raise ValueError(f"schedule: expected at most clients.total = {self.total} clients; got {scheduled}")
-        if self.schedule and self.sampling == "cyclic":
-            raise ValueError("schedule: clients that take turns are there all the time; got sampling: cyclic")
-        for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
-            if value is not None and value != "unknown" and self.count(value) >= self.total:
-                raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
-        return self
-
-
-class ProtocolSection(Section):
-    """The protocol between the clients and the server.
+@dataclass(frozen=True, kw_only=True)
+class ProtocolSection(Protocol):
+    """The protocol between the clients and the server, with its secure aggregation mode and its noise by name.
 
     Args:
         secure_aggregation: the secure aggregation mode, which decides what the server sees. Its parameters are given under its
             name, as in ``{group_testing: {tests: 8}}``; or, if one of them has the name of the mode, beside that one, as in
             ``{groups: 6, redraw: false}``.
-        colluding: fraction of a round's clients that may collude with the server without breaking the masks.
-        dropout: which clients drop out during a session.
-        encoding: fixed-point encoding of the updates under masks.
-        norm_bound: largest norm of an update, enforced on malicious clients too, as if each client proved it; null for no
-            proofs.
-        privacy: the noise of differential privacy.
     """
 
-    secure_aggregation: Spec = "off"
-    colluding: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    dropout: Dropout = Dropout()
-    encoding: FixedPoint = FixedPoint()
-    norm_bound: Annotated[float, Field(gt=0)] | None = None
-    privacy: Spec = "none"
+    secure_aggregation: Spec = "off"  # type: ignore[assignment]
+    privacy: Spec = "none"  # type: ignore[assignment]
 
     def protocol(self, mode: Masking, noise: Noise) -> Protocol:
         """Build the protocol from the mode and the noise that ``secure_aggregation`` and ``privacy`` name."""
-        return Protocol(**{**dict(self), "secure_aggregation": mode, "privacy": noise})
+        return Protocol(**{**vars(self), "secure_aggregation": mode, "privacy": noise})
 
     def under(self, protocol: Protocol) -> ProtocolSection:
         """Return this section with the secure aggregation mode and the norm bound of ``protocol``."""
-        mode, bound = protocol.secure_aggregation.setting, protocol.norm_bound
-        return self.model_copy(update={"secure_aggregation": mode, "norm_bound": bound})
+        return replace(self, secure_aggregation=protocol.secure_aggregation.setting, norm_bound=protocol.norm_bound)
 
 
-class TrainingSection(Section):
-    """How the federation trains. Parameters of a single algorithm are given beside these keys.
-
-    Args:
-        algorithm: the federated algorithm: how clients train, and what the server does with their updates.
-        rounds: number of rounds.
-        local_epochs: passes of each client over its examples in a round; not for FedSGD, which takes a single step.
-        batch_size: examples per local step; null takes all examples of the client.
-        lr: learning rate of the local SGD; for FedSGD, a factor of the server's step.
-        momentum: momentum of the local SGD, reset to 0 in each round; not for FedSGD.
-        worker_momentum: beta of ``m <- beta m + (1 - beta) u``. Each client keeps m across rounds, and sends m instead of u.
-        server_lr: learning rate of the server.
-        server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
-        local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
-        server_optimizer: optimizer that moves the model, instead of server momentum.
-    """
+class TrainingSection(Training):
+    """How the federation trains, with its algorithm by name. Parameters of the algorithm are given beside these keys."""
 
     model_config = ConfigDict(extra="allow")
 
-    algorithm: Spec = "fedavg"
-    rounds: Many = 30
-    local_epochs: Many = 1
-    batch_size: Annotated[int, Field(ge=1)] | None = 16
-    lr: Annotated[float, Field(gt=0)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    worker_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    server_lr: Annotated[float, Field(gt=0)] = 1.0
-    server_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    local_steps: Many | None = None
-    server_optimizer: ServerOptimizer | None = None
+    algorithm: Spec = "fedavg"  # type: ignore[assignment]
 
     @property
     def own(self) -> dict[str, Any]:
@@ -230,37 +93,7 @@ class TrainingSection(Section):
 
     def training(self, algorithm: FederatedAlgorithm) -> Training:
         """Build the training with the algorithm that ``algorithm`` names."""
-        return Training(**{**{key: getattr(self, key) for key in type(self).model_fields}, "algorithm": algorithm})
-
-    @model_validator(mode="after")
-    def _consistent(self) -> TrainingSection:
-        for one, other in (("local_steps", "local_epochs"), ("server_optimizer", "server_momentum")):
-            if getattr(self, one) and getattr(self, other) != type(self).model_fields[other].default:
-                raise ValueError(f"{one} stands instead of {other}; expected one of them; got both")
-        return self
-
-
-class ThreatSection(Section):
-    """What the malicious clients know, and when they act (rounds from 1).
-
-    Args:
-        knowledge: what the threat model grants them. They see it only as far as the protocol shows it.
-        first_round: first round in which they act.
-        last_round: last round in which they act; null for the last round of the training.
-        every: they act in every k-th round from the first.
-        stays: whether they never drop out: network.link.loss, network.there and protocol.dropout then spare them, but not
-            honest clients.
-    """
-
-    knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
-    first_round: Annotated[int, Field(strict=True, ge=1)] = 1
-    last_round: Annotated[int, Field(strict=True, ge=1)] | None = None
-    every: Annotated[int, Field(strict=True, ge=1)] = 1
-    stays: bool = False
-
-    @property
-    def grants(self) -> Sight:
-        return Sight.parse(self.knowledge)
+        return Training(**{**vars(self), "algorithm": algorithm})
 
 
 class ObserverSection(Section):
@@ -292,84 +125,20 @@ class ObserverSection(Section):
         return self.model_dump(exclude={"seat", "nodes", "listens"} if self.seat == "server" else None)
 
 
-class NetworkSection(Section):
-    """Durations in simulated seconds, and the availability of devices.
+@dataclass(frozen=True, kw_only=True)
+class NetworkSection(Network):
+    """Durations in simulated seconds, and the availability of devices by name.
 
     Args:
-        compute: how long devices compute.
-        link: how long messages take.
         there: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes offline before
             its update has arrived loses it.
-        malicious_pace: factor of the computation time of malicious clients: 0.1 is a tenth. A client that answers first is
-            never too late, and sends more often.
     """
 
-    compute: Speeds = Speeds()
-    link: Links = Links()
-    there: Spec | None = None
-    malicious_pace: Annotated[float, Field(ge=0, le=1e9)] = 1.0
+    there: Spec | None = None  # type: ignore[assignment]
 
     def network(self, there: Availability) -> Network:
         """Build the network with the availability that ``there`` names."""
-        return Network(**{**dict(self), "there": there})
-
-
-class AppTrainingSection(Section):
-    """What the nodes of an app train, and on which data. Attacks on privacy need it and are scored against it.
-
-    A number may be given as the key of the app's run configuration that holds it.
-
-    Args:
-        model: ``module:function`` in the app's folder that returns its `torch.nn.Module`; a class works too.
-        data: ``module:function`` that takes the partition of a node and the number of partitions. It returns two pairs ``(x,
-            y)``: the examples on which the node trains, and examples on which no node trains.
-        lr: learning rate of the local SGD on the mean cross-entropy.
-        batch_size: examples per local step; null takes all examples of the node.
-        local_epochs: passes of a node over its examples in a round.
-        local_steps: local steps of a node in a round, instead of epochs.
-    """
-
-    model: Annotated[str, Field(min_length=1)]
-    data: Annotated[str, Field(min_length=1)]
-    lr: Annotated[float, Field(gt=0)] | str
-    batch_size: Annotated[int, Field(ge=1)] | str | None = None
-    local_epochs: Many | str = 1
-    local_steps: Many | str | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> AppTrainingSection:
-        if self.local_steps is not None and self.local_epochs != 1:
-            raise ValueError("local_steps stands instead of local_epochs; expected one of them; got both")
-        return self
-
-
-class AppSection(Section):
-    """An existing Flower app that is evaluated unchanged, as the folder that contains it.
-
-    Args:
-        folder: folder of the app's pyproject.toml, relative to the working directory of the command.
-        set: values that replace those of its run configuration, by flat key.
-        metric: name under which the app reports accuracy; by default a metric with ``acc`` in its name.
-        engine: where the app runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of
-            real processes on this machine.
-        training: what its nodes train and on which data; used by attacks on privacy only.
-    """
-
-    folder: Annotated[str, Field(min_length=1)]
-    set: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    metric: str | None = None
-    engine: Literal["inline", "simulation", "deployment"] = "inline"
-    training: AppTrainingSection | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the app's folder."""
-        return Path(self.folder).resolve().name
-
-    def spec(self, *, observed: bool) -> dict[str, Any]:
-        """Part of a cell's identity, without the default engine, and without the training if nobody attacks privacy."""
-        usual = {"engine"} if self.engine == "inline" else set()
-        return self.model_dump(mode="json", exclude=usual if observed else {*usual, "training"})
+        return Network(**{**vars(self), "there": there})
 
 
 class ServerSection(Section):

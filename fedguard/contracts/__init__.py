@@ -2,6 +2,8 @@
 
     sight.py           Sight, Exposure, ThreatModel, View: who sees what
     algorithm.py       Algorithm: what everything with a name has in common
+    specs.py           how a suite names an algorithm; user_function.py, how it names a function of the user's
+    returned.py        checks of what an algorithm returned
     ranges.py          PositiveFloat, Share and the like: the ranges of parameters
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
@@ -9,9 +11,10 @@
     claims.py          how many examples clients say that they have: what may be weighed by
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
-    acting.py          Acting: a task whose model acts, Policy, Rollout, Recurrent, WorldModel
+    acting.py          ActingTask: a task whose model acts, Policy, Rollout, RecurrentNetwork, WorldModel
+    spaces.py          Choices, Box: what an actor may do
     environments.py    Environment: where actors act, one step at a time
-    wire.py            Wire, Sent, Received: one round on its way from the clients to the server
+    wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
     federated.py       FederatedAlgorithm and what of it runs: what clients train and keep, and what the server does with it
     noise.py           Noise: what is added for privacy, by whom, and what it proves
@@ -23,7 +26,7 @@
     availability.py    Availability: a law by which devices come and go
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
-    reports.py         RoundReport, Moment: what happened in a round, and when
+    reports.py         RoundReport, RoundTiming: what happened in a round, and when
     architectures.py   Setup, Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
@@ -53,7 +56,7 @@ from fedguard.contracts.attacks import (
 )
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
-from fedguard.contracts.environments import Box, Choices, Environment, Step
+from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
 from fedguard.contracts.gram import Gram
@@ -98,7 +101,7 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, NodesReport, RoundObservation, RoundReport, RoundTiming, Span
+from fedguard.contracts.reports import MaskedRound, NodesReport, Push, RoundObservation, RoundReport, RoundTiming, Span
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -124,6 +127,7 @@ from fedguard.contracts.sight import (
     first_met,
     needs_in_words,
 )
+from fedguard.contracts.spaces import Box, Choices
 from fedguard.contracts.stopwatch import STAGES, Stopwatch
 from fedguard.contracts.tasks import (
     DPSGD,
@@ -142,7 +146,7 @@ from fedguard.contracts.tasks import (
     Trigger,
 )
 from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
-from fedguard.contracts.wire import Push, ReceivedRound, SentRound, Wire
+from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
 
 __all__ = [
     "BEFORE_THE_INPUT",

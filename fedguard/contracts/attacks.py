@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedguard.contracts.acting import Rollout
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.environments import Box, Choices
 from fedguard.contracts.rules import State
 from fedguard.contracts.sight import Needs, Sight, SightField, UndeclaredNeeds, View
+from fedguard.contracts.spaces import Box, Choices
 from fedguard.contracts.tasks import Examples, LocalPlan, Trigger
 from fedguard.rng import Rng
 

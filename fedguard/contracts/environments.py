@@ -10,27 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedguard.contracts.attacks import PoisonAttack
 from fedguard.contracts.ranges import PositiveInt
+from fedguard.contracts.spaces import Box, Choices
 from fedguard.contracts.tasks import Preparation, Source
 
 if TYPE_CHECKING:
     from fedguard.contracts.noise import Combination
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Actions are the numbers ``0 ... n-1``."""
-
-    n: int
-
-
-@dataclass(frozen=True)
-class Box:
-    """Actions are vectors of length ``n`` with values from ``low`` to ``high``."""
-
-    n: int
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -105,8 +91,6 @@ class Environment(Source):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         """Why actors cannot train in this cell: a line for each reason."""
-        from fedguard.contracts.attacks import PoisonAttack
-
         algorithm, attack = cell.training.algorithm, cell.adversary
         if not algorithm.acts:
             yield (

@@ -96,6 +96,8 @@ class Network:
             never too late, and sends more often.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+
     compute: Speeds = field(default_factory=Speeds)
     link: Links = field(default_factory=Links)
     there: Availability = field(default_factory=FullAvailability)

@@ -74,7 +74,6 @@ class Combination(Federation):
         network: the simulated network, if there is one.
         evasion: the attack at test time on the final model, if there is one.
         told: assumed f, among all clients.
-        attackers: number of clients that attack the training.
         lookers: number of observing nodes in a training without a server; 0 if a server observes.
         watched_round: the round that an attack on privacy watches, if it watches one.
     """
@@ -90,7 +89,6 @@ class Combination(Federation):
     evasion: EvasionAttack | None = None
     shared: float = 0.0
     told: int = 0
-    attackers: int = 0
     lookers: int = 0
     watched_round: int = 1
 

@@ -1,53 +1,106 @@
-"""Participation: how the clients of a round are selected, and which are in the federation."""
+"""Participation: the clients of the federation, how those of a round are selected, and how their updates meet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PlainValidator, model_validator
 
 from fedguard.rng import Rng
 
 
+def _count_or_fraction(value: Any) -> int | float:
+    if type(value) is int and value >= 0:
+        return value
+    if type(value) is float and 0 <= value <= 1:
+        return value
+    raise ValueError("expected a number of clients (4) or a fraction of them (0.2)")
+
+
+CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
+
+_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stay:
-    """Clients that are in the federation only for some rounds.
+    """Clients that take part in some rounds only: their number, and the rounds (from 1) in which they join and leave.
 
     Args:
         clients: number of these clients.
-        joins: first round (from 1) in which they may be selected.
-        leaves: first round in which they may no longer be selected; None if they stay to the end.
+        joins: first round in which they may be selected.
+        leaves: first round in which they may no longer be selected; null if they stay to the end.
     """
 
-    clients: int
-    joins: int = 1
-    leaves: int | None = None
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
 
-    def there(self, round: int) -> bool:
-        return self.joins <= round and (self.leaves is None or round < self.leaves)
+    clients: CountOrFraction
+    joins: Annotated[int, Field(strict=True, ge=1)] = 1
+    leaves: Annotated[int, Field(strict=True, ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.leaves is not None and self.leaves <= self.joins:
+            raise ValueError(f"leaves: expected a round after joins = {self.joins}; got {self.leaves}")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """The clients of each round.
+    """The clients of the federation. A number of clients is a count, or a fraction in [0, 1] with a decimal point.
 
     Args:
-        total: number of clients, including those that join later or leave early.
-        per_round: number of selected clients: an integer, or a fraction of the total in (0, 1].
-        sampling: ``fixed`` draws exactly this number without replacement. ``poisson`` draws each client independently with the
-            corresponding probability, so the number varies. ``cyclic`` draws nothing: the clients form ``total / per_round``
-            public groups by their numbers, which take turns.
-        schedule: clients that join late or leave early. The first entry describes the clients with the lowest numbers, the next
-            entry those that follow. All others are always in the federation. If fewer clients are in it than are to be drawn,
-            all of them take part.
-        most_trainings: limit of local trainings per client, if each proceeds on its own in simulated time. A client that has
-            started this number takes no further part. None for no limit.
+        total: number of clients in the federation, including those that join later or leave early.
+        per_round: number of clients selected in a round.
+        sampling: how clients are selected: exactly ``per_round`` of them at random (``fixed``), each independently with the
+            same probability (``poisson``), or in groups that take turns in a public order (``cyclic``).
+        schedule: clients that join or leave between rounds. The first entry describes the clients with the lowest numbers, the
+            next entry those that follow; all others are always there. If fewer clients are there than are to be selected, all
+            of them take part.
+        malicious: number of malicious clients, which collude.
+        assumed_f: number of malicious clients that the aggregation rule assumes. The default is the true number. ``unknown``
+            assumes the largest minority with which the rule can run.
+        most_trainings: limit of local trainings per client, for architectures in which clients proceed on their own in
+            simulated time. A client that has started this number takes no further part, which bounds its epsilon before the
+            run.
     """
 
-    total: int
-    per_round: int | float = 1.0
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+
+    total: Annotated[int, Field(strict=True, ge=1, le=10_000_000)] = 20
+    per_round: CountOrFraction = 1.0
     sampling: Literal["fixed", "poisson", "cyclic"] = "fixed"
     schedule: tuple[Stay, ...] = ()
-    most_trainings: int | None = None
+    malicious: CountOrFraction = 0
+    assumed_f: Literal["unknown"] | CountOrFraction | None = None
+    most_trainings: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
+
+    # Of a suite alone: a session of secure aggregation may have other clients than the federation (`Architecture.sessions`)
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not 0 < self.per_round <= self.total:
+            raise ValueError(
+                f"per_round: expected from 1 to clients.total = {self.total} clients, or a fraction; got {self.per_round}"
+            )
+        if self.sampling == "cyclic" and self.total % self.expected:
+            raise ValueError(
+                "per_round: clients that take turns are dealt into equal groups, so expected a divisor of clients.total = "
+                f"{self.total}; got {self.expected}"
+            )
+        scheduled = sum(self.count(stay.clients) for stay in self.schedule)
+        if scheduled > self.total:
+            raise ValueError(f"schedule: expected at most clients.total = {self.total} clients; got {scheduled}")
+        if self.schedule and self.sampling == "cyclic":
+            raise ValueError("schedule: clients that take turns are there all the time; got sampling: cyclic")
+        for key, value in (("malicious", self.malicious), ("assumed_f", self.assumed_f)):
+            if value is not None and value != "unknown" and self.count(value) >= self.total:
+                raise ValueError(f"{key}: expected fewer than clients.total = {self.total}; got {self.count(value)}")
+        return self
+
+    def count(self, value: int | float) -> int:
+        """Convert a count or a fraction of the clients to a count."""
+        return value if isinstance(value, int) else round(value * self.total)
 
     @property
     def expected(self) -> int:
@@ -79,8 +132,10 @@ class Participation:
         found: list[int] = []
         first = 0
         for stay in self.schedule:
-            found += range(first, first + stay.clients) if stay.there(round) else ()
-            first += stay.clients
+            last = first + self.count(stay.clients)
+            if stay.joins <= round and (stay.leaves is None or round < stay.leaves):
+                found += range(first, last)
+            first = last
         return (*found, *range(first, self.total))
 
     def choose(self, rng: Rng, round: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 
@@ -108,16 +108,18 @@ class Protocol:
         colluding: fraction of a round's clients that may collude with the server without breaking the masks.
         dropout: which clients drop out during a session.
         encoding: fixed-point encoding of the updates under masks.
-        norm_bound: largest norm of an update, enforced on malicious clients too, as if each client proved it; None for no
+        norm_bound: largest norm of an update, enforced on malicious clients too, as if each client proved it; null for no
             proofs.
         privacy: the noise of differential privacy.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {**_STRICT, "allow_inf_nan": False}
+
     secure_aggregation: Masking = field(default_factory=NoMasking)
-    colluding: float = 0.1
+    colluding: Annotated[float, Ge(0), Lt(1)] = 0.1
     dropout: Dropout = field(default_factory=Dropout)
     encoding: FixedPoint = field(default_factory=FixedPoint)
-    norm_bound: float | None = None
+    norm_bound: Annotated[float, Gt(0)] | None = None
     privacy: Noise = field(default_factory=NoNoise)
 
     @property
@@ -139,10 +141,6 @@ class Protocol:
     def private(self) -> bool:
         """Whether any noise is added."""
         return self.privacy.unit is not None
-
-    def rows(self, n: int) -> int:
-        """Number of rows that the server's rule gets from n clients."""
-        return self.secure_aggregation.rows(n)
 
     def colluders(self, n: int) -> int:
         """A, the number of n clients that may collude with the server."""

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from fedguard.contracts.tasks import Evaluation, Trigger
 
-if TYPE_CHECKING:
-    from fedguard.contracts.wire import Push
+
+@dataclass(frozen=True, eq=False)
+class Push:
+    """When one update arrived, and from which model it was trained.
+
+    Attributes:
+        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
+            count.
+        at: simulated seconds of the arrival.
+        scale: factor by which the architecture has multiplied the update for its staleness.
+        start: float32 ``[d]``: the model, shared and not copied.
+        share: share of its examples on which the client claims to have trained.
+        version: version of that model: how often the initial one had moved by then.
+    """
+
+    staleness: int
+    at: float
+    scale: float
+    start: Tensor
+    share: float = 1.0
+    version: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args, overload
+
+from pydantic import Field
 
 from fedguard.errors import NotObservable, PluginError
 
@@ -135,41 +137,39 @@ class Exposure:
     clients: Sight
 
 
-@dataclass(frozen=True, repr=False)
+#: What a threat model may grant
+Knowledge = Literal["honest_updates", "own_data", "model", "rule"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ThreatModel:
-    """What the threat model grants the malicious clients of a cell.
+    """What the malicious clients know, and when they act (rounds from 1).
 
     Args:
-        clients: number of clients in the federation.
-        malicious: number of malicious clients.
-        grants: what the malicious clients see, pooled.
-        first_round: first round (from 1) in which they act.
-        last_round: last round in which they act; None for the end.
+        knowledge: what the threat model grants them, pooled. They see it only as far as the protocol shows it.
+        first_round: first round in which they act.
+        last_round: last round in which they act; null for the last round of the training.
         every: they act in every k-th round from the first.
-        stays: whether their devices never drop out, as others may.
+        stays: whether they never drop out: network.link.loss, network.there and protocol.dropout then spare them, but not
+            honest clients.
     """
 
-    clients: int
-    malicious: int
-    grants: Sight = Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE
-    first_round: int = 1
-    last_round: int | None = None
-    every: int = 1
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+    knowledge: tuple[Knowledge, ...] = get_args(Knowledge)
+    first_round: Annotated[int, Field(strict=True, ge=1)] = 1
+    last_round: Annotated[int, Field(strict=True, ge=1)] | None = None
+    every: Annotated[int, Field(strict=True, ge=1)] = 1
     stays: bool = False
+
+    @property
+    def grants(self) -> Sight:
+        return Sight.parse(self.knowledge)
 
     def acts(self, round: int) -> bool:
         """Whether the malicious clients act in this round (from 1)."""
         since = round - self.first_round
         return since >= 0 and since % self.every == 0 and (self.last_round is None or round <= self.last_round)
-
-    def __repr__(self) -> str:
-        until = "the end" if self.last_round is None else f"round {self.last_round}"
-        rounds = "" if self.every == 1 else f", in every {self.every}th round"
-        stay = " Their devices never drop out." if self.stays else ""
-        return (
-            f"{self.malicious} of {self.clients} clients are malicious from round {self.first_round} to {until}{rounds}; "
-            f"together they see {self.grants.words()}.{stay}"
-        )
 
 
 class SightField(Generic[T]):

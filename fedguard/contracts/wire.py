@@ -6,36 +6,11 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from fedguard.contracts.reports import MaskedRound, Push
 from fedguard.mapped import let_go
-
-if TYPE_CHECKING:
-    from fedguard.contracts.reports import MaskedRound
-
-
-@dataclass(frozen=True, eq=False)
-class Push:
-    """When one update arrived, and from which model it was trained.
-
-    Attributes:
-        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
-            count.
-        at: simulated seconds of the arrival.
-        scale: factor by which the architecture has multiplied the update for its staleness.
-        start: float32 ``[d]``: the model, shared and not copied.
-        share: share of its examples on which the client claims to have trained.
-        version: version of that model: how often the initial one had moved by then.
-    """
-
-    staleness: int
-    at: float
-    scale: float
-    start: Tensor
-    share: float = 1.0
-    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,7 +60,7 @@ class SentRound:
         model: float32 ``[d]``: the global model before the round.
         wire: the updates, all finite.
         not_finite: clients with a dropped update, which held NaN, infinity, or values that do not add up in float32.
-        too_large: those of them with a finite update that held values beyond `fedguard.kernels.LARGEST`.
+        too_large: the ones among these with a finite update that held values beyond `fedguard.kernels.LARGEST`.
         silent: clients that drop out, at the step that the protocol names.
         lost: those of them with an update that reaches nobody.
         absent: other clients in the session of the round with an update that does not arrive in time.

@@ -19,7 +19,7 @@ from fedguard.bench.records import pictures
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     Dataset,
@@ -113,7 +113,7 @@ def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> Ce
         if key not in ("model", "data")
     }
     config = {"clients": {"total": nodes}, "attack": observer.attack, "observer": dict(observer.wants)}
-    return Cell.build(
+    return build_cell(
         CellConfig.model_validate({**config, "training": {**training, "rounds": rounds}}), load_registry()
     )
 

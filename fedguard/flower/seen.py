@@ -24,7 +24,7 @@ class AppObserver:
     Attributes:
         attack: spec of its attack.
         wants: settings of an observer, as in a suite.
-        training: the app's declared training, as in `fedguard.config.sections.AppTrainingSection`.
+        training: the app's declared training, as in `fedguard.config.app_section.AppTrainingSection`.
         pictures: run folder, cell and seed under which reconstructions are saved; None to save none.
     """
 

@@ -1,7 +1,7 @@
 """The table of metrics: what each is, where a record stores it, its margin in a gate, and where it is shown.
 
 A new metric is one row here, and the code that computes it. Every metric is a column of `Run.rows` and so of each export. It
-has a matrix (`fedguard show --figure`), a breakdown and a comparison, and appears on the dashboard and in the HTML report.
+has a matrix (`fedguard show --metric`), a breakdown and a comparison, and appears on the dashboard and in the HTML report.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _to_target(name: str) -> Metric | None:
     )
 
 
-#: Every metric by name, which is also its column, its key in ``gate.metrics``, and its value of ``--figure``
+#: Every metric by name, which is also its column, its key in ``gate.metrics``, and its value of ``--metric``
 FIGURES = MetricTable({
     "final_accuracy": Metric(
         title="final accuracy", path=("result", "final_accuracy"), more_is_better=True, margin=0.02, watched=True,

@@ -163,7 +163,7 @@ def lost_nodes(result: Part, card: Part) -> str | None:
     ]
     return (
         f"{len(lost)} of {require_value(card, 'clients')} nodes stopped answering: {', '.join(told)}. "
-        "The figures are of the others. See the trial's log, and run it again with --no-cache."
+        "The figures are of the others. See the trial's log, and run it again with --fresh."
     )
 
 

@@ -8,6 +8,8 @@ environments/    where actors act, one file each
 playing.py       the task of actors in an environment
 policies.py      what an actor does, given the outputs of its network
 cohort.py        trains all clients of a round at once
+network.py       a network with its parameters in one flat vector
+shadows.py       shadow models, for attacks on privacy
 compute.py       where it computes: on the processor or on a CUDA device
 engines/         the ways cohort.py does so: engines/dense.py for MLPs, engines/module.py for any other network
 """

@@ -6,8 +6,8 @@ import pytest
 
 import fedguard as fg
 from fedguard.bench.results.compare import comparable
+from tests.app.test_app import text_of, visit
 from tests.stores import SHORT, break_manifest, copied, short
-from tests.test_app import text_of, visit
 from tests.views import VIEWS
 
 (COMPARE,) = [view for view in VIEWS if view.name == "compare"]

@@ -8,7 +8,7 @@ import pytest
 
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.workbench import Workbench, malicious_clients
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ROOT, Examples
 from fedguard.errors import ConfigError
@@ -20,7 +20,7 @@ from tests.systems.scenes import reports
 def cell(shared: float | None, task: dict[str, Any] | None = None, **settings: Any) -> Cell:
     given = {"partition": "label_sorted", **(task or {}), **({} if shared is None else {"shared": shared})}
     clients = {"total": 10, **settings.pop("clients", {})}
-    return Cell.build(CellConfig.model_validate({"task": given, "clients": clients, **settings}), load_registry())
+    return build_cell(CellConfig.model_validate({"task": given, "clients": clients, **settings}), load_registry())
 
 
 def dealt(made: Cell, seed: int = 0) -> Classification:
@@ -64,7 +64,7 @@ def test_without_them_cells_and_what_they_deal_are_as_before():
 
 def test_a_cell_is_built_again_from_its_canonical_form():
     made = cell(0.05)
-    assert Cell.build(CellConfig.model_validate(made.canonical), load_registry()).id == made.id
+    assert build_cell(CellConfig.model_validate(made.canonical), load_registry()).id == made.id
 
 
 def test_the_card_says_that_everybody_knows_them():

@@ -55,7 +55,7 @@ class Dies(InlineGrid):
 
 def checked(folder, nodes):
     """The command, without an attack."""
-    asked = ("-f", "0", "--nodes", str(nodes), "--seeds", "1", "--set", "num-server-rounds=3", "--jobs", "1")
+    asked = ("-f", "0", "--clients", str(nodes), "--seeds", "1", "--app-config", "num-server-rounds=3", "--jobs", "1")
     return fedguard("flower", "check", str(APP), *asked, cwd=folder)
 
 

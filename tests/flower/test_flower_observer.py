@@ -20,7 +20,7 @@ import fedguard as fg
 from fedguard.bench.records.pictures import load
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Dataset, Examples
 from fedguard.contracts.user_function import UserFunction
@@ -86,7 +86,7 @@ def own_suite(app, attack):
     dealt = [[Examples(*one) for one in space["load_data"](number, NODES)] for number in range(NODES)]
     parts = tuple(own for own, _ in dealt)
     rest = Examples(torch.cat([one.x for _, one in dealt]), torch.cat([one.y for _, one in dealt]))
-    cell = Cell.build(
+    cell = build_cell(
         CellConfig.model_validate(
             {
                 "clients": {"total": NODES},

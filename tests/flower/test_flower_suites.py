@@ -129,8 +129,8 @@ def test_what_the_page_shows_notices_a_weakness_that_came_into_the_app(tmp_path)
 def test_the_command_ends_with_3_below_the_floor(tmp_path):
     """Worker and app start as they do where nothing is loaded yet."""
     said = fedguard(
-        *("flower", "check", str(APP), "--attack", "ipm(tau=9)", "--defense", "median", "-f", "2", "--nodes", "6"),
-        *("--seeds", "1", "--floor", "0.9", "--json", "--set", "num-server-rounds=1", "--jobs", "1"),
+        *("flower", "check", str(APP), "--attack", "ipm(tau=9)", "--defense", "median", "-f", "2", "-n", "6"),
+        *("--seeds", "1", "--floor", "0.9", "--json", "--app-config", "num-server-rounds=1", "--jobs", "1"),
         cwd=tmp_path,
     )
     assert said.returncode == 3, said.stderr
@@ -139,7 +139,7 @@ def test_the_command_ends_with_3_below_the_floor(tmp_path):
 
 
 def test_the_command_writes_a_suite(tmp_path):
-    arguments = ["flower", "check", str(APP), "-a", "alie", "-f", "2", "--suite", "mine.yaml"]
+    arguments = ["flower", "check", str(APP), "-a", "alie", "-f", "2", "--to", "mine.yaml"]
     assert fedguard(*arguments, cwd=tmp_path).returncode == 0
     asked = yaml.safe_load((tmp_path / "mine.yaml").read_text())
     assert asked["matrix"] == {"attack": ["none", "alie"], "defense": ["own"]} and asked["clients"]["malicious"] == 2

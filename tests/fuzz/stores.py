@@ -153,7 +153,7 @@ def readers(store: Path, run: str = "small", deep: bool = False) -> Iterator[tup
     out = store.parent / f"out-{os.getpid()}"
     for words in (
         ["show", run], ["show", run, "--json"], ["show", run, "--profile"], ["lint", run], ["lint", run, "--json"],
-        ["breakdown", run, "--over", "protocol"], ["trilemma", run], ["compare", run, "other"], ["compare", "other", run, "--json"], ["export", run, "--csv", str(out)],
+        ["breakdown", run, "--over", "protocol"], ["privacy", run], ["compare", run, "other"], ["compare", "other", run, "--json"], ["export", run, "--to", f"csv:{out}", "--force"],
     ):  # fmt: skip
         yield (
             " ".join(words[:1] + [one for one in words[2:] if one != str(out)]),
@@ -162,7 +162,7 @@ def readers(store: Path, run: str = "small", deep: bool = False) -> Iterator[tup
     yield "baseline", partial(_baseline, store, run)
     yield "dashboard", partial(_dashboard, store, run)
     if deep:
-        yield "report", partial(_command, ["report", run, "--html", str(out), "--store", str(store)])
+        yield "report", partial(_command, ["report", run, "--to", f"html:{out}", "--force", "--store", str(store)])
         from tests.views import VIEWS
 
         wanted = [view for view in VIEWS if view.page.reads == "run" or view.name == "gate"]

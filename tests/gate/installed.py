@@ -8,8 +8,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from tests.forked import called
+from tests.root import ROOT
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "fedguard": "fedguard",
     "attacks": "fedguard/attacks",

@@ -187,7 +187,13 @@ def test_the_gates_code_is_the_steps_and_has_its_word(tmp_path, code, verdict):
     assert runner.run("Gate", baseline="baseline.json", name="tiny", strict="true").returncode == code
     assert runner.outputs == {"verdict": verdict, "exit-code": str(code)}
     said = (tmp_path / "said").read_text().split("\n")
-    assert said[:3] == ["gate", "--baseline", "baseline.json"] and said[-4:] == ["--strict", "--", "tiny", ""]
+    assert said[:3] == ["gate", "--baseline", "baseline.json"] and said[-5:] == [
+        "--fail-on",
+        "inconclusive",
+        "--",
+        "tiny",
+        "",
+    ]
 
 
 HOSTILE = "x'; touch taken; $(touch taken) `touch taken` \"; touch taken #"

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from tables import judged
@@ -14,8 +13,7 @@ from tables import judged
 from fedguard.bench.gate.stages import detectable
 from fedguard.config import Document, read_suite
 from fedguard.errors import ConfigError, StoreError
-
-ROOT = Path(__file__).parents[2]
+from tests.root import ROOT
 
 USUAL = [0.90, 0.88, 0.91, 0.89, 0.90, 0.87, 0.92, 0.90, 0.88, 0.91, 0.89]
 

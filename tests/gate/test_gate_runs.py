@@ -167,7 +167,7 @@ def test_a_run_made_by_other_code_is_never_a_pass(place, monkeypatch):
     place.write(factor=0.1)  # and the suite is not run again
     verdict = place.judge(code=4)
     assert "3 cells were made by other code of gated_rules than is installed" in verdict.incompatible[0]
-    assert "--no-cache" in verdict.incompatible[0]
+    assert "--fresh" in verdict.incompatible[0]
     place.write()
     assert place.judge(code=0).incompatible == ()
     monkeypatch.setattr(code, "own_code", lambda: "another FedGuard")
@@ -215,11 +215,11 @@ def test_a_lost_record_cannot_be_judged(place):
 def test_the_reports_are_written_where_they_are_asked_for(place, tmp_path):
     summary, xml, out = tmp_path / "summary.md", tmp_path / "gate.xml", tmp_path / "gate.json"
     summary.write_text("what other steps said\n")
-    place.judge("--markdown", str(summary), "--junit", str(xml), "--json", str(out), code=0)
+    place.judge("--to", f"md:{summary}", "--to", str(xml), "--to", str(out), code=0)
     assert summary.read_text().startswith("what other steps said\n## FedGuard gate: passed")
     assert ElementTree.parse(xml).getroot()[0].get("tests") == "5"
     assert json.loads(out.read_text())["exit_code"] == 0
-    done = command("gate", "tiny", "--baseline", str(place.file), "--store", str(place.store), "--json", "-")
+    done = command("gate", "tiny", "--baseline", str(place.file), "--store", str(place.store), "--json")
     assert json.loads(done.output)["headline"].startswith("passed")  # and nothing else on the output
 
 

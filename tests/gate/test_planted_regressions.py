@@ -128,7 +128,7 @@ def test_noise_halved_in_the_code_is_a_regression_and_a_store_of_the_old_code_ca
     mechanism.write_text(after)
     stale = gate(noisy, "private", site=noisy / "site")
     assert stale.returncode == 4, plain(stale)
-    assert run(noisy, "--no-cache", site=noisy / "site").returncode == 0
+    assert run(noisy, "--fresh", site=noisy / "site").returncode == 0
     done = gate(noisy, "private", site=noisy / "site")
     assert done.returncode == 3, plain(done)
     assert "1 epsilons violated" in plain(done) or "1 epsilon violated" in plain(done)
@@ -160,7 +160,7 @@ def test_a_change_of_words_passes(noisy):
     rng = site / "fedguard" / "rng.py"
     rng.write_text(rng.read_text() + "\n# Other words.\n")
     assert gate(noisy, "private", site=site).returncode == 4
-    assert run(noisy, "--no-cache", site=site).returncode == 0
+    assert run(noisy, "--fresh", site=site).returncode == 0
     done = gate(noisy, "private", site=site)
     assert done.returncode == 0, plain(done)
     assert "passed: 2 identical" in plain(done)

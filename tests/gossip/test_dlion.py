@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from fedguard.contracts import LocalPlan
 from fedguard.metrics.stats import CensoredValue
 from tests.gossip.test_ako import Exact
 from tests.gossip.test_gossip_formulae import DIM, EXACT, NODES, ROUNDS, STEP, d_psgd, ours, server
+from tests.root import ROOT
 from tests.systems.scenes import cell, models, off, reports, scene
 
 ROUNDING = 1e-5
@@ -415,7 +415,7 @@ def test_what_each_technique_saves_in_seconds_or_gives_in_accuracy():
 @pytest.mark.slow
 def test_each_technique_switched_off_costs_what_the_table_says(tmp_path):
     """Seconds to 85 % for good on two seeds: with all of them least, without the transfer on no seed."""
-    run = fg.run(Path(__file__).parents[2] / "examples" / "dlion.yaml", store=tmp_path, jobs=1, settings=["seeds=2"])
+    run = fg.run(ROOT / "examples" / "dlion.yaml", store=tmp_path, jobs=1, overrides=["seeds=2"])
     took: dict[str, list[float]] = {}
     for row in run.rows("seconds_to(0.85)"):
         seconds = row["seconds_to(0.85)"]

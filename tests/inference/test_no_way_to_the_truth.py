@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     Examples,
@@ -349,7 +349,7 @@ SIZES = {
 def attacked(seed=0, *, attributes=None, **changes):
     """Everything that a Seeker was handed in one trial, and the views; the truth is the trial's task, dealt again."""
     SEEN.clear()
-    cell = Cell.build(CellConfig.model_validate({**SIZES, **changes}), load_registry())
+    cell = build_cell(CellConfig.model_validate({**SIZES, **changes}), load_registry())
     spy = type("Spy", (Seeker,), dict(attributes or {}))()
     run_trial(dataclasses.replace(cell, inference=spy), seed, {})
     assert SEEN

@@ -12,7 +12,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, Observer, Reconstruction, Sight
 from fedguard.registry import load_registry
@@ -31,7 +31,7 @@ ONE: dict[str, Any] = {
 
 def cell(**changes: Any) -> Cell:
     observer = {"seat": "nodes", "victims": 8, **changes.pop("observer", {})}
-    return Cell.build(CellConfig.model_validate({**ONE, "observer": observer, **changes}), load_registry())
+    return build_cell(CellConfig.model_validate({**ONE, "observer": observer, **changes}), load_registry())
 
 
 def record(seed: int = 0, **changes: Any):
@@ -225,6 +225,6 @@ def test_who_can_solve_for_nobody_is_told_before_anything_runs(changes):
 
 
 def test_a_server_that_looks_is_the_cell_that_it_was():
-    one = Cell.build(CellConfig.model_validate({"attack": "analytic"}), load_registry())
+    one = build_cell(CellConfig.model_validate({"attack": "analytic"}), load_registry())
     assert set(one.canonical["observer"]) == {"server", "round", "victims", "labels", "candidates"}
     assert set(cell().canonical["observer"]) >= {"seat", "nodes", "listens"}

@@ -65,7 +65,7 @@ def rows(text: str) -> Iterator[tuple[str, dict[str, str], tuple[Edit, ...]]]:
     """The rows of a table of plants: their names, facts and edits.
 
         # a remark
-        == tests/test_rules.py                      a fact of all rows below, as `near`
+        == tests/defenses/test_rules.py             a fact of all rows below, as `near`
         krum with one neighbor too many             a name
             because: what no longer holds           a fact
             defenses.aggregators.krum:krum_scores: n - f - 2 --> n - f - 1
@@ -111,7 +111,8 @@ def copied(folder: Path) -> Path:
         _linked(ROOT / source, folder / source)
     for source in ("attacks", "defenses"):
         (folder / "fedguard" / source).symlink_to(ROOT / source)
-    for file in ("pyproject.toml", "tests/conftest.py", "tests/test_masking.py"):
+    for file in ("pyproject.toml", "tests/conftest.py", "tests/masking/test_masking.py"):
+        (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).symlink_to(ROOT / file)
     return folder
 

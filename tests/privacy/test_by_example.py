@@ -19,7 +19,7 @@ from torch.nn import functional
 from fedguard import api
 from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.running.procedures import refusals
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import DPSGD, Examples, LocalPlan, Model
 from fedguard.errors import ConfigError, NotAllowed
@@ -289,7 +289,7 @@ def mixing(tmp_path, monkeypatch):
 
 def test_a_cell_is_refused_before_it_runs_and_only_beside_dp_sgd(mixing):
     def cell(privacy):
-        return Cell.build(CellConfig.model_validate({**mixing, "protocol": {"privacy": privacy}}), load_registry())
+        return build_cell(CellConfig.model_validate({**mixing, "protocol": {"privacy": privacy}}), load_registry())
 
     record = cell({"kind": "record", "noise_multiplier": 1.0})
     (reason,) = refusals([record], 0).values()

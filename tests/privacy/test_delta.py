@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard.bench.running.procedures import refusals
 from fedguard.cli import app
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError
 from fedguard.privacy.accounting import check_delta
@@ -18,7 +18,7 @@ from fedguard.registry import load_registry
 def cell(privacy, **protocol):
     training = {"rounds": 1, "batch_size": 8}
     settings = {"clients": {"total": 20}, "training": training, "protocol": {"privacy": privacy, **protocol}}
-    return Cell.build(CellConfig.model_validate(settings), load_registry())
+    return build_cell(CellConfig.model_validate(settings), load_registry())
 
 
 def record(delta):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from fedguard.privacy.accountants import accountant_named
 from fedguard.privacy.accounting import ORDERS, SubsampledGaussian, UnsupportedEvent
 from fedguard.privacy.calibration import gaussian_noise
 from fedguard.privacy.gaussian import epsilon, gaussian_event, poisson_rdp, rdp_without_replacement
+from tests.root import ROOT
 
 
 def event(noise_multiplier=1.0, sample_rate=0.01, steps=1000, **changes):
@@ -495,7 +495,7 @@ def test_help_loads_neither_torch_nor_opacus():
 
 
 def test_the_documents_table_is_what_comes_out():
-    text = (Path(__file__).parents[2] / "docs" / "privacy_noise.md").read_text()
+    text = (ROOT / "docs" / "privacy_noise.md").read_text()
     rows = re.findall(
         r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\S+) \| ([\d.]+) \| ([\d.]+|-) \| ([\d.]+|-) \|$", text, re.M
     )

@@ -16,8 +16,10 @@ from fedguard import cli
 from fedguard.bench.running.protocol import noise_in_words
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
+from tests.pages import shown
+from tests.root import ROOT
 
-MODULE = (Path(__file__).parents[1] / "plugins" / "steady_noise.py").read_text()
+MODULE = shown("add_noise.md", "steady_noise.py")
 SUITE = """
 name: steady
 plugins: [steady_noise]
@@ -48,7 +50,7 @@ def test_a_plug_ins_noise_runs_is_told_of_and_is_counted(suite):
     card, privacy = ran["threat_card"], ran["result"]["privacy"]
     assert (card["privacy"], card["noise"]) == ("steady", "server")
     assert card["epsilon_note"] == "a trusted server adds steady noise; what it proves is in the result"
-    assert ran["config"]["protocol"]["privacy"] == {"kind": "steady", "clip": 0.5, "z": 3, "delta": 1e-3, "kept": 1.0}
+    assert ran["config"]["protocol"]["privacy"] == {"kind": "steady", "clip": 0.5, "z": 3, "delta": 1e-3}
     # two Gaussian releases at z = 3: divergences of a / 9, at the best of many orders
     orders = np.arange(1.1, 60, 0.1)
     counted = min(orders / 9 + np.log((orders - 1) / orders) - (math.log(1e-3) + np.log(orders)) / (orders - 1))
@@ -62,7 +64,8 @@ def test_a_plug_ins_noise_runs_is_told_of_and_is_counted(suite):
 def test_a_plug_ins_noise_is_audited(suite):
     (found,) = fg.audit(suite(), canaries=200)
     assert (found.audit.subject, found.audit.verdict) == ("steady noise", "consistent")
-    (weak,) = fg.audit(suite("{kind: steady, kept: 0.2}"), canaries=200)
+    Path("steady_noise.py").write_text(MODULE.replace("return self.z * self.clip", "return 0.2 * self.z * self.clip"))
+    (weak,) = fg.audit("suite.yaml", canaries=200)
     assert weak.audit.verdict == "violated"
 
 
@@ -81,12 +84,11 @@ def test_a_plug_ins_noise_is_checked_named_and_told_of(suite):
 
 def test_no_file_but_its_own_names_a_kind_of_noise():
     """Whoever deals with noise deals with any; that there may be none is all that others know."""
-    root = Path(__file__).parents[2]
     kinds = {cls.__name__ for _, cls in load_registry().classes(["noise"])} - {"NoNoise"}
-    files = [*(root / "fedguard").rglob("*.py"), *(root / "app").rglob("*.py"), *(root / "attacks").rglob("*.py")]
+    files = [*(ROOT / "fedguard").rglob("*.py"), *(ROOT / "app").rglob("*.py"), *(ROOT / "attacks").rglob("*.py")]
     assert len(kinds) >= 3 and len(files) > 300
     for file in files:
         text = file.read_text()
-        if file.parent != root / "fedguard" / "privacy" / "kinds":
+        if file.parent != ROOT / "fedguard" / "privacy" / "kinds":
             assert not kinds & set(re.findall(r"\w+", text)), file
         assert not re.search(r"isinstance\([^()]*NoNoise|(?<!self\.)(noise|privacy)\.name [!=]=", text), file

@@ -19,7 +19,7 @@ import sklearn.datasets
 import torch
 from PIL import Image
 
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Data, Dataset, Examples
 from fedguard.errors import ConfigError
@@ -366,7 +366,7 @@ def refused(data):
     }
     return any(
         "from the clients' own records" in one
-        for one in Cell.build(CellConfig.model_validate(config), load_registry()).verdict.reasons
+        for one in build_cell(CellConfig.model_validate(config), load_registry()).verdict.reasons
     )
 
 

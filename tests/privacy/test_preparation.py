@@ -16,7 +16,7 @@ from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_in_words
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.tuning.tune import Proposal
-from fedguard.config import Cell, Document, plan, read_suite
+from fedguard.config import Document, build_cell, plan, read_suite
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import DPSGD, Data, LocalPlan
 from fedguard.errors import ConfigError
@@ -49,7 +49,7 @@ def neighbours(folder):
 def cell(data, privacy=RECORD, **settings):
     training = {"algorithm": "fedsgd", "rounds": 1, "batch_size": EACH, "lr": 1.0}
     task = {"data": data, "partition": {"kind": "natural"}}
-    return Cell.build(
+    return build_cell(
         CellConfig.model_validate(
             {
                 "task": task,

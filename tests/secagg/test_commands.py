@@ -29,22 +29,22 @@ def test_without_a_command_it_tells_what_there_is():
 
 
 def test_params_prints_what_a_session_needs():
-    found = json.loads(secagg("params", "--n", "1000", "--grinding", "0", "--json"))
+    found = json.loads(secagg("params", "-n", "1000", "--grinding", "0", "--json"))
     assert (found["degree"], found["threshold"], found["quorum"]) == ("48", "27", "551")
-    assert "neighbours of each client, all others" in secagg("params", "--n", "20", "--gamma", "0.2")
-    assert "semi-honest" in secagg("params", "--n", "20", "--semi-honest")
-    assert "at least 3 clients" in secagg("params", "--n", "2", code=2)
+    assert "neighbours of each client, all others" in secagg("params", "-n", "20", "--gamma", "0.2")
+    assert "semi-honest" in secagg("params", "-n", "20", "--semi-honest")
+    assert "at least 3 clients" in secagg("params", "-n", "2", code=2)
 
 
 def test_demo_shows_what_the_server_sees_and_learns():
-    said = secagg("demo", "--n", "6", "--drop", "masked_input:3", "--drop", "unmask:1")
+    said = secagg("demo", "-n", "6", "--drop", "masked_input:3", "--drop", "unmask:1")
     assert "the sum over clients [0, 1, 2, 4, 5] is [17, 170, 1700], and nothing else" in " ".join(said.split())
     masked = re.findall(r"client (\d) has (\[.*?\]); the server sees ([0-9a-f ]+)", said)
     assert [row[0] for row in masked] == list("01245")
     assert len({row[2] for row in masked}) == 5  # no two clients look alike
-    again = re.findall(r"the server sees ([0-9a-f ]+)", secagg("demo", "--n", "6"))
+    again = re.findall(r"the server sees ([0-9a-f ]+)", secagg("demo", "-n", "6"))
     assert not set(again) & {row[2] for row in masked}
-    assert "TooFewSurvivors" in secagg("demo", "--n", "4", "--drop", "share_keys:0", "--drop", "share_keys:1", code=2)
+    assert "TooFewSurvivors" in secagg("demo", "-n", "4", "--drop", "share_keys:0", "--drop", "share_keys:1", code=2)
     assert "expected a step and a client" in secagg("demo", "--drop", "unmask", code=2)
     assert "Did you mean 'unmask'" in secagg("demo", "--drop", "unmusk:1", code=2)
 

@@ -14,7 +14,7 @@ from scipy.stats import binomtest, expon, kstest
 from fedguard.api import lay_out
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Availability, Presence
 from fedguard.errors import ConfigError
@@ -297,7 +297,7 @@ matrix:
     ]  # fmt: skip
     assert len({cell.id for cell in found}) == 4
     for cell in found:
-        again = Cell.build(CellConfig.model_validate(cell.canonical), load_registry())
+        again = build_cell(CellConfig.model_validate(cell.canonical), load_registry())
         assert (again.id, again.canonical) == (cell.id, cell.canonical)
         assert again.network.there.spec() == cell.network.there.spec()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,10 @@ from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
 from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World, least_seconds
+from tests.root import ROOT
 from tests.simulated import scenes
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "speed_up.yaml"
+EXAMPLE = ROOT / "examples" / "speed_up.yaml"
 
 
 def rounds(n: int, network: Network, count: int, work: float = 1.0, seed: int = 0) -> np.ndarray:
@@ -53,7 +53,7 @@ def test_no_device_is_promised_a_least_time_where_it_may_be_as_quick_as_it_likes
 def test_the_example_follows_both(tmp_path):
     """Whole trainings: T/n + 2 L, and more where the slowest of n exponential times is waited for."""
     sizes = "matrix.clients.total=[1, 4, 16]"
-    run = fg.run(EXAMPLE, store=tmp_path, jobs=1, settings=["seeds=1", "training.rounds=2", sizes])
+    run = fg.run(EXAMPLE, store=tmp_path, jobs=1, overrides=["seeds=1", "training.rounds=2", sizes])
     seconds = {
         (int(row["clients.total"]), row["network.compute.jitter"]): row["simulated_seconds"] / 2 for row in run.rows()
     }

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
+from fedguard.config import build_cell
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport, Setup
@@ -44,7 +45,7 @@ def settings(architecture: Any = "server", **changes: Any) -> dict[str, Any]:
 
 
 def cell(architecture: Any = "server", **changes: Any) -> Cell:
-    return Cell.build(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
+    return build_cell(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
 
 
 def scene(architecture: Any = "server", seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.contracts import SentRound, Wire
 from fedguard.secagg.encoding import Encoding
+from tests.root import ROOT
 from tests.systems.scenes import EVEN, cell, models, off, reports, scene
 
 SUMS = ("all_reduce", "all_reduce(topology='reduce_broadcast')", "all_reduce(topology='hierarchical', group=3)")
@@ -265,7 +265,7 @@ def test_keys_are_handed_out_once():
 
 def named():
     """The rows of the page: name, spec of the architecture, and whether it is for one node."""
-    page = (Path(__file__).parents[2] / "docs" / "collectives.md").read_text()
+    page = (ROOT / "docs" / "collectives.md").read_text()
     table = page.split("## What the field calls it")[1].split("\n## ")[0]
     for row in re.findall(r"^\| ([A-Z][\w, ]+) \| `(.+?)`(?: with .*?)? \| (.+?) \|$", table, re.MULTILINE):
         yield pytest.param(row[1], row[2], id=row[0])

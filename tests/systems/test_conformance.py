@@ -1,5 +1,5 @@
 """Real processes beside the simulation. Here they are threads that hand each other vectors, which takes no start; a slow test has
-processes and sockets, and `tests/cluster/test_ray.py` has actors.
+processes and sockets, and `tests/running/cluster/test_ray.py` has actors.
 """
 
 from __future__ import annotations

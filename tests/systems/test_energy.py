@@ -49,10 +49,10 @@ def test_a_run_shows_them_and_what_it_took_to_a_target(tmp_path):
     assert row["joules"] == figure_of("joules_to(1)").of(next(iter(run.ran.values()))) > row["joules_to(0.5)"] > 0
     assert "joules" in run.figures and "joules_to" in run.to_target
     for figure, title in (("joules", FIGURES["joules"].title), ("joules_to(0.5)", "in joules of the devices")):
-        said = CliRunner().invoke(app, ["show", "power", "--store", str(tmp_path), "--figure", figure])
+        said = CliRunner().invoke(app, ["show", "power", "--store", str(tmp_path), "--metric", figure])
         assert title in " ".join(said.output.split())
     done = CliRunner().invoke(
-        app, ["compare", "power", "power", "--figure", "joules", "--json", "--store", str(tmp_path)]
+        app, ["compare", "power", "power", "--metric", "joules", "--json", "--store", str(tmp_path)]
     )
     (found,) = json.loads(done.output)["differences"]
     assert found["figure"] == "joules" and found["a"] == found["b"] == row["joules"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from statistics import mean
 
 import pytest
@@ -12,8 +11,9 @@ import pytest
 import fedguard as fg
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import Estimate, student
+from tests.root import ROOT
 
-SUITE = Path(__file__).parents[2] / "examples" / "fragile.yaml"
+SUITE = ROOT / "examples" / "fragile.yaml"
 RANGES, EVENTUAL = "parameter_server(ranges=5)", "parameter_server(consistency=eventual)"
 FEDBUFF, GOOGLE = "fedbuff(buffer=10)", "google(over=1.3, window=20)"
 COMBINERS, BUFFERS, DECAF = "mapreduce(combiners=10)", "basgd(buffers=10)", "decaf(deadline=2)"
@@ -36,7 +36,7 @@ COLUMNS = ("mean", "centered_clipping", "median", "krum", "geometric_median", "n
 
 def printed(table: int) -> dict[tuple[str, str], float]:
     """The means in one of the two tables of accuracies (0 or 1) of the page, by architecture and rule."""
-    page = (Path(__file__).parents[2] / "docs" / "fragile.md").read_text()
+    page = (ROOT / "docs" / "fragile.md").read_text()
     section = page.split("## Final accuracy under the worst of the five")[1].split("## What we conclude")[0]
     lines = section.split("So the next table")[table].splitlines()
     found = {}
@@ -95,7 +95,7 @@ def part(tmp_path_factory):
         "matrix.architecture=[server, {name: parameter_server, consistency: eventual}, {name: google, over: 1.3, window: 20}, "
         "{name: mapreduce, combiners: 10}]",
     ]
-    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("fragile"), settings=settings, jobs=1))
+    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("fragile"), overrides=settings, jobs=1))
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -13,11 +12,12 @@ import yaml
 
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.registry import load_registry
+from tests.root import ROOT
 
-SUITE = yaml.safe_load((Path(__file__).parents[2] / "examples" / "fragile_families.yaml").read_text())
+SUITE = yaml.safe_load((ROOT / "examples" / "fragile_families.yaml").read_text())
 MATRIX = SUITE["matrix"]
 ROBUST = [rule for rule in MATRIX["defense"] if rule not in ("mean", "krum")]
 #: Of whole runs; in the short form (ANCHOR_SEEDS=1) the first alone, but for comparisons that it does not decide.
@@ -55,7 +55,7 @@ def _result(architecture: str, attack: str, defense: str, seed: int, rounds: int
     swept = {"architecture": yaml.safe_load(architecture), "attack": attack, "defense": defense}
     settings = {key: value for key, value in SUITE.items() if key in CellConfig.model_fields} | swept
     settings["training"] = SUITE["training"] | {"rounds": rounds}
-    cell = Cell.build(CellConfig.model_validate(settings), load_registry())
+    cell = build_cell(CellConfig.model_validate(settings), load_registry())
     assert not cell.verdict.reasons
     found: dict[str, Any] = run_trial(cell, seed, {}, _bench())[0]["result"]
     return found

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from statistics import mean
 
 import pytest
 
 import fedguard as fg
 from fedguard.bench.results.run import Run
+from tests.root import ROOT
 
-SUITE = Path(__file__).parents[2] / "examples" / "fragile_in_time.yaml"
+SUITE = ROOT / "examples" / "fragile_in_time.yaml"
 EVENTUAL, FEDBUFF = "parameter_server(consistency=eventual)", "fedbuff(buffer=10)"
 
 
@@ -46,7 +46,7 @@ def part(tmp_path_factory):
         "matrix.defense=[mean, kardam, zeno_plus_plus]",
         "matrix.architecture=[{name: parameter_server, consistency: eventual}]",
     ]
-    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("in_time"), settings=settings, jobs=1))
+    return Table(fg.run(SUITE, store=tmp_path_factory.mktemp("in_time"), overrides=settings, jobs=1))
 
 
 @pytest.mark.slow

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import fedguard as fg
+from tests.root import ROOT
 
-SUITE = Path(__file__).parents[2] / "examples" / "inconsistency.yaml"
+SUITE = ROOT / "examples" / "inconsistency.yaml"
 
 
 def final(seeds: int, rounds: int, tmp_path) -> dict[tuple[str, str], float]:
@@ -18,7 +17,7 @@ def final(seeds: int, rounds: int, tmp_path) -> dict[tuple[str, str], float]:
         f"training.rounds={rounds}",
         "matrix.architecture=[server, {name: parameter_server, consistency: eventual}]",
     ]
-    run = fg.run(SUITE, store=tmp_path, settings=settings, jobs=1)
+    run = fg.run(SUITE, store=tmp_path, overrides=settings, jobs=1)
     assert not run.with_status("failed") and not run.with_status("refused")
     assert len({record["result"]["rounds"]["updates"] for record in run.records.values()}) == 1
     found: dict[tuple[str, str], list[float]] = {}

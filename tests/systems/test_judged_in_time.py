@@ -11,7 +11,7 @@ from fedguard.bench.running import estimate
 from fedguard.bench.running.in_time import as_of
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import EvaluationSection
 from fedguard.contracts import RoundReport, RoundTiming
@@ -39,7 +39,7 @@ def cell(architecture: str, evaluation: dict, network=..., **more) -> Cell:
         "network": timed if network is ... else network,
         "evaluation": evaluation,
     }
-    return Cell.build(CellConfig.model_validate(config | more), load_registry())
+    return build_cell(CellConfig.model_validate(config | more), load_registry())
 
 
 def trained(architecture: str, evaluation: dict, seed: int = 3, **more):

@@ -9,8 +9,8 @@ from fedguard.architectures.systems import sums
 from fedguard.contracts import Sight
 from fedguard.errors import NotObservable
 from fedguard.registry import load_registry
+from tests.attacks.test_attacks import normal, view
 from tests.systems.scenes import cell, models, reports, scene
-from tests.test_attacks import normal, view
 
 ATTACKED = {"attack": "partial_sum", "clients": {"malicious": 1}, "training": {"rounds": 1}}
 LONG = {"clients": {"malicious": 1}, "training": {"rounds": 10}}

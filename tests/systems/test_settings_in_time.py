@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedguard.bench.running.card import describe_threat
 from fedguard.contracts import Network, Speeds, Stragglers
 from fedguard.contracts.network import Links
 from fedguard.errors import ConfigError
@@ -123,7 +124,7 @@ def test_dropout_of_the_protocol_spares_them_too(stays):
     made, setup = scene(protocol={"dropout": {"rate": 0.6}}, threat=threat, network={}, **ATTACK)
     silent = {client for one in made.architecture.run(setup) for client in one.silent}
     assert silent - setup.malicious and bool(silent & setup.malicious) != stays
-    assert ("never drop out" in repr(made.threat)) == stays
+    assert ("never drop out" in describe_threat(made.threat, 1, 2, made.threat.grants)) == stays
 
 
 # Once in a buffer.

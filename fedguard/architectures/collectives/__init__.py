@@ -6,6 +6,8 @@ reduce_broadcast.py   reduce_broadcast: all to a root, and back
 hierarchical.py       hierarchical: rings within groups, and rings across them
 all_to_all.py         all_to_all: each node sends its whole vector to each other
 butterfly.py          node j has part j of all vectors: used by btard, not a topology of all_reduce
+leaks.py              what nodes can solve for, from the messages that reach them
+listening.py          the updates that some nodes can solve for, and their solution
 """
 
 from collections.abc import Callable

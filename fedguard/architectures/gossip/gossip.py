@@ -146,7 +146,7 @@ class Gossip(Architecture):
             return
         yield from self._of_graph(graph, cell)
         yield from self._of_masks(graph, cell.pipeline)
-        yield from self._of_places(cell.attackers, clients.total)
+        yield from self._of_places(clients.count(clients.malicious) if cell.adversary else 0, clients.total)
         for size in graph.sizes[1:] if not self.masks else ():
             try:
                 cell.pipeline.check(size, scale_assumed_f(size, cell.told, clients.total))

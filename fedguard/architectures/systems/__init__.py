@@ -1,5 +1,5 @@
-"""Ways of training together, one file each: around a server in simulated time, on the common `event_server` and `event_run`;
-and without one, on the common `peers`."""
+"""Ways of training together, one file each: around a server in simulated time, on the common `event_system`, `event_server`
+and `event_run`; and without one, on the common `peers`."""
 
 SYSTEMS = {
     "parameter_server": "fedguard.architectures.systems.parameter_server:ParameterServer",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.sides import Sides
+from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.systems.trainings import LocalTrainings
 from fedguard.architectures.times import lies_of, moment, world
 from fedguard.architectures.watch import watching
@@ -38,12 +39,9 @@ from fedguard.errors import FedGuardError, PreconditionError, StalledError
 from fedguard.simulated.course import AggregationEvent, Arrival, ServerSimulation
 from fedguard.simulated.world import World
 
-if TYPE_CHECKING:
-    from fedguard.architectures.systems.event_server import EventServer
-
 
 def course_of(
-    system: EventServer, setup: Setup, world: World, kind: Callable[..., ServerSimulation] = ServerSimulation
+    system: EventSystem, setup: Setup, world: World, kind: Callable[..., ServerSimulation] = ServerSimulation
 ) -> ServerSimulation:
     """The simulation of this training in this world."""
     barrier = system.barrier(setup.participation)
@@ -56,7 +54,7 @@ def course_of(
 
 
 def by_rounds(
-    system: EventServer, setup: Setup, world: World, course: ServerSimulation | None = None
+    system: EventSystem, setup: Setup, world: World, course: ServerSimulation | None = None
 ) -> Iterator[tuple[AggregationEvent, int, bool]]:
     """The aggregation events of a training, each with its round, and whether it is the last one of the round.
 
@@ -73,7 +71,7 @@ def by_rounds(
             yield release, round, last
 
 
-def count_participation(system: EventServer, setup: Setup, plan: Meeting, world: World) -> Meeting:
+def count_participation(system: EventSystem, setup: Setup, plan: Meeting, world: World) -> Meeting:
     """The meeting with the largest numbers of updates and trainings of one client in the simulation; never below the plan.
 
     Raises:
@@ -91,7 +89,7 @@ def count_participation(system: EventServer, setup: Setup, plan: Meeting, world:
     return replace(plan, most=most, in_one=in_one, ended=max(most, *ended.values(), 1))
 
 
-def check_course(system: EventServer, setup: Setup, world: World) -> None:
+def check_course(system: EventSystem, setup: Setup, world: World) -> None:
     """Check that a training ends, and that its malicious clients at some time have an honest update to craft from.
 
     Raises:
@@ -112,7 +110,7 @@ def check_course(system: EventServer, setup: Setup, world: World) -> None:
         raise _no_updates_error(system)
 
 
-def _no_updates_error(system: EventServer) -> PreconditionError:
+def _no_updates_error(system: EventSystem) -> PreconditionError:
     return PreconditionError(
         f"under {system.name} the malicious clients fill every aggregate here in which they act, and so no honest update ever "
         "comes from which they could craft: they would send honest ones. Raise network.malicious_pace, network.link.latency or "
@@ -123,7 +121,7 @@ def _no_updates_error(system: EventServer) -> PreconditionError:
 class EventRun:
     """One training, from its first aggregation event to its last report."""
 
-    def __init__(self, system: EventServer, setup: Setup) -> None:
+    def __init__(self, system: EventSystem, setup: Setup) -> None:
         self._system, self._setup = system, setup
         task, rng = setup.task, setup.rng
         self._clients = Clients(setup)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -32,15 +32,26 @@ from fedguard.contracts import (
     Wire,
 )
 from fedguard.kernels import all_finite
+from fedguard.secagg.encoding import Encoding
 
-if TYPE_CHECKING:
-    from fedguard.architectures.systems.all_reduce import AllReduce
+
+class Exchange(Protocol):
+    """What is settled of an exchange before it runs: see `fedguard.architectures.systems.all_reduce.AllReduce`."""
+
+    @property
+    def group(self) -> int | None: ...
+    @property
+    def masks(self) -> int | None: ...
+    @property
+    def hashes(self) -> bool: ...
+    def schedule(self, nodes: int) -> Schedule: ...
+    def encoding(self, largest_weight: int) -> Encoding: ...
 
 
 class Collective(PeerRun):
     """The exchange of one training."""
 
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
+    def __init__(self, system: Exchange, setup: Setup) -> None:
         super().__init__(setup)
         self.system = system
 
@@ -67,7 +78,7 @@ class Collective(PeerRun):
 class AllToAllRun(Collective):
     """Each node has all updates, and runs the rule itself; with a common seed all get the same aggregate."""
 
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
+    def __init__(self, system: Exchange, setup: Setup) -> None:
         super().__init__(system, setup)
         self._receiver = PlainReceiver(setup)
 
@@ -78,7 +89,7 @@ class AllToAllRun(Collective):
 class SumRun(Collective):
     """Each node has the sum in the order of the topology: of floats, or of masked ring elements."""
 
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
+    def __init__(self, system: Exchange, setup: Setup) -> None:
         super().__init__(system, setup)
         self._weighted = setup.pipeline.rule.by_samples
         # Of the claims, since a malicious node's may be the largest, and the ring must hold it
@@ -223,7 +234,7 @@ class SplitRun(SumRun):
     Malicious nodes know the honest nodes' mean model, and the rule works on it.
     """
 
-    def __init__(self, system: AllReduce, setup: Setup) -> None:
+    def __init__(self, system: Exchange, setup: Setup) -> None:
         super().__init__(system, setup)
         n = setup.participation.total
         self._models = self.model.expand(n, -1).clone()

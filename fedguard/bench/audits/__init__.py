@@ -3,5 +3,5 @@
 cells.py          noise: what is audited
 training.py       their own training
 suites.py         a run's
-contribution.py   what each client contributes, malicious ones too
+contribution.py   what each client contributes, malicious ones too; contributed.py, that as a table and as JSON
 """

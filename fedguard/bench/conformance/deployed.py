@@ -16,7 +16,7 @@ from fedguard.bench.conformance import remote
 from fedguard.bench.conformance.engine import TrainingOutcome
 from fedguard.bench.conformance.messages import client_app, server_app
 from fedguard.bench.conformance.remote import Key
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, FedGuardError, MissingExtra
@@ -134,7 +134,7 @@ def server_side(home: Path) -> ServerApp:
             told.update(why=None, seconds=outcome.seconds, order=outcome.order)
 
         try:
-            cell = Cell.build(CellConfig.model_validate(job["cell"]), load_registry())
+            cell = build_cell(CellConfig.model_validate(job["cell"]), load_registry())
             server_app(cell, 0, job["seed"], save_outcome, dict(job["clients"]))(grid, context)
         except FedGuardError as error:
             told["why"] = str(error)

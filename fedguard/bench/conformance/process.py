@@ -18,7 +18,7 @@ from fedguard.architectures.processes.links import ProcessLinks
 from fedguard.architectures.systems.all_reduce import AllReduce
 from fedguard.bench.conformance.engine import set_up_of
 from fedguard.bench.conformance.gloo import FOUND
-from fedguard.config import Cell
+from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Setup
 from fedguard.registry import load_registry
@@ -29,7 +29,7 @@ def main(file: str) -> None:
     torch.set_num_threads(1)
     job = json.loads(Path(file).read_text())
     folder, rank = Path(job["folder"]), job["rank"]
-    cells = [Cell.build(CellConfig.model_validate(cell), load_registry()) for cell in job["cells"]]
+    cells = [build_cell(CellConfig.model_validate(cell), load_registry()) for cell in job["cells"]]
     setups = [set_up_of(cell, job["seed"]) for cell in cells]
     links = ProcessLinks(rank, job["nodes"], folder / "meeting")
     models, seconds = list[Tensor](), list[float]()

@@ -19,7 +19,7 @@ from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.times import world
 from fedguard.bench.conformance.engine import TrainingOutcome, set_up_of, simulate_models, start_of
-from fedguard.config import Cell
+from fedguard.config import Cell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Participation, Setup, Sight
 from fedguard.errors import ConfigError
@@ -40,7 +40,7 @@ class ClientProcess:
 
     def __init__(self, cells: Sequence[Mapping[str, Any]], seed: int) -> None:
         torch.set_num_threads(1)
-        built = [Cell.build(CellConfig.model_validate(cell), load_registry()) for cell in cells]
+        built = [build_cell(CellConfig.model_validate(cell), load_registry()) for cell in cells]
         self._clients = [Clients(set_up_of(cell, seed)) for cell in built]
 
     def ready(self) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 from fedguard.bench.docstrings import meaning, plain
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
-from fedguard.bench.terminal.printed import lines
+from fedguard.bench.terminal.printed import Printed, lines
 from fedguard.contracts import (
     Algorithm,
     Architecture,
@@ -66,21 +66,30 @@ def listing(known: Registry, kinds: Sequence[str]) -> RenderableType:
     )
 
 
-def explanation(known: Registry, name: str) -> RenderableType:
+class Explanation(Printed):
     """The full explanation of an algorithm.
 
     Raises:
         UnknownName: nothing has this name.
     """
-    found = algorithms(known, name)
-    if not found:
-        raise UnknownName(
-            "name",
-            name,
-            [cls.name for _, cls in known.classes()],
-            remedy=" For one of your own modules, add --plugin MODULE.",
-        )
-    return Group(*(part for cls in found for part in _explain_algorithm(cls)))
+
+    columns = 100
+
+    def __init__(self, known: Registry, name: str) -> None:
+        self._found = algorithms(known, name)
+        if not self._found:
+            raise UnknownName(
+                "name",
+                name,
+                [cls.name for _, cls in known.classes()],
+                remedy=" For one of your own modules, add --plugin MODULE.",
+            )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __rich__(self) -> RenderableType:
+        return Group(*(part for cls in self._found for part in _explain_algorithm(cls)))
 
 
 def algorithms(known: Registry, name: str) -> list[type[Algorithm]]:

@@ -15,25 +15,23 @@ from pydantic import BaseModel
 from fedguard.bench.docstrings import meaning
 from fedguard.config.document import parse_yaml
 from fedguard.config.sections import (
-    ClientsSection,
     EvaluationSection,
     NetworkSection,
     ObserverSection,
     ProtocolSection,
     ServerSection,
-    ThreatSection,
     TrainingSection,
 )
-from fedguard.contracts import Algorithm, Dropout, FixedPoint, Links, Speeds, Stragglers
+from fedguard.contracts import Algorithm, Dropout, FixedPoint, Links, Participation, Speeds, Stragglers, ThreatModel
 from fedguard.contracts.ranges import type_in_words, without_ranges
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
 
 #: The sections of a suite with plain values as keys.
 SECTIONS: dict[str, type] = {
-    "clients": ClientsSection,
+    "clients": Participation,
     "training": TrainingSection,
-    "threat": ThreatSection,
+    "threat": ThreatModel,
     "observer": ObserverSection,
     "server": ServerSection,
     "evaluation": EvaluationSection,

@@ -5,4 +5,5 @@ foreign.py     reads such a table; columns.py has the names of its columns
 run_flags.py   the flags of a whole run; `fedguard.metrics.flags` has the flags of one record
 permutation.py whether the result depends on the order of the clients
 lint.py        every flag, what could not be judged, and why
+answer.py      the answer of a run: its leading defense, or the flags that leave it without an answer
 """

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from fedguard.bench.flags.results import Case, Results, results_of
 from fedguard.bench.flags.run_flags import RaisedFlag, clean_at_chance, nothing_hurts
-from fedguard.bench.results.answer import DefenseSummary, RunVerdict, sentences, standings
+from fedguard.bench.results.answer import DefenseSummary, sentences, standings
 from fedguard.bench.results.run import Run
+from fedguard.bench.results.verdict import RunVerdict
 from fedguard.metrics.flags import MissingFact, require_value, weak_task
 
 #: Success of a backdoor, net of a clean model's, from which on defenses can be compared even if no attack lowers accuracy.

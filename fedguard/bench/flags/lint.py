@@ -16,6 +16,7 @@ from fedguard.bench.flags.foreign import read_results
 from fedguard.bench.flags.results import Case, Results, results_of
 from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, RaisedFlag, RunFlag, UnjudgedFlag
 from fedguard.bench.results.run import Run
+from fedguard.bench.terminal.printed import Printed
 from fedguard.metrics.flags import FLAGS, Flag, MissingFact
 
 
@@ -42,7 +43,7 @@ class UnjudgedSummary:
 
 
 @dataclass(frozen=True)
-class Lint:
+class Lint(Printed):
     """The red flags of some results.
 
     Attributes:

@@ -149,7 +149,7 @@ def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
     whose, one = ", ".join(sorted(modules)), next(iter(found.values()))
     return (
         f"run {run.name}: {len(found)} cells were made by other code of {whose} than is installed, such as {one}: "
-        "run the suite again with --no-cache.",
+        "run the suite again with --fresh.",
     )
 
 

@@ -16,6 +16,7 @@ from fedguard.bench.results.matrix import Matrix, MatrixEntry
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.bench.results.trilemma import LEAKAGE, LINEAR, Point, WorstAttack, points
+from fedguard.bench.results.verdict import RunVerdict
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.ranking import Ranking, join_names, rank
 from fedguard.metrics.returns import in_shares
@@ -123,28 +124,6 @@ class DefenseSummary:
             "epsilon": "" if self.epsilon is None else f"{self.epsilon:.3g}",
             **{heading(figure): _format_worst(figure, self.leakage.get(figure)) for figure in LEAKAGE},
         }
-
-
-@dataclass(frozen=True)
-class RunVerdict:
-    """The verdict on one setting; `str` is all of it.
-
-    Attributes:
-        headline: the sentence.
-        lead: the evidence for it, sentence by sentence.
-        action: how to get a clearer verdict; "" if there is nothing to do.
-        ranked: whether the defenses may be ordered by score.
-        group: the leading group: defenses not separated from the first; empty without a test.
-    """
-
-    headline: str
-    lead: tuple[str, ...] = ()
-    action: str = ""
-    ranked: bool = False
-    group: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return " ".join(part for part in (self.headline, *self.lead, self.action) if part)
 
 
 def sentences(found: Sequence[DefenseSummary], unanswerable: Mapping[str, str] | None = None) -> dict[str, RunVerdict]:

@@ -38,4 +38,4 @@ def _write_parquet(run: Run, path: Path) -> None:
     try:
         run.frame().to_parquet(path)
     except ImportError:
-        raise MissingExtra("--parquet", "pyarrow", "dashboard") from None
+        raise MissingExtra("--to NAME.parquet", "pyarrow", "dashboard") from None

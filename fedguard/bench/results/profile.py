@@ -149,7 +149,7 @@ class Profile(Printed):
         what = "1 trial was" if self.untimed == 1 else f"{self.untimed} trials were"
         return (
             f"{what} run by an older FedGuard, which did not time stages, and "
-            f"{'is' if self.untimed == 1 else 'are'} left out. `fedguard run SUITE --no-cache` runs all trials again."
+            f"{'is' if self.untimed == 1 else 'are'} left out. `fedguard run SUITE --fresh` runs all trials again."
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,8 @@ from fedguard.bench.results.breakdown import Breakdown, breakdown
 from fedguard.bench.results.matrix import Matrix, matrix
 from fedguard.bench.results.profile import Profile, profile
 from fedguard.bench.results.trilemma import Trilemma, trilemma
-from fedguard.errors import MissingExtra, escape_control
+from fedguard.bench.results.verdict import RunVerdict
+from fedguard.errors import MissingExtra, UnknownName, escape_control
 from fedguard.metrics.figures import FIGURES, TO_TARGET, TargetMetric, figure_of
 from fedguard.metrics.returns import in_shares
 
@@ -165,6 +168,31 @@ class Run:
         figure = figure or self.score
         return matrix(self.name, self.rows(figure), self.swept, figure)
 
+    def verdict(self, setting: str | None = None) -> RunVerdict:
+        """The sentence on the defenses with its test, as `fedguard show` prints it.
+
+        Args:
+            setting: one of the combinations of the other swept keys, such as ``clients.malicious=4``; None for the only one.
+
+        Raises:
+            UnknownName: there are several settings, or not this one.
+        """
+        found = self._verdicts()
+        if setting is None and len(found) <= 1:
+            return next(iter(found.values()), RunVerdict("No verdict: this run has no attack on the training."))
+        if setting not in found:
+            raise UnknownName("setting", setting or "", found)
+        return found[setting]
+
+    def _repr_html_(self) -> str:
+        said = [f"{setting}: {verdict}" if setting else str(verdict) for setting, verdict in self._verdicts().items()]
+        return "".join(f"<p>{escape(one)}</p>" for one in said) + self.table()._repr_html_()
+
+    def _verdicts(self) -> dict[str, RunVerdict]:
+        # By name, because red flags decide whether a run has a verdict, and they know algorithms, which results do not
+        found: dict[str, RunVerdict] = importlib.import_module("fedguard.bench.flags.answer").answers(self)
+        return found
+
     def breakdown(self, key: str = "clients.malicious", figure: str | None = None) -> Breakdown:
         """One metric, by default the `share`, over a swept key, for each attack and defense and for the worst attack.
 
@@ -175,7 +203,7 @@ class Run:
         rows = self.rows(figure)
         return breakdown(self.name, rows, [self._reference(row) for row in rows], self.swept, key, figure)
 
-    def trilemma(self) -> Trilemma:
+    def privacy(self) -> Trilemma:
         """Epsilon x worst-case accuracy x leakage, one point for each defense and combination of the other swept keys.
 
         Raises:

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
-from fedguard.bench.running.app_card import app_card
+from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
 from fedguard.config import Cell
@@ -153,13 +153,13 @@ def run_app(
         body = {
             "status": status,
             "reason": told["reason"],
-            "threat_card": app_card(cell),
+            "threat_card": threat_card(cell),
             "result": None,
             "cost": None,
         }
         return build_record(cell, seed, {**body, "flags": [], "environment": made}), told["log"]
     found = told["found"]
-    card = {**app_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
+    card = {**threat_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
     result = {**_result(found), **_compare_corners(cell, found, corners)}
     body = {
         "status": "ok",

@@ -2,75 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import Cell
-from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
+from fedguard.contracts import PUBLIC, Defense, InferenceAttack, PoisonAttack, Sight, ThreatModel
 from fedguard.visibility import derive_exposure
 
 
-def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
-    """The threat card of a cell before it runs; the record adds the measured dissimilarity and malicious share.
+def _sampling(cell: Cell) -> str:
+    return cell.participation.sampling if cell.participation.expected < cell.participation.total else "all"
 
-    Args:
-        secret_noise: whether noise for privacy comes from the operating system.
-    """
-    config, threat, attack = cell.config, cell.threat, cell.adversary
-    sampled = cell.participation
-    root = config.server.root_data
-    shown = derive_exposure(cell.architecture.exposes, cell.mode, root > 0).server
-    return {
-        "in_words": threat_in_words(cell),
-        "attack": str(cell.named) if cell.named else None,
-        "goal": cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None,
-        "acts_on": acts_on(attack) if isinstance(attack, PoisonAttack) else [],
-        "attack_sees": (cell.verdict.attack_sees | cell.verdict.inference_sees).names(),
-        "observer": config.observer.spec() if cell.inference else None,
-        "granted": threat.grants.names() if attack else [],
-        "collusion": attack is not None and cell.malicious > 1,
-        "attacker_data": _attacker_data(cell) if attack else None,
-        "first_round": threat.first_round if attack else None,
-        "last_round": threat.last_round if attack else None,
-        "every": threat.every if attack else None,
-        "clients": sampled.total,
-        "per_round": sampled.expected,
-        "sampling": sampled.sampling if sampled.expected < sampled.total else "all",
-        "true_f": cell.malicious if attack else 0,
-        "told_f": cell.told,
-        "f_known": config.clients.assumed_f != "unknown",
-        "rows": cell.rows,
-        "told_per_round": cell.told_rows,
-        "defense": str(cell.pipeline),
-        "rule_needs": {stage.name: [way.names() for way in stage.needs] for stage in cell.pipeline.stages},
-        "server_sees": cell.verdict.rule_sees.names(),
-        "server_shown": shown.names(),
-        "unproven": cell.pipeline.unproven(cell.rows, cell.told_rows),
-        "root_data": {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None,
-        "preparation": {"origin": cell.data.preparation.origin, "what": cell.data.preparation.what},
-        "partition": str(cell.partition),
-        **({"shared": config.task.shared} if config.task.shared else {}),
-        **({"architecture": str(cell.architecture)} if cell.architecture.in_time else {}),
-        "algorithm": cell.training.algorithm.name,
-        "secure_aggregation": cell.mode.name,
-        "protocol": protocol_card(cell, secret_noise),
-        "privacy": cell.noise.name,
-        "noise": cell.noise.added_by,
-        "epsilon": None,
-        "epsilon_note": cell.noise.note(cell.protocol.masked),
-        "noise_note": NOISE_IS_SECRET[secret_noise] if noise_drawn(cell) else None,
-        "noise_from": DRAWN_FROM[secret_noise] if noise_drawn(cell) else None,
-        "reproducible": not (secret_noise and noise_drawn(cell)),
-    }
+
+def _stages(cell: Cell) -> Sequence[Defense]:
+    """The stages of the defense; none of an app's own, of which nothing is known."""
+    return () if cell.own else cell.pipeline.stages
+
+
+def _server_shown(cell: Cell) -> list[str]:
+    return derive_exposure(cell.architecture.exposes, cell.mode, cell.config.server.root_data > 0).server.names()
+
+
+def _root_data(cell: Cell) -> dict[str, int] | None:
+    root = cell.config.server.root_data
+    return {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None
 
 
 def threat_in_words(cell: Cell) -> str:
     """Who attacks, and what they see."""
+    if cell.inference is None and cell.config.app is not None:
+        who = f"{cell.malicious} of {cell.participation.total} nodes of the Flower app {cell.config.app.name} collude"
+        return f"{who}; together they see {cell.threat.grants.words()}." if cell.adversary else "Nobody is malicious."
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
-        return (repr(cell.threat_left) if cell.adversary else "Nobody is malicious.") + public + others
+        seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.mode).clients
+        attackers = describe_threat(cell.threat, cell.malicious, cell.participation.total, seen)
+        return (attackers if cell.adversary else "Nobody is malicious.") + public + others
     return observer_in_words(cell, cell.inference)
+
+
+def describe_threat(threat: ThreatModel, malicious: int, clients: int, sees: Sight) -> str:
+    """A threat model in words, for ``malicious`` of ``clients`` clients that see this much of what it grants."""
+    until = "the end" if threat.last_round is None else f"round {threat.last_round}"
+    rounds = "" if threat.every == 1 else f", in every {threat.every}th round"
+    stay = " Their devices never drop out." if threat.stays else ""
+    return (
+        f"{malicious} of {clients} clients are malicious from round {threat.first_round} to {until}{rounds}; "
+        f"together they see {sees.words()}.{stay}"
+    )
 
 
 def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
@@ -93,6 +74,8 @@ def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
 
 
 def _attacker_data(cell: Cell) -> str:
+    if cell.config.app is not None:
+        return "the malicious nodes' own"
     if cell.copying:
         return "copies of honest clients' shares of the partition, which is among the honest alone"
     return "the malicious clients' own share of the partition" + (
@@ -131,3 +114,92 @@ def acts_on(attack: PoisonAttack) -> list[str]:
     kind = type(attack)
     told = [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
     return list(dict.fromkeys(told))
+
+
+class Row(NamedTuple):
+    """One field of the threat card: its value for a training that FedGuard composes, and for an app, given the cell.
+
+    The second argument says whether noise for privacy comes from the operating system. `ABSENT` leaves the field out.
+    """
+
+    composed: Callable[[Cell, bool], Any]
+    app: Callable[[Cell, bool], Any]
+
+
+ABSENT = object()
+
+
+def same(value: Callable[[Cell], Any]) -> Row:
+    """A field that apps have, too."""
+    return Row(lambda cell, secret: value(cell), lambda cell, secret: value(cell))
+
+
+def either(composed: Callable[[Cell], Any], app: Any) -> Row:
+    """A field that is settled for apps, of which FedGuard knows no more."""
+    return Row(lambda cell, secret: composed(cell), lambda cell, secret: app)
+
+
+def of_source(composed: Callable[[bool], Any], app: Any) -> Row:
+    """A field that depends on the source of the noise for privacy; ``app`` also holds where no noise is drawn."""
+    return Row(lambda cell, secret: composed(secret) if noise_drawn(cell) else app, lambda cell, secret: app)
+
+
+#: The threat card, field by field; `fedguard.bench.records.schema.card` says what each means
+CARD: dict[str, Row] = {
+    "in_words": same(threat_in_words),
+    "attack": same(lambda cell: str(cell.named) if cell.named else None),
+    "goal": same(lambda cell: cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None),
+    "acts_on": same(lambda cell: acts_on(cell.adversary) if isinstance(cell.adversary, PoisonAttack) else []),
+    "attack_sees": same(lambda cell: (cell.verdict.attack_sees | cell.verdict.inference_sees).names()),
+    "observer": same(lambda cell: cell.config.observer.spec() if cell.inference else None),
+    "granted": same(lambda cell: cell.threat.grants.names() if cell.adversary else []),
+    "collusion": same(lambda cell: cell.adversary is not None and cell.malicious > 1),
+    "attacker_data": same(lambda cell: _attacker_data(cell) if cell.adversary else None),
+    "first_round": same(lambda cell: cell.threat.first_round if cell.adversary else None),
+    "last_round": same(lambda cell: cell.threat.last_round if cell.adversary else None),
+    "every": same(lambda cell: cell.threat.every if cell.adversary else None),
+    "clients": same(lambda cell: cell.participation.total),
+    "per_round": same(lambda cell: cell.participation.expected),
+    "sampling": either(_sampling, "the app's"),
+    "true_f": same(lambda cell: cell.malicious if cell.adversary else 0),
+    "told_f": same(lambda cell: cell.told),
+    "f_known": either(lambda cell: cell.participation.assumed_f != "unknown", True),
+    "rows": same(lambda cell: cell.rows),
+    "told_per_round": same(lambda cell: cell.told_rows),
+    "defense": same(lambda cell: cell.defense),
+    "rule_needs": same(lambda cell: {one.name: [way.names() for way in one.needs] for one in _stages(cell)}),
+    "server_sees": same(lambda cell: [] if cell.own else cell.verdict.rule_sees.names()),
+    "server_shown": either(_server_shown, (Sight.EACH_UPDATE | Sight.MODEL).names()),
+    "unproven": same(lambda cell: [] if cell.own else cell.pipeline.unproven(cell.rows, cell.told_rows)),
+    "root_data": same(_root_data),
+    "preparation": either(
+        lambda cell: {key: getattr(cell.data.preparation, key) for key in ("origin", "what")}, ABSENT
+    ),
+    "partition": either(lambda cell: str(cell.partition), "the app's"),
+    "shared": same(lambda cell: cell.config.task.shared or ABSENT),
+    "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
+    "algorithm": either(lambda cell: cell.training.algorithm.name, "the app's"),
+    "secure_aggregation": same(lambda cell: cell.mode.name),
+    "protocol": Row(protocol_card, lambda cell, secret: None),
+    "privacy": same(lambda cell: cell.noise.name),
+    "noise": same(lambda cell: cell.noise.added_by),
+    "epsilon": same(lambda cell: None),
+    "epsilon_note": either(
+        lambda cell: cell.noise.note(cell.protocol.masked),
+        "what the app does for privacy is not looked at, and no guarantee is stated",
+    ),
+    "noise_note": of_source(NOISE_IS_SECRET.__getitem__, None),
+    "noise_from": of_source(DRAWN_FROM.__getitem__, None),
+    "reproducible": of_source(lambda secret: not secret, True),
+}
+
+
+def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
+    """The threat card of a cell before it runs; the record adds the measured dissimilarity and malicious share.
+
+    Args:
+        secret_noise: whether noise for privacy comes from the operating system.
+    """
+    kind = "composed" if cell.config.app is None else "app"
+    values = {name: getattr(row, kind)(cell, secret_noise) for name, row in CARD.items()}
+    return {name: value for name, value in values.items() if value is not ABSENT}

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.running.card import threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
-from fedguard.bench.running.procedures import procedure, refusals
+from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
 from fedguard.config import Cell, Plan
 from fedguard.contracts import Data
@@ -45,10 +46,10 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     )
     for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(procedure(cell).in_words(cell) for cell in told_of if cell.named):
+    for threat in dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named):
         yield Text(f"Threat: {threat}")
     if told_of:
-        kinds = [{"config": cell.canonical, "threat_card": procedure(cell).card(cell)} for cell in told_of]
+        kinds = [{"config": cell.canonical, "threat_card": threat_card(cell)} for cell in told_of]
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     for data in dict.fromkeys(cell.data for cell in legal if isinstance(cell.data, Data)):
         yield from map(Text, _data(data))

@@ -38,7 +38,7 @@ def code_of(cell: Cell) -> dict[str, str]:
         **{name: _of_module(name, cell.known.folder) for name in sorted(modules_of(cell))},
         **({} if trace is None else {"network.there": trace}),
         **({} if cell.architecture.digest is None else {"architecture": cell.architecture.digest}),
-        **{name: _digest(files) for name, files in cell.target.files().items()},
+        **{name: _digest(files) for name, files in cell.files().items()},
     }
 
 

@@ -147,7 +147,7 @@ def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> CellCost:
         warm: whether libraries are loaded; then all time outside of rounds is the one-time cost of a trial.
     """
     ended: list[float] = []
-    training = dataclasses.replace(cell.training, rounds=2)
+    training = cell.training.model_copy(update={"rounds": 2})
     changed = {
         "observer": cell.config.observer.model_copy(update={"round": 1}),
         # Simulated time asks for an evaluation of each round, too, and holds back its report until the next one.

@@ -81,7 +81,7 @@ def execute(
     listener = listener or default_listener()
     if not secret_noise and not fresh and uses_secret_noise(folder):
         secret_noise = True
-        listener.note("This run was begun with secret noise, and goes on so; --no-cache begins it anew.")
+        listener.note("This run was begun with secret noise, and goes on so; --fresh begins it anew.")
     runner = Runner(
         plan,
         folder,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Mapping
@@ -21,9 +20,7 @@ from fedguard.errors import StoreError
 
 
 def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder:
-    """The folder of a suite's run: the folder of its name, unless another suite has been run there.
-
-    A suite without a name, such as a Python mapping without one, then takes the next free number: ``suite-2``.
+    """The folder of a suite's run.
 
     Args:
         name: of the folder, instead of the suite's own.
@@ -31,22 +28,17 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
     Raises:
         StoreError: another suite has been run in the folder of that name.
     """
-    wanted = name or plan.suite.name
-    named = name is not None or "name" in plan.suite.model_fields_set
-    folder = RunFolder(store / wanted)
-    if not _holds_another(folder, plan, named):
-        return folder
-    if named:
+    folder = RunFolder(store / (name or plan.suite.name))
+    if _holds_another(folder, plan):
         source = folder.manifest().get("source")
         raise StoreError(
             f"{folder.path}: expected a run of this suite; got one of another, {source or 'a mapping of Python'}, none of "
             "whose cells is among its own. Give this run another name (--name, or name= in Python), or remove the folder."
         )
-    numbered = (RunFolder(store / f"{wanted}-{number}") for number in itertools.count(2))
-    return next(other for other in numbered if not _holds_another(other, plan, named))
+    return folder
 
 
-def _holds_another(folder: RunFolder, plan: Plan, named: bool) -> bool:
+def _holds_another(folder: RunFolder, plan: Plan) -> bool:
     """Whether a folder holds the run of another suite: one with another source or none, and without a cell in common.
 
     Cells have other ids in another results version; then the positions of the matrix are compared.
@@ -57,7 +49,7 @@ def _holds_another(folder: RunFolder, plan: Plan, named: bool) -> bool:
         return False
     source, here = manifest.get("source"), manifest.get("source_from_run")
     if plan.source is None:
-        same = named and source is None  # a mapping of Python, as then
+        same = source is None  # a mapping of Python, as then
     else:
         same = plan.source == source or (here is not None and here == _from_run(folder, plan))
     if same:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,9 +31,9 @@ def _alone(cell: Cell) -> Cell:
 
     Additions of an algorithm to FedAvg are between clients, so the server trains without them.
     """
-    changes = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
-    training = dataclasses.replace(cell.training, algorithm=cell.training.algorithm.alone)
-    clients = cell.config.clients.model_copy(update=changes)
+    changes: dict[str, Any] = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
+    training = cell.training.model_copy(update={"algorithm": cell.training.algorithm.alone})
+    clients = dataclasses.replace(cell.config.clients, **changes)
     config = cell.config.model_copy(update={"clients": clients, "protocol": ProtocolSection()})
     return dataclasses.replace(
         cell,

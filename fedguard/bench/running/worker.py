@@ -76,10 +76,10 @@ def serve(
 ) -> dict[str, Any]:
     """Run one trial, report its progress now and then, and return its last message."""
     from fedguard.bench.running.procedures import procedure
-    from fedguard.config import Cell
+    from fedguard.config import build_cell
     from fedguard.config.schema import CellConfig
 
-    cell = Cell.build(CellConfig.model_validate(job["cell"]), known)
+    cell = build_cell(CellConfig.model_validate(job["cell"]), known)
     spoken, unsaid = time.monotonic(), list[tuple[int, float]]()
 
     def progress(round: int, rounds: int, score: float | None) -> None:

@@ -242,7 +242,7 @@ def resolve_output_file(document: Document, name: str, out: str | Path | None, f
     else:
         file = Path(document.name).with_suffix(".tuned.yaml") if document.name else Path(f"{name}.tuned.yaml")
     if file.exists() and not force:
-        raise ConfigError(f"{file} is there already. Choose another file with --out, or write over it with --force.")
+        raise ConfigError(f"{file} is there already. Choose another file with --to, or write over it with --force.")
     if not file.parent.is_dir():
         raise _unwritable(file, "No such file or directory")
     return file

@@ -83,7 +83,7 @@ def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: 
         replace(
             lab.setup([_one_input(label)] * turns.total),
             participation=turns,
-            training=replace(federation.training, worker_momentum=0.0),
+            training=federation.training.model_copy(update={"worker_momentum": 0.0}),
             protocol=Protocol(privacy=federation.protocol.privacy),
         )
         for label in (0, 1)

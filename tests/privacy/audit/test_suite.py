@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import typer
@@ -18,8 +17,8 @@ from fedguard.privacy.central import CentralDP
 from fedguard.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedguard.rng import Rng
 from fedguard.tasks.engines.private import PrivateEngine
+from tests.root import ROOT
 
-ROOT = Path(__file__).parents[3]
 SUITE = {
     "name": "noisy",
     "seeds": [0],

@@ -1,4 +1,4 @@
-"""Procedures for the cells of each kind of target: the one table that the bench uses.
+"""Procedures for each kind of cell: the one table that the bench uses.
 
 contract.py   what a procedure is
 composed.py   a training that FedGuard composes, in the worker's own process
@@ -15,16 +15,15 @@ from fedguard.bench.running.procedures.composed import ComposedProcedure
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
-from fedguard.config.apps import AppTarget
-from fedguard.config.composed import ComposedTarget
-from fedguard.config.targets import Target
+from fedguard.config.apps import AppCell
+from fedguard.config.composed import ComposedCell
 
-PROCEDURES: dict[type[Target], Procedure] = {ComposedTarget: ComposedProcedure(), AppTarget: AppProcedure()}
+PROCEDURES: dict[type[Cell], Procedure] = {ComposedCell: ComposedProcedure(), AppCell: AppProcedure()}
 
 
 def procedure(cell: Cell) -> Procedure:
     """How a cell is tried."""
-    return PROCEDURES[type(cell.target)]
+    return PROCEDURES[type(cell)]
 
 
 def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:

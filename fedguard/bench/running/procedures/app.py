@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fedguard.bench.records.store import RunFolder, write_atomically
-from fedguard.bench.running.app_card import app_card, app_in_words
 from fedguard.bench.running.apps import run_app, without_flower
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.trial import Progress
@@ -31,12 +30,6 @@ class AppProcedure(Procedure):
 
     def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
         return bench.apps.why_not(cell)
-
-    def card(self, cell: Cell) -> dict[str, Any]:
-        return app_card(cell)
-
-    def in_words(self, cell: Cell) -> str:
-        return app_in_words(cell)
 
     def data(self, cell: Cell) -> str | None:
         return None

@@ -15,7 +15,6 @@ from fedguard.bench.records import pictures
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.records.store import RunFolder, open_atomically
 from fedguard.bench.running.blame import in_words
-from fedguard.bench.running.card import threat_card, threat_in_words
 from fedguard.bench.running.code import data_digest
 from fedguard.bench.running.kept_state import diff_plugin_state, snapshot_plugin_state
 from fedguard.bench.running.procedures.contract import Procedure
@@ -38,12 +37,6 @@ class ComposedProcedure(Procedure):
 
     def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
         return why_not(cell, seed, bench)
-
-    def card(self, cell: Cell) -> dict[str, Any]:
-        return threat_card(cell)
-
-    def in_words(self, cell: Cell) -> str:
-        return threat_in_words(cell)
 
     def data(self, cell: Cell) -> str | None:
         return data_digest(cell.data)

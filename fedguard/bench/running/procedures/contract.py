@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
+from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
 from fedguard.bench.running.trial import Progress
@@ -17,7 +18,7 @@ from fedguard.config import Cell
 
 
 class Procedure(ABC):
-    """How cells of one kind of target are checked, run, and described in their records.
+    """How cells of one kind are checked, run, and described in their records.
 
     Attributes:
         here: whether trials run in the worker's own process, so that a time limit applies to them, and two rounds suffice to
@@ -35,14 +36,6 @@ class Procedure(ABC):
         """Why a cell cannot run, as far as is known beforehand; None if it seems able to run."""
 
     @abstractmethod
-    def card(self, cell: Cell) -> dict[str, Any]:
-        """The cell's threat card, as far as it is known before it runs."""
-
-    @abstractmethod
-    def in_words(self, cell: Cell) -> str:
-        """Who attacks, and what they see."""
-
-    @abstractmethod
     def data(self, cell: Cell) -> str | None:
         """The digest of the data; None if they are unknown here."""
 
@@ -51,7 +44,7 @@ class Procedure(ABC):
         body: dict[str, Any] = {
             "status": status,
             "reason": reason,
-            "threat_card": self.card(cell),
+            "threat_card": threat_card(cell),
             "result": None,
             "cost": None,
             "flags": [],

@@ -1,0 +1,115 @@
+"""Names of earlier versions, and what replaces each: options, commands and arguments; keys and values of suites.
+
+Whatever accepts or refuses an old name reads these tables: the command line (`fedguard.commands.command`), suites
+(`fedguard.config.renaming`), the tests, and `docs/renamed.md`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class RetiredOption:
+    """An option of earlier versions.
+
+    Attributes:
+        commands: the commands that had it.
+        old: the option.
+        new: the arguments that replace it; ``{}`` is the place of its value, and an option without value has none.
+        accepted: whether the option still works. Where its meaning would change, it is an error that names the new one.
+    """
+
+    commands: tuple[str, ...]
+    old: str
+    new: str
+    accepted: bool = True
+
+    @property
+    def has_value(self) -> bool:
+        return "{}" in self.new
+
+    @property
+    def successor(self) -> str:
+        """The new option in words: ``--metric``, ``--to csv:FILE``."""
+        return self.new.removesuffix(" {}").replace("{}", "FILE")
+
+    def translate(self, value: str) -> list[str]:
+        """The arguments that replace the option with this value."""
+        return [part.format(value) for part in self.new.split()]
+
+
+RETIRED_OPTIONS = (
+    RetiredOption(("show", "breakdown", "compare"), "--figure", "--metric {}"),
+    RetiredOption(("show",), "--svg", "--to svg:{}"),
+    RetiredOption(("report",), "--html", "--to html:{}"),
+    RetiredOption(("export",), "--csv", "--to csv:{}"),
+    RetiredOption(("export",), "--parquet", "--to parquet:{}"),
+    RetiredOption(("export", "gate"), "--json", "--to json:{}"),
+    RetiredOption(("gate", "conform"), "--markdown", "--to md:{}"),
+    RetiredOption(("gate",), "--junit", "--to xml:{}"),
+    RetiredOption(("tune",), "--out", "--to yaml:{}"),
+    RetiredOption(("flower check",), "--suite", "--to yaml:{}"),
+    RetiredOption(("gate",), "--strict", "--fail-on inconclusive"),
+    RetiredOption(("lint",), "--strict", "--fail-on flags"),
+    RetiredOption(("tune",), "--attacks", "--attack {}"),
+    RetiredOption(("run", "flower check"), "--no-cache", "--fresh"),
+    RetiredOption(("secagg params", "secagg demo", "kappa"), "--n", "--clients {}"),
+    RetiredOption(("flower check",), "--nodes", "--clients {}"),
+    RetiredOption(("kappa",), "--f", "--malicious {}"),
+    # Elsewhere these options mean something else: a key of the suite, a metric of FedGuard, the delta of differential privacy
+    RetiredOption(("flower check",), "--set", "--app-config {}", accepted=False),
+    RetiredOption(("flower check",), "--metric", "--app-metric {}", accepted=False),
+    RetiredOption(("secagg params",), "--delta", "--dropout {}", accepted=False),
+)
+
+#: Commands of earlier versions
+RETIRED_COMMANDS = {"trilemma": "privacy"}
+
+#: Kinds that `fedguard new` wrote in earlier versions
+RETIRED_KINDS = {"rule": "defense"}
+
+#: Keyword arguments of Python in earlier versions: function, its argument, the new one
+RETIRED_ARGUMENTS = (
+    ("run", "settings", "overrides"),
+    ("audit", "settings", "overrides"),
+    ("tune", "settings", "overrides"),
+    ("kappa", "rule", "defense"),
+    ("craft", "rule", "defense"),
+)
+
+
+def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which also accepts its keyword arguments of earlier versions, with a DeprecationWarning."""
+    name: str = getattr(function, "__name__", "")
+    renamed = {old: new for owner, old, new in RETIRED_ARGUMENTS if owner == name}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> R:
+        for old in renamed.keys() & given.keys():
+            if renamed[old] in given:
+                raise TypeError(f"{name}() got {old}=, the old name of {renamed[old]}=, beside {renamed[old]}=")
+            warnings.warn(f"{name}({old}=...) is now {name}({renamed[old]}=...)", DeprecationWarning, stacklevel=2)
+            given[renamed[old]] = given.pop(old)
+        return function(*args, **given)
+
+    return call
+
+
+def options_of(command: str) -> dict[str, RetiredOption]:
+    """The retired options of a command, such as ``fedguard secagg params``, by name."""
+    return {row.old: row for row in RETIRED_OPTIONS if any(f" {command}".endswith(f" {one}") for one in row.commands)}
+
+
+def note_renamed(renamed: Iterable[tuple[str, str]]) -> None:
+    """Write a line to standard error for each old name in use, with the new one."""
+    for old, new in dict.fromkeys(renamed):
+        sys.stderr.write(f"fedguard: {old} is now {new}; the old name works for one more version.\n")

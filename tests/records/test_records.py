@@ -1,0 +1,109 @@
+"""Records: old ones are read by every reader, and what their schema says is what is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import get_type_hints
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+from fedguard.app.report import render_report
+from fedguard.bench.flags.lint import lint
+from fedguard.bench.flags.results import results_of
+from fedguard.bench.records.record import curve, from_text, silent_mean
+from fedguard.bench.records.schema import RECORD
+from fedguard.bench.records.schema.document import FORMS, json_schema
+from fedguard.bench.records.store import write_atomically
+from fedguard.bench.report import overview
+from fedguard.bench.results.compare import compare
+from fedguard.bench.results.run import Run
+from tests.root import ROOT
+
+#: A run as the last commit of the first edition (43f24ad) wrote it, with another name of the machine and no folder of the suite.
+OLD = ROOT / "tests" / "first_edition"
+
+PATHS = sorted(OLD.glob("cells/*/*.json"))
+
+
+@pytest.fixture
+def old(tmp_path):
+    return Run.open(shutil.copytree(OLD, tmp_path / "first_edition"))
+
+
+def test_records_of_the_first_edition_are_read_whole(old):
+    assert len(old.records) == len(PATHS) == 7 and not old.broken
+    for path in PATHS:
+        assert from_text(path.read_bytes()) == json.loads(path.read_bytes()), "nothing is dropped or changed on the way"
+
+
+def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old):
+    rows = {row["attack"]: row for row in old.rows()}
+    assert rows["alie"]["final_accuracy"] is not None and rows["alie"]["harm"] is None, "it did not know harm"
+    assert rows["loss"]["membership_tpr"] is not None and rows["loss"]["membership_tpr_01"] is None
+    record = next(record for _, record in old.trials() if record["threat_card"]["attack"] == "alie")
+    assert silent_mean(record["result"]) == record["result"]["references"]["oracle_mean"]
+    assert [at for at, _ in curve(record, "accuracy")] == [1, 2, 3]
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(overview(old))
+    said = capture.get()
+    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralised" in said.replace(
+        "\n", " "
+    )
+    assert "Red flags" in said and "members found at 1 % false alarms" in said
+    assert {finding.flag for finding in lint(results_of(old)).findings} >= {"class_lost"}
+    assert all(one.paired.mean == 0 for one in compare(old, old).differences)
+    assert b"accuracy lost under the attack" in render_report(old)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_json_schema_is_sound_and_says_what_each_field_is(form):
+    schema = json_schema(form)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    kinds = {**schema["$defs"], form: schema}
+    fields = [(name, key, said) for name, kind in kinds.items() for key, said in kind.get("properties", {}).items()]
+    assert len(fields) > 10
+    assert not [(name, key) for name, key, said in fields if not said.get("description")]
+
+
+def test_the_json_schema_lets_through_what_is_stored_and_nothing_else():
+    record, manifest = (jsonschema.Draft202012Validator(json_schema(form)) for form in ("record", "manifest"))
+    manifest.validate(json.loads((OLD / "manifest.json").read_text()))
+    for path in PATHS:
+        stored = json.loads(path.read_text())
+        record.validate(stored)
+        stored["result"]["final_accuracy"] = 1.5
+        assert not record.is_valid(stored)
+
+
+def test_a_record_lies_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    """A machine that loses its power between the two keeps the old one, whole."""
+    path, seen = tmp_path / "0.json", []
+    path.write_bytes(b"old")
+    monkeypatch.setattr("os.fsync", lambda file: seen.append((path.read_bytes(), os.fstat(file).st_size)))
+    write_atomically(path, b"newer")
+    assert seen == [(b"old", len(b"newer"))]
+    assert path.read_bytes() == b"newer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_columns_of_a_curve_are_of_one_length(old):
+    stored = json.loads(PATHS[0].read_text())
+    stored["result"]["curve"]["accuracy"].pop()
+    with pytest.raises(ValueError, match="as many rounds as figures"):
+        RECORD.validate_python(stored)
+
+
+def test_every_field_of_a_type_is_named_in_its_docstring_once():
+    """A name in a docstring that is no field has outlived it."""
+    from fedguard.bench.docstrings import _meanings
+    from fedguard.bench.records.schema import card, inference, manifest, record, result
+
+    for module in (card, inference, manifest, record, result):
+        for kind in vars(module).values():
+            if getattr(kind, "__module__", "") == module.__name__ and hasattr(kind, "__required_keys__"):
+                assert not set(_meanings(kind.__doc__ or "")) - set(get_type_hints(kind)), kind
