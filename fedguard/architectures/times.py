@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor
 
 from fedguard.contracts import Architecture, Network, RoundTiming, Setup, Span
-from fedguard.contracts.returned import check_return, contract_error
-from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.world import World, least_seconds
 
 
@@ -50,23 +47,6 @@ def _work(setup: Setup) -> list[float]:
     if setup.meeting is not None and setup.protocol.private:
         sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
     return [plan.work(size) for size in sizes]
-
-
-def lies_of(setup: Setup) -> AvailabilityLies:
-    """What the malicious clients of a set-up say of when they are there, in the rounds in which they act."""
-    attack = setup.attack
-    if attack is None:
-        return HONEST
-
-    def checks_in(told: float) -> float:
-        seconds = float(check_return(attack, "checks_in", attack.checks_in(told), (int, float)))
-        if not 0 <= seconds < math.inf:
-            raise contract_error(attack, f"checks_in: expected seconds, 0 or more; got {seconds}")
-        return seconds
-
-    return AvailabilityLies(
-        acting=setup.acting, checks_in=checks_in, reports=check_return(attack, "reports", attack.reports(), bool)
-    )
 
 
 class SynchronousClock:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from fedguard.contracts import Span
+from fedguard.contracts.channels import PROMISES
+from fedguard.contracts.lying import Report, report_truth
 from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import EventQueue, Rank
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.fractions import Fractions, Job
-from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.places import SlotScheduler, StalenessScheduler
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
@@ -121,7 +122,7 @@ class ServerSimulation:
         rng: draws ties, and which device gets a free slot.
         fractions: which device trains on which examples, and what share of them, if all start together; None if each trains on
             all of its own.
-        lies: devices that check in at other times than assigned or never report, if all start together.
+        report: what devices report of when they check in, and whether they will send anything, if all start together.
         most: largest number of trainings that a device begins, if devices do not start together; afterwards it takes no part.
     """
 
@@ -133,10 +134,10 @@ class ServerSimulation:
         chosen: Chosen,
         rng: Rng,
         fractions: Fractions | None = None,
-        lies: AvailabilityLies = HONEST,
+        report: Report = report_truth,
         most: int | None = None,
     ) -> None:
-        self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
+        self._world, self._barrier, self._chosen, self._report = world, barrier, chosen, report
         self._agenda = EventQueue(rng.child("ties"))
         self._turns, self._most = [0] * devices, inf if most is None else most
         self._busy: dict[int, Arrival] = {}
@@ -156,7 +157,7 @@ class ServerSimulation:
         self._released: deque[AggregationEvent] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
-        self._selectors = Selectors(selection, world, self._agenda, selecting, lies) if selection else None
+        self._selectors = Selectors(selection, world, self._agenda, selecting, report) if selection else None
 
     @property
     def now(self) -> float:
@@ -258,7 +259,7 @@ class ServerSimulation:
         if round != self._round:
             return
         # One that only claims to be online is not waited for: it counts as started, and nothing of it ever arrives
-        now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
+        now, away = self.now, self._barrier.fresh and not self._report(PROMISES, device, True, round)
         wait = 0.0 if away else self._world.presence.wait(device, now)
         if wait:
             self._vain()

@@ -6,19 +6,16 @@ Predictions use history only: the durations of earlier trainings, and the rounds
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedguard.contracts.channels import AVAILABILITY, RATE
+from fedguard.contracts.lying import Report, report_truth
 from fedguard.rng import Rng
 from fedguard.simulated.world import World
 
 #: Seconds kept back: the queue rounds times, and an update that ends on the deadline must not come after it.
 _SPARE = 1e-6
-
-#: (device, examples a second, round) -> the rate that the device claims.
-Rates = Callable[[int, float, int], float]
-#: (device, share of rounds, round) -> the availability that the device claims.
-Stays = Callable[[int, float, int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +66,16 @@ class Fractions:
 
     Args:
         freight: bytes of each client's examples.
-        rates, stays: the rate and the availability that devices claim, given the true ones.
         rng: orders devices with equal predictions.
+        report: the rate and the availability that devices claim, given the true ones.
     """
 
     def __init__(
-        self, law: Deadline, world: World, freight: Sequence[int], rates: Rates, stays: Stays, rng: Rng
+        self, law: Deadline, world: World, freight: Sequence[int], rng: Rng, report: Report = report_truth
     ) -> None:
         self.law, self._world, self._freight, self._rng = law, world, freight, rng
         self._presence = world.presence
-        self._rates, self._stays = rates, stays
+        self._report = report
         devices = len(freight)
         #: Seconds for each example in the last trainings of a device, and whether it stayed in its last rounds.
         self._paces: list[deque[float]] = [deque(maxlen=law.history) for _ in range(devices)]
@@ -180,7 +177,7 @@ class Fractions:
 
     def _report_pace(self, device: int, pace: float) -> float:
         """The pace as the device claims it."""
-        return 1 / self._rates(device, 1 / pace, self._round) if pace > 0 else 0.0
+        return 1 / float(self._report(RATE, device, 1 / pace, self._round)) if pace > 0 else 0.0
 
     def _share(self, client: int, device: int, left: float, pace: float) -> float:
         seconds = left - self._time_messages(device) - _SPARE
@@ -193,7 +190,7 @@ class Fractions:
         if pace is None:
             return self.law.least if client == device else 0.0
         seen = self._stayed[device]
-        stays = self._stays(device, sum(seen) / len(seen), self._round) if seen else 1.0
+        stays = self._report(AVAILABILITY, device, sum(seen) / len(seen), self._round) if seen else 1.0
         return stays * self._share(client, device, left, self._report_pace(device, pace))
 
     def _predict_seconds(self, client: int, device: int, left: float) -> float:

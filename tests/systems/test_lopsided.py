@@ -168,7 +168,7 @@ def test_examples_that_move_go_up_one_link_and_down_another_with_a_latency_for_e
     link = Links(latency=0.25, up=100.0, down=40.0, joules=0.003)
     world = World(Network(link=link, there=Timetable({0: there})), [4.0, 2.0], 40, Rng(0))
     law = Deadline(seconds=100.0, least=0.1, trusted=2, history=4)
-    fractions = Fractions(law, world, [500, 70], lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))
+    fractions = Fractions(law, world, [500, 70], Rng(1))
     for device, work in enumerate((4.0, 2.0)):
         messages = 0.5 + 40 / 100 + 40 / 40
         fractions.note(Job(client=device, device=device, share=0.5, claimed=1.0, begins=0.0), messages + 3.0 * work)
@@ -261,7 +261,7 @@ def test_decaf_counts_on_who_stays(least, moves):
     network = Network(compute=Speeds(seconds=1.0), there=Timetable({0: there}))
     world = World(network, [4.0, 2.0], 1000, Rng(0).child("network"))
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
-    fractions = Fractions(law, world, [500] * 2, lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))
+    fractions = Fractions(law, world, [500] * 2, Rng(1))
     for device, work in enumerate((4.0, 2.0)):
         fractions.note(Job(client=device, device=device, share=1.0, claimed=1.0, begins=0.0), seconds=work)
     for round in range(12):

@@ -32,6 +32,7 @@ from fedguard.contracts import (
     State,
     Wire,
 )
+from fedguard.contracts.lying import Channels
 from fedguard.mapped import round_buffer
 
 #: Bytes of an element: a float32 or a ring element.
@@ -99,8 +100,8 @@ class Peers(Architecture):
 class PeerRun(ABC):
     """One training, round by round."""
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, asked: Channels) -> None:
+        self.setup, self._asked = setup, asked
         self.model = setup.task.initial_model(setup.rng.child("model"))
         self.world = world(setup, self.model)
         self.states: tuple[State, ...] = ()
@@ -191,7 +192,7 @@ class PeerRun(ABC):
     def _train_nodes(self, nodes: tuple[int, ...], round: int) -> Wire:
         known = partial(ColluderPipeline, self.setup, self.model, round, self.visible_states())
         self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
-        return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts)
+        return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts, self._asked)
 
     def _report(
         self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str

@@ -31,6 +31,7 @@ from fedguard.contracts import (
     Setup,
     Wire,
 )
+from fedguard.contracts.lying import Channels
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
 
@@ -44,6 +45,8 @@ class Exchange(Protocol):
     def masks(self) -> int | None: ...
     @property
     def hashes(self) -> bool: ...
+    @property
+    def channels(self) -> Channels: ...
     def schedule(self, nodes: int) -> Schedule: ...
     def encoding(self, largest_weight: int) -> Encoding: ...
 
@@ -52,7 +55,7 @@ class Collective(PeerRun):
     """The exchange of one training."""
 
     def __init__(self, system: Exchange, setup: Setup) -> None:
-        super().__init__(setup)
+        super().__init__(setup, system.channels)
         self.system = system
 
     @property
