@@ -20,16 +20,13 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
     """
     messages = system.messages(setup.training, setup.task) if system and model.element_size() == 4 else None
     malicious = setup.malicious if setup.attack else frozenset()
-    sent, got, each_way = (messages.up, messages.down, messages.each_way) if messages else (None, None, 1)
     return World(
         setup.network or Network(),
         _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
         malicious,
-        sent,
-        got,
-        each_way,
+        messages,
         malicious if setup.threat.stays else frozenset(),
     )
 
@@ -67,7 +64,7 @@ class SynchronousClock:
             silent: clients that dropped out before their update arrived.
         """
         began = self._seconds
-        ended = {client: began + self._world.cycle(client, round) for client in chosen}
+        ended = {client: began + self._world.train(client, round, began)[0] for client in chosen}
         self._seconds = max(ended.values(), default=began)
         order = sorted(ended, key=lambda client: ended[client])
         spans = tuple(Span(client, began, ended[client], "lost" if client in silent else "arrived") for client in order)

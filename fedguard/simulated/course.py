@@ -260,7 +260,7 @@ class ServerSimulation:
             return
         # One that only claims to be online is not waited for: it counts as started, and nothing of it ever arrives
         now, away = self.now, self._barrier.fresh and not self._report(PROMISES, device, True, round)
-        wait = 0.0 if away else self._world.wait(device, now)
+        wait = 0.0 if away else self._world.presence.wait(device, now)
         if wait:
             self._vain()
             if wait < inf:
@@ -277,7 +277,7 @@ class ServerSimulation:
         # It stays in _busy without an event, so that the deadline reports it as late
         if away:
             return
-        seconds, arrives = self._world.attempt(device, turn, now)
+        seconds, arrives = self._world.train(device, turn, now)
         self._ends(training, seconds, arrives)
 
     def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
@@ -297,7 +297,7 @@ class ServerSimulation:
             self._jobs.append(job)
             # A draw of its own for another's task, as for a backup.
             turn, task = (self._round, None) if client == device else (-self._round, client)
-            seconds, arrives = self._world.attempt(device, turn, at, task, job.share)
+            seconds, arrives = self._world.train(device, turn, at, task, job.share)
             at += seconds
             self._ends(training, at - now, arrives)
             if not arrives:
@@ -336,10 +336,10 @@ class ServerSimulation:
         self._backed_up = round
         for training in self._busy.values():
             other = (training.device + 1) % len(self._turns)
-            if other in self._busy or self._world.wait(other, self.now):
+            if other in self._busy or self._world.presence.wait(other, self.now):
                 continue
             # A draw of its own: the other device may be slow in one of the two tasks, and not in the other.
-            seconds, arrives = self._world.attempt(other, -training.turn, self.now, training.device)
+            seconds, arrives = self._world.train(other, -training.turn, self.now, training.device)
             if arrives:
                 self._agenda.after(seconds, self._arrive, training, rank=Rank.DELIVER)
 

@@ -43,7 +43,7 @@ class Selectors:
     def __init__(
         self, selection: DeviceSelection, world: World, agenda: EventQueue, rng: Rng, report: Report = report_truth
     ) -> None:
-        self._selection, self._world, self._agenda, self._report = selection, world, agenda, report
+        self._selection, self._presence, self._agenda, self._report = selection, world.presence, agenda, report
         self._draws = Draws(rng, uniform)
         #: Device -> its next check-in time, and the number of times that were assigned.
         self._told: dict[int, tuple[float, int]] = {}
@@ -101,4 +101,4 @@ class Selectors:
     def _wait(self, device: int) -> float:
         """Seconds until a device claims to be online."""
         away = not self._report(PROMISES, device, True, self._round)
-        return 0.0 if away else self._world.wait(device, self._agenda.now)
+        return 0.0 if away else self._presence.wait(device, self._agenda.now)

@@ -124,10 +124,8 @@ SLOW = Network(compute=Speeds(seconds=1.0))
 @pytest.mark.parametrize(("least", "moves"), [(0.1, 0), (0.3, 2), (0.7, None)])
 def test_examples_move_to_the_trusted_device_that_has_most_time_or_the_client_is_dropped(least, moves):
     """Ten seconds are a quarter of client 0's 40; at a device twice as quick half of what it has left. Device 3 is not trusted."""
-    network = Network(compute=Speeds(seconds=1.0))
+    network = Network(compute=Speeds(seconds=1.0, paces=(1.0, 0.4, 0.4, 0.4)))
     world = World(network, [40.0, 8.0, 2.0, 1.0], 1000, Rng(0).child("network"))
-    world._pace[1] = world._pace[2] = world._pace[3] = 0.4
-    world._compute[1:] = [0.4 * work for work in world._work[1:]]
     law = Deadline(seconds=D, least=least, trusted=3, history=5)
     fractions = Fractions(law, world, [500] * 4, Rng(1))
     found = islice(ServerSimulation(world, k_of_n(4, D), 4, lambda _: range(4), Rng(2), fractions).releases(), 5)

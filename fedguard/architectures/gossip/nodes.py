@@ -338,7 +338,8 @@ class Nodes:
         public = torch.zeros_like(place.about) if place.trackers else self.start[0]
         rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
         own = rows.pop(node)
-        self._world.carry(masks.exchange_keys(sorted(rows)))
+        keys = masks.exchange_keys(sorted(rows))
+        self._world.spent.add_bytes(keys, keys)
         given = {one: float(weights[one]) for one in rows}
         summed = masks.total(node, self._exchanges, rows, given, wire.malicious)
         if summed is None:

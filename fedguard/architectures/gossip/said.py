@@ -36,7 +36,7 @@ class SelfReports:
     @property
     def rates(self) -> Matrix:
         """float64 ``[n]``: claimed number of examples a second of each node; all equal if computing takes no time."""
-        rates = [self._world.rate(node) for node in range(len(self._setup.claims))]
+        rates = self._world.rates
         limits = [rate for rate in rates if rate < inf]
         most = max(limits, default=1.0)
         return self._ask(RATE, (min(rate, most) for rate in rates))

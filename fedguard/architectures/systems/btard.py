@@ -242,16 +242,17 @@ class CheckedRun(PeerRun):
         n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
         # A hash of each of the n parts, and one of the aggregated part, to n - 1 others
         hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * HASH)
-        seconds = self.carry(butterfly(n), d, nodes) + self.world.step(hashes, hashes)
+        seconds = self.carry(butterfly(n), d, nodes) + self.send_at_once(hashes, hashes)
         if self._system.sums:  # of each part its pull's length, and its product with the direction
             told = dict.fromkeys(nodes, (n - 1) * n * 2 * ELEMENT)
-            seconds += self.world.step(told, told)
+            seconds += self.send_at_once(told, told)
         if not checks:
             return seconds
         part = 4 * -(-d // n)
         asked = {node: part * sum(node != checker for checker, _ in checks) for node in nodes}
         got = {checker: part * (n - 1) for checker, _ in checks}
-        return seconds + self.world.step(asked, got) + max(self.world.compute(checked, round) for _, checked in checks)
+        seconds += self.send_at_once(asked, got)
+        return seconds + max(self.world.compute(checked, round) for _, checked in checks)
 
 
 def _radius(pipeline: Pipeline) -> float | None:

@@ -142,7 +142,19 @@ class PeerRun(ABC):
             return {nodes[place]: ELEMENT * count for place, count in elements.items()}
 
         steps = self._traffic[schedule.nodes].steps
-        return sum(self.world.step(size(sent), size(received)) for sent, received in steps)
+        return sum(self.send_at_once(size(sent), size(received)) for sent, received in steps)
+
+    def send_at_once(self, sent: Mapping[int, int], received: Mapping[int, int]) -> float:
+        """Simulated seconds until messages, all sent at once, have arrived; their bytes are charged to the world.
+
+        Args:
+            sent, received: bytes by node. Links carry both directions at a time.
+        """
+        world = self.world
+        world.spent.add_bytes(sum(sent.values()), sum(received.values()))
+        up = [size / world.up[node] for node, size in sent.items()]
+        down = [size / world.down[node] for node, size in received.items()]
+        return world.latency + max(up + down, default=0.0)
 
     def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
         """The aggregate of every node; or why there is none."""
