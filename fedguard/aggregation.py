@@ -124,7 +124,7 @@ class KnownPipeline:
 
 
 class _Probes:
-    """Hypothetical rounds in Gram space: see `fedguard.contracts.Probes`."""
+    """Hypothetical rounds in Gram space: see `fedguard.contracts.KnownRule.probes`."""
 
     def __init__(
         self, pipeline: Pipeline, context: RuleContext, states: Sequence[State], honest: Tensor, directions: Tensor

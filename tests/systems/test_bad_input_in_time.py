@@ -233,7 +233,7 @@ def test_updates_that_wait_cost_the_same_however_many_they_are(monkeypatch):
 
 def test_devices_that_wait_in_ever_smaller_steps_are_given_up(monkeypatch):
     """A law of somebody's own whose devices are always about to come."""
-    monkeypatch.setattr(scenes.world(Network(), 1).__class__, "wait", lambda world, device, now: 0.001)
+    monkeypatch.setattr(scenes.world(Network(), 1).presence.__class__, "wait", lambda presence, device, now: 0.001)
     with pytest.raises(StalledError, match="no update comes any more"):
         scenes.releases(Network(), asp(), 3, 1)
 
