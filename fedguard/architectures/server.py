@@ -34,7 +34,7 @@ class Server(Architecture):
     """A server that sends the model to some clients, collects their updates, aggregates them and moves the model.
 
     $w <- w + server_lr * v$ with $v <- server_momentum * v + R(x_1, ..., x_n)$, unless the algorithm
-    (`fedguard.algorithms`) or a server optimizer (`fedguard.contracts.training`) says otherwise. Without masks the
+    (`fedguard.algorithms`) or a server optimizer (`fedguard.contracts.optimizers`) says otherwise. Without masks the
     server sees each update, and malicious clients that eavesdrop see the honest ones. What the server sees under masks is
     described in `fedguard.architectures.masking`. A server that is trusted to add noise clips and sums the updates itself,
     see `fedguard.privacy.central`.

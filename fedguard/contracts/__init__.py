@@ -19,11 +19,11 @@
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
-    federated.py       FederatedAlgorithm and what of it runs: what clients train and keep, and what the server does with it
+    federated.py       Training and its FederatedAlgorithm: what clients train and keep, and what the server does with it
     noise.py           Noise: what is added for privacy, by whom, and what it proves
     audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
     protocol.py        Protocol: secure aggregation, dropouts, noise
-    training.py        Training, and the optimizers of a server
+    optimizers.py      FedOpt: how a server moves the model by the aggregate
     participation.py   Participation: who takes part when
     network.py         Network: how long things take in simulated time, and who is there
     availability.py    Availability: a law by which devices come and go
@@ -52,7 +52,7 @@ from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
 from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
-from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
+from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm, Training
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
     ONE_VECTOR,
@@ -79,6 +79,7 @@ from fedguard.contracts.noise import (
     ServerNoise,
     SumNoise,
 )
+from fedguard.contracts.optimizers import FedOpt, Moments, ServerOptimizer
 from fedguard.contracts.participation import Meeting, Participation, Stay
 from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe
 from fedguard.contracts.protocol import (
@@ -141,7 +142,6 @@ from fedguard.contracts.tasks import (
     Task,
     Trigger,
 )
-from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
 from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
 
 __all__ = [

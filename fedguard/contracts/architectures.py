@@ -14,6 +14,7 @@ from torch import Tensor
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
 from fedguard.contracts.channels import SAMPLES
+from fedguard.contracts.federated import Training
 from fedguard.contracts.lying import Channel, Channels, Reported
 from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
@@ -24,7 +25,6 @@ from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.stopwatch import Stopwatch
 from fedguard.contracts.tasks import Examples, LocalPlan, Task
-from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
 #: Who observes: see `fedguard.config.sections.ObserverSection`
