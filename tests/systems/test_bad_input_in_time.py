@@ -116,7 +116,7 @@ def test_malicious_clients_that_answer_in_no_time_do_not_stop_the_clock(system, 
     network = {"compute": {"seconds": 0.01}, "malicious_pace": 0.0}
     made, setup = systems.scene(system, clients=clients, attack="sign_flip", network=network, **more)
     with pytest.raises(
-        PreconditionError, match=r"after 0 simulated seconds .* updates of a few devices wait for those of"
+        PreconditionError, match=r"after 0 simulated seconds .* updates of a few devices wait for updates of others"
     ):
         made.architecture.check(setup)
     network = {**network, "link": {"latency": 0.01}}
