@@ -31,7 +31,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.channels import SAMPLES
 from fedguard.contracts.claims import as_claims, check_claims, counts, read_claims
-from fedguard.contracts.returned import check_tensor_return
+from fedguard.contracts.return_checks import check_tensor_return
 from fedguard.contracts.sight import Knowledge
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows

@@ -14,8 +14,8 @@ from fedguard.algorithms.client_state import check_kept
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire
-from fedguard.contracts.returned import check_return, check_tensor_return
-from fedguard.mapped import allocate_rows, let_go, slice_rows
+from fedguard.contracts.return_checks import check_return, check_tensor_return
+from fedguard.memmap import allocate_rows, let_go, slice_rows
 from fedguard.rng import Rng
 
 #: The round (from 1) of all clients, or the round of each.

@@ -28,14 +28,14 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.contracts.channels import FINISHED_SUMS, PARTIAL_SUMS, TRACKERS
-from fedguard.contracts.returned import (
+from fedguard.contracts.return_checks import (
     check_return,
     check_tensor_return,
     contract_error,
     describe_value,
     forbid_changes,
 )
-from fedguard.mapped import round_buffer
+from fedguard.memmap import round_buffer
 
 #: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
 Predict = Callable[[Tensor, Tensor], Tensor]

@@ -8,8 +8,8 @@ from functools import partial
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, release_aggregate
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
@@ -27,7 +27,7 @@ from fedguard.contracts import (
     Sight,
     State,
 )
-from fedguard.mapped import round_buffer
+from fedguard.memmap import round_buffer
 
 
 class Server(Architecture):

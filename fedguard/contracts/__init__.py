@@ -3,7 +3,7 @@
     sight.py           Sight, Exposure, ThreatModel, View: who sees what
     algorithm.py       Algorithm: what everything with a name has in common
     specs.py           how a suite names an algorithm; user_function.py, how it names a function of the user's
-    returned.py        checks of what an algorithm returned
+    return_checks.py   checks of what an algorithm returned
     ranges.py          PositiveFloat, Share and the like: the ranges of parameters
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline

@@ -14,7 +14,7 @@ from fedguard.contracts.acting import Rollout
 from fedguard.contracts.claims import MOST
 from fedguard.contracts.lying import Channel
 from fedguard.contracts.poison_views import PoisonView
-from fedguard.contracts.returned import describe_value
+from fedguard.contracts.return_checks import describe_value
 from fedguard.contracts.spaces import Box, Choices
 from fedguard.rng import Rng
 

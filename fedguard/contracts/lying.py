@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
 from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.returned import contract_error, describe_value, forbid_changes
+from fedguard.contracts.return_checks import contract_error, describe_value, forbid_changes
 
 #: Type of what is reported on a channel
 Reported = TypeVar("Reported")

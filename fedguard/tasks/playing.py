@@ -32,7 +32,7 @@ from fedguard.contracts.lying import Channel, Reported
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng, Streams, global_generators
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.environments.held import COPIES, observe_copies, step_copies, try_environment
+from fedguard.tasks.environments.environment_checks import COPIES, observe_copies, step_copies, try_environment
 from fedguard.tasks.network import FlatNetwork, Predictor, apply, apply_module, holding
 from fedguard.tasks.policies import cut, policy_of
 

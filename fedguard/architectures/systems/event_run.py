@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
 from fedguard.architectures.rule_context import ColluderPipeline, clipping

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.collectives.schedule import CollectiveCost, Schedule
-from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, release_aggregate
 from fedguard.architectures.rule_context import ColluderPipeline
@@ -33,7 +33,7 @@ from fedguard.contracts import (
     Wire,
 )
 from fedguard.contracts.lying import Channels
-from fedguard.mapped import round_buffer
+from fedguard.memmap import round_buffer
 
 #: Bytes of an element: a float32 or a ring element.
 ELEMENT = 4
