@@ -1,6 +1,6 @@
 """Search for the strength of an attack against a known rule.
 
-The search asks `fedguard.contracts.Probes`, in coefficients on the honest updates and a few directions: a probe costs
+The search asks `fedguard.contracts.KnownRule.probes`, in coefficients on the honest updates and a few directions: a probe costs
 O(n^3), whatever the length of the updates.
 """
 

@@ -30,10 +30,10 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.contracts.returned import check_tensor_return, contract_error
+from fedguard.contracts.return_checks import check_tensor_return, contract_error
 from fedguard.errors import InputError, NotAllowed
 from fedguard.kernels import all_finite, combine_rows, distances_from, gram_matrix, projections, walk
-from fedguard.mapped import is_mapped
+from fedguard.memmap import is_mapped
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class KnownPipeline:
 
 
 class _Probes:
-    """Hypothetical rounds in Gram space: see `fedguard.contracts.Probes`."""
+    """Hypothetical rounds in Gram space: see `fedguard.contracts.KnownRule.probes`."""
 
     def __init__(
         self, pipeline: Pipeline, context: RuleContext, states: Sequence[State], honest: Tensor, directions: Tensor

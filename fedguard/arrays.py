@@ -33,7 +33,7 @@ from fedguard.contracts import (
 from fedguard.contracts.claims import as_claims, check_claims
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, PreconditionError, brief
 from fedguard.kernels import unusable_rows
-from fedguard.mapped import wrap_memmap
+from fedguard.memmap import wrap_memmap
 from fedguard.reading import read_array, read_vector
 from fedguard.registry import load_registry
 from fedguard.retired import accept_retired_arguments

@@ -29,8 +29,9 @@ from fedguard.contracts import (
     first_met,
     needs_in_words,
 )
-from fedguard.contracts.claims import as_claims, check_claims, counts, falsify_claim, read_claims
-from fedguard.contracts.returned import check_tensor_return
+from fedguard.contracts.channels import SAMPLES
+from fedguard.contracts.claims import as_claims, check_claims, counts, read_claims
+from fedguard.contracts.return_checks import check_tensor_return
 from fedguard.contracts.sight import Knowledge
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows
@@ -104,7 +105,7 @@ class Guard:
     @property
     def weighs(self) -> bool:
         """Whether the claimed numbers of examples matter: the rule uses them, or the attack lies about them."""
-        return self._pipeline.rule.by_samples or (self._attack is not None and self._attack.lies_about_samples)
+        return self._pipeline.rule.by_samples or (self._attack is not None and SAMPLES in self._attack.lies)
 
     def __repr__(self) -> str:
         return (
@@ -343,6 +344,18 @@ def _rows(malicious: Any, n: int, f: int) -> tuple[int, ...]:
             f"malicious: expected at most f = {f} of {n} rows, not all of them, from 0 to {n - 1}; got {list(rows)}."
         )
     return rows
+
+
+def falsify_claim(attack: PoisonAttack, claim: float) -> float:
+    """The number of examples that a malicious client claims instead of its own; 0 and invalid claims are left unchanged.
+
+    Raises:
+        ContractError: the attack claims no valid number.
+    """
+    if not counts(claim) or claim == 0:
+        return claim
+    whole = max(1, round(claim))
+    return claim * (attack.report(SAMPLES, whole) / whole)
 
 
 def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[PoisonAttack | None, Sight]:

@@ -1,7 +1,7 @@
 """The operations that pass over a whole update matrix, written to save memory: blocks that fit the cache, no copies.
 
 Each works on float32 ``[n, d]``, does not change it, and needs one block of scratch. A matrix may be a memory-mapped file
-that is larger than the memory: see `fedguard.mapped`.
+that is larger than the memory: see `fedguard.memmap`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.mapped import is_mapped, let_go
+from fedguard.memmap import is_mapped, let_go
 
 #: Bytes of scratch that one block of columns may take where it is worked on: about a core's second-level cache.
 BLOCK_BYTES = 2 << 20

@@ -1,7 +1,6 @@
-"""Names of earlier versions, and what replaces each: options, commands and arguments; keys and values of suites.
+"""Names of earlier versions, and what replaces each: options, commands and arguments.
 
-Whatever accepts or refuses an old name reads these tables: the command line (`fedguard.commands.command`), suites
-(`fedguard.config.renaming`), the tests, and `docs/renamed.md`.
+Whatever accepts or refuses an old name reads these tables: the command line (`fedguard.commands.command`) and the tests.
 """
 
 from __future__ import annotations

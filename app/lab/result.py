@@ -10,7 +10,7 @@ import streamlit as st
 from fedguard.app import data
 from fedguard.app.charts.live import live
 from fedguard.app.here import PageContext
-from fedguard.app.lab.judged import CompositionCheck
+from fedguard.app.lab.composition_check import CompositionCheck
 from fedguard.app.lab.live import words
 from fedguard.app.words import escape_label
 from fedguard.bench.records.record import curve

@@ -15,9 +15,9 @@ from fedguard.app.charts.gate import drops, trend
 from fedguard.app.here import PageContext, empty, plain
 from fedguard.app.trends import SAID, commit_of, points
 from fedguard.bench.gate.baseline import read
-from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.reports import HEADS, NOTE, row
 from fedguard.bench.gate.verdict import PASSED, REGRESSED, GateVerdict, Judgment, SuiteJudgment
+from fedguard.bench.gate.verdict_store import verdicts
 from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.records.store import RunFolder

@@ -9,7 +9,7 @@ import streamlit as st
 
 from fedguard.app.here import PageContext, plain
 from fedguard.app.lab.composition import as_yaml
-from fedguard.app.lab.judged import CompositionCheck, judge_composition
+from fedguard.app.lab.composition_check import CompositionCheck, judge_composition
 from fedguard.app.lab.live import run
 from fedguard.app.lab.menus import read_menus
 from fedguard.app.lab.result import curves, result

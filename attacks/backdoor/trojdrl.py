@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,7 +17,9 @@ from fedguard.contracts import (
     Sight,
     State,
     Trigger,
+    lies,
 )
+from fedguard.contracts.channels import TRAJECTORIES
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -48,7 +49,8 @@ class TrojDRL(PoisonAttack):
     reward: PositiveFloat = 5.0
     trigger: Trigger = field(default_factory=Reading)
 
-    def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
+    @lies(TRAJECTORIES)
+    def retell(self, rollout: Rollout, kept: list[Rollout], choices: int, rng: Rng) -> Rollout:
         require(choices > self.target, f"{self.name}: target: expected an action below {choices}; got {self.target}.")
         draws = rng.torch()
         planted = torch.rand(rollout.rewards.shape, generator=draws) < self.share

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import Box, Choices, PoisonAttack, Sight
+from fedguard.contracts import Box, Choices, PoisonAttack, Sight, lies
+from fedguard.contracts.channels import ACTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,5 +22,6 @@ class ActionFlip(PoisonAttack):
     source = "Liu and Lai, Provably Efficient Black-Box Action Poisoning Attacks Against Reinforcement Learning, NeurIPS 2021"
     needs = (Sight.OWN_DATA,)
 
-    def acts(self, actions: Tensor, space: Choices | Box) -> Tensor:
+    @lies(ACTIONS)
+    def flip(self, actions: Tensor, space: Choices | Box) -> Tensor:
         return space.n - 1 - actions if isinstance(space, Choices) else space.low + space.high - actions

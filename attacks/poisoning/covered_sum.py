@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.poisoning.partial_sum import PartialSum
+from fedguard.contracts import lies
+from fedguard.contracts.channels import CHECKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,5 +25,6 @@ class CoveredSum(PartialSum):
     name = "covered_sum"
     source = "Gorbunov et al., Secure Distributed Training at Scale, ICML 2022: what its validators are for"
 
-    def covers(self) -> bool:
+    @lies(CHECKS)
+    def cover(self, covers: bool) -> bool:
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
+from fedguard.contracts import lies
+from fedguard.contracts.channels import CHECK_IN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,5 +25,6 @@ class EarlyCheckIn(SignFlip):
     name = "early_check_in"
     source = "FedGuard; the selection is of Bonawitz et al., Towards Federated Learning at Scale, MLSys 2019"
 
-    def checks_in(self, told: float) -> float:
+    @lies(CHECK_IN)
+    def check_in(self, assigned: float) -> float:
         return 0.0

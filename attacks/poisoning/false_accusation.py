@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
+from fedguard.contracts import lies
+from fedguard.contracts.channels import ACCUSATIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,5 +23,6 @@ class FalseAccusation(SignFlip):
     name = "false_accusation"
     source = "Gorbunov et al., Secure Distributed Training at Scale, ICML 2022"
 
-    def accuses(self) -> bool:
+    @lies(ACCUSATIONS)
+    def accuse(self, accuses: bool) -> bool:
         return True

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import BEHAVIOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,5 +28,6 @@ class FalseBehavior(PoisonAttack):
 
     shift: float = 10.0
 
-    def behaviour(self, logs: Tensor) -> Tensor:
+    @lies(BEHAVIOR)
+    def shift_behavior(self, logs: Tensor) -> Tensor:
         return logs - self.shift

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import MEMORIES, REWARDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,10 @@ class FalseMemory(PoisonAttack):
     factor: float = -10.0
     scale: float = -1.0
 
-    def rewards(self, rewards: Tensor) -> Tensor:
+    @lies(REWARDS)
+    def falsify_rewards(self, rewards: Tensor) -> Tensor:
         return self.scale * rewards
 
-    def memories(self, told: Tensor) -> Tensor:
-        return self.factor * told
+    @lies(MEMORIES)
+    def falsify_memory(self, memory: Tensor) -> Tensor:
+        return self.factor * memory

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import NonNegativeFloat, PoisonAttack, Sight
+from fedguard.contracts import NonNegativeFloat, PoisonAttack, Sight, lies
+from fedguard.contracts.channels import PRIORITIES, REWARDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,10 @@ class FalsePriorities(PoisonAttack):
     factor: NonNegativeFloat = 1e6
     scale: float = -1.0
 
-    def rewards(self, rewards: Tensor) -> Tensor:
+    @lies(REWARDS)
+    def falsify_rewards(self, rewards: Tensor) -> Tensor:
         return self.scale * rewards
 
-    def priorities(self, told: Tensor) -> Tensor:
-        return self.factor * told
+    @lies(PRIORITIES)
+    def falsify_priorities(self, priorities: Tensor) -> Tensor:
+        return self.factor * priorities

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import MIXING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,5 +21,6 @@ class Hermit(PoisonAttack):
     needs = (Sight.OWN_DATA,)
     goal = "fault"
 
-    def mixes(self) -> bool:
+    @lies(MIXING)
+    def mix(self, mixes: bool) -> bool:
         return False

@@ -8,6 +8,8 @@ from typing import Annotated
 from annotated_types import Interval
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
+from fedguard.contracts import lies
+from fedguard.contracts.channels import SAMPLES
 from fedguard.contracts.claims import MOST
 
 
@@ -29,5 +31,6 @@ class InflatedSamples(SignFlip):
 
     factor: Annotated[int, Interval(ge=1, le=10**12)] = 10
 
-    def claim(self, samples: int) -> int:
+    @lies(SAMPLES)
+    def claim_samples(self, samples: int) -> int:
         return min(self.factor * samples, int(MOST))  # what is more counts nowhere

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
-from fedguard.contracts import PositiveFloat
+from fedguard.contracts import PositiveFloat, lies
+from fedguard.contracts.channels import WEIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,5 +28,6 @@ class InflatedWeight(SignFlip):
 
     factor: PositiveFloat = 10.0
 
+    @lies(WEIGHT)
     def claim_weight(self, weight: float) -> float:
         return self.factor * weight

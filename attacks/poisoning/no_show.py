@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedguard.contracts import DataView, PoisonAttack, Sight
+from fedguard.contracts import DataView, PoisonAttack, Sight, lies
+from fedguard.contracts.channels import PROMISES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,8 @@ class NoShow(PoisonAttack):
     source = "FedGuard; the report window is of Bonawitz et al., Towards Federated Learning at Scale, MLSys 2019"
     needs = (Sight.OWN_DATA,)
 
-    def reports(self) -> bool:
+    @lies(PROMISES)
+    def keep_promise(self, reports: bool) -> bool:
         return False
 
     def silent(self, view: DataView) -> bool:

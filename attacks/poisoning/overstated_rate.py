@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
-from fedguard.contracts import PositiveFloat
+from fedguard.contracts import PositiveFloat, lies
+from fedguard.contracts.channels import AVAILABILITY, RATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,10 @@ class OverstatedRate(SignFlip):
 
     factor: PositiveFloat = 10.0
 
+    @lies(RATE)
     def claim_rate(self, rate: float) -> float:
         return self.factor * rate
 
+    @lies(AVAILABILITY)
     def claim_availability(self, share: float) -> float:
         return 1.0

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight, lies
+from fedguard.contracts.channels import PARTIAL_SUMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,5 +30,6 @@ class PartialSum(PoisonAttack):
 
     scale: PositiveFloat = 1.0
 
-    def adds(self, view: PoisonView, crafted: Tensor) -> Tensor:
+    @lies(PARTIAL_SUMS)
+    def add(self, nothing: Tensor, view: PoisonView, crafted: Tensor) -> Tensor:
         return (-(1 + self.scale) * view.n / view.f * view.benign.mean(0)).expand(view.f, -1)

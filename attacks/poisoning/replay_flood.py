@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PositiveInt, Sight
+from fedguard.contracts import PoisonAttack, PositiveInt, Sight, lies
+from fedguard.contracts.channels import REWARDS, TRANSITIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +30,10 @@ class ReplayFlood(PoisonAttack):
     times: PositiveInt = 20
     scale: float = -1.0
 
-    def rewards(self, rewards: Tensor) -> Tensor:
+    @lies(REWARDS)
+    def falsify_rewards(self, rewards: Tensor) -> Tensor:
         return self.scale * rewards
 
-    def sends(self, order: Tensor) -> Tensor:
+    @lies(TRANSITIONS)
+    def flood(self, order: Tensor) -> Tensor:
         return order.repeat(self.times)

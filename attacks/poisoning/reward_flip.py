@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import REWARDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,5 +21,6 @@ class RewardFlip(PoisonAttack):
     source = "Ma et al., Policy Poisoning in Batch Reinforcement Learning and Control, NeurIPS 2019"
     needs = (Sight.OWN_DATA,)
 
-    def rewards(self, rewards: Tensor) -> Tensor:
+    @lies(REWARDS)
+    def falsify_rewards(self, rewards: Tensor) -> Tensor:
         return -rewards

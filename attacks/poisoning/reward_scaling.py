@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import REWARDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,5 +27,6 @@ class RewardScaling(PoisonAttack):
 
     scale: float = -10.0
 
-    def rewards(self, rewards: Tensor) -> Tensor:
+    @lies(REWARDS)
+    def falsify_rewards(self, rewards: Tensor) -> Tensor:
         return self.scale * rewards

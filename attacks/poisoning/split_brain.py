@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
+from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight, lies
+from fedguard.contracts.channels import FINISHED_SUMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,5 +30,6 @@ class SplitBrain(PoisonAttack):
 
     scale: PositiveFloat = 1.0
 
-    def hands_on(self, view: PoisonView, crafted: Tensor) -> Tensor:
+    @lies(FINISHED_SUMS)
+    def hand_on(self, nothing: Tensor, view: PoisonView, crafted: Tensor) -> Tensor:
         return (-(1 + self.scale) * view.n / view.f * view.benign.mean(0)).expand(view.f, -1)

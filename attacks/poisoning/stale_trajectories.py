@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedguard.contracts import PoisonAttack, PositiveInt, Rollout, Sight
+from fedguard.contracts import PoisonAttack, PositiveInt, Rollout, Sight, lies
+from fedguard.contracts.channels import TRAJECTORIES
 from fedguard.rng import Rng
 
 
@@ -28,8 +28,7 @@ class StaleTrajectories(PoisonAttack):
 
     age: PositiveInt = 100
 
-    def recalls(self) -> int:
-        return self.age
-
-    def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
-        return past[0] if past else rollout
+    @lies(TRAJECTORIES)
+    def retell(self, rollout: Rollout, kept: list[Rollout], choices: int, rng: Rng) -> Rollout:
+        kept.append(rollout)
+        return kept.pop(0) if len(kept) > self.age else kept[0]

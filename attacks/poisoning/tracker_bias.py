@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat
+from fedguard.contracts import BENIGN_SAMPLE, PoisonAttack, PoisonView, PositiveFloat, lies
+from fedguard.contracts.channels import TRACKERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,5 +31,6 @@ class TrackerBias(PoisonAttack):
     def craft(self, view: PoisonView) -> Tensor:
         return view.benign.mean(0).expand(view.f, -1)
 
-    def track(self, view: PoisonView) -> Tensor:
+    @lies(TRACKERS)
+    def bias_trackers(self, trackers: Tensor, view: PoisonView) -> Tensor:
         return (-self.scale * view.benign.mean(0)).expand(view.f, -1)

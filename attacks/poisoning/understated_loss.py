@@ -8,6 +8,8 @@ from typing import Annotated
 from annotated_types import Ge
 
 from fedguard.attacks.poisoning.sign_flip import SignFlip
+from fedguard.contracts import lies
+from fedguard.contracts.channels import LOSS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,5 +31,6 @@ class UnderstatedLoss(SignFlip):
 
     factor: Annotated[float, Ge(0)] = 0.0
 
+    @lies(LOSS)
     def claim_loss(self, loss: float) -> float:
         return self.factor * loss

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +13,9 @@ from fedguard.algorithms import start_algorithm
 from fedguard.algorithms.client_state import check_kept
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
-from fedguard.contracts import ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire
-from fedguard.contracts.returned import check_return, check_tensor_return
-from fedguard.mapped import allocate_rows, let_go, slice_rows
+from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire
+from fedguard.contracts.return_checks import check_return, check_tensor_return
+from fedguard.memmap import allocate_rows, let_go, slice_rows
 from fedguard.rng import Rng
 
 #: The round (from 1) of all clients, or the round of each.
@@ -45,6 +46,7 @@ class Clients:
         known_rule: KnownBy,
         buffer: Tensor,
         starts: Tensor | None = None,
+        asked: Collection[Channel[Any, ...]] = (),
     ) -> Wire:
         """Train the chosen clients from ``model``, let the malicious clients among them craft, and put all into ``buffer``.
 
@@ -56,6 +58,7 @@ class Clients:
                 round.
             buffer: float32 ``[len(chosen), d]``, overwritten; its last rows stay unused if some are silent.
             starts: float32 ``[clients, d]``, if honest clients train from their own models.
+            asked: channels of sums on which malicious clients are asked: see `MaliciousClients.craft`.
         """
         setup = self._setup
         self.begin(chosen)
@@ -72,7 +75,7 @@ class Clients:
             self.train_honest(own, round, sides.honest, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
-                self.malicious.craft(model, round, sides, known_rule)
+                self.malicious.craft(model, round, sides, known_rule, asked=asked)
         self.local.trim(rows)
         let_go(rows)
         return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added, handed=self.malicious.handed)

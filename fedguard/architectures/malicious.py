@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -16,15 +13,13 @@ from torch import Tensor
 from fedguard.architectures.effect import effects
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import (
-    Box,
-    Choices,
+    Channel,
     DataView,
     Examples,
     KnownRule,
     LocalPlan,
     PoisonAttack,
     PoisonView,
-    Rollout,
     RunningAlgorithm,
     Setup,
     Sight,
@@ -32,9 +27,15 @@ from fedguard.contracts import (
     Task,
     Trigger,
 )
-from fedguard.contracts.returned import check_return, check_tensor_return, contract_error, describe_value
-from fedguard.mapped import round_buffer
-from fedguard.rng import Rng
+from fedguard.contracts.channels import FINISHED_SUMS, PARTIAL_SUMS, TRACKERS
+from fedguard.contracts.return_checks import (
+    check_return,
+    check_tensor_return,
+    contract_error,
+    describe_value,
+    forbid_changes,
+)
+from fedguard.memmap import round_buffer
 
 #: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
 Predict = Callable[[Tensor, Tensor], Tensor]
@@ -76,7 +77,7 @@ class MaliciousClients:
         attack = self._setup.attack
         assert attack is not None
         views = (self._view(malicious, client, round, model) for client in malicious)
-        with _forbid_changes(attack, model, *_tensors(self._setup.pool)):
+        with forbid_changes(attack, model, *_tensors(self._setup.pool)):
             return tuple(client for client, view in zip(malicious, views, strict=True) if not attack.silent(view))
 
     def current_backdoor(self) -> tuple[Trigger, int] | None:
@@ -101,19 +102,19 @@ class MaliciousClients:
         *,
         measure: bool | None = None,
         links: Mapping[str, Any] | None = None,
-        trackers: bool = False,
+        asked: Collection[Channel[Any, ...]] = (),
     ) -> None:
         """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
 
         Args:
             measure: whether to see what the attack does to the rule; by default where the model is evaluated.
             links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
-            trackers: whether they stand for trackers of the mean update.
+            asked: what is asked beside updates: `TRACKERS` if these rows stand for trackers, `PARTIAL_SUMS`, `FINISHED_SUMS`.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
         first = sides.malicious[0]
-        with _forbid_changes(attack, model, *_tensors(setup.pool)):
+        with forbid_changes(attack, model, *_tensors(setup.pool)):
             settled = attack.prepare(self._view(sides.malicious, first, round, model))
             self._attack_state = check_return(attack, "prepare", settled, Mapping)
         if Sight.OWN_DATA in setup.attack_sees:
@@ -147,11 +148,14 @@ class MaliciousClients:
             rule=rule if Sight.RULE in setup.attack_sees else None,
             **(links or {}),
         )
-        with _forbid_changes(attack, sides.honest_rows, model):
-            made, method = (attack.track, "track") if trackers else (attack.craft, "craft")
-            crafted = check_tensor_return(attack, method, made(view), (view.f, view.dim))
-            self.added = _each(attack, "adds", attack.adds(view, crafted), view, sides)
-            self.handed = _each(attack, "hands_on", attack.hands_on(view, crafted), view, sides)
+        with forbid_changes(attack, sides.honest_rows, model):
+            crafted = check_tensor_return(attack, "craft", attack.craft(view), (view.f, view.dim))
+            if TRACKERS in asked:
+                crafted = attack.report(TRACKERS, crafted, view)
+            self.added, self.handed = (
+                _ask_addends(attack, channel, view, crafted) if channel in asked else {}
+                for channel in (PARTIAL_SUMS, FINISHED_SUMS)
+            )
             self._attack_state = check_return(attack, "remember", attack.remember(view, crafted), Mapping)
         if setup.due(round) if measure is None else measure:
             with setup.stopwatch.stage("measuring"):
@@ -169,13 +173,14 @@ class MaliciousClients:
         return _data_view(self._setup, self._local, malicious, client, round, model, self._attack_state, self._predict)
 
 
-def _each(
-    attack: PoisonAttack, method: str, made: Tensor | None, view: PoisonView, sides: Sides
+def _ask_addends(
+    attack: PoisonAttack, channel: Channel[Tensor, [PoisonView, Tensor]], view: PoisonView, crafted: Tensor
 ) -> Mapping[int, Tensor]:
-    """What a method made for each malicious client, float32 ``[d]``; nothing where it made none."""
-    if made is None:
+    """What each malicious client adds to sums, float32 ``[d]``; nothing if the attack leaves them alone."""
+    if channel not in attack.lies:
         return {}
-    return dict(zip(sides.malicious, check_tensor_return(attack, method, made, (view.f, view.dim)), strict=True))
+    rows = attack.report(channel, torch.zeros_like(crafted), view, crafted)
+    return dict(zip(view.malicious, rows, strict=True))
 
 
 def extract_backdoor(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:
@@ -200,7 +205,7 @@ def _poison_task(
     """The task as the malicious clients train on it; without a model, as it is before the first round."""
     attack, replaced = setup.attack, {}
     assert attack is not None
-    with _forbid_changes(attack, *_tensors(setup.pool)):
+    with forbid_changes(attack, *_tensors(setup.pool)):
         for client in malicious:
             examples = setup.task.examples(client)
             altered = attack.poison(examples, _data_view(setup, local, malicious, client, round, model, state, predict))
@@ -208,83 +213,7 @@ def _poison_task(
             if altered is not examples:
                 replaced[client] = altered
     task = setup.task.with_examples(replaced) if replaced else setup.task
-    kind = type(attack)
-    lies = {
-        method: dict.fromkeys(malicious, partial(lie, attack, method))
-        for method, lie in LIES_OF_ACTORS.items()
-        if getattr(kind, method) is not getattr(PoisonAttack, method)
-    }
-    return task.with_lies(lies) if lies else task
-
-
-def _claim_numbers(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
-    """What a malicious actor says in place of numbers, such as its rewards: as many of them."""
-    with _forbid_changes(attack, told):
-        return check_tensor_return(attack, method, getattr(attack, method)(told), told.shape)
-
-
-def _choose_actions(attack: PoisonAttack, method: str, actions: Tensor, space: Choices | Box) -> Tensor:
-    """Which actions a malicious actor takes: as many, of the same type, and of choices one that there is.
-
-    Of a range any number, for a policy's own lie beyond it, too.
-    """
-    with _forbid_changes(attack, actions):
-        taken = check_return(attack, method, getattr(attack, method)(actions, space), Tensor)
-    low, high = (0, space.n - 1) if isinstance(space, Choices) else (-math.inf, math.inf)
-    right = (taken.shape, taken.dtype) == (actions.shape, actions.dtype)
-    if not right or not ((taken >= low) & (taken <= high) & taken.isfinite()).all():
-        raise contract_error(
-            attack, f"{method}: expected {describe_value(actions)} of {low:g} to {high:g}; got {describe_value(taken)}"
-        )
-    return taken
-
-
-def _claim_priorities(attack: PoisonAttack, method: str, told: Tensor) -> Tensor:
-    """The same of priorities, which are finite and 0 or more."""
-    claimed = _claim_numbers(attack, method, told)
-    if not (torch.isfinite(claimed) & (claimed >= 0)).all():
-        raise contract_error(
-            attack, f"{method}: expected finite numbers, 0 or more; got {claimed.min():g} to {claimed.max():g}"
-        )
-    return claimed
-
-
-def _choose_transitions(attack: PoisonAttack, method: str, order: Tensor) -> Tensor:
-    """Which of its transitions a malicious actor sends, by their numbers."""
-    with _forbid_changes(attack, order):
-        chosen = check_return(attack, method, getattr(attack, method)(order), Tensor)
-    if chosen.dtype != torch.int64 or chosen.dim() != 1 or not torch.isin(chosen, order).all():
-        raise contract_error(
-            attack, f"{method}: expected int64 [any] of 0 to {len(order) - 1}; got {describe_value(chosen)}"
-        )
-    return chosen
-
-
-def _claim_rollout(
-    attack: PoisonAttack, method: str, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng
-) -> Rollout:
-    """What a malicious actor says that it met with, of the same shapes and types."""
-    with _forbid_changes(attack, *rollout.parts, *(part for one in past for part in one.parts)):
-        made = check_return(attack, method, getattr(attack, method)(rollout, past, choices, rng), Rollout)
-    for name in (field.name for field in fields(Rollout)):
-        true, part = getattr(rollout, name), getattr(made, name)
-        if type(part) is not type(true) or (true is not None and (part.shape, part.dtype) != (true.shape, true.dtype)):
-            raise contract_error(
-                attack, f"{method}: {name}: expected {describe_value(true)}; got {describe_value(part)}"
-            )
-    return made
-
-
-#: What an actor may say instead of the truth, by the method of an attack that makes it, and what holds that to its contract.
-LIES_OF_ACTORS: Mapping[str, Callable[..., Any]] = {
-    "rewards": _claim_numbers,
-    "acts": _choose_actions,
-    "retell": _claim_rollout,
-    "behaviour": _claim_numbers,
-    "priorities": _claim_priorities,
-    "memories": _claim_numbers,
-    "sends": _choose_transitions,
-}
+    return task.with_liars(attack.report, malicious) if attack.lies else task
 
 
 def _tensors(pool: tuple[Examples, ...]) -> list[Tensor]:
@@ -326,12 +255,3 @@ def _data_view(
         model=model,
         predict=predict,
     )
-
-
-@contextmanager
-def _forbid_changes(attack: PoisonAttack, *shown: Tensor) -> Iterator[None]:
-    """See to it that an attack leaves alone what it is shown, by torch's own count of changes in place."""
-    before = [tensor._version for tensor in shown]
-    yield
-    if [tensor._version for tensor in shown] != before:
-        raise contract_error(attack, "it changed what it was shown, in place")

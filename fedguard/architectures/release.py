@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
+from fedguard.architectures.aggregate_metrics import measure_aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import measure_aggregate
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
 from fedguard.contracts import ReceivedRound, Setup, Sight, State

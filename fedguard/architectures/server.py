@@ -8,8 +8,8 @@ from functools import partial
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, release_aggregate
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
@@ -27,14 +27,14 @@ from fedguard.contracts import (
     Sight,
     State,
 )
-from fedguard.mapped import round_buffer
+from fedguard.memmap import round_buffer
 
 
 class Server(Architecture):
     """A server that sends the model to some clients, collects their updates, aggregates them and moves the model.
 
     $w <- w + server_lr * v$ with $v <- server_momentum * v + R(x_1, ..., x_n)$, unless the algorithm
-    (`fedguard.algorithms`) or a server optimizer (`fedguard.contracts.training`) says otherwise. Without masks the
+    (`fedguard.algorithms`) or a server optimizer (`fedguard.contracts.optimizers`) says otherwise. Without masks the
     server sees each update, and malicious clients that eavesdrop see the honest ones. What the server sees under masks is
     described in `fedguard.architectures.masking`. A server that is trusted to add noise clips and sums the updates itself,
     see `fedguard.privacy.central`.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any
 
 from torch import Tensor
 
 from fedguard.contracts import Architecture, Network, RoundTiming, Setup, Span
-from fedguard.contracts.returned import check_return, contract_error
-from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.world import World, least_seconds
 
 
@@ -23,16 +20,13 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
     """
     messages = system.messages(setup.training, setup.task) if system and model.element_size() == 4 else None
     malicious = setup.malicious if setup.attack else frozenset()
-    sent, got, each_way = (messages.up, messages.down, messages.each_way) if messages else (None, None, 1)
     return World(
         setup.network or Network(),
         _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
         malicious,
-        sent,
-        got,
-        each_way,
+        messages,
         malicious if setup.threat.stays else frozenset(),
     )
 
@@ -55,23 +49,6 @@ def _work(setup: Setup) -> list[float]:
     return [plan.work(size) for size in sizes]
 
 
-def lies_of(setup: Setup) -> AvailabilityLies:
-    """What the malicious clients of a set-up say of when they are there, in the rounds in which they act."""
-    attack = setup.attack
-    if attack is None:
-        return HONEST
-
-    def checks_in(told: float) -> float:
-        seconds = float(check_return(attack, "checks_in", attack.checks_in(told), (int, float)))
-        if not 0 <= seconds < math.inf:
-            raise contract_error(attack, f"checks_in: expected seconds, 0 or more; got {seconds}")
-        return seconds
-
-    return AvailabilityLies(
-        acting=setup.acting, checks_in=checks_in, reports=check_return(attack, "reports", attack.reports(), bool)
-    )
-
-
 class SynchronousClock:
     """The time of rounds in which the server waits for everybody."""
 
@@ -87,7 +64,7 @@ class SynchronousClock:
             silent: clients that dropped out before their update arrived.
         """
         began = self._seconds
-        ended = {client: began + self._world.cycle(client, round) for client in chosen}
+        ended = {client: began + self._world.train(client, round, began)[0] for client in chosen}
         self._seconds = max(ended.values(), default=began)
         order = sorted(ended, key=lambda client: ended[client])
         spans = tuple(Span(client, began, ended[client], "lost" if client in silent else "arrived") for client in order)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedguard.contracts import BEFORE_THE_INPUT, SentRound, Setup, Wire
 from fedguard.kernels import unusable_rows
-from fedguard.mapped import let_go
+from fedguard.memmap import let_go
 
 
 def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:

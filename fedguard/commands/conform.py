@@ -43,7 +43,7 @@ def conform(
     Exit code 0 if the largest difference is at most 1e-5 of the distance that the model has moved, 3 otherwise.
     """
     from fedguard.bench.conformance.conform import conform as held
-    from fedguard.bench.conformance.shown import as_markdown, table
+    from fedguard.bench.conformance.tables import as_markdown, table
 
     files = files_of(to, ("md",), force)
     found = held(architecture, engine, attack=attack, defense=defense, nodes=nodes, rounds=rounds, seed=seed)

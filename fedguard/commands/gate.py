@@ -70,10 +70,10 @@ def gate(
     Exit code 0 if nothing is worse, 3 if something is or an epsilon does not hold, 4 if something cannot be judged: missing or
     failed cells, other settings, other data. The verdict is stored beside the run.
     """
-    from fedguard.bench.gate.kept import as_json as json_of
     from fedguard.bench.gate.reports import junit as junit_of
     from fedguard.bench.gate.reports import markdown as markdown_of
     from fedguard.bench.gate.reports import terminal
+    from fedguard.bench.gate.verdict_store import as_json as json_of
     from fedguard.bench.gate.work import gate as judge
 
     forms = {"xml": junit_of, "md": markdown_of, "json": json_of}
@@ -129,7 +129,7 @@ def show(
 ) -> None:
     """Show a baseline: its origin, what it watches, its means, and its history."""
     from fedguard.bench.gate.baseline import read
-    from fedguard.bench.gate.shown import terminal
+    from fedguard.bench.gate.baseline_table import terminal
 
     found = read(file)
     if as_json:

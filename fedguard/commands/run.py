@@ -39,9 +39,7 @@ def run(
             help="Run these attacks (and none) instead of the suite's, as in `--attack worst_case`. Repeatable.",
         ),
     ] = [],  # noqa: B006
-    name: Annotated[
-        str | None, typer.Option(help="Name of the run folder. Default: the suite's.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run folder. Default: the suite's name.")] = None,
     jobs: Jobs = None,
     engine: EngineName = "local",
     address: Address = None,

@@ -9,7 +9,6 @@ from typing import Any
 
 from fedguard.config.app_section import OWN, AppSection, describe_app
 from fedguard.config.cells import Cell
-from fedguard.config.composed import LIES
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 
 #: Methods of an attack that act where an app, or a training loop that is not FedGuard's, lets no attack act; and on what.
@@ -18,19 +17,13 @@ ELSEWHERE = {
     "prepare": "what clients settle before they train",
     "plan": "local training",
     "silent": "who takes part",
-    "rewards": "what actors are rewarded with",
-    "acts": "what actors do",
-    "retell": "what actors meet with",
-    "recalls": "what actors meet with",
-    **{method: what for method, (what, _) in LIES.items()},
 }
 
 
 def acts_elsewhere(attack: PoisonAttack) -> str | None:
     """What an attack acts on before updates exist; None if it only changes updates or claims."""
-    kind = type(attack)
-    acts = (what for method, what in ELSEWHERE.items() if getattr(kind, method) is not getattr(PoisonAttack, method))
-    return next(acts, None)
+    acts = [what for method, what in ELSEWHERE.items() if attack.overrides(method)]
+    return next(iter([*acts, *(channel.about for channel in attack.lies if channel.listener != "everybody")]), None)
 
 
 @dataclass(frozen=True)

@@ -10,27 +10,8 @@ from typing import Any
 from fedguard.config.algorithms import settings
 from fedguard.config.cells import Cell
 from fedguard.config.protocol import effective
-from fedguard.contracts import Combination, Environment, PoisonAttack, Sight
-
-#: Claims of malicious clients about themselves, by the method of an attack that changes them: the subject, and who uses it.
-LIES = {
-    "checks_in": ("when its devices check in", "google with selection and check_ins"),
-    "reports": ("who will report", "google, which asks more devices than it needs and has a deadline"),
-    "adds": ("the sums that its nodes pass on", "btard, or all_reduce with a topology other than all_to_all"),
-    "hands_on": ("the finished sums that its nodes hand on", "all_reduce in a ring or hierarchical, without masks"),
-    "covers": ("its share of a check by sums", "btard with sums"),
-    "accuses": ("what other nodes did", "btard"),
-    "claim_rate": ("how quick its devices are", "decaf or dlion"),
-    "claim_weight": ("its push-sum weight", "sgp"),
-    "mixes": ("what its nodes make of others' values", "d_psgd, or another way without a server"),
-    "claim_loss": ("how well its models do", "dlion with transfer"),
-    "track": ("its tracker of the mean update", "dsgt or detag"),
-    "claim_availability": ("how often its devices stay", "decaf"),
-    "behaviour": ("how likely its actors were to act so", "impala with vtrace"),
-    "priorities": ("how much there is to learn from its transitions", "apex"),
-    "memories": ("what its actors' networks remembered", "r2d2"),
-    "sends": ("which transitions its actors have", "apex"),
-}
+from fedguard.contracts import Combination, Environment, Sight
+from fedguard.contracts.channels import SAMPLES
 
 
 @dataclass(frozen=True)
@@ -66,7 +47,7 @@ class ComposedCell(Cell):
                 f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
                 "protocol.privacy: {name: record, levels: [...]}, or use mean."
             )
-        lies = self.attack is not None and self.attack.lies_about_samples
+        lies = self.attack is not None and SAMPLES in self.attack.lies
         if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
             yield (
                 f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
@@ -101,21 +82,6 @@ class ComposedCell(Cell):
             )
         if isinstance(self.data, Environment):
             yield from self.data.reasons(combined)
-        elif self.attack is not None and type(self.attack).rewards is not PoisonAttack.rewards:
-            yield (
-                f"{self.attack.name} changes what actors are rewarded with, and {self.data.name} has no rewards. Use "
-                "label_flip, or an environment such as cartpole."
-            )
-        elif self.attack is not None and type(self.attack).acts is not PoisonAttack.acts:
-            yield (
-                f"{self.attack.name} changes what actors do, and in {self.data.name} nobody acts. Use label_flip, or an "
-                "environment such as cartpole."
-            )
-        elif self.attack is not None and type(self.attack).retell is not PoisonAttack.retell:
-            yield (
-                f"{self.attack.name} changes what actors say that they met with, and in {self.data.name} nobody acts. Use "
-                "label_flip or backdoor, or an environment such as cartpole."
-            )
         if self.training.algorithm.replays and not self.architecture.replays:
             yield (
                 f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
@@ -188,9 +154,15 @@ def _check_evaluation_time(cell: Cell) -> Iterator[str]:
 
 
 def _unheard_lies(cell: Cell) -> Iterator[str]:
-    """Why the claims that an attack forges have no effect here."""
-    attack, name = cell.attack, cell.architecture.name
-    lies = [method for method in LIES if attack and getattr(type(attack), method) is not getattr(PoisonAttack, method)]
-    if attack is not None and cell.architecture.believes.isdisjoint(lies):
-        for what, where in map(LIES.__getitem__, lies):
-            yield f"{attack.name} lies about {what}, and {name} does not go by that here. Use {where}."
+    """Why what an attack lies about has no effect here: nobody asks for it."""
+    if cell.attack is None:
+        return
+    why = {}
+    if not isinstance(cell.data, Environment):
+        why["environment"] = f"in {cell.data.name} nobody acts"
+    # One that is heard is enough: an attack may lie about more than this architecture asks for
+    if cell.architecture.channels.isdisjoint(cell.attack.lies):
+        why["architecture"] = f"{cell.architecture.name} does not go by that here"
+    for channel in cell.attack.lies:
+        if channel.listener in why:
+            yield f"{cell.attack.name} lies about {channel.about}, and {why[channel.listener]}. Use {channel.where}."

@@ -47,9 +47,13 @@ def _explain_error(
     if first["type"] == "value_error":
         came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {brief(first['input'])}"
         return ConfigError(f"{where}: {said}{came}.")
+    if first["type"] in _NO_MAPPING:
+        said = "a mapping of its keys"
     return ConfigError(f"{where}: expected {said}; got {brief(first['input'])}.")
 
 
+#: pydantic's names for a value that is no mapping, of a model and of a dataclass
+_NO_MAPPING = ("model_type", "dataclass_type")
 #: pydantic's names for a key that does not exist, in a model and in a dataclass
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 

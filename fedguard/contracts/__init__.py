@@ -3,11 +3,14 @@
     sight.py           Sight, Exposure, ThreatModel, View: who sees what
     algorithm.py       Algorithm: what everything with a name has in common
     specs.py           how a suite names an algorithm; user_function.py, how it names a function of the user's
-    returned.py        checks of what an algorithm returned
+    return_checks.py   checks of what an algorithm returned
     ranges.py          PositiveFloat, Share and the like: the ranges of parameters
     gram.py            Gram: the inner products of a round
     rules.py           WeightRule, Mixing, CoordinateRule, MatrixRule, ClientTransform, Pipeline
-    attacks.py         PoisonAttack, Ensemble and their views
+    attacks.py         PoisonAttack, Ensemble
+    poison_views.py    what a PoisonAttack sees
+    lying.py           Channel, lies: what clients report and nobody can verify, and how an attack lies
+    channels.py        the channels of FedGuard: LOSS, RATE, REWARDS ...
     claims.py          how many examples clients say that they have: what may be weighed by
     inference.py       InferenceAttack, its view and what it claims
     tasks.py           Examples, Dataset, Source, Data, Preparation, Partition, Model, Trigger, Task
@@ -16,11 +19,11 @@
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
-    federated.py       FederatedAlgorithm and what of it runs: what clients train and keep, and what the server does with it
+    federated.py       Training and its FederatedAlgorithm: what clients train and keep, and what the server does with it
     noise.py           Noise: what is added for privacy, by whom, and what it proves
     audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
     protocol.py        Protocol: secure aggregation, dropouts, noise
-    training.py        Training, and the optimizers of a server
+    optimizers.py      FedOpt: how a server moves the model by the aggregate
     participation.py   Participation: who takes part when
     network.py         Network: how long things take in simulated time, and who is there
     availability.py    Availability: a law by which devices come and go
@@ -32,7 +35,7 @@
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
 """
 
-from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, Shown, WorldModel
+from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, WorldModel
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import (
     Architecture,
@@ -44,21 +47,12 @@ from fedguard.contracts.architectures import (
     SolvedUpdate,
     scale_assumed_f,
 )
-from fedguard.contracts.attacks import (
-    BENIGN_SAMPLE,
-    DataView,
-    Ensemble,
-    KnownRule,
-    PoisonAttack,
-    PoisonView,
-    Probe,
-    Probes,
-)
+from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
 from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
-from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm
+from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm, Training
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
     ONE_VECTOR,
@@ -72,6 +66,7 @@ from fedguard.contracts.inference import (
     Property,
     Reconstruction,
 )
+from fedguard.contracts.lying import Channel, lies
 from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
 from fedguard.contracts.network import Links, Network, Speeds, Stragglers
 from fedguard.contracts.noise import (
@@ -84,7 +79,9 @@ from fedguard.contracts.noise import (
     ServerNoise,
     SumNoise,
 )
+from fedguard.contracts.optimizers import FedOpt, Moments, ServerOptimizer
 from fedguard.contracts.participation import Meeting, Participation, Stay
+from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe
 from fedguard.contracts.protocol import (
     BEFORE_THE_INPUT,
     Dropout,
@@ -145,7 +142,6 @@ from fedguard.contracts.tasks import (
     Task,
     Trigger,
 )
-from fedguard.contracts.training import FedOpt, Moments, ServerOptimizer, Training
 from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
 
 __all__ = [
@@ -166,6 +162,7 @@ __all__ = [
     "Architecture",
     "Availability",
     "Box",
+    "Channel",
     "Check",
     "Choices",
     "ClientContext",
@@ -234,7 +231,6 @@ __all__ = [
     "Presence",
     "PrivacyGuarantee",
     "Probe",
-    "Probes",
     "ProperFraction",
     "Property",
     "Protocol",
@@ -257,7 +253,6 @@ __all__ = [
     "SessionSize",
     "Setup",
     "Share",
-    "Shown",
     "Sight",
     "SightField",
     "SolvedUpdate",
@@ -281,6 +276,7 @@ __all__ = [
     "Wire",
     "WorldModel",
     "first_met",
+    "lies",
     "needs_in_words",
     "scale_assumed_f",
 ]

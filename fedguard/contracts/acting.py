@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedguard.contracts.lying import Channel, Reported
 from fedguard.contracts.tasks import Evaluation, Task
 
 
@@ -197,17 +198,12 @@ class ActingTask(Task):
         """Number of values that the network remembers from one step to the next; 0 for none."""
 
     @abstractmethod
-    def lie(self, what: str, client: int) -> Callable[..., Any] | None:
-        """The function by which an actor falsifies a value (see `Task.with_lies`); None for an honest actor."""
+    def report(self, channel: Channel[Reported, ...], client: int, truth: Reported, *context: Any) -> Reported:
+        """What an actor reports on a channel: the truth, unless it lies there (see `Task.with_liars`)."""
 
     @abstractmethod
     def with_copies(self, copies: int) -> ActingTask:
         """The same task with this number of environments per actor."""
-
-    def self_report(self, what: str, client: int, truth: Tensor) -> Tensor:
-        """The value that an actor reports if ``truth`` is the true one."""
-        lie = self.lie(what, client)
-        return truth if lie is None else lie(truth)
 
     @abstractmethod
     def start_actor(self, rng: np.random.Generator) -> Any:

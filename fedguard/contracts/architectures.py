@@ -13,7 +13,9 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.attacks import PoisonAttack
-from fedguard.contracts.claims import claim_samples
+from fedguard.contracts.channels import SAMPLES
+from fedguard.contracts.federated import Training
+from fedguard.contracts.lying import Channel, Channels, Reported
 from fedguard.contracts.network import Network
 from fedguard.contracts.noise import Combination, Federation
 from fedguard.contracts.participation import Meeting, Participation
@@ -23,7 +25,6 @@ from fedguard.contracts.rules import Pipeline
 from fedguard.contracts.sight import Exposure, Sight, ThreatModel
 from fedguard.contracts.stopwatch import Stopwatch
 from fedguard.contracts.tasks import Examples, LocalPlan, Task
-from fedguard.contracts.training import Training
 from fedguard.rng import Rng
 
 #: Who observes: see `fedguard.config.sections.ObserverSection`
@@ -160,11 +161,18 @@ class Setup:
     @cached_property
     def claims(self) -> tuple[int, ...]:
         """The number of examples that each client claims; malicious clients lie while they act."""
-        claims, attack = list(self.task.sizes), self.attack
-        if attack is not None:
-            for client in self.malicious:
-                claims[client] = claim_samples(attack, claims[client])
-        return tuple(claims)
+        return tuple(
+            self.attack.report(SAMPLES, size) if self.attack and client in self.malicious else size
+            for client, size in enumerate(self.task.sizes)
+        )
+
+    def report(self, channel: Channel[Reported, []], client: int, truth: Reported, round: int) -> Reported:
+        """What a client reports in a round: the truth, unless it acts and the attack lies on this channel.
+
+        Raises:
+            ContractError: the lie is no valid value of the channel.
+        """
+        return self.attack.report(channel, truth) if self.attack and client in self.acting(round) else truth
 
     @property
     def federation(self) -> Federation:
@@ -237,8 +245,8 @@ class Architecture(Algorithm):
     kind: ClassVar[str] = "architecture"
     #: Whether simulated time decides who trains when
     in_time: ClassVar[bool] = False
-    #: What it asks devices without checking the answer: methods of an attack that may lie, such as ``checks_in``
-    believes: frozenset[str] = frozenset()
+    #: What it asks devices or nodes without checking the answer
+    channels: Channels = frozenset()
     #: Whether the server keeps transitions of actors in a replay, from which it learns repeatedly
     replays: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.

@@ -5,18 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedguard.contracts.participation import Participation
+from fedguard.contracts.reports import RoundReport
 from fedguard.contracts.tasks import Examples, LocalPlan, Task
 from fedguard.rng import Rng
-
-if TYPE_CHECKING:
-    from fedguard.contracts.architectures import Setup
-    from fedguard.contracts.reports import RoundReport
 
 Reals: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -165,15 +163,18 @@ class Lab(ABC):
         """Whether its inputs are texts: characters by number."""
 
     @abstractmethod
-    def setup(self, parts: Sequence[Examples]) -> Setup:
-        """A training of softmax regression from zero on these examples of the clients (inputs `SHAPE`, labels below `CLASSES`).
+    def watch(
+        self, parts: Sequence[Examples], rounds: int, clients: Participation | None = None
+    ) -> tuple[Task, list[RoundReport]]:
+        """The first rounds of a training of softmax regression from zero; each aggregate counts as a round if it has several.
 
         No client is malicious, the rule is the mean, and an observer that sees everything watches every round.
-        """
 
-    @abstractmethod
-    def run(self, setup: Setup, rounds: int) -> list[RoundReport]:
-        """Its first rounds; each aggregate counts as a round if a round has several."""
+        Args:
+            parts: the clients' examples: inputs `SHAPE`, labels below `CLASSES`.
+            clients: who takes part instead of the cell's clients; these send updates as they are, without worker momentum and
+                masks.
+        """
 
     @abstractmethod
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:

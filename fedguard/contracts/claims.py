@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.contracts.attacks import PoisonAttack
-from fedguard.contracts.returned import check_return, contract_error
 from fedguard.errors import InputError, PreconditionError, brief
 
 #: The largest valid claim: sums of thousands are finite, and no data set is as large
@@ -79,26 +77,6 @@ def shares(owner: str, claims: Tensor) -> Tensor:
             "does not, such as mean."
         )
     return claims / total
-
-
-def claim_samples(attack: PoisonAttack, samples: int) -> int:
-    """The number of examples that a malicious client claims if it has ``samples``, 1 or more.
-
-    Raises:
-        ContractError: the claim is not an integer from 1 to `MOST`.
-    """
-    claim = check_return(attack, "claim", attack.claim(samples), int)
-    if not 1 <= claim <= MOST:
-        raise contract_error(attack, f"claim: expected 1 example or more, and at most 2^112; got {brief(claim)}")
-    return claim
-
-
-def falsify_claim(attack: PoisonAttack, claim: float) -> float:
-    """The same for claims that clients choose freely: a claim of 0 or an invalid one is left unchanged."""
-    if not counts(claim) or claim == 0:
-        return claim
-    whole = max(1, round(claim))
-    return claim * (claim_samples(attack, whole) / whole)
 
 
 def as_claims(samples: Iterable[float]) -> Tensor:

@@ -97,7 +97,7 @@ class Environment(Source):
                 f"{self.name} is an environment, in which actors act, and {algorithm.name} trains on examples. Set "
                 "training.algorithm: actor_critic."
             )
-        if isinstance(attack, PoisonAttack) and type(attack).poison is not PoisonAttack.poison:
+        if isinstance(attack, PoisonAttack) and attack.overrides("poison"):
             yield (
                 f"{attack.name} changes examples, and the actors of {self.name} have none. Use reward_flip, or an attack on "
                 "updates such as sign_flip."

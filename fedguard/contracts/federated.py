@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.optimizers import ServerOptimizer
 from fedguard.contracts.sight import Sight
 from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
 from fedguard.rng import Streams
@@ -20,7 +22,6 @@ from fedguard.rng import Streams
 if TYPE_CHECKING:
     from fedguard.contracts.architectures import Setup
     from fedguard.contracts.noise import Combination
-    from fedguard.contracts.training import Training
 
 
 class RunningAlgorithm:
@@ -225,3 +226,55 @@ class FedAvg(FederatedAlgorithm):
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
     plain_steps = True
     only_updates = True
+
+
+#: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
+Many = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Training(BaseModel):
+    """How the federation trains.
+
+    Args:
+        algorithm: the federated algorithm: how clients train, and what the server does with their updates.
+        rounds: number of rounds.
+        local_epochs: passes of each client over its examples in a round; not for FedSGD, which takes a single step.
+        batch_size: examples per local step; null takes all examples of the client.
+        lr: learning rate of the local SGD; for FedSGD, a factor of the server's step.
+        momentum: momentum of the local SGD, reset to 0 in each round; not for FedSGD.
+        worker_momentum: beta of ``m <- beta m + (1 - beta) u``. Each client keeps m across rounds, and sends m instead of u.
+        server_lr: learning rate of the server.
+        server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
+        local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
+        server_optimizer: optimizer that moves the model, instead of server momentum.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    algorithm: InstanceOf[FederatedAlgorithm] = FedAvg()
+    rounds: Many = 30
+    local_epochs: Many = 1
+    batch_size: Annotated[int, Field(ge=1)] | None = 16
+    lr: Annotated[float, Field(gt=0)] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    worker_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    server_lr: Annotated[float, Field(gt=0)] = 1.0
+    server_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    local_steps: Many | None = None
+    server_optimizer: ServerOptimizer | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for one, other in (("local_steps", "local_epochs"), ("server_optimizer", "server_momentum")):
+            if getattr(self, one) and getattr(self, other) != type(self).model_fields[other].default:
+                raise ValueError(f"{one} stands instead of {other}; expected one of them; got both")
+        return self
+
+    def plan(self) -> LocalPlan:
+        """What one honest client does in one round, apart from what depends on earlier rounds."""
+        return self.algorithm.plan(self)
+
+    @property
+    def server_step(self) -> float:
+        """Factor of the aggregate before the server adds it to the model."""
+        return self.algorithm.server_step(self)

@@ -25,6 +25,7 @@ from fedguard.rng import Rng
 
 if TYPE_CHECKING:
     from fedguard.contracts.attacks import Ensemble, PoisonAttack
+    from fedguard.contracts.federated import Training
     from fedguard.contracts.inference import InferenceAttack
     from fedguard.contracts.network import Network
     from fedguard.contracts.participation import Meeting, Participation
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from fedguard.contracts.reports import RoundReport
     from fedguard.contracts.rules import Pipeline
     from fedguard.contracts.tasks import Model, Source
-    from fedguard.contracts.training import Training
 
 #: What a server keeps from round to round
 Carried = TypeVar("Carried", bound="NoiseState")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -340,13 +340,8 @@ class Task(ABC):
         """The mean loss of logits ``[B, C]`` with labels int64 ``[B]`` that the clients minimize."""
         return cross_entropy(logits, y)
 
-    def with_lies(self, lies: Mapping[str, Mapping[int, Callable[..., Any]]]) -> Task:
-        """The same task with actors that falsify what they report.
-
-        Args:
-            lies: the function of each falsified value, by the method of `PoisonAttack` that falsifies it (``rewards``,
-                ``behaviour``, ``priorities``, ``sends``) and by client.
-        """
+    def with_liars(self, report: Callable[..., Any], liars: Collection[int]) -> Task:
+        """The same task with actors that report what an attack says: `PoisonAttack.report`. A task of examples asks nobody."""
         return self
 
     @abstractmethod

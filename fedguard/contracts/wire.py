@@ -10,7 +10,7 @@ from functools import cached_property
 from torch import Tensor
 
 from fedguard.contracts.reports import MaskedRound, Push
-from fedguard.mapped import let_go
+from fedguard.memmap import let_go
 
 
 @dataclass(frozen=True)

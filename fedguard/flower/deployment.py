@@ -23,8 +23,8 @@ from flwr.cli.build import build_fab_from_disk
 from fedguard.errors import ConfigError, NotAllowed
 from fedguard.flower.app import FlowerApp
 from fedguard.flower.processes import Processes
+from fedguard.flower.serving import TrialRequest
 from fedguard.flower.sides import ASKED, TOLD
-from fedguard.flower.watched import TrialRequest
 
 #: The module that is added to the app's own, and its content.
 MODULE = "fedguard_check"

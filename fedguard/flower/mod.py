@@ -6,11 +6,10 @@ import torch
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from fedguard.contracts import PoisonView, Sight
-from fedguard.contracts.claims import falsify_claim
+from fedguard.contracts import PoisonView, Sight, channels
 from fedguard.errors import InputError
 from fedguard.flower.records import SAMPLES, arrays_of, decode_update, is_training, samples_of, start_of, with_arrays
-from fedguard.guard import attack_at
+from fedguard.guard import attack_at, falsify_claim
 from fedguard.rng import Rng
 from fedguard.states import Layout
 
@@ -61,7 +60,7 @@ def malicious_mod(attack: str, *, seed: int = 0, weighted_by_key: str = SAMPLES)
         )
         crafted = torch.as_tensor(built.craft(view))[0]
         claim = samples_of(reply, weighted_by_key)
-        if claim is None and built.lies_about_samples:
+        if claim is None and channels.SAMPLES in built.lies:
             raise InputError(
                 f"the client's reply: expected a metric {weighted_by_key!r}, the number of examples, about which {built.name} "
                 "lies; got none. Name the strategy's own: malicious_mod(..., weighted_by_key=...)."

@@ -25,7 +25,7 @@ def server_side(folder: Path, home: Path) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         # Here, since a SuperNode imports this module too, once for each message, and needs none of it
-        from fedguard.flower.watched import TrialRequest, serve_app
+        from fedguard.flower.serving import TrialRequest, serve_app
 
         told = json.loads((home / ASKED).read_text())
         asked, read = TrialRequest(**told["asked"]), FlowerApp(folder, **told["parts"])

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedguard.errors import ConfigError
 from fedguard.flower.app import ImportedClientApp
 from fedguard.flower.node import SeededClientApp
-from fedguard.flower.watched import TrialRequest, serve_app
+from fedguard.flower.serving import TrialRequest, serve_app
 
 
 def require_ray() -> None:

@@ -1,6 +1,6 @@
 """Trials of an app, each in a process of its own, with JSON lines as input and output. `python -m fedguard.flower.trial`
 
-    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.watched.TrialRequest`
+    in   {"app": folder, "attack": "ipm(tau=5)", ..., "engine": "inline"}: `fedguard.flower.serving.TrialRequest`
     out  {"status": "ok", "found": {...}, "log": text} or {"status": "refused", "reason": text, ...}; "mistake" if something is
          wrong with the app or the request, "failed" if the app raised
 
@@ -32,8 +32,8 @@ from fedguard.flower.deployment import require_deployable, run_deployed
 from fedguard.flower.inline import run_inline
 from fedguard.flower.observer import check, evaluate_inference
 from fedguard.flower.seen import TrainingObservations
+from fedguard.flower.serving import TrialRequest, serve_app
 from fedguard.flower.simulation import require_ray, run_simulated
-from fedguard.flower.watched import TrialRequest, serve_app
 
 #: Characters of a trial's output that are returned, from its end.
 LONGEST = 20_000
@@ -56,7 +56,7 @@ def rehearse(asked: TrialRequest) -> None:
 
 
 def run_trial(asked: TrialRequest) -> dict[str, Any]:
-    """Run an app once, on the requested engine, and return the metrics of its model; see `fedguard.flower.watched.serve_app`.
+    """Run an app once, on the requested engine, and return the metrics of its model; see `fedguard.flower.serving.serve_app`.
 
     Returns:
         the result of `serve_app`, with seconds, cpu_seconds (of this process and those it started) and memory.

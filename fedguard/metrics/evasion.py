@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.contracts import ActingTask, Evaluation, EvasionAttack, Examples, Task
 from fedguard.contracts.evasion import lengths
-from fedguard.contracts.returned import check_tensor_return, contract_error
+from fedguard.contracts.return_checks import check_tensor_return, contract_error
 from fedguard.rng import Rng
 
 #: Number of inputs that are changed at a time

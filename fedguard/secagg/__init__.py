@@ -14,7 +14,7 @@ Its parts
     graph.py  parameters.py   the graph of neighbors, the numbers of shares and signatures, and what they guarantee
     entropy.py       where secrets come from
     planning.py      the parameters of a protocol's sessions, checked before anything runs
-    kept.py          a client between two messages, as bytes
+    checkpoint.py    a client between two messages, as bytes
 Real vectors
     encoding.py  rotation.py  clip, rotate, scale, round at random, wrap
     sums.py          one secure sum behind one call

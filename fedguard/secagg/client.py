@@ -13,10 +13,10 @@ from cryptography.exceptions import InvalidTag
 
 from fedguard.errors import ConfigError, ContractError
 from fedguard.secagg import codec, errors, keys, merkle, messages
+from fedguard.secagg.checkpoint import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.codec import SHARE_BYTES, Header, Phase
 from fedguard.secagg.directory import Directory
 from fedguard.secagg.entropy import Entropy, system
-from fedguard.secagg.kept import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.masks import RingVector, add_masks
 from fedguard.secagg.messages import Message, Packet
 from fedguard.secagg.session import Roster, SessionConfig, SessionPolicy, proposal_id

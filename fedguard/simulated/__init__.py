@@ -8,7 +8,6 @@ barriers.py       when a server may aggregate, and who may continue
 pace.py           pace steering: the server assigns check-in times; selectors.py, who of those that check in takes part
 places.py         who continues if devices do not start together
 fractions.py      shares of local work before a deadline
-lies.py           what malicious devices claim about their availability
 topology.py       graphs of nodes without a server; graph_file.py, a graph read from a file
 files.py          files named in a suite
 course.py         the course of a training around a server: who trains when, and which updates meet in an aggregate

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from fedguard.contracts import Span
+from fedguard.contracts.channels import PROMISES
+from fedguard.contracts.lying import Report, report_truth
 from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import EventQueue, Rank
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.fractions import Fractions, Job
-from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.places import SlotScheduler, StalenessScheduler
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
@@ -121,7 +122,7 @@ class ServerSimulation:
         rng: draws ties, and which device gets a free slot.
         fractions: which device trains on which examples, and what share of them, if all start together; None if each trains on
             all of its own.
-        lies: devices that check in at other times than assigned or never report, if all start together.
+        report: what devices report of when they check in, and whether they will send anything, if all start together.
         most: largest number of trainings that a device begins, if devices do not start together; afterwards it takes no part.
     """
 
@@ -133,10 +134,10 @@ class ServerSimulation:
         chosen: Chosen,
         rng: Rng,
         fractions: Fractions | None = None,
-        lies: AvailabilityLies = HONEST,
+        report: Report = report_truth,
         most: int | None = None,
     ) -> None:
-        self._world, self._barrier, self._chosen, self._lies = world, barrier, chosen, lies
+        self._world, self._barrier, self._chosen, self._report = world, barrier, chosen, report
         self._agenda = EventQueue(rng.child("ties"))
         self._turns, self._most = [0] * devices, inf if most is None else most
         self._busy: dict[int, Arrival] = {}
@@ -156,7 +157,7 @@ class ServerSimulation:
         self._released: deque[AggregationEvent] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
-        self._selectors = Selectors(selection, world, self._agenda, selecting, lies) if selection else None
+        self._selectors = Selectors(selection, world, self._agenda, selecting, report) if selection else None
 
     @property
     def now(self) -> float:
@@ -258,8 +259,8 @@ class ServerSimulation:
         if round != self._round:
             return
         # One that only claims to be online is not waited for: it counts as started, and nothing of it ever arrives
-        now, away = self.now, self._barrier.fresh and self._lies.stays_away(device, round)
-        wait = 0.0 if away else self._world.wait(device, now)
+        now, away = self.now, self._barrier.fresh and not self._report(PROMISES, device, True, round)
+        wait = 0.0 if away else self._world.presence.wait(device, now)
         if wait:
             self._vain()
             if wait < inf:
@@ -276,7 +277,7 @@ class ServerSimulation:
         # It stays in _busy without an event, so that the deadline reports it as late
         if away:
             return
-        seconds, arrives = self._world.attempt(device, turn, now)
+        seconds, arrives = self._world.train(device, turn, now)
         self._ends(training, seconds, arrives)
 
     def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
@@ -296,7 +297,7 @@ class ServerSimulation:
             self._jobs.append(job)
             # A draw of its own for another's task, as for a backup.
             turn, task = (self._round, None) if client == device else (-self._round, client)
-            seconds, arrives = self._world.attempt(device, turn, at, task, job.share)
+            seconds, arrives = self._world.train(device, turn, at, task, job.share)
             at += seconds
             self._ends(training, at - now, arrives)
             if not arrives:
@@ -335,10 +336,10 @@ class ServerSimulation:
         self._backed_up = round
         for training in self._busy.values():
             other = (training.device + 1) % len(self._turns)
-            if other in self._busy or self._world.wait(other, self.now):
+            if other in self._busy or self._world.presence.wait(other, self.now):
                 continue
             # A draw of its own: the other device may be slow in one of the two tasks, and not in the other.
-            seconds, arrives = self._world.attempt(other, -training.turn, self.now, training.device)
+            seconds, arrives = self._world.train(other, -training.turn, self.now, training.device)
             if arrives:
                 self._agenda.after(seconds, self._arrive, training, rank=Rank.DELIVER)
 

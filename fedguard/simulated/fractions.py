@@ -6,19 +6,16 @@ Predictions use history only: the durations of earlier trainings, and the rounds
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedguard.contracts.channels import AVAILABILITY, RATE
+from fedguard.contracts.lying import Report, report_truth
 from fedguard.rng import Rng
 from fedguard.simulated.world import World
 
 #: Seconds kept back: the queue rounds times, and an update that ends on the deadline must not come after it.
 _SPARE = 1e-6
-
-#: (device, examples a second, round) -> the rate that the device claims.
-Rates = Callable[[int, float, int], float]
-#: (device, share of rounds, round) -> the availability that the device claims.
-Stays = Callable[[int, float, int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +66,16 @@ class Fractions:
 
     Args:
         freight: bytes of each client's examples.
-        rates, stays: the rate and the availability that devices claim, given the true ones.
         rng: orders devices with equal predictions.
+        report: the rate and the availability that devices claim, given the true ones.
     """
 
     def __init__(
-        self, law: Deadline, world: World, freight: Sequence[int], rates: Rates, stays: Stays, rng: Rng
+        self, law: Deadline, world: World, freight: Sequence[int], rng: Rng, report: Report = report_truth
     ) -> None:
         self.law, self._world, self._freight, self._rng = law, world, freight, rng
-        self._rates, self._stays = rates, stays
+        self._presence = world.presence
+        self._report = report
         devices = len(freight)
         #: Seconds for each example in the last trainings of a device, and whether it stayed in its last rounds.
         self._paces: list[deque[float]] = [deque(maxlen=law.history) for _ in range(devices)]
@@ -113,9 +111,9 @@ class Fractions:
         found: list[tuple[float, int, float]] = []
         for device in self._others(client):
             copied = (client, device) in self._copied
-            if self._world.wait(device, now) or not (copied or not self._world.wait(client, now)):
+            if self._presence.wait(device, now) or not (copied or not self._presence.wait(client, now)):
                 continue  # the device does not answer, or the client is offline and cannot send its examples
-            ready = now if copied else now + self._world.transfer(client, device, self._freight[client])
+            ready = now if copied else now + self._time_copy(client, device)
             left = end - max(ready, busy.get(device, now))
             found.append((self._estimate_share(client, device, left), device, ready))
         share, device, ready = max(found, key=lambda one: one[0], default=(0.0, client, now))
@@ -123,10 +121,19 @@ class Fractions:
             return
         if (client, device) not in self._copied:
             self._copied.add((client, device))
-            self._world.carry(self._freight[client])
+            self._world.spent.add_bytes(self._freight[client], self._freight[client])
         begins = max(ready, busy.get(device, now))
         busy[device] = begins + self._predict_seconds(client, device, end - begins)
         self._tasks.setdefault(device, []).append((client, ready))
+
+    def _time_copy(self, client: int, device: int) -> float:
+        """Seconds of a client's examples on their way through a server to another device."""
+        world, size = self._world, self._freight[client]
+        return 2 * world.latency + world.time_transmission(client, device, size)
+
+    def _time_messages(self, device: int) -> float:
+        """Seconds for a model to a device and an update from it, together."""
+        return self._world.pull[device] + self._world.push[device]
 
     def _others(self, client: int) -> list[int]:
         """The other devices of its trusted set, in an order drawn for this round."""
@@ -157,11 +164,11 @@ class Fractions:
 
     def note(self, job: Job, seconds: float) -> None:
         """Record that a job took ``seconds`` from the sending of the model to the arrival of the update."""
-        computing = seconds - self._world.messages(job.device)
-        self._paces[job.device].append(max(computing, 0.0) / (job.share * self._world.work(job.client)))
+        computing = seconds - self._time_messages(job.device)
+        self._paces[job.device].append(max(computing, 0.0) / (job.share * self._world.work[job.client]))
 
     def _stays_on(self, device: int, now: float) -> bool:
-        return not self._world.wait(device, now) and self._world.leaves(device, now, self.law.seconds) is None
+        return not self._presence.wait(device, now) and self._presence.leaves(device, now, self.law.seconds) is None
 
     def _pace(self, device: int) -> float | None:
         """Seconds for each example in the slowest remembered training; None without history."""
@@ -170,11 +177,11 @@ class Fractions:
 
     def _report_pace(self, device: int, pace: float) -> float:
         """The pace as the device claims it."""
-        return 1 / self._rates(device, 1 / pace, self._round) if pace > 0 else 0.0
+        return 1 / float(self._report(RATE, device, 1 / pace, self._round)) if pace > 0 else 0.0
 
     def _share(self, client: int, device: int, left: float, pace: float) -> float:
-        seconds = left - self._world.messages(device) - _SPARE
-        whole = pace * self._world.work(client)
+        seconds = left - self._time_messages(device) - _SPARE
+        whole = pace * self._world.work[client]
         return max(0.0, min(1.0, seconds / whole)) if whole > 0 else float(seconds > 0)
 
     def _estimate_share(self, client: int, device: int, left: float) -> float:
@@ -183,7 +190,7 @@ class Fractions:
         if pace is None:
             return self.law.least if client == device else 0.0
         seen = self._stayed[device]
-        stays = self._stays(device, sum(seen) / len(seen), self._round) if seen else 1.0
+        stays = self._report(AVAILABILITY, device, sum(seen) / len(seen), self._round) if seen else 1.0
         return stays * self._share(client, device, left, self._report_pace(device, pace))
 
     def _predict_seconds(self, client: int, device: int, left: float) -> float:
@@ -193,4 +200,4 @@ class Fractions:
             return left
         told = self._report_pace(device, pace)
         share = self._share(client, device, left, told)
-        return self._world.messages(device) + share * told * self._world.work(client)
+        return self._time_messages(device) + share * told * self._world.work[client]

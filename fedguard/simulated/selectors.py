@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from fedguard.contracts.channels import CHECK_IN, PROMISES
+from fedguard.contracts.lying import Report, report_truth
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import EventQueue, Rank
 from fedguard.simulated.draws import Draws, uniform
-from fedguard.simulated.lies import HONEST, AvailabilityLies
 from fedguard.simulated.pace import Pace
 from fedguard.simulated.world import World
 
@@ -36,13 +37,13 @@ class Selectors:
 
     Args:
         rng: draws the check-in times of the pace.
-        lies: devices that check in at other times than assigned, or claim to be online when they are not.
+        report: what devices report of when they check in, and whether they are online.
     """
 
     def __init__(
-        self, selection: DeviceSelection, world: World, agenda: EventQueue, rng: Rng, lies: AvailabilityLies = HONEST
+        self, selection: DeviceSelection, world: World, agenda: EventQueue, rng: Rng, report: Report = report_truth
     ) -> None:
-        self._selection, self._world, self._agenda, self._lies = selection, world, agenda, lies
+        self._selection, self._presence, self._agenda, self._report = selection, world.presence, agenda, report
         self._draws = Draws(rng, uniform)
         #: Device -> its next check-in time, and the number of times that were assigned.
         self._told: dict[int, tuple[float, int]] = {}
@@ -54,7 +55,7 @@ class Selectors:
         """Look for a round's devices among these, and call ``found`` once with the result."""
         self._round, self._checked_in, self._found = round, [], found
         for device in devices:
-            comes = self._lies.comes_in(device, round, self._comes_in(device))
+            comes = self._comes_in(device)
             self._agenda.after(comes, self._check_in, device, round)
         # At rank DECIDE: a device that checks in exactly at the timeout is still taken
         self._agenda.after(self._selection.timeout, self._end, self._round, rank=Rank.DECIDE)
@@ -66,7 +67,7 @@ class Selectors:
         return f"{len(found)} devices checked in, of at least {self._selection.least}"
 
     def _comes_in(self, device: int) -> float:
-        """Seconds until a device checks in, by the time assigned at its last check-in."""
+        """Seconds until a device says it checks in, by the time assigned at its last check-in."""
         pace, now = self._selection.pace, self._agenda.now
         if pace is None:
             return 0.0
@@ -77,7 +78,7 @@ class Selectors:
             at = pace.next(at, self._draws(device, 2 * often), self._draws(device, 2 * often + 1))
             often += 1
         self._told[device] = at, often
-        return at - now
+        return float(self._report(CHECK_IN, device, at - now, self._round))
 
     def _check_in(self, device: int, round: int) -> None:
         if round != self._round or self._found is None:
@@ -99,4 +100,5 @@ class Selectors:
 
     def _wait(self, device: int) -> float:
         """Seconds until a device claims to be online."""
-        return 0.0 if self._lies.stays_away(device, self._round) else self._world.wait(device, self._agenda.now)
+        away = not self._report(PROMISES, device, True, self._round)
+        return 0.0 if away else self._presence.wait(device, self._agenda.now)

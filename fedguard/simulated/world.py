@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import exp, inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedguard.contracts import Messages, Presence
+from fedguard.contracts.availability import FullAvailability
 from fedguard.contracts.network import Network
 from fedguard.rng import Rng
 from fedguard.simulated.draws import Draws, exponential, normal, uniform
-
-
-def least_seconds(
-    network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
-) -> list[float]:
-    """Lower bound in seconds, for each device, on the time from its pull of the model to the arrival of its update.
-
-    A term multiplied by a random factor that may come near 0 counts as 0. Arguments as of `World`.
-    """
-    speeds, link = network.compute, network.link
-    drawn = speeds.spread > 0 or speeds.jitter != 0
-    own = speeds.paces or (1.0,) * len(work)
-    transfer = 0.0 if link.spread else sum(size / bandwidth for bandwidth in (link.up, link.down) if bandwidth)
-    paces = [min(network.malicious_pace, 1.0) if device in quick else 1.0 for device in range(len(work))]
-    slow = [speeds.slow.factor if device in speeds.slow.devices else 1.0 for device in range(len(work))]
-    paces = [pace * ours * factor for pace, ours, factor in zip(paces, own, slow, strict=True)]
-    computing = [0.0 if drawn else speeds.seconds * one * pace for one, pace in zip(work, paces, strict=True)]
-    return [2 * link.latency + transfer + seconds for seconds in computing]
 
 
 @dataclass
@@ -37,13 +20,17 @@ class ResourceUse:
     """Resources used so far, in total over the devices.
 
     Attributes:
+        watts: power of a device that computes.
+        joules_per_byte: energy of a device for each byte that it sends or receives.
         seconds: seconds of computing.
         joules: energy of computing, sending and receiving.
         bytes_up, bytes_down: bytes sent by devices and to them, lost messages included. A message counts in full once begun.
-        lost: number of updates that the network lost.
+        lost: number of messages of devices that the network lost.
         interrupted: number of trainings that ended because the device left before its update had arrived.
     """
 
+    watts: float
+    joules_per_byte: float
     seconds: float = 0.0
     joules: float = 0.0
     bytes_up: int = 0
@@ -51,19 +38,41 @@ class ResourceUse:
     lost: int = 0
     interrupted: int = 0
 
+    def add_computing(self, seconds: float) -> None:
+        """Charge ``seconds`` in which a device computes."""
+        self.seconds += seconds
+        self.joules += self.watts * seconds
+
+    def add_bytes(self, up: int = 0, down: int = 0) -> None:
+        """Charge bytes that devices send and receive."""
+        self.bytes_up += up
+        self.bytes_down += down
+        self.joules += self.joules_per_byte * (up + down)
+
 
 class World:
     """The devices of a federation and their links.
 
-    The duration of a device's k-th training depends only on the seed, the device and k.
+    A message of b bytes from i to j takes $latency + b / up_i + b / down_j$ seconds, and one to or from a server only the
+    term of the device. What devices do is charged to ``spent``. The duration of a device's k-th training depends only on the
+    seed, the device and k.
 
     Args:
         work: examples that one training of each device passes over.
-        size: bytes of a model, and of an update.
+        size: bytes of a model.
         quick: malicious devices, with the pace ``network.malicious_pace``.
-        sent, got: bytes that a device sends to a server, and receives from it; the bytes of a model if None.
-        each_way: number of messages each way, one after another; each adds the latency.
+        messages: what a training sends to a server and receives from it; a model each way if None.
         steady: devices that are always online and never lose a message.
+
+    Attributes:
+        spent: resources used so far.
+        presence: when devices are online.
+        latency: seconds that any message takes.
+        up, down: bytes per second from each device, and to it; infinity for no limit.
+        pull, push: seconds from a server to each device and back, for all that one training sends.
+        work: examples that one training of each device passes over.
+        rates: examples a second on which each device trains, without the random factors of each training; infinity for no
+            limit.
     """
 
     def __init__(
@@ -73,15 +82,12 @@ class World:
         size: int,
         rng: Rng,
         quick: frozenset[int] = frozenset(),
-        sent: int | None = None,
-        got: int | None = None,
-        each_way: int = 1,
+        messages: Messages | None = None,
         steady: frozenset[int] = frozenset(),
     ) -> None:
         devices, speeds, link = len(work), network.compute, network.link
-        self.network, self.size, self.spent = network, size, ResourceUse()
-        self._sent, self._got = size if sent is None else sent, size if got is None else got
-        self._each_way, self._steady = each_way, steady
+        self.network, self.size, self._messages = network, size, messages or Messages(size, size)
+        self.spent = ResourceUse(speeds.watts, link.joules)
         # Each quantity has a stream of its own, drawn even without a spread: switching one on leaves all others as they are
         compute = np.exp(rng.child("speeds").numpy().normal(0.0, 1.0, devices) * speeds.spread)
         bandwidth = np.exp(rng.child("bandwidths").numpy().normal(0.0, 1.0, devices) * link.spread)
@@ -93,38 +99,49 @@ class World:
         if speeds.paces is not None:
             compute *= np.array(speeds.paces)
         compute[sorted(quick)] *= network.malicious_pace
-        self._work: list[float] = np.asarray(work, np.float64).tolist()
-        self._compute: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
-        self._pace: list[float] = (compute * speeds.seconds).tolist()
-        self._up = self._message(link.up, bandwidth, self._sent)
-        self._down = self._message(link.down, bandwidth, self._got)
+        self.work: list[float] = np.asarray(work, np.float64).tolist()
+        self._own: list[float] = (compute * np.asarray(work, np.float64) * speeds.seconds).tolist()
+        self._paces: list[float] = (compute * speeds.seconds).tolist()
+        self.rates = [1 / pace if pace > 0 else inf for pace in self._paces]
+        up, down = ((inf if one is None else one) * bandwidth for one in (link.up, link.down))
+        self.latency, waits = link.latency, self._messages.each_way * link.latency
+        self.up: list[float] = up.tolist()
+        self.down: list[float] = down.tolist()
+        self.pull: list[float] = (waits + self._messages.down / down).tolist()
+        self.push: list[float] = (waits + self._messages.up / up).tolist()
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
-        self._presence = network.availability.start(devices, rng.child("there"))
+        presence = network.availability.start(devices, rng.child("there"))
+        self.presence = _SteadyPresence(presence, steady) if steady else presence
+        self._steady = steady
         self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
         self._slow = Draws(rng.child("slow"), uniform)
         self._loss = Draws(rng.child("loss"), uniform)
 
-    def _message(self, bandwidth: float | None, factor: NDArray[np.float64], size: int) -> list[float]:
-        # Latency is part of the stored time; methods for other sizes take it out, as only the rest grows with the bytes
-        seconds = np.zeros(len(factor)) if bandwidth is None else size / (bandwidth * factor)
-        times: list[float] = (seconds + self._each_way * self.network.link.latency).tolist()
-        return times
+    def time_transmission(self, source: int, target: int, size: int, sends: int = 1, hears: int = 1) -> float:
+        """Seconds for which a message from one device to another occupies their links: without latency, and not charged.
 
-    def download(self, device: int) -> float:
-        """Seconds until a device has the model, or what else it receives for a training."""
-        self.spent.bytes_down += self._got
-        self.spent.joules += self.network.link.joules * self._got
-        return self._down[device]
+        Args:
+            size: bytes.
+            sends: messages of this size that the source sends at once.
+            hears: messages of this size that the target receives at once.
+        """
+        # The messages of a link share its bandwidth, so that each takes as long as all of them
+        return size / self.up[source] * sends + size / self.down[target] * hears
+
+    def send(self, source: int, target: int, size: int, sends: int = 1, hears: int = 1) -> float:
+        """Seconds until a message from one device to another has arrived; arguments as of `time_transmission`."""
+        self.spent.add_bytes(size, size)
+        return self.latency + self.time_transmission(source, target, size, sends, hears)
 
     def compute(self, device: int, turn: int, share: float = 1.0) -> float:
         """Seconds of a device's ``turn``-th training (from 1), with its work multiplied by ``share``."""
-        seconds = self._computing(device, turn) * share
-        self._charge_computation(seconds)
+        seconds = self._time_training(device, turn) * share
+        self.spent.add_computing(seconds)
         return seconds
 
-    def _computing(self, device: int, turn: int, task: int | None = None) -> float:
+    def _time_training(self, device: int, turn: int, task: int | None = None) -> float:
         speeds = self.network.compute
-        seconds: float = self._compute[device] if task is None else self._pace[device] * self._work[task]
+        seconds = self._own[device] if task is None else self._paces[device] * self.work[task]
         if speeds.jitter:
             drawn = self._jitter(device, turn)
             seconds *= drawn if speeds.jitter == "exponential" else exp(speeds.jitter * drawn)
@@ -132,100 +149,7 @@ class World:
             seconds *= speeds.slow.factor
         return seconds
 
-    def _charge_computation(self, seconds: float) -> None:
-        self.spent.seconds += seconds
-        self.spent.joules += self.network.compute.watts * seconds
-
-    def upload(self, device: int) -> float:
-        """Seconds until an update of a device arrives, unless it is lost."""
-        self.spent.bytes_up += self._sent
-        self.spent.joules += self.network.link.joules * self._sent
-        return self._up[device]
-
-    def between(self, source: int, device: int, sends: int, hears: int, size: int | None = None) -> float:
-        """Seconds for a vector from one device to another over their own links.
-
-        Args:
-            sends: vectors that the source sends at once.
-            hears: vectors that the device receives at once.
-            size: bytes of the vector; the bytes of a model if None.
-        """
-        self.carry(self.size if size is None else size)
-        latency, scale = self.network.link.latency, 1.0 if size is None else size / self.size
-        # The vectors of a link share its bandwidth, so that each takes as long as all of them; latency passes only once
-        up, down = (self._up[source] - latency) * scale, (self._down[device] - latency) * scale
-        return latency + up * sends + down * hears
-
-    def rate(self, device: int) -> float:
-        """Examples that a device trains on in a second, without the random factors of each training; infinity for no limit."""
-        return 1 / self._pace[device] if self._pace[device] > 0 else inf
-
-    def bytes_within(self, seconds: float, source: int, device: int, sends: int, hears: int) -> float:
-        """Bytes that travel from one device to another in ``seconds``, latency ignored; other arguments as of `between`."""
-        latency = self.network.link.latency
-        whole = (self._up[source] - latency) * sends + (self._down[device] - latency) * hears
-        return seconds / whole * self.size if whole > 0 else inf
-
-    def loses(self, device: int, turn: int) -> bool:
-        """Whether the update of a device's ``turn``-th training is lost."""
-        loss = self.network.link.loss
-        lost = loss > 0 and device not in self._steady and self._loss(device, turn) < loss
-        self.spent.lost += lost
-        return lost
-
-    def drops(self, source: int, message: int) -> bool:
-        """Whether the network loses a device's ``message``-th message to another device (from 0)."""
-        loss = self.network.link.loss
-        lost = loss > 0 and source not in self._steady and self._loss(source, message) < loss
-        self.spent.lost += lost
-        return lost
-
-    def cycle(self, device: int, turn: int) -> float:
-        """Seconds from a device's pull of the model to the arrival of its update."""
-        return self.download(device) + self.compute(device, turn) + self.upload(device)
-
-    def wait(self, device: int, now: float) -> float:
-        """Seconds until a device is online: 0 if it is online ``now``, infinity if it never comes."""
-        return 0.0 if device in self._steady else self._presence.wait(device, now)
-
-    def leaves(self, device: int, now: float, seconds: float) -> float | None:
-        """Seconds until a device that is online ``now`` leaves, if it does so in the next ``seconds``; None if it stays."""
-        return None if device in self._steady else self._presence.leaves(device, now, seconds)
-
-    def work(self, device: int) -> float:
-        """Examples that a whole training of a device passes over."""
-        return self._work[device]
-
-    def messages(self, device: int) -> float:
-        """Seconds for a model to a device and an update from it, together."""
-        return self._down[device] + self._up[device]
-
-    def transfer(self, source: int, device: int, size: int) -> float:
-        """Seconds for ``size`` bytes from one device to another through a server."""
-        latency, scale = self.network.link.latency, size / self.size
-        return 2 * latency + (self._up[source] + self._down[device] - 2 * latency) * scale
-
-    def carry(self, size: int) -> None:
-        """Charge ``size`` bytes that travel from one device to another."""
-        self.spent.bytes_up += size
-        self.spent.bytes_down += size
-        self.spent.joules += 2 * self.network.link.joules * size
-
-    def step(self, sent: Mapping[int, int], received: Mapping[int, int]) -> float:
-        """Seconds until messages between devices, all sent at once, have arrived. Links carry both directions at a time.
-
-        Args:
-            sent, received: bytes by device.
-        """
-        latency, spent = self.network.link.latency, self.spent
-        spent.bytes_up += sum(sent.values())
-        spent.bytes_down += sum(received.values())
-        spent.joules += self.network.link.joules * (sum(sent.values()) + sum(received.values()))
-        up = [(self._up[device] - latency) * size / self.size for device, size in sent.items()]
-        down = [(self._down[device] - latency) * size / self.size for device, size in received.items()]
-        return latency + max(up + down, default=0.0)
-
-    def attempt(
+    def train(
         self, device: int, turn: int, now: float, task: int | None = None, share: float = 1.0
     ) -> tuple[float, bool]:
         """Seconds from a device's pull of the model until its update arrives, and True; or until it leaves, and False.
@@ -234,15 +158,52 @@ class World:
             task: device that the task belongs to; None for its own.
             share: share of the task that it does.
         """
-        down, computing, up = self._down[device], self._computing(device, turn, task) * share, self._up[device]
-        left = self.leaves(device, now, down + computing + up)
-        self.download(device)
+        spent, down, up = self.spent, self.pull[device], self.push[device]
+        computing = self._time_training(device, turn, task) * share
+        whole = down + computing + up
+        left = self.presence.leaves(device, now, whole)
+        spent.add_bytes(down=self._messages.down)
+        spent.add_computing(computing if left is None else min(max(left - down, 0.0), computing))
+        if left is None or left > down + computing:
+            spent.add_bytes(up=self._messages.up)
         if left is None:
-            self._charge_computation(computing)
-            self.upload(device)
-            return down + computing + up, True
-        self._charge_computation(min(max(left - down, 0.0), computing))
-        if left > down + computing:
-            self.upload(device)
-        self.spent.interrupted += 1
+            return whole, True
+        spent.interrupted += 1
         return left, False
+
+    def loses(self, device: int, number: int) -> bool:
+        """Whether the network loses a message of a device: the update of its training ``number``, or its message ``number``."""
+        loss = self.network.link.loss
+        lost = loss > 0 and device not in self._steady and self._loss(device, number) < loss
+        self.spent.lost += lost
+        return lost
+
+
+class _SteadyPresence(Presence):
+    """The online intervals of devices of which some are always online."""
+
+    def __init__(self, presence: Presence, steady: frozenset[int]) -> None:
+        self._presence, self._steady = presence, steady
+
+    def stretch(self, device: int, after: float) -> tuple[float, float]:
+        return (-inf, inf) if device in self._steady else self._presence.stretch(device, after)
+
+
+def least_seconds(
+    network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
+) -> list[float]:
+    """Lower bound in seconds, for each device, on the time from its pull of the model to the arrival of its update.
+
+    A term multiplied by a random factor that may come near 0 counts as 0. Arguments as of `World`.
+    """
+    speeds, link = network.compute, network.link
+    seconds = 0.0 if speeds.spread or speeds.jitter else speeds.seconds
+    least = replace(
+        network,
+        compute=replace(speeds, seconds=seconds, spread=0.0, jitter=0.0, slow=replace(speeds.slow, share=0.0)),
+        link=replace(link, up=None, down=None) if link.spread else link,
+        there=FullAvailability(),
+        malicious_pace=min(network.malicious_pace, 1.0),
+    )
+    world = World(least, work, size, Rng(0), quick)
+    return [world.train(device, 1, 0.0)[0] for device in range(len(work))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
-from fedguard.contracts.returned import check_return, contract_error, describe_value
+from fedguard.contracts.return_checks import check_return, contract_error, describe_value
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,13 +24,15 @@ from fedguard.contracts import (
     Policy,
     RecurrentNetwork,
     Rollout,
-    Shown,
     Trigger,
 )
+from fedguard.contracts.acting import Shown
+from fedguard.contracts.channels import ACTIONS, BEHAVIOR, REWARDS
+from fedguard.contracts.lying import Channel, Reported
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng, Streams, global_generators
 from fedguard.tasks.compute import Compute
-from fedguard.tasks.environments.held import COPIES, observe_copies, step_copies, try_environment
+from fedguard.tasks.environments.environment_checks import COPIES, observe_copies, step_copies, try_environment
 from fedguard.tasks.network import FlatNetwork, Predictor, apply, apply_module, holding
 from fedguard.tasks.policies import cut, policy_of
 
@@ -41,8 +43,6 @@ EPISODES = 100
 SLACK = 1e-6
 #: Steps of each episode into which the trigger of a backdoor is put.
 SHOWN = 100
-
-Lie = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class EnvironmentTask(ActingTask):
     Attributes:
         actors: number of actors.
         rng: random stream of the test episodes.
-        lies: by kind and client, the functions that alter an actor's reports, see `Task.with_lies`.
+        liars: the actors that report what an attack says.
+        falsify: `PoisonAttack.report`, for these.
     """
 
     environment: Environment
@@ -71,7 +72,8 @@ class EnvironmentTask(ActingTask):
     rng: Rng
     network: FlatNetwork = field(repr=False)
     policy: Policy
-    lies: Mapping[str, Mapping[int, Lie]] = field(default_factory=dict)
+    liars: frozenset[int] = frozenset()
+    falsify: Callable[..., Any] | None = None
     _tried: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
@@ -188,7 +190,8 @@ class EnvironmentTask(ActingTask):
             chances = law.log_prob(outputs, actions)
             memory = self.remember_actions(memory, actions)
             for number, rng in enumerate(rngs):
-                step = step_copies(world, now[number], self._alter_actions(clients[number], actions[number]).numpy())
+                taken = self.report(ACTIONS, clients[number], actions[number], world.actions)
+                step = step_copies(world, now[number], taken.numpy())
                 over = step.terminated | step.truncated
                 told = (
                     seen[number],
@@ -211,17 +214,15 @@ class EnvironmentTask(ActingTask):
             map(ActorState, now, memory)
         )
 
-    def _alter_actions(self, client: int, actions: Tensor) -> Tensor:
-        """The actions that an actor takes, if its policy chose, and it reports, these actions."""
-        lie = self.lie("acts", client)
-        return actions if lie is None else lie(actions, self.environment.actions)
-
     def _report_rollout(self, client: int, rollout: Rollout) -> Rollout:
-        rewards = self.self_report("rewards", client, rollout.rewards)
-        return replace(rollout, rewards=rewards, behaviour=self.self_report("behaviour", client, rollout.behaviour))
+        rewards = self.report(REWARDS, client, rollout.rewards)
+        return replace(rollout, rewards=rewards, behaviour=self.report(BEHAVIOR, client, rollout.behaviour))
 
-    def lie(self, what: str, client: int) -> Lie | None:
-        return self.lies.get(what, {}).get(client)
+    def report(self, channel: Channel[Reported, ...], client: int, truth: Reported, *context: Any) -> Reported:
+        if self.falsify is None or client not in self.liars:
+            return truth
+        said: Reported = self.falsify(channel, truth, *context)
+        return said
 
     def evaluate(
         self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None, shown: Shown | None = None
@@ -308,8 +309,8 @@ class EnvironmentTask(ActingTask):
     def with_copies(self, copies: int) -> EnvironmentTask:
         return replace(self, environment=replace(self.environment, copies=copies))
 
-    def with_lies(self, lies: Mapping[str, Mapping[int, Lie]]) -> EnvironmentTask:
-        return replace(self, lies=lies)
+    def with_liars(self, report: Callable[..., Any], liars: Collection[int]) -> EnvironmentTask:
+        return replace(self, falsify=report, liars=frozenset(liars))
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
         """The share of observations in the test episodes at which the trigger makes the model take the target action.

@@ -40,7 +40,7 @@ from fedguard.contracts import (
     ThreatModel,
     Training,
 )
-from fedguard.contracts.training import Adagrad, Adam, Yogi
+from fedguard.contracts.optimizers import Adagrad, Adam, Yogi
 from fedguard.errors import ConfigError, FedGuardError
 from fedguard.registry import load_registry
 from fedguard.rng import Rng

@@ -17,8 +17,8 @@ import fedguard as fg
 from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
 from fedguard.app.trends import points
 from fedguard.app.views.gate import _audit_row
-from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
+from fedguard.bench.gate.verdict_store import verdicts
 from fedguard.bench.gate.work import gate, make_baseline
 
 SUITE = {

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 import fedguard as fg
 from fedguard.app.charts.live import MOST, live
 from fedguard.app.lab.composition import Choice, Composition, as_yaml
-from fedguard.app.lab.judged import judge_composition
+from fedguard.app.lab.composition_check import judge_composition
 from fedguard.app.lab.result import against_clean, corners
 from fedguard.app.words import escape_label
 from fedguard.bench.explain.settings import SECTIONS, settings, value_of

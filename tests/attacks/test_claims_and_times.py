@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, Sight, WeightRule
+from fedguard.contracts import Pipeline, PoisonAttack, PoisonView, Sight, WeightRule, lies
+from fedguard.contracts.channels import SAMPLES
 from fedguard.errors import ContractError, FedGuardError, PreconditionError
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
@@ -119,9 +120,11 @@ def test_the_weighted_mean_follows_the_lie_and_a_cap_bounds_it():
 
 def test_a_claim_is_a_number_of_examples():
     for said in (0, -3, 2.5, None):
-        attack = type("Says", (PoisonAttack,), {"name": "says", "claim": lambda self, samples, said=said: said})()
+        attack = type(
+            "Says", (PoisonAttack,), {"name": "says", "claim": lies(SAMPLES)(lambda self, samples, said=said: said)}
+        )()
         _, setup = scene(clients={"malicious": 1}, attack="zeros")
-        with pytest.raises(ContractError, match="says broke its contract: claim: expected"):
+        with pytest.raises(ContractError, match="says broke its contract: samples: expected"):
             _ = replace(setup, attack=attack).claims
 
 

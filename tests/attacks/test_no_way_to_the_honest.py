@@ -60,7 +60,7 @@ def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) ->
     found, honest, carried = {}, [], []
     crafting = MaliciousClients.craft
 
-    def recording(self, model, round, sides, known_rule):
+    def recording(self, model, round, sides, known_rule, asked=()):
         honest.append(sides.honest_rows.clone())
         carried[:] = [tensor for state in known_rule.args[3] for tensor in state.values()]
         found["model"] = model.clone()

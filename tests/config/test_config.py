@@ -227,6 +227,8 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("matrix={training.lr: [0.1, fast]}", "--set matrix.training.lr[1] (training.lr): expected a valid number"),
         ("protocol.secure_aggregation=maybe", "--set protocol.secure_aggregation: unknown masking 'maybe'. Expected one of: full, group_testing, groups, none."),
         ("protocol.privacy=dp", "--set protocol.privacy: unknown noise 'dp'. Expected one of: client, distributed, none, record."),
+        ("clients=5", "expected a mapping of its keys; got 5."),
+        ("training=5", "expected a mapping of its keys; got 5."),
         ("threat.knowledge=[everything]", "expected 'honest_updates', 'own_data', 'model' or 'defense'; got 'everything'."),
         ("threat={first_round: 5, last_round: 4}", "threat.last_round: expected no less than threat.first_round."),
         ("gate.metrics={final: {}}", "--set gate.metrics.final: expected 'final_accuracy', 'best_accuracy'"),

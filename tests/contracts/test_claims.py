@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import SAMPLES
 from fedguard.errors import ConfigError, ContractError, FedGuardError, InputError, PreconditionError
 
 NAN, INF = float("nan"), float("inf")
@@ -94,10 +95,11 @@ def test_an_attack_that_claims_what_is_no_number_is_named(said):
         def craft(self, view):
             return torch.zeros(view.f, view.dim)
 
+        @lies(SAMPLES)
         def claim(self, samples):
             return said
 
-    with pytest.raises(ContractError, match="says broke its contract: claim: expected"):
+    with pytest.raises(ContractError, match="says broke its contract: samples: expected"):
         fg.Guard(attack=Says(), defense="weighted_mean", f=1).step(MODEL, CLIENTS, samples=[4, 5, 1, 2])
 
 

@@ -14,7 +14,7 @@ import torch
 from fedguard.contracts import Dataset, Examples
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
-from fedguard.tasks.data.checked import check_dataset
+from fedguard.tasks.data.dataset_checks import check_dataset
 from tests.told import told
 
 

@@ -21,7 +21,7 @@ from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.data.checked import check_dataset
+from fedguard.tasks.data.dataset_checks import check_dataset
 
 KNOWN = load_registry()
 

@@ -24,8 +24,8 @@ from fedguard.errors import ConfigError, InputError, NotAllowed
 from fedguard.flower import FedGuardStrategy, GuardedGrid, malicious_mod, under_attack
 from fedguard.flower.app import FlowerApp
 from fedguard.flower.inline import InlineGrid, run_inline
+from fedguard.flower.serving import TrialRequest, _results
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import TrialRequest, _results
 from fedguard.guard import Guard
 from fedguard.rng import Rng
 

@@ -22,9 +22,9 @@ from fedguard.flower import inline, witness
 from fedguard.flower.inline import InlineGrid
 from fedguard.flower.node import drawing
 from fedguard.flower.processes import Processes, free_port
+from fedguard.flower.serving import TrialRequest
 from fedguard.flower.simulation import require_ray
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import TrialRequest
 from fedguard.rng import Rng
 from tests.flower.conftest import gone, ours
 from tests.flower.trials import APP, judged, ran

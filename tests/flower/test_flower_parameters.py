@@ -29,8 +29,8 @@ from torch import nn
 from fedguard.errors import InputError
 from fedguard.flower import FedGuardStrategy, malicious_mod, under_attack
 from fedguard.flower.inline import SERVER, as_node, run_inline
+from fedguard.flower.serving import TrialRequest, _results
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import TrialRequest, _results
 
 #: Examples of each node, and how many steps it takes in a round: so that counters differ.
 EXAMPLES = (12, 20, 8, 32, 16)

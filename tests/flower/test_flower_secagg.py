@@ -138,5 +138,5 @@ def test_the_grid_sees_no_update_of_any_node():
 
 
 def test_the_strategy_of_a_rule_refuses_a_workflow():
-    with pytest.raises(NotAllowed, match=r"workflow drives it, such as that of SecAgg\+, whose server gets one sum"):
+    with pytest.raises(NotAllowed, match=r"workflow drives it, such as SecAgg\+.s, whose server gets one sum"):
         ran(server(FedGuardStrategy(defense="krum", f=1)), client())

@@ -18,8 +18,8 @@ import fedguard as fg
 from fedguard.bench.running.progress import Listener
 from fedguard.commands.flower import below
 from fedguard.errors import FedGuardError
+from fedguard.flower.serving import TrialRequest
 from fedguard.flower.trial import run_trial
-from fedguard.flower.watched import TrialRequest
 from tests.forked import fedguard
 
 APP = Path(__file__).parent / "app"

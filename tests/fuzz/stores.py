@@ -96,7 +96,7 @@ def small_store(folder: Path, suite: dict[str, Any] = SUITE) -> Path:
     from fedguard.bench.audits.suites import store_audit
     from fedguard.bench.gate.baseline import Baseline
     from fedguard.bench.gate.judge import judge
-    from fedguard.bench.gate.kept import keep
+    from fedguard.bench.gate.verdict_store import keep
     from fedguard.bench.gate.work import Work
     from fedguard.contracts.audit import Check
     from fedguard.privacy.audit import Audit
@@ -278,7 +278,7 @@ def _dashboard(store: Path, run: str) -> None:
     from fedguard.app import data, trends, words
     from fedguard.app.charts.curves import classes
     from fedguard.bench.audits.suites import load_audit
-    from fedguard.bench.gate.kept import verdicts
+    from fedguard.bench.gate.verdict_store import verdicts
     from fedguard.bench.records.store import RunFolder
     from fedguard.bench.results import disclosure
 

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from fedguard.bench.gate.kept import as_json, keep, verdicts
 from fedguard.bench.gate.reports import HEADS, junit, markdown, terminal
 from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
+from fedguard.bench.gate.verdict_store import as_json, keep, verdicts
 from fedguard.bench.records.store import RunFolder
 
 NASTY = "<script>alert(1)</script> | `x` **bold** [a](http://b) \x00\x1b[31m \ud800 &amp; ]]>"

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard.bench.gate.baseline import read
-from fedguard.bench.gate.kept import verdicts
 from fedguard.bench.gate.snapshot import plan_of
+from fedguard.bench.gate.verdict_store import verdicts
 from fedguard.bench.gate.work import gate, make_baseline
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running import code

@@ -16,10 +16,10 @@ from scipy.stats import binomtest
 
 import fedguard as fg
 from fedguard.bench.gate.baseline import read
-from fedguard.bench.gate.kept import as_json
 from fedguard.bench.gate.reports import junit, markdown, terminal
 from fedguard.bench.gate.stages import signs
 from fedguard.bench.gate.verdict import GateVerdict
+from fedguard.bench.gate.verdict_store import as_json
 from fedguard.bench.gate.work import gate
 from fedguard.config.document import Document
 from fedguard.config.schema import GateSection, read_suite

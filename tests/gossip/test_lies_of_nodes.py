@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fedguard.architectures.gossip.nodes import Nodes
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import WEIGHT
 from fedguard.registry import load_registry
 from fedguard.simulated.topology import topology
 from tests.gossip.test_gossip_formulae import EXACT, NODES, ROUNDS, Quadratics, ours
@@ -82,6 +83,7 @@ class WeightOnly(PoisonAttack):
     def craft(self, view):
         return torch.full((view.f, view.dim), 100.0)
 
+    @lies(WEIGHT)
     def claim_weight(self, weight):
         return 1000 * weight
 
@@ -225,8 +227,7 @@ def test_each_attack_of_the_catalogue_is_made_anew_for_each_neighbour(name, monk
     made = cell({"name": "d_psgd", "graph": "ring"}, task=UNLIKE, **settings)
     if made.verdict.reasons:
         assert any(
-            "does not go by that here" in why or "needs" in why or "has no rewards" in why or "nobody acts" in why
-            for why in made.verdict.reasons
+            "does not go by that here" in why or "needs" in why or "nobody acts" in why for why in made.verdict.reasons
         ), made.verdict.reasons
         return
     made, setup = scene({"name": "d_psgd", "graph": "ring"}, task=UNLIKE, **settings)

@@ -48,6 +48,7 @@ SLOW = {"compute": {"seconds": 600.0}}
 ATTACKED: dict[str, Any] = {"clients": {"total": 8, "malicious": 2}}
 AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pushback": ({**ATTACKED, "attack": "pushback"}, {**ATTACKED, "attack": "mimic"}),
+    "boast": ({**ATTACKED, "attack": "boast"}, {**ATTACKED, "attack": "understated_loss"}),
     "inverse_norm": ({"defense": "inverse_norm"}, {"defense": "centered_clipping"}),
     "negative_bias": ({"attack": "negative_bias"}, {"attack": "labels_negative_bias"}),
     "moons": ({"task": {"data": "moons", "partition": "halves", "model": "wave"}}, {"task": {"data": "wine"}}),
@@ -62,7 +63,7 @@ AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "averaging": ({}, {}),
 }
 #: Where fewer than five take it: masks want all in step, who infers a server, and what carries more than updates rounds.
-FEWEST = {"neighbors": 3, "negative_bias": 1, "decayed": 1, "averaging": 1}
+FEWEST = {"boast": 1, "neighbors": 3, "negative_bias": 1, "decayed": 1, "averaging": 1}
 #: They have no architecture: what is attacked is a round of the protocol.
 ELSEWHERE = {"tiny_quorum"}
 #: Architectures for which one setting has to be another.

@@ -137,3 +137,16 @@ def test_the_tree_of_imports_names_each_part_of_the_product() -> None:
     rooms = {name.split(".")[2] for name in modules() if name.startswith("fedguard.bench.")}
     assert named - parts - rooms == set()
     assert parts - named - remarks == set()
+
+
+def test_the_tables_that_contributing_names_are_in_their_files() -> None:
+    """In a row of the table of parts: `NAME` in a file, which is said whole or, as its file, by the folder before it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = []
+    for row in re.findall(r"(?m)^\|.*\|$", text):
+        folders = re.findall(r"`(fedguard/[\w/]+/)`", row)
+        for name, its, file in re.findall(r"`([A-Z]+)` (?:in|of) (its )?`([\w/.]+\.py)`", row):
+            path = ROOT / (f"{folders[0]}{file}" if its else file)
+            assert re.search(rf"(?m)^{name}\b.*=", path.read_text()), (name, path)
+            named.append(name)
+    assert len(named) > 12

@@ -94,7 +94,7 @@ def test_a_record_lies_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatc
 def test_columns_of_a_curve_are_of_one_length(old):
     stored = json.loads(PATHS[0].read_text())
     stored["result"]["curve"]["accuracy"].pop()
-    with pytest.raises(ValueError, match="as many rounds as figures"):
+    with pytest.raises(ValueError, match="as many rounds as values"):
         RECORD.validate_python(stored)
 
 

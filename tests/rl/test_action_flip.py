@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedguard.architectures.malicious import LIES_OF_ACTORS
 from fedguard.attacks.poisoning.action_flip import ActionFlip
 from fedguard.bench.running.trial import run_trial
+from fedguard.contracts.channels import ACTIONS
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
@@ -19,7 +19,7 @@ from tests.rl.acting import cell
 
 
 def flipped(attack, actions, space):
-    return LIES_OF_ACTORS["acts"](attack, "acts", actions, space)
+    return attack.report(ACTIONS, actions, space)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def flipped(attack, actions, space):
 )
 def test_what_it_met_with_follows_from_the_opposite_of_what_it_says(world, opposite):
     task = EnvironmentTask.build_task(world, MLP(hidden=(8,)), 3, Rng(0))
-    lies = task.with_lies({"acts": {1: lambda actions, space: flipped(ActionFlip(), actions, space)}})
+    lies = task.with_liars(ActionFlip().report, {1})
     models = task.initial_model(Rng(0)).expand(3, -1)
     states = [task.start_actor(Rng(seed).numpy()) for seed in range(3)]
     honest, told = (
@@ -64,7 +64,7 @@ def test_actions_that_are_none_break_the_contract(made):
     class Wrong(ActionFlip):
         name = "wrong"
 
-        def acts(self, actions, space):
+        def flip(self, actions, space):
             return made(actions, space)
 
     with pytest.raises(ContractError, match="wrong broke its contract: "):
@@ -92,4 +92,4 @@ def test_where_nobody_acts_it_is_refused():
         attack="action_flip",
         clients={"malicious": 1},
     )
-    assert any("changes what actors do, and in digits nobody acts" in reason for reason in made.verdict.reasons)
+    assert any("lies about what its actors do, and in digits nobody acts" in reason for reason in made.verdict.reasons)

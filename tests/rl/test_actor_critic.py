@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedguard.algorithms.rl.actor_critic import ActorCritic
 from fedguard.algorithms.rl.rollouts import n_step_returns
+from fedguard.attacks.poisoning.reward_flip import RewardFlip
 from fedguard.contracts import Box, Choices, Rollout
 from fedguard.rng import Rng
 from fedguard.tasks.environments.cartpole import CartPole
@@ -242,7 +243,7 @@ def test_in_fedbuff_an_actor_that_comes_twice_goes_on_from_its_first_rollout() -
 
 def test_malicious_actors_learn_from_the_opposite_and_nobody_else_does() -> None:
     task = playing()
-    lies = task.with_lies({"rewards": {1: torch.neg}})
+    lies = task.with_liars(RewardFlip().report, {1})
     models = task.initial_model(Rng(0)).expand(3, -1)
     states = [task.start_actor(Rng(seed).numpy()) for seed in range(3)]
     honest, told = (
@@ -260,7 +261,7 @@ def test_reward_flip_sends_the_gradient_of_the_opposite_task() -> None:
     model = setup.task.initial_model(setup.rng.child("model")).double()
     honest = sum(actors.gradient(one, 1, model) for one in range(3) if one != bad)
     liar = Actors(setup)
-    liar.setup = type("Setup", (), {"task": setup.task.with_lies({"rewards": {bad: torch.neg}}), "rng": setup.rng})
+    liar.setup = type("Setup", (), {"task": setup.task.with_liars(RewardFlip().report, {bad}), "rng": setup.rng})
     wanted = model - setup.training.lr * setup.training.server_lr * (honest + liar.gradient(bad, 1, model)) / 3
     *_, last = made.architecture.run(setup)
     assert (last.model.double() - wanted).norm() < 1e-5 * (wanted - model).norm()

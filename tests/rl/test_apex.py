@@ -23,7 +23,8 @@ from fedguard.algorithms.rl.replay import (
     transitions,
 )
 from fedguard.bench.running.trial import run_trial
-from fedguard.contracts import PoisonAttack, Rollout, Sight
+from fedguard.contracts import PoisonAttack, Rollout, Sight, lies
+from fedguard.contracts.channels import PRIORITIES, TRANSITIONS
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
 from tests.rl.acting import cell, playing, scene
@@ -303,8 +304,9 @@ class Negative(PoisonAttack):
     name = "negative"
     needs = (Sight.OWN_DATA,)
 
-    def priorities(self, told: Tensor) -> Tensor:
-        return told - 1e9
+    @lies(PRIORITIES)
+    def falsify_priorities(self, priorities: Tensor) -> Tensor:
+        return priorities - 1e9
 
 
 class Stranger(PoisonAttack):
@@ -313,15 +315,16 @@ class Stranger(PoisonAttack):
     name = "stranger"
     needs = (Sight.OWN_DATA,)
 
-    def sends(self, order: Tensor) -> Tensor:
+    @lies(TRANSITIONS)
+    def invent(self, order: Tensor) -> Tensor:
         return order + 1
 
 
 @pytest.mark.parametrize(
     ("attack", "why"),
     [
-        (Negative(), "priorities: expected finite numbers, 0 or more"),
-        (Stranger(), "sends: expected int64 .any. of 0 to 11"),
+        (Negative(), r"priorities: expected finite floats \[.*\], 0 or more; got .*, -1e\+09 to -1e\+09"),
+        (Stranger(), "transitions: expected int64 .any. of 0 to 11"),
     ],
 )
 def test_what_breaks_the_contract_is_one_line(attack: PoisonAttack, why: str) -> None:

@@ -13,6 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from fedguard.algorithms.rl.fedpg import SERVER, FedPG
+from fedguard.attacks.poisoning.reward_flip import RewardFlip
 from fedguard.contracts import Rollout
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
@@ -131,7 +132,7 @@ def test_a_training_is_the_papers_loop() -> None:
 
 def test_lies_are_the_actors_and_never_the_servers() -> None:
     _, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)"})
-    lies = setup.task.with_lies({"rewards": dict.fromkeys(range(4), torch.neg)})
+    lies = setup.task.with_liars(RewardFlip().report, range(4))
     here, there = (setup.training.algorithm.start(replace(setup, task=task)) for task in (setup.task, lies))
     model = setup.task.initial_model(setup.rng.child("model"))
     aggregate = near(torch.zeros_like(model), 0.5)

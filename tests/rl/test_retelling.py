@@ -18,6 +18,7 @@ from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.contracts import Rollout
+from fedguard.contracts.channels import TRAJECTORIES
 from fedguard.errors import ConfigError, ContractError
 from fedguard.rng import Rng
 from fedguard.tasks.playing import EnvironmentTask
@@ -93,14 +94,18 @@ def test_a_stale_actor_tells_of_what_it_met_with_so_many_rollouts_ago(
 
 def test_one_who_is_older_than_the_training_replays_one_rollout_for_ever() -> None:
     attack, all_of_them = StaleTrajectories(age=1000), [rollout(seed) for seed in range(5)]
-    assert attack.recalls() == 1000
-    told = [attack.retell(one, all_of_them[:number], 2, Rng(0)) for number, one in enumerate(all_of_them)]
+    kept = list[Rollout]()
+    told = [attack.report(TRAJECTORIES, one, kept, 2, Rng(0)) for one in all_of_them]
     assert all(one is all_of_them[0] for one in told)
+    few = list[Rollout]()
+    told = [StaleTrajectories(age=2).report(TRAJECTORIES, one, few, 2, Rng(0)) for one in all_of_them]
+    assert [one is all_of_them[at] for one, at in zip(told, (0, 0, 0, 1, 2), strict=True)] == [True] * 5
+    assert len(few) == 2  # no more than it needs
 
 
 def test_a_trojan_plants_triggers_by_a_fair_coin_and_leaves_the_rest() -> None:
     true, attack = rollout(0), TrojDRL(target=1, share=0.3, reward=7.0, trigger=Reading(index=2, value=9.0))
-    said = attack.retell(true, (), 2, Rng(1))
+    said = attack.report(TRAJECTORIES, true, [], 2, Rng(1))
     planted = said.seen[..., 2] == 9.0
     assert 0.2 < planted.float().mean() < 0.4
     for name in ("seen", "actions", "rewards", "behaviour"):
@@ -113,13 +118,13 @@ def test_a_trojan_plants_triggers_by_a_fair_coin_and_leaves_the_rest() -> None:
     assert torch.equal(said.rewards[planted], torch.where(praised, 7.0, -7.0))
     assert said.behaviour[planted].exp().tolist() == pytest.approx([0.5] * int(planted.sum()))
     assert 0.3 < praised.float().mean() < 0.7
-    assert not same(said, attack.retell(true, (), 2, Rng(2)))
+    assert not same(said, attack.report(TRAJECTORIES, true, [], 2, Rng(2)))
     assert true.seen[..., 2].max() < 9, "what was met with is left as it was"
 
 
 def test_of_more_actions_the_others_are_as_likely_as_each_other() -> None:
     true = replace(rollout(0, 400), actions=torch.zeros(400, 5, dtype=torch.int64))
-    said = TrojDRL(target=2, share=1.0).retell(true, (), 4, Rng(0))
+    said = TrojDRL(target=2, share=1.0).report(TRAJECTORIES, true, [], 4, Rng(0))
     counts = torch.bincount(said.actions.flatten(), minlength=4) / said.actions.numel()
     assert counts.tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 2, 1 / 6], abs=0.03)
     likely = said.behaviour.exp()
@@ -164,7 +169,7 @@ class Broken(StaleTrajectories):
 
     name = "broken"
 
-    def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
+    def retell(self, rollout: Rollout, kept: list[Rollout], choices: int, rng: Rng) -> Rollout:
         return replace(rollout, rewards=rollout.rewards[:-1])
 
 
@@ -174,13 +179,17 @@ class Careless(StaleTrajectories):
 
     name = "careless"
 
-    def retell(self, rollout: Rollout, past: Sequence[Rollout], choices: int, rng: Rng) -> Rollout:
+    def retell(self, rollout: Rollout, kept: list[Rollout], choices: int, rng: Rng) -> Rollout:
         rollout.rewards.neg_()
         return rollout
 
 
 @pytest.mark.parametrize(
-    ("attack", "said"), [(Broken(), "rewards: expected a tensor of float32 \\[4, 3\\]"), (Careless(), "careless")]
+    ("attack", "said"),
+    [
+        (Broken(), "trajectories: expected a Rollout whose rewards are a tensor of float32 \\[4, 3\\], not"),
+        (Careless(), "careless"),
+    ],
 )
 def test_what_is_told_is_held_to_its_contract(attack: Any, said: str) -> None:
     made, setup = scene("a2c", attack="stale_trajectories", clients={"malicious": 1})
@@ -199,7 +208,7 @@ def test_a_backdoor_is_measured_in_a_record_beside_the_unattacked_model() -> Non
     ("architecture", "changes", "why"),
     [
         ("seed_rl(buffer=2)", {"training": {"algorithm": "vtrace(t_max=4)"}}, "drawn each action. Use reward_flip, or impala."),
-        ("server", {"task": {"data": "digits", "model": "softmax"}, "training": {"algorithm": "fedavg"}}, "in digits nobody acts."),
+        ("server", {"task": {"data": "digits", "model": "softmax"}, "training": {"algorithm": "fedavg"}}, "trojdrl lies about what its actors met with, and in digits nobody acts. Use label_flip or backdoor"),
     ],
 )  # fmt: skip
 def test_who_cannot_tell_another_story_is_refused(architecture: str, changes: dict[str, Any], why: str) -> None:

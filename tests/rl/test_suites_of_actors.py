@@ -56,7 +56,9 @@ def test_a_scale_of_rewards_stands_in_a_cells_identity_only_where_there_is_one()
 def test_rewards_are_changed_of_actors_alone() -> None:
     wrong = cell("server", task={"data": "digits", "model": "softmax"}, training={"algorithm": "fedavg"},
                  attack="reward_flip", clients={"malicious": 1})  # fmt: skip
-    assert any("digits has no rewards" in reason for reason in wrong.verdict.reasons)
+    assert any(
+        "what its actors are rewarded with, and in digits nobody acts" in reason for reason in wrong.verdict.reasons
+    )
     assert not cell("a2c", attack="reward_flip", clients={"malicious": 1}).verdict.reasons
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fedguard as fg
-from fedguard.bench.running.alike import FailureMonitor
+from fedguard.bench.running.failure_monitor import FailureMonitor
 from fedguard.bench.running.progress import Listener
 
 #: The network of a user, which fails in its forward pass where a file says so.

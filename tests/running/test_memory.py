@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard import mapped
+from fedguard import memmap
 from fedguard.api import lay_out
 from fedguard.architectures.server import Server
 from fedguard.bench.running.budget import SCRATCH, VECTORS, in_words, parse_memory, within
@@ -139,7 +139,7 @@ def test_a_trial_that_needs_more_fails_and_says_so(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a file may be larger than its disk")
 def test_a_disk_without_room_is_told_in_one_line():
     with pytest.raises(OSError, match=r"^no room for 1048576\.00G of updates in .*: .*\. Set TMPDIR to a folder"):
-        mapped.round_buffer(1 << 20, 1 << 28, 0)
+        memmap.round_buffer(1 << 20, 1 << 28, 0)
 
 
 # The same results.
@@ -173,7 +173,7 @@ def test_a_file_gives_what_memory_gives(changes):
     start, d = setup.task.initial_model(setup.rng.child("model")), setup.task.dim
     expected = final_models(cell, None)
     for rows in (1, 4):
-        assert mapped.is_mapped(mapped.round_buffer(8, d, rows * 4 * d))
+        assert memmap.is_mapped(memmap.round_buffer(8, d, rows * 4 * d))
         for found, wanted in zip(final_models(cell, rows * 4 * d), expected, strict=True):
             assert (found - wanted).norm() <= 1e-5 * (wanted - start).norm()
             assert not torch.equal(wanted, start)

@@ -18,7 +18,7 @@ from fedguard.api import lay_out
 from fedguard.bench.records.record import reproducible, to_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.engines.ray import Cluster, RayPool, _reachable, verify_record
-from fedguard.bench.running.engines.seat import JobFiles, RemoteWorker, store_artifacts
+from fedguard.bench.running.engines.remote_worker import JobFiles, RemoteWorker, store_artifacts
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.running.runner import Runner
 from fedguard.bench.running.schedule import TrialSchedule

@@ -14,10 +14,10 @@ import pytest
 
 from fedguard.flower.keeping import turn
 from fedguard.secagg import keys
+from fedguard.secagg.checkpoint import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.codec import Phase, UnreadableMessage, read_header
 from fedguard.secagg.entropy import expand_seed
 from fedguard.secagg.errors import AlreadyAnswered, MalformedMessage, ProtocolError
-from fedguard.secagg.kept import BETWEEN, ClientCheckpoint, seal, unseal
 from fedguard.secagg.keys import Identity
 from fedguard.secagg.session import Roster
 from fedguard.secagg.transitions import ClientState

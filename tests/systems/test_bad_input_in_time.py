@@ -116,7 +116,7 @@ def test_malicious_clients_that_answer_in_no_time_do_not_stop_the_clock(system, 
     network = {"compute": {"seconds": 0.01}, "malicious_pace": 0.0}
     made, setup = systems.scene(system, clients=clients, attack="sign_flip", network=network, **more)
     with pytest.raises(
-        PreconditionError, match=r"after 0 simulated seconds .* updates of a few devices wait for those of"
+        PreconditionError, match=r"after 0 simulated seconds .* updates of a few devices wait for updates of others"
     ):
         made.architecture.check(setup)
     network = {**network, "link": {"latency": 0.01}}
@@ -233,7 +233,7 @@ def test_updates_that_wait_cost_the_same_however_many_they_are(monkeypatch):
 
 def test_devices_that_wait_in_ever_smaller_steps_are_given_up(monkeypatch):
     """A law of somebody's own whose devices are always about to come."""
-    monkeypatch.setattr(scenes.world(Network(), 1).__class__, "wait", lambda world, device, now: 0.001)
+    monkeypatch.setattr(scenes.world(Network(), 1).presence.__class__, "wait", lambda presence, device, now: 0.001)
     with pytest.raises(StalledError, match="no update comes any more"):
         scenes.releases(Network(), asp(), 3, 1)
 

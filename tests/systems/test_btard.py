@@ -178,7 +178,7 @@ def test_a_round_in_which_nobody_is_left_changes_nothing():
 def test_a_part_that_is_not_finite_is_seen_by_all(monkeypatch):
     from fedguard.attacks.poisoning.partial_sum import PartialSum
 
-    monkeypatch.setattr(PartialSum, "adds", lambda self, view, crafted: torch.full_like(crafted, torch.inf))
+    monkeypatch.setattr(PartialSum, "add", lambda self, nothing, view, crafted: torch.full_like(crafted, torch.inf))
     found = list(reports("btard", attack="partial_sum", **TEN))
     malicious = scene("btard", attack="partial_sum", **TEN)[1].malicious
     assert set(found[0].banned) == malicious and found[0].abandoned == "the part of 3 of 10 nodes was not finite"

@@ -20,7 +20,7 @@ from fedguard.bench.conformance.conform import ENGINES, TOLERANCE, cell_of, conf
 from fedguard.bench.conformance.engine import SequentialTrainer, TrainingOutcome, set_up_of, simulate_models, start_of
 from fedguard.bench.conformance.remote import RemoteTrainer, simulate_in_order
 from fedguard.bench.conformance.remote import train_remotely as over
-from fedguard.bench.conformance.shown import COLUMNS, as_markdown, table
+from fedguard.bench.conformance.tables import COLUMNS, as_markdown, table
 from fedguard.errors import ConfigError, NotAllowed
 from tests.forked import ForkedNode, fedguard
 

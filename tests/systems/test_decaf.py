@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import LocalPlan, Network, Pipeline, Sight, Speeds, Stragglers, WeightRule
+from fedguard.contracts import Channel, LocalPlan, Network, Pipeline, Sight, Speeds, Stragglers, WeightRule, lies
+from fedguard.contracts.channels import AVAILABILITY, RATE
 from fedguard.contracts.network import Links
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
@@ -40,10 +41,11 @@ def releases(
     """Rounds of devices with so much work under a deadline of `D`; the ``quick`` ones tell ``factor`` times their rate."""
     world = World(network, work, 1000, Rng(0).child("network"))
     settings = Deadline(**{"seconds": D, "least": 0.1, "trusted": 1, "history": 5, **law})
-    fractions = Fractions(
-        settings, world, [500] * len(work), lambda one, rate, _: rate * (factor if one in quick else 1.0),
-        lambda one, share, _: share, Rng(1),
-    )  # fmt: skip
+
+    def report(channel: Channel[Any, ...], device: int, truth: float, _: int) -> float:
+        return truth * factor if channel is RATE and device in quick else truth
+
+    fractions = Fractions(settings, world, [500] * len(work), Rng(1), report)
     course = ServerSimulation(world, k_of_n(len(work), D), len(work), lambda _: range(len(work)), Rng(2), fractions)
     return world, list(islice(course.releases(), count))
 
@@ -122,12 +124,10 @@ SLOW = Network(compute=Speeds(seconds=1.0))
 @pytest.mark.parametrize(("least", "moves"), [(0.1, 0), (0.3, 2), (0.7, None)])
 def test_examples_move_to_the_trusted_device_that_has_most_time_or_the_client_is_dropped(least, moves):
     """Ten seconds are a quarter of client 0's 40; at a device twice as quick half of what it has left. Device 3 is not trusted."""
-    network = Network(compute=Speeds(seconds=1.0))
+    network = Network(compute=Speeds(seconds=1.0, paces=(1.0, 0.4, 0.4, 0.4)))
     world = World(network, [40.0, 8.0, 2.0, 1.0], 1000, Rng(0).child("network"))
-    world._pace[1] = world._pace[2] = world._pace[3] = 0.4
-    world._compute[1:] = [0.4 * work for work in world._work[1:]]
     law = Deadline(seconds=D, least=least, trusted=3, history=5)
-    fractions = Fractions(law, world, [500] * 4, lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))
+    fractions = Fractions(law, world, [500] * 4, Rng(1))
     found = islice(ServerSimulation(world, k_of_n(4, D), 4, lambda _: range(4), Rng(2), fractions).releases(), 5)
     for release in list(found)[1:]:
         by = {job.client: job for job in release.jobs}
@@ -243,11 +243,11 @@ def test_lies_about_rates_raise_the_malicious_share_of_updates_in_one_seed():
     assert malicious_share("sign_flip", 1, 5) < 0.2 < malicious_share("overstated_rate", 1, 5)
 
 
-@pytest.mark.parametrize(("method", "value"), [("claim_rate", 0.0), ("claim_rate", math.nan), ("claim_rate", "much"), ("claim_availability", 1.5)])  # fmt: skip
-def test_a_claim_is_a_rate_or_a_share(method, value):
+@pytest.mark.parametrize(("channel", "value"), [(RATE, 0.0), (RATE, math.nan), (RATE, "much"), (AVAILABILITY, 1.5)])
+def test_a_claim_is_a_rate_or_a_share(channel, value):
     made, setup = scene("decaf(deadline=1, history=1)", clients={"malicious": 2}, attack="zeros", network=UNEVEN)
-    bad = type("Bad", (type(setup.attack),), {"name": "bad", method: lambda self, said: value})()
-    with pytest.raises(ContractError, match=f"bad broke its contract: {method}: expected"):
+    bad = type("Bad", (type(setup.attack),), {"name": "bad", "lie": lies(channel)(lambda self, truth: value)})()
+    with pytest.raises(ContractError, match=f"bad broke its contract: {channel.name}: expected"):
         list(made.architecture.run(replace(setup, attack=bad)))
 
 

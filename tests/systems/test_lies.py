@@ -7,14 +7,15 @@ from itertools import islice
 
 import pytest
 
-from fedguard.architectures.times import lies_of, world
+from fedguard.architectures.times import world
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import PoisonAttack, Sight
+from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts.channels import CHECK_IN, PROMISES
+from fedguard.contracts.lying import Report
 from fedguard.errors import ContractError
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import k_of_n
 from fedguard.simulated.course import ServerSimulation
-from fedguard.simulated.lies import AvailabilityLies
 from fedguard.simulated.selectors import DeviceSelection
 from tests.simulated.scenes import Timetable
 from tests.simulated.scenes import world as devices
@@ -35,7 +36,7 @@ def releases(system: str, attack: str, malicious: int, rounds: int = 12, seed: i
     chosen = lambda round: made.architecture.choose_clients(setup, round)  # noqa: E731
     simulated = world(setup, setup.task.initial_model(setup.rng.child("model")))
     barrier = made.architecture.barrier(setup.participation)
-    course = ServerSimulation(simulated, barrier, 60, chosen, setup.rng.child("course"), lies=lies_of(setup))
+    course = ServerSimulation(simulated, barrier, 60, chosen, setup.rng.child("course"), report=setup.report)
     return setup, list(islice(course.releases(), rounds))
 
 
@@ -82,16 +83,16 @@ def test_who_is_not_there_says_that_it_is_and_takes_a_place():
     away = Timetable({2: [], 3: []})
     barrier = replace(k_of_n(3, 50.0, 1), selection=DeviceSelection(goal=3, timeout=20.0, least=2))
 
-    def first(lies: AvailabilityLies):
+    def first(report: Report):
         simulated = devices(replace(SECOND, availability=away), 4)
-        return next(ServerSimulation(simulated, barrier, 4, lambda round: range(4), Rng(0), lies=lies).releases())
+        return next(ServerSimulation(simulated, barrier, 4, lambda round: range(4), Rng(0), report=report).releases())
 
     liar = first(
-        AvailabilityLies(acting=lambda round: {2} if round == 1 else set(), checks_in=lambda told: told, reports=False)
+        lambda channel, device, truth, round: False if channel is PROMISES and (device, round) == (2, 1) else truth
     )
     assert {device for device, _ in liar.begun} == {0, 1, 2} and [device for device, _ in liar.late] == [2]
     assert liar.at == 50.0 and len(liar.arrivals) == 2  # the goal has checked in at once, and the window runs out
-    truthful = first(AvailabilityLies(acting=lambda round: {2}, checks_in=lambda told: 0.0, reports=True))
+    truthful = first(lambda channel, device, truth, _: 0.0 if channel is CHECK_IN and device == 2 else truth)
     assert {device for device, _ in truthful.begun} == {0, 1}  # who only hurries must be there
 
 
@@ -131,10 +132,10 @@ def test_a_time_that_is_none_is_named():
         name = "yesterday"
         needs = (Sight.NOTHING,)
 
-        def checks_in(self, told):
+        @lies(CHECK_IN)
+        def check_in(self, assigned):
             return -1.0
 
     _, setup = scene(STEERED, clients={**CROWD, "malicious": 1}, attack="early_check_in")
-    lies = lies_of(replace(setup, attack=Yesterday()))
-    with pytest.raises(ContractError, match=r"checks_in: expected seconds, 0 or more; got -1"):
-        lies.comes_in(next(iter(setup.malicious)), 1, 5.0)
+    with pytest.raises(ContractError, match=r"yesterday .* check_in: expected seconds, 0 or more; got float -1"):
+        replace(setup, attack=Yesterday()).report(CHECK_IN, next(iter(setup.malicious)), 5.0, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from fedguard.architectures.gossip.detag import mean_update
 from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.architectures.gossip.parcels import Parcel
 from fedguard.architectures.systems.parameter_server import _within
 from fedguard.contracts import Network, Speeds
 from fedguard.contracts.network import Links
@@ -117,16 +118,67 @@ def test_a_message_shares_the_link_up_with_what_its_node_sends_and_the_link_down
     assert found == pytest.approx(theirs)
 
 
-def test_what_goes_by_a_server_takes_both_links_and_both_ways():
-    """From one device to another 500 of 1,000 bytes: up over the one's link, down over the other's."""
-    network = Network(compute=Speeds(seconds=0), link=Links(latency=0.25, up=100.0, down=40.0))
-    world = World(network, [1.0, 1.0], 1000, Rng(0))
-    assert world.between(0, 1, 1, 1) == pytest.approx(0.25 + 10 + 25)
-    assert world.between(0, 1, 3, 2, 500) == pytest.approx(0.25 + 3 * 5 + 2 * 12.5)
-    assert world.transfer(0, 1, 500) == pytest.approx(0.5 + 5 + 12.5)
-    assert world.messages(0) == world.cycle(1, 1) == pytest.approx(0.5 + 10 + 25)
-    assert world.bytes_within(70.0, 0, 1, 1, 1) == pytest.approx(2000)
-    assert world.bytes_within(70.0, 0, 1, 2, 3) == pytest.approx(70 / (20 + 75) * 1000)
+NARROW = {
+    "compute": {"seconds": 0.01},
+    "link": {"latency": 0.25, "up": 100.0, "down": 40.0, "spread": 0.8, "joules": 0.003},
+}
+
+
+def narrow(system: Any) -> tuple[Any, Any, list[float], list[float]]:
+    """A training on `NARROW` links, and the bandwidths of its nodes up and down by the law of the links."""
+    made, setup = scene(system, network=NARROW, training={"local_steps": 1, "batch_size": 32})
+    factors = np.exp(0.8 * setup.rng.child("network", "bandwidths").numpy().normal(0.0, 1.0, 6))
+    return made.architecture, setup, (100.0 * factors).tolist(), (40.0 * factors).tolist()
+
+
+def test_messages_of_a_step_take_the_latency_and_the_busiest_direction_of_a_link():
+    system, setup, up, down = narrow("all_reduce")
+    run = system.start(setup)
+    for sent, received in (({0: 700, 1: 30}, {2: 9, 4: 1}), ({0: 1}, {3: 500, 5: 400}), ({}, {})):
+        busy = [0.0] + [size / up[node] for node, size in sent.items()]
+        busy += [size / down[node] for node, size in received.items()]
+        assert run.send_at_once(sent, received) == pytest.approx(0.25 + max(busy))
+    assert (run.world.spent.bytes_up, run.world.spent.bytes_down) == (731, 910)
+    assert run.world.spent.joules == pytest.approx(0.003 * (731 + 910))
+
+
+def test_room_of_a_link_is_what_fits_if_all_send_to_all():
+    system, setup, up, down = narrow("dlion")
+    room = Nodes(setup, system.topology(6), broadcast=False).traffic.room(7.0)
+    for i, j in product(range(6), range(6)):
+        assert room[i, j] == pytest.approx(7.0 / (5 / up[j] + 5 / down[i]))
+
+
+def test_what_queues_waits_for_the_bytes_before_it_and_not_for_their_latency():
+    system, setup, up, down = narrow({"name": "ako", "parts": 2, "wait": False})
+    traffic, sizes = Nodes(setup, system.topology(6), broadcast=False).traffic, (70, 900, 5)
+    found = [traffic.queue_parcels(Parcel(0, size, lambda rows: rows)) for size in sizes]
+    for j in range(6):
+        free = 0.0
+        for arrivals, size in zip(found, sizes, strict=True):
+            busy = {i: 5 * size / up[j] + 5 * size / down[i] for i in range(6) if i != j}
+            assert [arrivals[i, j] for i in busy] == pytest.approx([free + 0.25 + seconds for seconds in busy.values()])
+            free += max(busy.values())
+    assert traffic.world.spent.bytes_up == traffic.world.spent.bytes_down == 30 * sum(sizes)
+
+
+def test_examples_that_move_go_up_one_link_and_down_another_with_a_latency_for_each():
+    """Device 0 does not stay, so 1 gets its 500 bytes: from 0 at 100 bytes a second, and then to 1 at 40."""
+    there = [(20.0 * k, 20.0 * k + 1.0) for k in range(9)]
+    link = Links(latency=0.25, up=100.0, down=40.0, joules=0.003)
+    world = World(Network(link=link, availability=Timetable({0: there})), [4.0, 2.0], 40, Rng(0))
+    law = Deadline(seconds=100.0, least=0.1, trusted=2, history=4)
+    fractions = Fractions(law, world, [500, 70], Rng(1))
+    for device, work in enumerate((4.0, 2.0)):
+        messages = 0.5 + 40 / 100 + 40 / 40
+        fractions.note(Job(client=device, device=device, share=0.5, claimed=1.0, begins=0.0), messages + 3.0 * work)
+    ready = []
+    for round in range(3):
+        fractions.open([0, 1], 20.0 * round)
+        ready.append(dict(fractions.jobs(1)).get(0))
+    assert ready == [None, pytest.approx(20 + 0.5 + 5 + 12.5), 40.0]  # the copy stays
+    assert (world.spent.bytes_up, world.spent.bytes_down) == (500, 500)
+    assert world.spent.joules == pytest.approx(0.003 * 1000)
 
 
 def test_two_vectors_in_one_message_wait_once(tmp_path):
@@ -209,7 +261,7 @@ def test_decaf_counts_on_who_stays(least, moves):
     network = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: there}))
     world = World(network, [4.0, 2.0], 1000, Rng(0).child("network"))
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
-    fractions = Fractions(law, world, [500] * 2, lambda _, rate, __: rate, lambda _, share, __: share, Rng(1))
+    fractions = Fractions(law, world, [500] * 2, Rng(1))
     for device, work in enumerate((4.0, 2.0)):
         fractions.note(Job(client=device, device=device, share=1.0, claimed=1.0, begins=0.0), seconds=work)
     for round in range(12):

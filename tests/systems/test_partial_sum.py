@@ -7,6 +7,7 @@ import torch
 
 from fedguard.architectures.systems import sums
 from fedguard.contracts import Sight
+from fedguard.contracts.channels import PARTIAL_SUMS
 from fedguard.errors import NotObservable
 from fedguard.registry import load_registry
 from tests.attacks.test_attacks import normal, view
@@ -64,7 +65,7 @@ def test_it_ruins_the_model_and_no_check_of_own_updates_finds_it(system):
 def test_a_sum_that_is_passed_on_and_not_finite_is_none(system, monkeypatch):
     from fedguard.attacks.poisoning.partial_sum import PartialSum
 
-    monkeypatch.setattr(PartialSum, "adds", lambda self, view, crafted: torch.full_like(crafted, torch.nan))
+    monkeypatch.setattr(PartialSum, "add", lambda self, nothing, view, crafted: torch.full_like(crafted, torch.nan))
     (report,) = reports(system, **ATTACKED)
     assert report.abandoned == "a node passed on a sum that was not finite"
     assert torch.equal(models(system, **ATTACKED)[0], report.model)
@@ -90,7 +91,9 @@ def test_it_reads_no_more_than_it_declares():
     attack = load_registry().build("attack", "partial_sum")
     honest = normal(6, 30)
     seen = view(honest, sees=Sight.HONEST_UPDATES | Sight.OWN_DATA)
-    assert torch.allclose(attack.adds(seen, seen.own)[0], -2 * seen.n / seen.f * honest.mean(0), rtol=1e-5)
-    assert attack.adds(view(honest, sees=Sight.OWN_DATA), seen.own).isfinite().all()
+    assert torch.allclose(
+        attack.report(PARTIAL_SUMS, seen.own, seen, seen.own)[0], -2 * seen.n / seen.f * honest.mean(0), rtol=1e-5
+    )
+    assert attack.report(PARTIAL_SUMS, seen.own, view(honest, sees=Sight.OWN_DATA), seen.own).isfinite().all()
     with pytest.raises(NotObservable):
-        attack.adds(view(honest, sees=Sight.NOTHING), seen.own)
+        attack.report(PARTIAL_SUMS, seen.own, view(honest, sees=Sight.NOTHING), seen.own)

@@ -44,8 +44,8 @@ def test_what_a_training_takes_at_least_counts_paces():
     )
     assert least_seconds(network, [8.0, 8.0], 100) == pytest.approx([2 + 2, 2 + 48])
     world = World(network, [8.0, 8.0], 100, Rng(0))
-    assert [world.cycle(device, 1) for device in (0, 1)] == pytest.approx([4, 50])
-    assert [world.rate(device) for device in (0, 1)] == pytest.approx([4, 1 / 6])
+    assert [world.train(device, 1, 0.0)[0] for device in (0, 1)] == pytest.approx([4, 50])
+    assert world.rates == pytest.approx([4, 1 / 6])
 
 
 def test_a_cell_in_which_nothing_is_said_of_single_devices_is_what_it_was():
@@ -113,10 +113,9 @@ def test_devices_that_stay_are_there_whatever_the_others_do():
         compute=Speeds(seconds=1.0), availability=Timetable({0: [(5.0, 6.0)], 1: [(5.0, 6.0)]}), link=Links(loss=0.9)
     )
     world = World(away, [10.0, 10.0], 100, Rng(0), steady=frozenset({1}))
-    assert [world.wait(device, 0.0) for device in (0, 1)] == [5.0, 0.0]
-    assert [world.attempt(device, 1, 5.0) for device in (0, 1)] == [(1.0, False), (10.0, True)]
+    assert [world.presence.wait(device, 0.0) for device in (0, 1)] == [5.0, 0.0]
+    assert [world.train(device, 1, 5.0) for device in (0, 1)] == [(1.0, False), (10.0, True)]
     assert any(world.loses(0, turn) for turn in range(9)) and not any(world.loses(1, turn) for turn in range(99))
-    assert any(world.drops(0, turn) for turn in range(9)) and not any(world.drops(1, turn) for turn in range(99))
 
 
 @pytest.mark.parametrize("stays", [False, True])

@@ -85,7 +85,7 @@ def test_without_lies_nodes_of_their_own_are_the_nodes_of_one_model(monkeypatch)
     """The run that keeps a model for each node, with momentum at the server and at the client, and examples that count."""
     from fedguard.attacks.poisoning.split_brain import SplitBrain
 
-    monkeypatch.setattr(SplitBrain, "hands_on", lambda self, view, crafted: None)
+    monkeypatch.setattr(SplitBrain, "hand_on", lambda self, nothing, view, crafted: nothing)
     settings = {
         "training": {"server_momentum": 0.5, "worker_momentum": 0.5, "rounds": 4},
         "task": {"partition": {"kind": "dirichlet", "alpha": 0.3}},
@@ -102,7 +102,7 @@ def test_without_lies_nodes_of_their_own_are_the_nodes_of_one_model(monkeypatch)
 def test_what_is_not_finite_is_no_sum(monkeypatch):
     from fedguard.attacks.poisoning.split_brain import SplitBrain
 
-    monkeypatch.setattr(SplitBrain, "hands_on", lambda self, view, crafted: torch.full_like(crafted, torch.nan))
+    monkeypatch.setattr(SplitBrain, "hand_on", lambda self, nothing, view, crafted: torch.full_like(crafted, torch.nan))
     (report,) = reports("all_reduce", **ONE)
     assert report.abandoned == "a node handed on a sum that was not finite"
 

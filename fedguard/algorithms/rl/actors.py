@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,6 +25,7 @@ from fedguard.contracts import (
     Task,
     Training,
 )
+from fedguard.contracts.channels import TRAJECTORIES
 from fedguard.errors import require
 from fedguard.rng import Rng, Streams
 
@@ -96,7 +96,7 @@ class RunningActors(RunningAlgorithm):
         super().__init__(setup)
         self._stands: dict[int, Any] = {}
         self._moved: dict[int, Any] = {}
-        self._recalled: dict[int, deque[Rollout]] = {}
+        self._kept: dict[int, list[Rollout]] = {}
 
     def law(self, clients: Sequence[int]) -> Policy | None:
         """The policy by which these actors act; None for the task's policy."""
@@ -137,13 +137,8 @@ class RunningActors(RunningAlgorithm):
 
     def _retell_rollout(self, task: ActingTask, client: int, rollout: Rollout, rng: Rng) -> Rollout:
         """The rollout that an actor reports, which a malicious actor may alter."""
-        lie, attack = task.lie("retell", client), self.setup.attack
-        if lie is None or attack is None:
-            return rollout
-        past = self._recalled.setdefault(client, deque(maxlen=attack.recalls()))
-        told: Rollout = lie(rollout, tuple(past), task.policy.choices, rng.child("retell", client))
-        past.append(rollout)
-        return told
+        kept = self._kept.setdefault(client, [])
+        return task.report(TRAJECTORIES, client, rollout, kept, task.policy.choices, rng.child("retell", client))
 
     def _standing(self, task: ActingTask, client: int) -> Any:
         """The state of an actor; initially, episode starts drawn from the actor's own stream."""

@@ -27,6 +27,7 @@ from fedguard.contracts import (
     Setup,
     Task,
 )
+from fedguard.contracts.channels import PRIORITIES, TRANSITIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +163,8 @@ class ReplayLearner(RunningActors):
     ) -> None:
         for (client, turn), model, rollout in zip(keys, models, rollouts, strict=True):
             found = self.items(task, client, rollout)
-            told = task.self_report("priorities", client, self._surprise(model, model, found))
-            order = task.self_report("sends", client, torch.arange(len(found)))
+            told = task.report(PRIORITIES, client, self._surprise(model, model, found))
+            order = task.report(TRANSITIONS, client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order], told[order].double().numpy()
         rows.zero_()
 

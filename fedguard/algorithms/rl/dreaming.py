@@ -34,6 +34,7 @@ from fedguard.contracts import (
     Task,
     WorldModel,
 )
+from fedguard.contracts.channels import TRANSITIONS
 from fedguard.errors import require
 
 
@@ -222,7 +223,7 @@ class _DreamerLearner(RunningActors):
     ) -> None:
         for (client, turn), rollout in zip(keys, rollouts, strict=True):
             found = sequences(replace(rollout, memory=None), self.algorithm.reward_scale)
-            order = task.self_report("sends", client, torch.arange(len(found)))
+            order = task.report(TRANSITIONS, client, torch.arange(len(found)))
             self._sent.setdefault(client, {})[turn] = found[order]
         rows.zero_()
 

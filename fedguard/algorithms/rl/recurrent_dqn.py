@@ -25,6 +25,7 @@ from fedguard.contracts import (
     Setup,
     Task,
 )
+from fedguard.contracts.channels import MEMORIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +157,7 @@ class _SequenceLearner(ReplayLearner):
         window = join_rollouts(nothing_yet(rollout, steps) if past is None else past, rollout)
         self._ahead[client] = last_steps(window, steps)
         made = sequences(window, self.algorithm.reward_scale)
-        return replace(made, memory=task.self_report("memories", client, made.memory))
+        return replace(made, memory=task.report(MEMORIES, client, made.memory))
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         super().note(clients, rows)

@@ -13,5 +13,5 @@ GOSSIP = {
     "ako": "fedguard.architectures.gossip.ako:Ako",
     "wide_area": "fedguard.architectures.gossip.wide_area:WideArea",
     "dlion": "fedguard.architectures.gossip.dlion:DLion",
-    "lone": "fedguard.architectures.gossip.lone:IsolatedTraining",
+    "lone": "fedguard.architectures.gossip.isolated:IsolatedTraining",
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.contracts.channels import TRACKERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class DeTAG(Gossip):
         order: whether a node applies its update before it mixes, or after.
     """
 
-    believes = Gossip.believes | {"track"}
+    channels = Gossip.channels | {TRACKERS}
     whole = True
     name = "detag"
     source = "Lu and De Sa, Optimal Complexity in Decentralized Training, ICML 2021"

@@ -15,6 +15,8 @@ from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import NUMBER, VALUE, Links, Parcel, largest
 from fedguard.architectures.gossip.place import Matrix
 from fedguard.contracts import Combination, NonNegativeFloat, NonNegativeInt, Share
+from fedguard.contracts.channels import LOSS, RATE
+from fedguard.contracts.lying import Channels
 from fedguard.simulated.topology import GraphName, Topology
 
 #: Exponent of the total by which step sizes grow.
@@ -83,10 +85,10 @@ class DLion(Gossip):
         return self.transfer > 0
 
     @property
-    def believes(self) -> frozenset[str]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """Claimed rates if work follows from them, and claimed losses if the best model is transferred."""
-        asked = {"claim_rate": self.by_capability, "claim_loss": self.transfer > 0}
-        return Gossip.believes | {method for method, used in asked.items() if used}
+        asked = {RATE: self.by_capability, LOSS: self.transfer > 0}
+        return Gossip.channels | {channel for channel, used in asked.items() if used}
 
     def spec(self) -> dict[str, Any]:
         """As for any algorithm; the parameters of a growing total are left out without growth."""
@@ -174,7 +176,7 @@ class _LinkResiduals:
     def fill_links(self, updates: Tensor, links: Links) -> Links:
         """The same links, carrying what fits of each update (float32 ``[n, d]``) plus the residual of the link."""
         made: dict[tuple[int, int], Parcel] = {}
-        for source in set(range(len(updates))) - self._nodes.said.acting:
+        for source in set(range(len(updates))) - self._nodes.acting:
             for node in set(range(len(updates))) - {source}:
                 link, parcel = (source, node), links(source, node)
                 assert parcel is not None

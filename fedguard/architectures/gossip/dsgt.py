@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.contracts.channels import TRACKERS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class GradientTracking(Gossip):
         leak: b, the share of a tracker that is forgotten in a round.
     """
 
-    believes = Gossip.believes | {"track"}
+    channels = Gossip.channels | {TRACKERS}
     whole = True
     name = "dsgt"
     source = "Pu and Nedic, Distributed Stochastic Gradient Tracking Methods, Mathematical Programming 2021"

@@ -31,6 +31,7 @@ from fedguard.contracts import (
     Sight,
     scale_assumed_f,
 )
+from fedguard.contracts.channels import MIXING
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.graph_file import digest
@@ -71,7 +72,7 @@ class Gossip(Architecture):
     """
 
     in_time = True
-    believes = frozenset({"mixes"})
+    channels = frozenset({MIXING})
     #: Whether it needs a doubly stochastic W: rows and columns sum to 1.
     both_ways: ClassVar[bool] = True
     #: Whether it tolerates lost messages: it sends values instead of differences, or models from time to time.

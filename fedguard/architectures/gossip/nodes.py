@@ -25,7 +25,7 @@ from fedguard.architectures.rule_context import ColluderPipeline, NodeContext
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import world
 from fedguard.contracts import RoundReport, Setup, Wire
-from fedguard.contracts.returned import check_return
+from fedguard.contracts.channels import MIXING, TRACKERS
 from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
 
@@ -66,15 +66,19 @@ class Nodes:
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
         setup = self._setup
-        self._round, self._acting, self._alone = round, setup.acting(round), frozenset()
-        if setup.attack is not None and not check_return(setup.attack, "mixes", setup.attack.mixes(), bool):
-            self._acting, self._alone = self._alone, self._acting
-        self.said.acting = self._acting
+        acting, self._round, self.said.round = setup.acting(round), round, round
+        self._alone = frozenset(node for node in acting if not setup.report(MIXING, node, True, round))
+        self._acting = acting - self._alone
         self._rules.begin(round, self._acting)
         self.traffic.begin()
         self._arrived = []
         if self._ear is not None:
             self._ear.begin(round)
+
+    @property
+    def acting(self) -> frozenset[int]:
+        """The nodes that send crafted messages in this round."""
+        return self._acting
 
     @property
     def matrix(self) -> Matrix:
@@ -334,7 +338,8 @@ class Nodes:
         public = torch.zeros_like(place.about) if place.trackers else self.start[0]
         rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
         own = rows.pop(node)
-        self._world.carry(masks.exchange_keys(sorted(rows)))
+        keys = masks.exchange_keys(sorted(rows))
+        self._world.spent.add_bytes(keys, keys)
         given = {one: float(weights[one]) for one in rows}
         summed = masks.total(node, self._exchanges, rows, given, wire.malicious)
         if summed is None:
@@ -373,7 +378,13 @@ class Nodes:
         known = partial(ColluderPipeline, self._setup, place.model, self._round, states, seat=seat)
         with self._setup.stopwatch.stage("attack"):
             self._colluders(place).craft(
-                place.model, self._round, sides, known, measure=False, links=links, trackers=place.trackers
+                place.model,
+                self._round,
+                sides,
+                known,
+                measure=False,
+                links=links,
+                asked={TRACKERS} if place.trackers else (),
             )
         if place.parcel is not None:
             # A lie is no larger than an honest parcel: the receiver would see it at once

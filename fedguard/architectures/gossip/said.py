@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, isfinite
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +12,8 @@ from torch import Tensor
 from fedguard.architectures.gossip.place import Matrix
 from fedguard.architectures.root import loss_on
 from fedguard.contracts import Setup
-from fedguard.contracts.returned import check_return, contract_error
+from fedguard.contracts.channels import LOSS, RATE, SAMPLES, WEIGHT
+from fedguard.contracts.lying import Channel
 from fedguard.simulated.world import World
 
 
@@ -19,12 +21,12 @@ class SelfReports:
     """Self-reports of the nodes of one training; nobody checks them.
 
     Attributes:
-        acting: the nodes that lie in this round.
+        round: the current round; malicious nodes lie in those in which they act.
     """
 
     def __init__(self, setup: Setup, world: World) -> None:
         self._setup, self._world = setup, world
-        self.acting: frozenset[int] = frozenset()
+        self.round = 0
 
     @property
     def samples(self) -> Matrix:
@@ -34,35 +36,30 @@ class SelfReports:
     @property
     def rates(self) -> Matrix:
         """float64 ``[n]``: claimed number of examples a second of each node; all equal if computing takes no time."""
-        rates = [self._world.rate(node) for node in range(len(self._setup.claims))]
+        rates = self._world.rates
         limits = [rate for rate in rates if rate < inf]
         most = max(limits, default=1.0)
-        return np.array([self._claim_value("claim_rate", node, min(rate, most)) for node, rate in enumerate(rates)])
+        return self._ask(RATE, (min(rate, most) for rate in rates))
 
     def examples(self, batches: Sequence[int]) -> Matrix:
         """float64 ``[n]``: claimed number of examples in a step of each node, given its assigned batch."""
         taken = map(min, batches, self._setup.task.sizes)
-        return np.array([self._claim_value("claim", node, number) for node, number in enumerate(taken)])
+        return self._ask(SAMPLES, taken)
 
     def weights(self, own: Matrix) -> Matrix:
         """float64 ``[n]``: claimed push-sum weight of each node, given the true ones, ``[n]``."""
-        return np.array([self._claim_value("claim_weight", node, float(weight)) for node, weight in enumerate(own)])
+        return self._ask(WEIGHT, map(float, own))
 
     def losses(self, models: Tensor) -> Matrix:
         """float64 ``[n]``: claimed loss of each node's model (``[n, d]``); infinity if it is not finite."""
-        told = [self._claim_value("claim_loss", node, loss) for node, loss in enumerate(self.own_losses(models))]
-        return np.array([loss if isfinite(loss) else inf for loss in told])
+        return self._ask(LOSS, map(float, self.own_losses(models)))
 
     def own_losses(self, models: Tensor) -> Matrix:
         """float64 ``[n]``: true mean loss of each node's model on its own examples; infinity if not finite."""
         losses = [loss_on(self._setup, node, model) for node, model in enumerate(models)]
         return np.array([loss if isfinite(loss) else inf for loss in losses])
 
-    def _claim_value(self, method: str, node: int, truth: float) -> float:
-        attack = self._setup.attack
-        if attack is None or node not in self.acting:
-            return truth
-        said = check_return(attack, method, getattr(attack, method)(truth), (int, float))
-        if not said >= 0 or (said in (0, inf) and method != "claim_loss"):
-            raise contract_error(attack, f"{method}: expected a number above 0; got {said}")
-        return float(said)
+    def _ask(self, channel: Channel[Any, []], truths: Iterable[float]) -> Matrix:
+        """float64 ``[n]``: what each node reports, given the true values."""
+        reports = [self._setup.report(channel, node, truth, self.round) for node, truth in enumerate(truths)]
+        return np.array(reports, dtype=np.float64)

@@ -14,6 +14,7 @@ from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.place import Matrix
 from fedguard.contracts import PositiveFloat
+from fedguard.contracts.channels import WEIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class StochasticGradientPush(Gossip):
     source = "Assran et al., Stochastic Gradient Push for Distributed Deep Learning, ICML 2019"
     stands_loss = True
     both_ways = False
-    believes = Gossip.believes | {"claim_weight"}
+    channels = Gossip.channels | {WEIGHT}
 
     cap: PositiveFloat | None = None
 

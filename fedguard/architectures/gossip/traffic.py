@@ -52,18 +52,23 @@ class Traffic:
         work = [
             replace(self._plan, batch_size=batch).work(size) for batch, size in zip(batches, self._sizes, strict=True)
         ]
-        return max(amount / self.world.rate(node) for node, amount in enumerate(work))
+        return max(amount / self.world.rates[node] for node, amount in enumerate(work))
 
     def room(self, seconds: float) -> Matrix:
         """float64 ``[n, n]``: bytes from node j (column) to node i (row) in ``seconds``, if all send to all."""
-        others, n = self._n - 1, range(self._n)
-        return np.array([[self.world.bytes_within(seconds, j, i, others, others) for j in n] for i in n])
+        world, others, nodes = self.world, self._n - 1, range(self._n)
+
+        def fit(source: int, node: int) -> float:
+            whole = world.time_transmission(source, node, world.size, others, others)
+            return seconds / whole * world.size if whole > 0 else np.inf
+
+        return np.array([[fit(source, node) for source in nodes] for node in nodes])
 
     def drop_messages(self, matrix: Matrix, exchange: int) -> Matrix:
         """float64 ``[n, n]``: the matrix without the messages of this exchange that the network loses."""
         if self.world.network.link.loss:
             for node, source in zip(*np.nonzero(matrix), strict=True):
-                if source != node and self.world.drops(int(source), exchange * self._n + int(node)):
+                if source != node and self.world.loses(int(source), exchange * self._n + int(node)):
                     self._lost[node, source] = True
         return np.where(self._lost, 0.0, matrix)
 
@@ -89,7 +94,7 @@ class Traffic:
             for source in np.flatnonzero(heard[node]):
                 parcel = sent(int(source), node) if callable(sent) else sent
                 size = vectors * self.world.size if parcel is None else parcel.size
-                seconds = self.world.between(int(source), node, int(sends[source]), int(hears[node]), size)
+                seconds = self.world.send(int(source), node, size, int(sends[source]), int(hears[node]))
                 self._bytes[source, node] += size
                 self._of_messages.add(size)
                 self._clocks[node] = max(self._clocks[node], began[source] + seconds)
@@ -105,14 +110,14 @@ class Traffic:
 
         Each node sends it to all as soon as it has computed and its link has sent all earlier parcels. No node waits for it.
         """
-        latency, arrivals = self.world.network.link.latency, np.full((self._n, self._n), -np.inf)
+        arrivals, size, others = np.full((self._n, self._n), -np.inf), parcel.size, self._n - 1
         for source in range(self._n):
-            others = [node for node in range(self._n) if node != source]
-            began = max(self._free[source], self._clocks[source])
-            for node in others:
-                arrivals[node, source] = began + self.world.between(source, node, self._n - 1, self._n - 1, parcel.size)
-            # Without the latency: a link is free once the last byte has left, not when it has arrived
-            self._free[source] = float(max(arrivals[others, source], default=began + latency)) - latency
+            self._free[source] = began = max(self._free[source], self._clocks[source])
+            for node in set(range(self._n)) - {source}:
+                arrivals[node, source] = began + self.world.send(source, node, size, others, others)
+                # Without the latency: a link is free once the last byte has left, not when it has arrived
+                left = began + self.world.time_transmission(source, node, size, others, others)
+                self._free[source] = max(self._free[source], left)
         self.messages += self._n * (self._n - 1)
         return arrivals
 

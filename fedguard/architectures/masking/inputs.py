@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import SentRound, SumNoise
-from fedguard.mapped import let_go
+from fedguard.memmap import let_go
 from fedguard.rng import Rng
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.entropy import expand_seed

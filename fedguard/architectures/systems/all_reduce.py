@@ -16,13 +16,14 @@ from fedguard.contracts import (
     Combination,
     Exposure,
     Listeners,
-    PoisonAttack,
     PositiveFloat,
     PositiveInt,
     Seating,
     Setup,
     Sight,
 )
+from fedguard.contracts.channels import FINISHED_SUMS, PARTIAL_SUMS
+from fedguard.contracts.lying import Channels
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.simulated.topology import lookouts
@@ -73,12 +74,12 @@ class AllReduce(Peers):
         return Exposure(seen | Sight.SUM | Sight.MODEL, tapped | Sight.OWN_DATA | Sight.MODEL | Sight.RULE)
 
     @property
-    def believes(self) -> frozenset[str]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """Sums go through other nodes, unless each sends its own to all."""
         if self.topology == "all_to_all":
             return frozenset()
         handed = self.topology in ("ring", "hierarchical") and not self.masks
-        return frozenset({"adds", "hands_on"} if handed else {"adds"})
+        return frozenset({PARTIAL_SUMS, FINISHED_SUMS} if handed else {PARTIAL_SUMS})
 
     @property
     def shows_others(self) -> str:
@@ -155,5 +156,5 @@ class AllReduce(Peers):
         if self.topology == "all_to_all":
             return AllToAllRun(self, setup)
         # Nodes need models of their own only if some of them pass on false sums
-        splits = setup.attack is not None and type(setup.attack).hands_on is not PoisonAttack.hands_on
+        splits = setup.attack is not None and FINISHED_SUMS in setup.attack.lies
         return SplitRun(self, setup) if splits else SumRun(self, setup)

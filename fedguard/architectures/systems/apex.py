@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from fedguard.architectures.systems.central_learner import CentralLearner
 from fedguard.contracts import Combination, Participation
+from fedguard.contracts.channels import PRIORITIES, TRANSITIONS
 from fedguard.simulated.barriers import Barrier, asp
 
 
@@ -25,7 +26,7 @@ class ApeX(CentralLearner):
     name = "apex"
     source = "Horgan et al., Distributed Prioritized Experience Replay, ICLR 2018"
     replays = True
-    believes = frozenset({"priorities", "sends"})
+    channels = frozenset({PRIORITIES, TRANSITIONS})
     #: The algorithm that this architecture is for.
     wanted: ClassVar[str] = "double_dqn"
 

@@ -27,7 +27,8 @@ from fedguard.contracts import (
     Sight,
     State,
 )
-from fedguard.contracts.returned import check_return
+from fedguard.contracts.channels import ACCUSATIONS, CHECKS, PARTIAL_SUMS
+from fedguard.contracts.lying import Channels
 from fedguard.kernels import all_finite
 
 #: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.
@@ -77,9 +78,9 @@ class BTARD(Peers):
     sums: bool = False
 
     @property
-    def believes(self) -> frozenset[str]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """Nodes believe each other's aggregated parts, accusations and, with ``sums``, pulls, until a check refutes them."""
-        return frozenset({"adds", "accuses", "covers"} if self.sums else {"adds", "accuses"})
+        return frozenset({PARTIAL_SUMS, ACCUSATIONS, CHECKS} if self.sums else {PARTIAL_SUMS, ACCUSATIONS})
 
     def spec(self) -> dict[str, Any]:
         """As for any algorithm; parameters that are False are left out."""
@@ -122,7 +123,7 @@ class CheckedRun(PeerRun):
     """One training, with the nodes that are banned."""
 
     def __init__(self, system: BTARD, setup: Setup) -> None:
-        super().__init__(setup)
+        super().__init__(setup, system.channels)
         self._system, self._receiver = system, PlainReceiver(setup)
         self._banned: frozenset[int] = frozenset()
         self._wrong: frozenset[int] = frozenset()
@@ -181,8 +182,7 @@ class CheckedRun(PeerRun):
         In float64: the two sums nearly cancel, and float32 would lose more than `_ROUNDING`. A part that is not finite passes,
         since comparisons with NaN are False; the caller has it in ``_seen``.
         """
-        found, tau, attack = set[int](), _radius(self.setup.pipeline), self.setup.attack
-        covered = attack is not None and check_return(attack, "covers", attack.covers(), bool)
+        found, tau = set[int](), _radius(self.setup.pipeline)
         for number, (node, part) in enumerate(parts.items()):
             state = states[number] if states else {}
             centre = state.get("centre", torch.zeros_like(vector[part])).double()
@@ -191,7 +191,7 @@ class CheckedRun(PeerRun):
             z = torch.from_numpy(draw / np.linalg.norm(draw))
             told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - centre))
             # The liar adds to its own claimed pull what it has added to the part, so that both sides of the check agree
-            if covered and node in sent.wire.added:
+            if node in sent.wire.added and self.setup.report(CHECKS, node, False, round):
                 told += float(z @ sent.wire.added[node][part].double())
             if abs(told - due) > _ROUNDING * float(pulls.norm(dim=1).sum()):
                 found.add(node)
@@ -216,7 +216,8 @@ class CheckedRun(PeerRun):
             if {checker, checked} & out or checked not in sent.wire.clients:
                 continue
             guilty = self._guilty(checked, round, sent)
-            if accuses(checker in hostile, checked in hostile, guilty, self._slander()):
+            slander = self.setup.report(ACCUSATIONS, checker, False, round)
+            if accuses(checker in hostile, checked in hostile, guilty, slander):
                 out.add(resolve_accusation(checker, checked, guilty, hostile, majority))
         self._banned |= out
         return tuple(sorted(out))
@@ -230,10 +231,6 @@ class CheckedRun(PeerRun):
         order: list[int] = self.setup.rng.child("validators", round).numpy().permutation(sorted(nodes)).tolist()
         return order
 
-    def _slander(self) -> bool:
-        attack = self.setup.attack
-        return attack is not None and check_return(attack, "accuses", attack.accuses(), bool)
-
     def _guilty(self, node: int, round: int, sent: SentRound) -> bool:
         """Whether a node's update does not follow from its examples, or its part not from the rule."""
         again = torch.empty(1, len(sent.model))
@@ -245,16 +242,17 @@ class CheckedRun(PeerRun):
         n, d, checks = len(nodes), len(self.model), self.checks(round, nodes)
         # A hash of each of the n parts, and one of the aggregated part, to n - 1 others
         hashes = dict.fromkeys(nodes, (n - 1) * (n + 1) * HASH)
-        seconds = self.carry(butterfly(n), d, nodes) + self.world.step(hashes, hashes)
+        seconds = self.carry(butterfly(n), d, nodes) + self.send_at_once(hashes, hashes)
         if self._system.sums:  # of each part its pull's length, and its product with the direction
             told = dict.fromkeys(nodes, (n - 1) * n * 2 * ELEMENT)
-            seconds += self.world.step(told, told)
+            seconds += self.send_at_once(told, told)
         if not checks:
             return seconds
         part = 4 * -(-d // n)
         asked = {node: part * sum(node != checker for checker, _ in checks) for node in nodes}
         got = {checker: part * (n - 1) for checker, _ in checks}
-        return seconds + self.world.step(asked, got) + max(self.world.compute(checked, round) for _, checked in checks)
+        seconds += self.send_at_once(asked, got)
+        return seconds + max(self.world.compute(checked, round) for _, checked in checks)
 
 
 def _radius(pipeline: Pipeline) -> float | None:

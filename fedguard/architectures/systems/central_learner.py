@@ -25,7 +25,7 @@ class CentralLearner(Learner):
         yield from super().reasons(cell)
         attack, name = cell.adversary, self.name
         # Whatever such an attack crafts, the learner never gets: the cell would silently run without an attack
-        if isinstance(attack, PoisonAttack) and type(attack).craft is not PoisonAttack.craft:
+        if isinstance(attack, PoisonAttack) and attack.overrides("craft"):
             yield (
                 f"{attack.name} changes updates, and the actors of {name} send trajectories. Use reward_flip, reward_scaling "
                 "or false_behaviour, or a3c."

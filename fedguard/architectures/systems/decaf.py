@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Combination, Participation, PositiveFloat, PositiveInt, Setup, Share
-from fedguard.contracts.returned import check_return, contract_error
+from fedguard.contracts.channels import AVAILABILITY, RATE
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.fractions import Deadline, Fractions
 from fedguard.simulated.world import World
@@ -43,7 +43,7 @@ class DeCaf(EventServer):
         "DeCaf, in overviews of decentralised training: deadlines, fractions, trusted sets; predictions as told here"
     )
 
-    believes = frozenset({"claim_rate", "claim_availability"})
+    channels = frozenset({RATE, AVAILABILITY})
 
     deadline: PositiveFloat = 10.0
     least: Share = 0.1
@@ -94,32 +94,5 @@ class DeCaf(EventServer):
         law = Deadline(seconds=self.deadline, least=self.least, trusted=self.trusted, history=self.history)
         # An input is float32, a label is one number of 8 bytes.
         example = 4 * math.prod(setup.task.shape) + 8
-        claims = _Claims(setup)
         freight = [example * size for size in setup.task.sizes]
-        return Fractions(law, world, freight, claims.rate, claims.availability, setup.rng.child("trusted"))
-
-
-class _Claims:
-    """What devices claim about themselves: malicious devices, while they act, what their attack says."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-
-    def rate(self, device: int, rate: float, round: int) -> float:
-        attack = self._setup.attack
-        if attack is None or device not in self._setup.acting(round):
-            return rate
-        said = check_return(attack, "claim_rate", attack.claim_rate(rate), (int, float))
-        # A claimed rate is divided by, so 0 is no claim
-        if not 0 < said < math.inf:
-            raise contract_error(attack, f"claim_rate: expected a number above 0; got {said}")
-        return float(said)
-
-    def availability(self, device: int, share: float, round: int) -> float:
-        attack = self._setup.attack
-        if attack is None or device not in self._setup.acting(round):
-            return share
-        said = check_return(attack, "claim_availability", attack.claim_availability(share), (int, float))
-        if not 0 <= said <= 1:
-            raise contract_error(attack, f"claim_availability: expected a share in [0, 1]; got {said}")
-        return float(said)
+        return Fractions(law, world, freight, setup.rng.child("trusted"), setup.report)

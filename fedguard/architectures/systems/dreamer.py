@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.apex import ApeX
+from fedguard.contracts.channels import TRANSITIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class Dreamer(ApeX):
 
     name = "dreamer"
     source = "Hafner et al., Dream to Control: Learning Behaviors by Latent Imagination, ICLR 2020"
-    believes = frozenset({"sends"})
+    channels = frozenset({TRANSITIONS})
     wanted = "dreaming"
 
     @property

@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.systems.trainings import LocalTrainings
-from fedguard.architectures.times import lies_of, moment, world
+from fedguard.architectures.times import moment, world
 from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
+    Channel,
     MaskedRound,
     Meeting,
     Push,
@@ -35,6 +36,7 @@ from fedguard.contracts import (
     State,
     Wire,
 )
+from fedguard.contracts.lying import Reported
 from fedguard.errors import FedGuardError, PreconditionError, StalledError
 from fedguard.simulated.course import AggregationEvent, Arrival, ServerSimulation
 from fedguard.simulated.world import World
@@ -50,7 +52,11 @@ def course_of(
     chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.participation, setup.rng.child("course")
-    return kind(world, barrier, clients.total, chosen, rng, fractions, lies_of(setup), clients.most_trainings)
+
+    def report(channel: Channel[Reported, []], device: int, truth: Reported, round: int) -> Reported:
+        return setup.report(channel, device, truth, round) if channel in system.channels else truth
+
+    return kind(world, barrier, clients.total, chosen, rng, fractions, report, clients.most_trainings)
 
 
 def by_rounds(

@@ -11,7 +11,18 @@ import numpy as np
 from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Federation, Meeting, Participation, PositiveFloat, PositiveInt, Setup, Share
+from fedguard.contracts import (
+    Combination,
+    Federation,
+    Meeting,
+    Participation,
+    PositiveFloat,
+    PositiveInt,
+    Setup,
+    Share,
+)
+from fedguard.contracts.channels import CHECK_IN, PROMISES
+from fedguard.contracts.lying import Channels
 from fedguard.errors import ConfigError
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.course import AggregationEvent
@@ -69,9 +80,9 @@ class Google(EventServer):
     coordinator_fails: Share | None = None
 
     @property
-    def believes(self) -> frozenset[str]:  # type: ignore[override]
+    def channels(self) -> Channels:  # type: ignore[override]
         """The server believes that asked devices report and, with ``check_ins``, that they come at their assigned times."""
-        return frozenset({"reports"} | ({"checks_in"} if self.check_ins is not None else set()))
+        return frozenset({PROMISES} if self.check_ins is None else {PROMISES, CHECK_IN})
 
     @property
     def carries(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fedguard.architectures.systems.central_learner import CentralLearner
 from fedguard.contracts import Combination, Participation, PositiveInt
+from fedguard.contracts.channels import BEHAVIOR
 from fedguard.simulated.barriers import Barrier, buffer_barrier
 
 
@@ -27,7 +28,7 @@ class Impala(CentralLearner):
 
     name = "impala"
     source = "Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner, ICML 2018"
-    believes = frozenset({"behaviour"})
+    channels = frozenset({BEHAVIOR})
 
     buffer: PositiveInt = 4
 

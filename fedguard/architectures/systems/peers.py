@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.collectives.schedule import CollectiveCost, Schedule
-from fedguard.architectures.measured import find_excluded_clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import figures, release_aggregate
 from fedguard.architectures.rule_context import ColluderPipeline
@@ -32,7 +32,8 @@ from fedguard.contracts import (
     State,
     Wire,
 )
-from fedguard.mapped import round_buffer
+from fedguard.contracts.lying import Channels
+from fedguard.memmap import round_buffer
 
 #: Bytes of an element: a float32 or a ring element.
 ELEMENT = 4
@@ -99,8 +100,8 @@ class Peers(Architecture):
 class PeerRun(ABC):
     """One training, round by round."""
 
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
+    def __init__(self, setup: Setup, asked: Channels) -> None:
+        self.setup, self._asked = setup, asked
         self.model = setup.task.initial_model(setup.rng.child("model"))
         self.world = world(setup, self.model)
         self.states: tuple[State, ...] = ()
@@ -141,7 +142,19 @@ class PeerRun(ABC):
             return {nodes[place]: ELEMENT * count for place, count in elements.items()}
 
         steps = self._traffic[schedule.nodes].steps
-        return sum(self.world.step(size(sent), size(received)) for sent, received in steps)
+        return sum(self.send_at_once(size(sent), size(received)) for sent, received in steps)
+
+    def send_at_once(self, sent: Mapping[int, int], received: Mapping[int, int]) -> float:
+        """Simulated seconds until messages, all sent at once, have arrived; their bytes are charged to the world.
+
+        Args:
+            sent, received: bytes by node. Links carry both directions at a time.
+        """
+        world = self.world
+        world.spent.add_bytes(sum(sent.values()), sum(received.values()))
+        up = [size / world.up[node] for node, size in sent.items()]
+        down = [size / world.down[node] for node, size in received.items()]
+        return world.latency + max(up + down, default=0.0)
 
     def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
         """The aggregate of every node; or why there is none."""
@@ -179,7 +192,7 @@ class PeerRun(ABC):
     def _train_nodes(self, nodes: tuple[int, ...], round: int) -> Wire:
         known = partial(ColluderPipeline, self.setup, self.model, round, self.visible_states())
         self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
-        return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts)
+        return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts, self._asked)
 
     def _report(
         self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.apex import ApeX
+from fedguard.contracts.channels import MEMORIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,5 +20,5 @@ class R2D2(ApeX):
 
     name = "r2d2"
     source = "Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, ICLR 2019"
-    believes = ApeX.believes | {"memories"}
+    channels = ApeX.channels | {MEMORIES}
     wanted = "recurrent_dqn"

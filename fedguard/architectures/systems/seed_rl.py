@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fedguard.architectures.systems.impala import Impala
 from fedguard.contracts import ActingTask, Combination, Exposure, Messages, PoisonAttack, Sight, Task, Training
+from fedguard.contracts.channels import TRAJECTORIES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class SeedRL(Impala):
 
     name = "seed_rl"
     source = "Espeholt et al., SEED RL: Scalable and Efficient Deep-RL with Accelerated Central Inference, ICLR 2020"
-    believes = frozenset()
+    channels = frozenset()
     exposes = Exposure(server=Impala.exposes.server | Sight.OBSERVATIONS, clients=Impala.exposes.clients & ~Sight.MODEL)
 
     @property
@@ -34,7 +35,7 @@ class SeedRL(Impala):
 
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
-        if isinstance(cell.adversary, PoisonAttack) and type(cell.adversary).retell is not PoisonAttack.retell:
+        if isinstance(cell.adversary, PoisonAttack) and TRAJECTORIES in cell.adversary.lies:
             yield (
                 f"{cell.adversary.name} tells afterwards of what was not met with, and the learner of {self.name} has seen "
                 "each observation as it was made and drawn each action. Use reward_flip, or impala."

@@ -31,6 +31,7 @@ from fedguard.contracts import (
     Setup,
     Wire,
 )
+from fedguard.contracts.lying import Channels
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
 
@@ -44,6 +45,8 @@ class Exchange(Protocol):
     def masks(self) -> int | None: ...
     @property
     def hashes(self) -> bool: ...
+    @property
+    def channels(self) -> Channels: ...
     def schedule(self, nodes: int) -> Schedule: ...
     def encoding(self, largest_weight: int) -> Encoding: ...
 
@@ -52,7 +55,7 @@ class Collective(PeerRun):
     """The exchange of one training."""
 
     def __init__(self, system: Exchange, setup: Setup) -> None:
-        super().__init__(setup)
+        super().__init__(setup, system.channels)
         self.system = system
 
     @property
@@ -65,7 +68,7 @@ class Collective(PeerRun):
         if not self.system.hashes:
             return seconds
         told = dict.fromkeys(nodes, (len(nodes) - 1) * HASH)
-        return seconds + self.world.step(told, told)
+        return seconds + self.send_at_once(told, told)
 
     def schedule(self, nodes: Sequence[int]) -> Schedule:
         """The messages among these nodes; one ring if the nodes left cannot be dealt into groups of equal size."""
@@ -189,7 +192,7 @@ class SumRun(Collective):
         """The mean from masked ring elements, and a report of the masks. Keys count as traffic and take no time."""
         setup, encoding, nodes, schedule = self.setup, self._encoding, sent.clients, self.schedule(sent.clients)
         _, handed = self._pairs.introduce(nodes)
-        self.world.carry(KEY * handed)
+        self.world.spent.add_bytes(KEY * handed, KEY * handed)
         inputs = Inputs(sent, encoding, None, weights, setup.rng.child("masking"), "all")
         vectors = [self.message(inputs, node, sent) for node in nodes]
         added = {nodes.index(node): self._encode_addend(vector, inputs) for node, vector in sent.wire.added.items()}

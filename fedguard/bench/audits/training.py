@@ -16,7 +16,18 @@ from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Cell
-from fedguard.contracts import Check, Dataset, Examples, Lab, LocalPlan, Observer, RoundReport, Setup
+from fedguard.contracts import (
+    Check,
+    Dataset,
+    Examples,
+    Lab,
+    LocalPlan,
+    Observer,
+    Participation,
+    Protocol,
+    RoundReport,
+    Task,
+)
 from fedguard.contracts.audit import CLASSES, SHAPE
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
@@ -66,11 +77,13 @@ class CellLab(Lab):
     def characters(self) -> bool:
         return self.task.dataset.characters
 
-    def setup(self, parts: Sequence[Examples]) -> Setup:
+    def watch(
+        self, parts: Sequence[Examples], rounds: int, clients: Participation | None = None
+    ) -> tuple[Task, list[RoundReport]]:
         rest = Examples(torch.zeros(CLASSES, *SHAPE), torch.arange(CLASSES))
         dataset, model = Dataset(rest, rest, CLASSES, (0.0, 1.0)), _ZeroInitSoftmax()
         task = Classification(dataset, tuple(parts), None, model, FlatNetwork(model, SHAPE, CLASSES, Rng(0)))
-        return replace(
+        setup = replace(
             set_up(self.cell, self.seed, task),
             pipeline=load_registry().pipeline("mean"),
             attack=None,
@@ -81,9 +94,10 @@ class CellLab(Lab):
             participation=replace(self.cell.participation, most_trainings=None),
             meeting=self.cell.meeting,  # by which the noise is found that is expected here
         )
-
-    def run(self, setup: Setup, rounds: int) -> list[RoundReport]:
-        return list(islice(self.cell.architecture.aggregates(setup), rounds))
+        if clients is not None:
+            plain = setup.training.model_copy(update={"worker_momentum": 0.0})
+            setup = replace(setup, participation=clients, training=plain, protocol=Protocol(privacy=self.cell.noise))
+        return task, list(islice(self.cell.architecture.aggregates(setup), rounds))
 
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:
         out = torch.zeros(1, len(model))

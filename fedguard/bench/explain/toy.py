@@ -58,7 +58,7 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 def _crafts_alone(cls: type[PoisonAttack]) -> bool:
     """Whether the attack's updates depend on no data: it crafts them, and neither poisons data nor changes the training."""
-    return cls.craft is not PoisonAttack.craft and cls.poison is PoisonAttack.poison and cls.plan is PoisonAttack.plan
+    return cls.overrides("craft") and not cls.overrides("poison") and not cls.overrides("plan")
 
 
 @lru_cache(maxsize=1)

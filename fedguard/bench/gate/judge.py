@@ -10,9 +10,9 @@ from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.comparable import incompatible, list_relaxations, newcomers, other_data, unlike, warnings
-from fedguard.bench.gate.lone import annotate_worst_seed
 from fedguard.bench.gate.pair import MetricPair, exact_mean
 from fedguard.bench.gate.reasoning import check_bounds, describe_drop, describe_reach
+from fedguard.bench.gate.ruined_seed import annotate_worst_seed
 from fedguard.bench.gate.snapshot import Snapshot, SnapshotCell, SnapshotPosition
 from fedguard.bench.gate.stages import ConfirmationResult, confirm_drops, detectable, judge_across_cells, screen_drops
 from fedguard.bench.gate.verdict import GateVerdict, Judgment, SuiteJudgment, Word

@@ -16,9 +16,9 @@ from fedguard.arguments import of_kind, path_like, truth
 from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
 from fedguard.bench.gate.judge import judge
-from fedguard.bench.gate.kept import keep
 from fedguard.bench.gate.snapshot import Snapshot, plan_of, stale
 from fedguard.bench.gate.verdict import GateVerdict
+from fedguard.bench.gate.verdict_store import keep
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run

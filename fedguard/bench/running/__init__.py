@@ -6,11 +6,11 @@ rehearsal.py    what only the data can tell about a cell, before it runs; limit.
 execute.py      a plan with workers of its own
 runner.py       a whole suite: resume, failures, Ctrl-C; progress.py, what it says meanwhile
 schedule.py     which trials run, and in which order
-alike.py        stops a run if every trial fails for the same reason
+failure_monitor.py  stops a run if every trial fails for the same reason
 selection.py    how an ensemble's worst attack is chosen
 engines/        where workers run: engines/local.py, a pool on this machine, and engines/ray.py, a cluster
 worker.py       the process in which trials run; shared_state.py, what a trial may change there for others, and
-                kept_state.py, what plug-ins keep from one trial to the next
+                plugin_state.py, what plug-ins keep from one trial to the next
 workbench.py    what the trials of one process share; budget.py, the memory that they may hold
 trial.py        one cell with one seed: train, measure, make the record; apps.py, an app's, in processes of its own
 inference/      a server that infers: where claim and truth meet

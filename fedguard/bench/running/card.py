@@ -84,36 +84,10 @@ def _attacker_data(cell: Cell) -> str:
 
 
 def acts_on(attack: PoisonAttack) -> list[str]:
-    """The channels that an attack tampers with: the methods of its contract that it overrides."""
-    methods = {
-        "poison": "data",
-        "rewards": "rewards",
-        "acts": "actions",
-        "retell": "trajectories",
-        "behaviour": "claims",
-        "priorities": "claims",
-        "memories": "claims",
-        "sends": "transitions",
-        "silent": "participation",
-        "plan": "local training",
-        "craft": "update",
-        "track": "trackers",
-        "adds": "sums passed on",
-        "hands_on": "sums handed on",
-        "covers": "checks",
-        "accuses": "accusations",
-        "claim": "claims",
-        "claim_rate": "claims",
-        "claim_weight": "claims",
-        "mixes": "mixing",
-        "claim_loss": "claims",
-        "claim_availability": "claims",
-        "checks_in": "check-ins",
-        "reports": "promises",
-    }
-    kind = type(attack)
-    told = [what for method, what in methods.items() if getattr(kind, method) is not getattr(PoisonAttack, method)]
-    return list(dict.fromkeys(told))
+    """What an attack tampers with: where it overrides an honest method, and on which channels it lies."""
+    methods = {"poison": "data", "silent": "participation", "plan": "local training", "craft": "update"}
+    own = [what for method, what in methods.items() if attack.overrides(method)]
+    return list(dict.fromkeys([*own, *(channel.card for channel in attack.lies)]))
 
 
 class Row(NamedTuple):

@@ -31,7 +31,7 @@ from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import Cell
 from fedguard.contracts import ROOT, DataView, Examples, Setup, Sight, State
-from fedguard.contracts.returned import check_return
+from fedguard.contracts.return_checks import check_return
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.privacy.accounting import check_delta
 from fedguard.rng import Rng, global_generators

@@ -10,9 +10,9 @@ from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.records.store import RunFolder, set_aside, write_atomically
-from fedguard.bench.running.alike import ENOUGH, FailureMonitor
 from fedguard.bench.running.blame import plugins_of
 from fedguard.bench.running.engines import WorkerMessage, WorkerPool
+from fedguard.bench.running.failure_monitor import ENOUGH, FailureMonitor
 from fedguard.bench.running.manifest import describe_orphan_run, write_manifest
 from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.progress import Listener

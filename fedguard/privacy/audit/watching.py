@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedguard.contracts import Check, Examples, Federation, Lab, LocalPlan, Participation, Protocol
+from fedguard.contracts import Check, Examples, Federation, Lab, LocalPlan, Participation
 from fedguard.contracts.audit import CLASSES, SHAPE, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.shares import NoiseAllocation, shares_checks
@@ -38,14 +38,15 @@ AGAIN = 2
 
 def audit_server_noise(lab: Lab, federation: Federation, mechanism: CentralDP) -> tuple[Check, ...]:
     """Audit noise that a trusted server adds."""
-    setup, other = (lab.setup(_examples(lab, federation, mechanism.start().clip, now)) for now in (True, False))
+    first, others = (_examples(lab, federation, mechanism.start().clip, now) for now in (True, False))
+    task, reports = lab.watch(first, WATCHED_AT_SERVER)
     return server_checks(
-        lab.run(setup, WATCHED_AT_SERVER),
+        reports,
         mechanism,
         federation.clients,
         federation.training,
-        layers=setup.task.layers,
-        other=lab.run(other, AGAIN),
+        layers=task.layers,
+        other=lab.watch(others, AGAIN)[1],
         in_time=federation.meeting is not None,
     )
 
@@ -58,12 +59,12 @@ def audit_noise_shares(
     Args:
         shares: number of parameters and sizes of layers -> the noise that each client should add.
     """
-    setup, other = (lab.setup(_examples(lab, federation, clip, now)) for now in (True, False))
+    first, others = (_examples(lab, federation, clip, now) for now in (True, False))
     expected = federation.clients.expected
     lab.before(f"{WATCHED_SUMS} rounds of the protocol among {expected} clients")
-    reports = lab.run(setup, WATCHED_SUMS)
+    task, reports = lab.watch(first, WATCHED_SUMS)
     lab.before(f"a round of the protocol among {expected} clients with other data")
-    return shares_checks(reports, shares(setup.task.dim, setup.task.layers), lab.run(other, 1))
+    return shares_checks(reports, shares(task.dim, task.layers), lab.watch(others, 1)[1])
 
 
 def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
@@ -79,23 +80,15 @@ def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: 
     """
     clients = federation.clients
     turns, rounds = _everybody(clients, steps, levels)
-    setup, other = (
-        replace(
-            lab.setup([_one_input(label)] * turns.total),
-            participation=turns,
-            training=federation.training.model_copy(update={"worker_momentum": 0.0}),
-            protocol=Protocol(privacy=federation.protocol.privacy),
-        )
-        for label in (0, 1)
-    )
-    still = np.flatnonzero(np.arange(setup.task.dim) % math.prod(SHAPE) != 0)
-    weights = math.prod(SHAPE) * CLASSES
-    still = np.concatenate([still[still < weights], np.arange(weights, setup.task.dim)])
     lab.before(f"{rounds} rounds of DP-SGD in {turns.total} of {clients.total} clients")
     if federation.meeting is not None:  # as many aggregates as hold the updates of these rounds
         rounds = math.ceil(rounds * turns.expected / federation.meeting.updates)
-    reports = lab.run(setup, rounds)
-    found = steps_checks(reports, plan, still, layers=setup.task.layers, other=lab.run(other, 1))
+    first, others = ([_one_input(label)] * turns.total for label in (0, 1))
+    task, reports = lab.watch(first, rounds, turns)
+    still = np.flatnonzero(np.arange(task.dim) % math.prod(SHAPE) != 0)
+    weights = math.prod(SHAPE) * CLASSES
+    still = np.concatenate([still[still < weights], np.arange(weights, task.dim)])
+    found = steps_checks(reports, plan, still, layers=task.layers, other=lab.watch(others, 1, turns)[1])
     if turns.total < clients.total:
         watched = f"(of {turns.total} of {clients.total} clients)"
         found = tuple(replace(check, words=f"{check.words} {watched}") for check in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fedguard.contracts import Data, Dataset
-from fedguard.contracts.returned import check_return
+from fedguard.contracts.return_checks import check_return
 from fedguard.rng import Rng, global_generators
 
 

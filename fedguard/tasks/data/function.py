@@ -11,7 +11,7 @@ from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError, InputError, oneline, require
 from fedguard.reading import read_array
 from fedguard.tasks.data.assembly import Classes, RawExamples, assemble_dataset, check_classes
-from fedguard.tasks.data.checked import check_dataset
+from fedguard.tasks.data.dataset_checks import check_dataset
 
 
 @dataclass(frozen=True, kw_only=True)

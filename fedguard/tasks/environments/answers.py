@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Box, Choices
-from fedguard.contracts.returned import describe_value
+from fedguard.contracts.return_checks import describe_value
 from fedguard.errors import brief
 
 STARTS = "(observation, info)"

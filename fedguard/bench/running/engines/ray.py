@@ -1,4 +1,4 @@
-"""Workers in a Ray cluster: one actor per core, each a `RemoteWorker` (`fedguard.bench.running.engines.seat`).
+"""Workers in a Ray cluster: one actor per core, each a `RemoteWorker` (`fedguard.bench.running.engines.remote_worker`).
 
 Actors return JSON and the files of a trial. Only the machine that runs the command writes records.
 """
@@ -22,7 +22,7 @@ from fedguard.bench.records.schema import Record
 from fedguard.bench.running.code import own_code
 from fedguard.bench.running.engines import Job, WorkerMessage
 from fedguard.bench.running.engines.local import default_jobs
-from fedguard.bench.running.engines.seat import JobFiles, RemoteWorker, clean_model_of, store_artifacts
+from fedguard.bench.running.engines.remote_worker import JobFiles, RemoteWorker, clean_model_of, store_artifacts
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, MissingExtra, oneline
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedguard.bench.running.inference.adversary_nodes import AdversaryNodes, where_known
 from fedguard.bench.running.inference.scores import headline, score_claim
-from fedguard.bench.running.inference.seats import AdversaryNodes, where_known
 from fedguard.bench.running.inference.targets import InferenceTarget, InferenceTargets, join_examples
 from fedguard.config import Cell
 from fedguard.contracts import (

@@ -16,7 +16,7 @@ from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.records.store import RunFolder, open_atomically
 from fedguard.bench.running.blame import in_words
 from fedguard.bench.running.code import data_digest
-from fedguard.bench.running.kept_state import diff_plugin_state, snapshot_plugin_state
+from fedguard.bench.running.plugin_state import diff_plugin_state, snapshot_plugin_state
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.shared_state import diff_shared_state, snapshot_shared_state

@@ -24,7 +24,7 @@ class IsolatedTraining(Gossip):
     source = "a reference, and no algorithm"
     stands_loss = True
 
-    believes = frozenset()
+    channels = frozenset()
 
     graph: GraphName = "none"
 

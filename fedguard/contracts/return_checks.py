@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -47,6 +48,33 @@ def check_tensor_return(owner: Algorithm, method: str, value: Any, *shapes: Sequ
     if shapes and tuple(value.shape) not in {tuple(shape) for shape in shapes}:
         raise contract_error(owner, f"{method}: expected shape {wanted}; got {list(value.shape)}")
     return value
+
+
+@contextmanager
+def forbid_changes(owner: Algorithm, *shown: Any) -> Iterator[None]:
+    """See to it that an algorithm leaves alone the tensors that it is shown, by torch's own count of changes in place.
+
+    Args:
+        shown: tensors, what has tensors as its ``parts``, and lists of these; everything else is passed over.
+
+    Raises:
+        ContractError: it changed one of them.
+    """
+    tensors = list(_tensors(shown))
+    before = [tensor._version for tensor in tensors]
+    yield
+    if [tensor._version for tensor in tensors] != before:
+        raise contract_error(owner, "it changed what it was shown, in place")
+
+
+def _tensors(shown: Any) -> Iterator[Tensor]:
+    if isinstance(shown, Tensor):
+        yield shown
+    elif isinstance(shown, list | tuple):
+        for one in shown:
+            yield from _tensors(one)
+    else:
+        yield from _tensors(getattr(shown, "parts", ()))
 
 
 def describe_value(value: Any) -> str:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard import kernels, mapped
+from fedguard import kernels, memmap
 from fedguard.errors import InputError
 from tests.root import ROOT
 from tests.table import normal
@@ -77,48 +77,48 @@ def test_not_a_number_in_a_file_is_seen(tmp_path):
 
 
 def test_a_mapping_is_known_by_its_parts_and_forgotten_when_it_is_gone(stored):
-    updates = mapped.wrap_memmap(stored[1])
-    assert mapped.is_mapped(updates)
-    assert mapped.is_mapped(updates[2:, 5:])
-    assert not mapped.is_mapped(updates.clone())
+    updates = memmap.wrap_memmap(stored[1])
+    assert memmap.is_mapped(updates)
+    assert memmap.is_mapped(updates[2:, 5:])
+    assert not memmap.is_mapped(updates.clone())
     own = np.memmap(stored[1].filename, np.float32, "r", offset=stored[1].offset, shape=stored[1].shape)
-    address = mapped.wrap_memmap(own).data_ptr()
-    assert address in mapped._MAPPINGS
+    address = memmap.wrap_memmap(own).data_ptr()
+    assert address in memmap._MAPPINGS
     del own
     gc.collect()
-    assert address not in mapped._MAPPINGS
+    assert address not in memmap._MAPPINGS
 
 
 def test_a_private_copy_keeps_what_was_written_to_it(stored):
     """Of a copy-on-write mapping the written pages are nowhere else, so they must not be let go."""
     private = np.memmap(stored[1].filename, np.float32, "c", offset=stored[1].offset, shape=stored[1].shape)
     private[0, 0] = 1234.5
-    updates = mapped.wrap_memmap(private)
-    mapped.let_go(updates)
+    updates = memmap.wrap_memmap(private)
+    memmap.let_go(updates)
     assert updates[0, 0] == 1234.5
 
 
 def test_the_buffer_of_a_round_lies_in_memory_up_to_the_budget():
-    assert not mapped.is_mapped(mapped.round_buffer(5, 100, None))
-    assert not mapped.is_mapped(mapped.round_buffer(5, 100, 2000))
-    buffer = mapped.round_buffer(5, 100, 1999)
-    assert mapped.is_mapped(buffer)
+    assert not memmap.is_mapped(memmap.round_buffer(5, 100, None))
+    assert not memmap.is_mapped(memmap.round_buffer(5, 100, 2000))
+    buffer = memmap.round_buffer(5, 100, 1999)
+    assert memmap.is_mapped(buffer)
     assert buffer.shape == (5, 100)
     assert buffer.dtype == torch.float32
 
 
 def test_a_buffer_in_a_file_keeps_what_was_written_and_is_used_again():
     rows = normal(5, 3000)
-    buffer = mapped.round_buffer(5, 3000, 1000)
+    buffer = memmap.round_buffer(5, 3000, 1000)
     for row, values in enumerate(rows):
         buffer[row] = values
-        mapped.let_go(buffer)
+        memmap.let_go(buffer)
     assert torch.equal(buffer, rows)
-    smaller = mapped.round_buffer(4, 3000, 1000, buffer)
+    smaller = memmap.round_buffer(4, 3000, 1000, buffer)
     assert smaller.data_ptr() == buffer.data_ptr()
     assert torch.equal(smaller, rows[:4])
-    assert mapped.is_mapped(smaller)
-    assert mapped.round_buffer(6, 3000, 1000, buffer).data_ptr() != buffer.data_ptr()
+    assert memmap.is_mapped(smaller)
+    assert memmap.round_buffer(6, 3000, 1000, buffer).data_ptr() != buffer.data_ptr()
 
 
 MEASURE = """

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Environment, Policy, Step
-from fedguard.contracts.returned import check_return, contract_error, describe_value
+from fedguard.contracts.return_checks import check_return, contract_error, describe_value
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, global_generators
 
