@@ -6,9 +6,10 @@ Whatever accepts or refuses an old name reads these tables: the command line (`f
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -113,6 +114,38 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **given)
 
     return call
+
+
+def renew_key_text(key: str) -> str:
+    """A dotted key of a suite under today's name: ``network.availability.on`` for ``network.there.on``."""
+    for old, new in RETIRED_KEYS.items():
+        if key == old or key.startswith(f"{old}."):
+            return new + key[len(old) :]
+    return key
+
+
+def renew_position(swept: Mapping[str, str]) -> dict[str, str]:
+    """A position of a stored matrix under today's names: the value of each swept key, in words.
+
+    Manifests and baselines of earlier versions hold the old ones, in a key (``network.there``), in its value (``off``), or in
+    the value of a whole section (``(secure_aggregation=off)``).
+    """
+    return {renew_key_text(key): _renew_words(key, value) for key, value in swept.items()}
+
+
+def _renew_words(key: str, words: str) -> str:
+    for path, values in RETIRED_VALUES.items():
+        section, _, last = path.partition(".")
+        if key in (path, section):
+            start = "^" if key == path else rf"\b{last}="
+            for old, new in values.items():
+                words = re.sub(rf"({start}){old}(?=$|[,)])", rf"\g<1>{new}", words)
+                words = words.replace(f"'{old}'", f"'{new}'")  # in a list
+    for path, new in RETIRED_KEYS.items():
+        section, _, last = path.partition(".")
+        if key == section:
+            words = re.sub(rf"(?<=[( ]){last}=", f"{new.rpartition('.')[2]}=", words)
+    return words
 
 
 def options_of(command: str) -> dict[str, RetiredOption]:

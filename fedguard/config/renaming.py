@@ -11,7 +11,7 @@ from typing import Any
 
 from fedguard.config.document import Document, Key
 from fedguard.errors import ConfigError
-from fedguard.retired import RETIRED_KEYS, RETIRED_VALUES, STORED_VALUES
+from fedguard.retired import RETIRED_KEYS, RETIRED_VALUES, STORED_VALUES, renew_key_text
 
 #: Keys whose mapping names an algorithm: there `kind:` was another word for `name:`
 ALGORITHMS = (
@@ -72,7 +72,7 @@ def renew(data: Mapping[str, Any]) -> tuple[dict[str, Any], Renamed]:
 def renew_key(key: Key) -> Key:
     """A key with today's names: ``("network", "there")``, or ``("matrix", "network.there", 2)``."""
     if key[:1] == ("matrix",) and len(key) > 1:
-        return ("matrix", _renew_dotted(str(key[1])), *key[2:])
+        return ("matrix", renew_key_text(str(key[1])), *key[2:])
     for old, new in RETIRED_KEYS.items():
         parts = tuple(old.split("."))
         if key[: len(parts)] == parts:
@@ -123,7 +123,7 @@ def _renew(path: str, value: Any, renamed: Renamed) -> Any:
 
 def _renew_axis(key: str, data: Mapping[str, Any]) -> str:
     """A swept key with today's names."""
-    new = _renew_dotted(key)
+    new = renew_key_text(key)
     parent, _, last = new.rpartition(".")
     if last == "kind" and parent in ALGORITHMS:
         base: Any = data
@@ -132,10 +132,3 @@ def _renew_axis(key: str, data: Mapping[str, Any]) -> str:
         # An algorithm named beside it may have a parameter of this name
         return new if isinstance(base, Mapping) and "name" in base else f"{parent}.name"
     return new
-
-
-def _renew_dotted(key: str) -> str:
-    for old, new in RETIRED_KEYS.items():
-        if key == old or key.startswith(f"{old}."):
-            return new + key[len(old) :]
-    return key

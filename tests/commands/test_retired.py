@@ -14,13 +14,23 @@ from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard import api, cli
+from fedguard.bench.gate.baseline import Baseline, read
+from fedguard.bench.gate.snapshot import Snapshot, plan_of
+from fedguard.bench.results.compare import compare
 from fedguard.commands.command import Command
 from fedguard.config import Document, read_suite
 from fedguard.config.layout import build_cell
 from fedguard.config.renaming import renew
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError, FedGuardError
-from fedguard.retired import RETIRED_ARGUMENTS, RETIRED_COMMANDS, RETIRED_KINDS, RETIRED_OPTIONS, RetiredOption
+from fedguard.retired import (
+    RETIRED_ARGUMENTS,
+    RETIRED_COMMANDS,
+    RETIRED_KINDS,
+    RETIRED_OPTIONS,
+    RetiredOption,
+    renew_position,
+)
 from tests import forked
 
 GROUP = typer.main.get_command(cli.app)
@@ -299,3 +309,58 @@ def test_a_parameter_of_yours_may_be_called_kind(tmp_path):
     assert renew({"attack": {"name": "mine", "kind": 3}}) == ({"attack": {"name": "mine", "kind": 3}}, [])
     axis = {"attack": {"name": "mine"}, "matrix": {"attack.kind": [1, 2]}}
     assert renew(axis) == (axis, [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"protocol.secure_aggregation": "off"}, {"protocol.secure_aggregation": "none"}),
+        ({"protocol.secure_aggregation": "False"}, {"protocol.secure_aggregation": "none"}),
+        ({"protocol.secure_aggregation": "(groups=4)"}, {"protocol.secure_aggregation": "(groups=4)"}),
+        (
+            {"protocol": "(secure_aggregation=off, colluding=0.2)"},
+            {"protocol": "(secure_aggregation=none, colluding=0.2)"},
+        ),
+        (
+            {"protocol": "(colluding=0.2, secure_aggregation=off)"},
+            {"protocol": "(colluding=0.2, secure_aggregation=none)"},
+        ),
+        ({"threat.knowledge": "['own_data', 'rule']"}, {"threat.knowledge": "['own_data', 'defense']"}),
+        ({"threat": "(knowledge=['rule'], every=2)"}, {"threat": "(knowledge=['defense'], every=2)"}),
+        ({"network.there": "on_off(on=5, off=2)"}, {"network.availability": "on_off(on=5, off=2)"}),
+        ({"network.there.on": "5"}, {"network.availability.on": "5"}),
+        ({"network": "(compute=(seconds=2), there=always)"}, {"network": "(compute=(seconds=2), availability=always)"}),
+        ({"attack": "off", "defense": "rule"}, {"attack": "off", "defense": "rule"}),
+        ({"network.thereafter": "off"}, {"network.thereafter": "off"}),
+    ],
+    ids=str,
+)
+def test_swept_values_of_earlier_versions_in_words(old, new):
+    assert renew_position(old) == new
+    assert renew_position(new) == new
+
+
+def test_runs_and_baselines_of_earlier_versions_have_the_places_of_today(tmp_path):
+    suite = {
+        **SMALL, "name": "small", "seeds": 2, "training": {"rounds": 1, "algorithm": "fedsgd"}, "attack": "label_flip",
+        "clients": {"total": 6, "malicious": 1}, "threat": {"knowledge": ["own_data", "model"]},
+        "matrix": {"protocol.secure_aggregation": ["none", "full"], "threat.knowledge": [["own_data", "defense"], ["own_data"]]},
+    }  # fmt: skip
+    now = fg.run(suite, store=tmp_path / "now", jobs=1)
+    fg.run(suite, store=tmp_path / "old", jobs=1)
+    manifest = tmp_path / "old" / "small" / "manifest.json"
+    text = manifest.read_text().replace('"none"', '"off"').replace("'defense'", "'rule'")
+    # An attack that is none was `none` in earlier versions, too; here all are label_flip
+    assert text.count('"off"') == 2 and text.count("'rule'") == 2
+    manifest.write_text(text)
+    old = fg.open_run("small", store=tmp_path / "old")
+    places = [position["swept"] for position in now.manifest["positions"]]
+    assert [position["swept"] for position in old.manifest["positions"]] == places
+    assert {one["protocol.secure_aggregation"] for one in places} == {"none", "full"}
+    assert compare(now, old).apart == ()
+
+    baseline = tmp_path / "baseline.json"
+    taken = Snapshot.of(now, plan_of(now))
+    Baseline.of(taken, None, "test").write(baseline)
+    baseline.write_text(baseline.read_text().replace('"none"', '"off"').replace("'defense'", "'rule'"))
+    assert [position.swept for position in read(baseline).snapshot.positions] == [one.swept for one in taken.positions]

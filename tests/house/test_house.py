@@ -64,7 +64,7 @@ MAY_IMPORT = {
     },
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.terminal": set(),
-    "fedguard.bench.records": {"errors", "contracts", "config", "metrics", "bench.docstrings"},
+    "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
     "fedguard.bench.results": {
         "arguments", "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "metrics.ranking",
         "metrics.returns",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from fedguard.bench.records.schema.types import SweptValues
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import code_of
@@ -57,7 +58,7 @@ class SnapshotCell(BaselineSchema):
 class SnapshotPosition(BaselineSchema):
     """Position of a cell in the matrix: attack, defense, and each other swept key."""
 
-    swept: dict[str, str]
+    swept: SweptValues
     cell: str
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from fedguard.bench.records.reading import describe_error
-from fedguard.bench.records.schema.types import Time
+from fedguard.bench.records.schema.types import SweptValues, Time
 from fedguard.bench.results.places import label
 from fedguard.config.schema import watchable
 
@@ -44,7 +44,7 @@ class Judgment:
             confirmed on fresh ones``; "" without such a seed.
     """
 
-    swept: Mapping[str, str]
+    swept: SweptValues
     cell: str
     figure: str
     verdict: Word

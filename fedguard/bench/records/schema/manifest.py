@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import AfterValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import STRICT, Anything, CellId, Time
+from fedguard.bench.records.schema.types import STRICT, Anything, CellId, SweptKey, SweptValues, Time
 from fedguard.metrics.quantities import Count
 
 
@@ -20,7 +20,7 @@ class Position(TypedDict):
     """
 
     cell: CellId
-    swept: dict[str, str]
+    swept: SweptValues
 
 
 class EnsembleRecord(TypedDict):
@@ -77,7 +77,7 @@ class Manifest(TypedDict):
     created: Time
     started: Time
     seeds: Annotated[list[Count], Field(min_length=1)]
-    swept: list[str]
+    swept: list[SweptKey]
     positions: Annotated[list[Position], Field(min_length=1)]
     corners: list[CellId]
     tuning: NotRequired[Anything | None]

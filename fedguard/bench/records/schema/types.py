@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
+from fedguard.retired import renew_key_text, renew_position
+
 #: Configuration of all stored types: a number is no text, and no number is infinite.
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -31,5 +33,8 @@ def shallow(value: Any, depth: int = 0) -> Any:
     return value
 
 
+#: A key of the matrix, and the value of each in words; both under today's names, whatever version stored them.
+SweptKey = Annotated[str, AfterValidator(renew_key_text)]
+SweptValues = Annotated[dict[str, str], AfterValidator(renew_position)]
 #: Anything, of a bounded depth.
 Anything = Annotated[dict[str, Any], AfterValidator(shallow)]
