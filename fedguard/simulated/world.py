@@ -202,7 +202,7 @@ def least_seconds(
         network,
         compute=replace(speeds, seconds=seconds, spread=0.0, jitter=0.0, slow=replace(speeds.slow, share=0.0)),
         link=replace(link, up=None, down=None) if link.spread else link,
-        there=FullAvailability(),
+        availability=FullAvailability(),
         malicious_pace=min(network.malicious_pace, 1.0),
     )
     world = World(least, work, size, Rng(0), quick)
