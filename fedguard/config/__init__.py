@@ -1,6 +1,7 @@
 """From a suite file to cells.
 
 document.py   YAML with line numbers and without YAML's traps
+renaming.py   names of earlier versions in it
 schema.py     what a suite may say; sections.py, what a cell's settings may
 validation.py every message about what they may not
 layout.py     the matrix of a suite: one cell per combination

@@ -104,7 +104,7 @@ def _renew(path: str, value: Any, renamed: Renamed) -> Any:
             new = RETIRED_KEYS.get(at, at)
             if path in ALGORITHMS and key == "kind" and "name" not in value:
                 new = f"{path}.name"
-            name = new.rpartition(".")[2]
+            name = key if new == at else new.rpartition(".")[2]  # a key may hold a point, as seconds_to(0.8)
             if new != at:
                 renamed.append(("kind:", "name:") if key == "kind" else (at, new))
                 if name in value:

@@ -296,7 +296,7 @@ def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
     if "secure_aggregation" in row:
         # A mode that FedGuard does not know counts as full, in which the server sees the sum alone
         named, modes = _plain(row["secure_aggregation"]), load_registry().names("masking")
-        found = "off" if named in UNMASKED else named if named in modes else "full"
+        found = "none" if named in UNMASKED else named if named in modes else "full"
         mode = cast(type[Masking], load_registry().get("masking", found))
         card["secure_aggregation"] = mode.name
         card["server_shown"] = derive_exposure(Server.exposes, mode, bool(card.get("root_data"))).server.names()
