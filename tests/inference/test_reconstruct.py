@@ -267,8 +267,8 @@ def test_a_model_of_a_suite_with_one_logit_is_refused_with_the_reason():
 @pytest.mark.parametrize(
     ("attack", "said"),
     [
-        ("r_gap", "this network has one, which stands for two classes"),
-        ("spear", "this network has one, which stands for two classes"),
+        ("r_gap", "this network has one, which means two classes"),
+        ("spear", "this network has one, which means two classes"),
     ],
 )
 def test_what_asks_for_a_logit_of_each_class_says_so(attack, said):

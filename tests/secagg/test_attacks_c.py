@@ -121,7 +121,7 @@ def test_epsilon_rises_with_each_part_of_the_noise_that_is_missing_and_the_accou
 
 def test_the_sum_of_the_largest_fits_or_reads_as_another_number():
     AGREED.check(overflow.Overflow.clients)
-    with pytest.raises(OverflowBudgetError, match="lower bits to 28"):
+    with pytest.raises(OverflowBudgetError, match="Lower bits to 28"):
         TOO_FINE.check(overflow.Overflow.clients)
     assert found(Overflow()).figures["decoded_sum"] == 9
     # 9 (2^28 - 1) - 2^32, in steps of 1 / (2^28 - 1)
