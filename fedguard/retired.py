@@ -116,6 +116,11 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def store_value(path: str, value: str) -> str:
+    """The value of a key as records store it, so that records of all versions say the same."""
+    return STORED_VALUES.get(path, {}).get(value, value)
+
+
 def renew_key_text(key: str) -> str:
     """A dotted key of a suite under today's name: ``network.availability.on`` for ``network.there.on``."""
     for old, new in RETIRED_KEYS.items():

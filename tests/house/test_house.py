@@ -71,7 +71,7 @@ MAY_IMPORT = {
         "bench.records", "bench.terminal",
     },
     "fedguard.bench.running": {
-        "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
+        "arguments", "errors", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
@@ -79,7 +79,7 @@ MAY_IMPORT = {
         "flower.deployment",
     },
     "fedguard.bench.flags": {
-        "errors", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
+        "errors", "retired", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
         "bench.records", "bench.results", "bench.terminal",
     },
     "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench"},

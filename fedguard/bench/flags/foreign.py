@@ -24,6 +24,7 @@ from fedguard.errors import ConfigError, PreconditionError, escape_control
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.flags import name_of, parameters_of
 from fedguard.registry import load_registry
+from fedguard.retired import store_value
 from fedguard.visibility import derive_exposure
 
 Row = dict[str, Any]
@@ -298,7 +299,7 @@ def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
         named, modes = _plain(row["secure_aggregation"]), load_registry().names("masking")
         found = "none" if named in UNMASKED else named if named in modes else "full"
         mode = cast(type[Masking], load_registry().get("masking", found))
-        card["secure_aggregation"] = mode.name
+        card["secure_aggregation"] = store_value("protocol.secure_aggregation", mode.name)
         card["server_shown"] = derive_exposure(Server.exposes, mode, bool(card.get("root_data"))).server.names()
         card["rule_needs"] = {stage.name: [way.names() for way in stage.needs] for stage in pipeline.stages}
         card["server_sees"] = []

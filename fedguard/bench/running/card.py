@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import Cell
 from fedguard.contracts import PUBLIC, Defense, InferenceAttack, PoisonAttack, Sight, ThreatModel
+from fedguard.retired import store_value
 from fedguard.visibility import derive_exposure
 
 
@@ -153,7 +154,7 @@ CARD: dict[str, Row] = {
     "shared": same(lambda cell: cell.config.task.shared or ABSENT),
     "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
     "algorithm": either(lambda cell: cell.training.algorithm.name, "the app's"),
-    "secure_aggregation": same(lambda cell: cell.mode.name),
+    "secure_aggregation": same(lambda cell: store_value("protocol.secure_aggregation", cell.mode.name)),
     "protocol": Row(protocol_card, lambda cell, secret: None),
     "privacy": same(lambda cell: cell.noise.name),
     "noise": same(lambda cell: cell.noise.added_by),
