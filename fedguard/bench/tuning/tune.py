@@ -241,6 +241,8 @@ def resolve_output_file(document: Document, name: str, out: str | Path | None, f
         file = Path(out)
     else:
         file = Path(document.name).with_suffix(".tuned.yaml") if document.name else Path(f"{name}.tuned.yaml")
+    if file.is_dir():
+        raise _unwritable(file, "Is a directory")
     if file.exists() and not force:
         raise ConfigError(f"{file} is there already. Choose another file with --to, or write over it with --force.")
     if not file.parent.is_dir():
