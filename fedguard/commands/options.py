@@ -94,6 +94,8 @@ def files_of(
         ConfigError: none of the forms, a name that no file can have, a file that is named twice in two forms, a file that a run
             is stored in, or one that exists and is not to be written over.
     """
+    from fedguard.bench.records.store import is_stored
+
     found: list[tuple[str, Path]] = []
     for one in to or ():
         form, colon, name = one.partition(":")
@@ -114,7 +116,7 @@ def files_of(
             raise ConfigError(f"--to {brief(one)}: cannot be written: {error.strerror}.") from None
         if any(str(whole) == os.path.realpath(other) and form != earlier for earlier, other in found):
             raise ConfigError(f"--to: expected one form of each file; got two of {path}. Choose another file for one.")
-        if there and _is_stored(whole):
+        if there and is_stored(whole):
             raise ConfigError(
                 f"--to: expected a file of your own; got {path}, in which a run is stored. Choose another."
             )
@@ -122,20 +124,6 @@ def files_of(
             raise ConfigError(f"{path} is there already. Choose another file with --to, or write over it with --force.")
         found.append((form, path))
     return found
-
-
-def _is_stored(file: Path) -> bool:
-    """Whether a run is stored in this file, among others."""
-    for folder in file.parents:
-        if (folder / "manifest.json").is_file() and (folder / "cells").is_dir():
-            return file.relative_to(folder).parts[0] in (
-                "manifest.json",
-                "config.resolved.yaml",
-                "cells",
-                "artifacts",
-                "gate",
-            )
-    return False
 
 
 def fail(message: str, code: int) -> NoReturn:
