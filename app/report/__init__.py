@@ -36,6 +36,7 @@ def report(run: Run, html: str | Path, *, force: bool = False) -> None:
         StoreError: the file cannot be written, or exists and is not to be overwritten.
     """
     from fedguard.arguments import of_kind, path_like, truth
+    from fedguard.bench.records.store import is_stored
     from fedguard.bench.results.run import Run
 
     of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
@@ -43,6 +44,8 @@ def report(run: Run, html: str | Path, *, force: bool = False) -> None:
     truth(force, "force")
     path = Path(html)
     try:
+        if is_stored(path):
+            raise StoreError(f"{path}: expected a file of your own; a run is stored in it. Choose another.")
         if path.is_file() and not force:
             raise StoreError(f"{path} is there already. Choose another file, or write over it with force=True.")
         path.write_bytes(render_report(run))

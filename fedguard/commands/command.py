@@ -36,6 +36,8 @@ class Command(TyperCommand):
                 continue
             if not row.accepted:
                 ctx.fail(f"{row.old} is now {row.successor}, since {row.old} means something else in other commands.")
+            if equals and not row.has_value:
+                ctx.fail(f"Option {row.old!r} does not take a value. It is now {row.successor}.")
             if row.has_value and not equals:
                 if not rest:
                     ctx.fail(f"Option {row.old!r} requires an argument. It is now {row.successor}.")
@@ -49,7 +51,9 @@ class Command(TyperCommand):
         for row in used:
             names = next(one.opts for one in self.params if row.new.split()[0] in one.opts)
             repeatable = any(getattr(one, "multiple", False) for one in self.params if one.opts == names)
-            if row.has_value and not repeatable and sum(word.partition("=")[0] in names for word in args) > 1:
+            short = tuple(name for name in names if not name.startswith("--"))
+            times = sum(word.partition("=")[0] in names or word.startswith(short) for word in args)
+            if row.has_value and not repeatable and times > 1:
                 ctx.fail(f"{row.old} is the old name of {row.successor}. Give {row.successor} alone, once.")
         note_renamed((row.old, row.successor) for row in used)
         return args

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedguard.commands.options import Force, console, files_of, print_json
+from fedguard.errors import ConfigError
 
 
 def conform(
@@ -52,6 +53,9 @@ def conform(
     else:
         console.print(table(found))
     for _, path in files:
-        path.write_text(as_markdown(found), encoding="utf-8")
+        try:
+            path.write_text(as_markdown(found), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
     if not all(one.passed for one in found):
         raise typer.Exit(3)

@@ -11,6 +11,7 @@ import typer
 
 from fedguard.commands.command import Command
 from fedguard.commands.options import Force, Jobs, Store, console, fail, files_of, print_json
+from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -93,7 +94,10 @@ def check(
     if to:
         api.lay_out(asked)
         for _, suite in files_of(to, ("yaml",), force):
-            suite.write_text(yaml.safe_dump(asked, sort_keys=False))
+            try:
+                suite.write_text(yaml.safe_dump(asked, sort_keys=False), encoding="utf-8")
+            except OSError as error:
+                raise ConfigError(f"{suite}: cannot be written: {error.strerror}.") from None
             typer.echo(f"{suite} written. Next: fedguard run {suite}")
         return
     try:
@@ -139,7 +143,10 @@ def _parse_config(settings: Sequence[str]) -> dict[str, Any]:
         key, equals, value = one.partition("=")
         if not equals or not key:
             fail(f"--app-config {one!r}: expected KEY=VALUE, as in --app-config num-server-rounds=5.", 2)
-        over[key] = yaml.safe_load(value)
+        try:
+            over[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            fail(f"--app-config {one!r}: expected a value in YAML, such as 5, true or 'a text'. Quote the value.", 2)
     return over
 
 

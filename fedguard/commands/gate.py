@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -77,7 +78,9 @@ def gate(
     from fedguard.bench.gate.work import gate as judge
 
     forms = {"xml": junit_of, "md": markdown_of, "json": json_of}
-    files = files_of(to, tuple(forms), force=True)  # a gate is run again and again
+    files = files_of(to, tuple(forms), force=True, pipes=True)  # a gate is run again and again
+    if any(os.path.realpath(path) == os.path.realpath(baseline) for _, path in files):
+        raise ConfigError(f"gate --to: expected another file than the baseline; got {baseline}. Choose another.")
     # If the verdict itself goes to standard output, nothing else may be printed there
     piped = as_json or any(str(path) == "-" for _, path in files)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,13 +82,21 @@ def load_run(run: str, store: Path) -> Run:
     return found
 
 
-def files_of(to: Sequence[str] | None, forms: Sequence[str], force: bool) -> list[tuple[str, Path]]:
+def files_of(
+    to: Sequence[str] | None, forms: Sequence[str], force: bool, pipes: bool = False
+) -> list[tuple[str, Path]]:
     """Form and path of each file of ``--to``: by its suffix, or before a colon, as in ``csv:rows.txt``.
 
+    Args:
+        pipes: whether ``-`` is standard output.
+
     Raises:
-        ConfigError: none of the forms, or the file exists and is not to be written over.
+        ConfigError: none of the forms, a name that no file can have, a file that is named twice in two forms, a file that a run
+            is stored in, or one that exists and is not to be written over.
     """
-    found = []
+    from fedguard.bench.records.store import is_stored
+
+    found: list[tuple[str, Path]] = []
     for one in to or ():
         form, colon, name = one.partition(":")
         path = Path(name if colon and form in forms else one)
@@ -97,7 +106,21 @@ def files_of(to: Sequence[str] | None, forms: Sequence[str], force: bool) -> lis
             raise ConfigError(
                 f"--to: expected {named}, or a form before another name, as in {forms[0]}:NAME; got {brief(one)}."
             )
-        if path.is_file() and not force:
+        if str(path) == "-" and not pipes:
+            raise ConfigError(
+                f"--to: expected a file; got {brief(one)}, which is not standard output here. Name a file."
+            )
+        try:
+            there, whole = path.is_file(), Path(os.path.realpath(path))
+        except OSError as error:  # such as a name that is too long
+            raise ConfigError(f"--to {brief(one)}: cannot be written: {error.strerror}.") from None
+        if any(str(whole) == os.path.realpath(other) and form != earlier for earlier, other in found):
+            raise ConfigError(f"--to: expected one form of each file; got two of {path}. Choose another file for one.")
+        if there and is_stored(whole):
+            raise ConfigError(
+                f"--to: expected a file of your own; got {path}, in which a run is stored. Choose another."
+            )
+        if there and not force:
             raise ConfigError(f"{path} is there already. Choose another file with --to, or write over it with --force.")
         found.append((form, path))
     return found

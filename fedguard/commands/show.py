@@ -36,6 +36,8 @@ def show(
     """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
     from fedguard.bench.report import matrices, overview, write_svg
 
+    if page and profile:
+        raise ConfigError("show --profile: expected no --page beside it; got both. Give one of them.")
     if (profile or page) and to:
         raise ConfigError("show --to: expected neither --profile nor --page beside it; the picture is of the matrix.")
     if metric and (profile or page not in (None, "breakdown")):
@@ -49,14 +51,14 @@ def show(
     found, files = load_run(run, store), files_of(to, ("svg",), force)
     if as_json:
         print_json(found.profile().as_dict() if profile else found.rows())
-        return
-    if profile:
+    elif profile:
         console.print(found.profile(), highlight=False)
-        return
-    console.print(found.table(metric) if metric else overview(found))
+    else:
+        console.print(found.table(metric) if metric else overview(found))
+    said = Console(stderr=as_json, highlight=False, markup=False)  # beside the rows, which may be JSON
     for _, svg in files:
         write_svg([found.table(metric)] if metric else list(matrices(found)), svg)
-        console.print(f"\nPicture written to {svg}.", highlight=False, markup=False)
+        said.print(f"\nPicture written to {svg}.")
 
 
 #: What `fedguard lint` may fail on

@@ -43,7 +43,7 @@ class AppTrainingSection(Section):
     @model_validator(mode="after")
     def _consistent(self) -> AppTrainingSection:
         if self.local_steps is not None and self.local_epochs != 1:
-            raise ValueError("local_steps stands instead of local_epochs; expected one of them; got both")
+            raise ValueError("local_steps replaces local_epochs; expected one of them; got both")
         return self
 
 

@@ -179,5 +179,5 @@ class EvaluationSection(Section):
     @model_validator(mode="after")
     def _consistent(self) -> EvaluationSection:
         if self.seconds is not None and self.every != 1:
-            raise ValueError("seconds stands instead of every; expected one of them; got both")
+            raise ValueError("seconds replaces every; expected one of them; got both")
         return self

@@ -267,7 +267,7 @@ class Training(BaseModel):
     def _consistent(self) -> Self:
         for one, other in (("local_steps", "local_epochs"), ("server_optimizer", "server_momentum")):
             if getattr(self, one) and getattr(self, other) != type(self).model_fields[other].default:
-                raise ValueError(f"{one} stands instead of {other}; expected one of them; got both")
+                raise ValueError(f"{one} replaces {other}; expected one of them; got both")
         return self
 
     def plan(self) -> LocalPlan:

@@ -315,6 +315,18 @@ def test_an_existing_file_is_written_over_only_by_force(swept, page_of_swept, tm
     assert path.read_text(encoding="utf-8") == page_of_swept.source  # and two reports of one run are the same
 
 
+def test_a_stored_run_is_never_written_over(swept, tmp_path):
+    folder = tmp_path / "copied"
+    shutil.copytree(swept.folder.path, folder)
+    (tmp_path / "link").symlink_to(folder / "manifest.json")
+    before = (folder / "manifest.json").read_bytes()
+    for path in (folder / "manifest.json", tmp_path / "link", next(folder.glob("cells/*/*.json"))):
+        with pytest.raises(StoreError, match="a run is stored in it"):
+            write(swept, path, force=True)
+    assert (folder / "manifest.json").read_bytes() == before
+    write(swept, folder / "report.html")  # beside it is one's own
+
+
 def test_a_swept_number_has_its_curves(swept, page_of_swept):
     curve = next(one for one in page_of_swept.tables if one["section"] == "breakdown")
     entries = {f"{one.attack} against {one.defense}": one.entries for one in swept.breakdown().curves}

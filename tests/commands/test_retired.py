@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from contextlib import redirect_stderr
 from io import StringIO
@@ -17,7 +18,10 @@ from fedguard import api, cli
 from fedguard.bench.gate.baseline import Baseline, read
 from fedguard.bench.gate.snapshot import Snapshot, plan_of
 from fedguard.bench.results.compare import compare
+from fedguard.bench.results.export import write_rows
+from fedguard.bench.tuning.tune import resolve_output_file
 from fedguard.commands.command import Command
+from fedguard.commands.options import files_of
 from fedguard.config import Document, read_suite
 from fedguard.config.layout import build_cell
 from fedguard.config.renaming import renew
@@ -101,6 +105,81 @@ def test_an_option_given_under_both_names_is_refused():
 def test_a_repeatable_option_takes_both_names():
     assert parsed("export", "RUN", "--csv", "a.csv", "--to", "b.json")["to"] == ["csv:a.csv", "b.json"]
     assert parsed("tune", "s.yaml", "--attacks", "alie", "--attack", "ipm")["attack"] == ["alie", "ipm"]
+
+
+def test_a_short_option_with_its_value_attached_counts_as_given():
+    with pytest.raises(typer.BadParameter.__mro__[2], match="--n is the old name of --clients"):
+        parsed("kappa", "krum", "--n", "9", "-n10")
+
+
+def test_an_old_option_without_value_takes_none():
+    with pytest.raises(typer.BadParameter.__mro__[2], match="'--strict' does not take a value"):
+        parsed("lint", "RUN", "--strict=no")
+
+
+def test_a_file_is_written_in_one_form(tmp_path):
+    one = str(tmp_path / "rows")
+    with pytest.raises(ConfigError, match="expected one form of each file"):
+        files_of([f"csv:{one}", f"json:{one}"], ("csv", "json"), force=True)
+    assert len(files_of([f"csv:{one}", f"csv:{one}"], ("csv", "json"), force=False)) == 2
+
+
+def test_an_impossible_file_is_named_in_one_line():
+    with pytest.raises(ConfigError, match="too long"):
+        files_of([f"{'x' * 300}.csv"], ("csv",), force=False)
+    with pytest.raises(ConfigError, match="not standard output here"):
+        files_of(["csv:-"], ("csv",), force=True)
+    assert [str(path) for _, path in files_of(["md:-"], ("md",), force=True, pipes=True)] == ["-"]
+
+
+@pytest.mark.parametrize("stored", ["manifest.json", "cells/x/seed-000.json"])
+def test_a_stored_run_is_never_written_over(stored, tmp_path):
+    (tmp_path / "mine" / "cells" / "x").mkdir(parents=True)
+    for name in ("manifest.json", "cells/x/seed-000.json", "rows.json"):
+        (tmp_path / "mine" / name).write_text("{}")
+    with pytest.raises(ConfigError, match="in which a run is stored"):
+        files_of([str(tmp_path / "mine" / stored)], ("json",), force=True)
+    assert files_of([str(tmp_path / "mine" / "rows.json")], ("json",), force=True)
+
+
+def test_a_verdict_is_never_written_over_its_baseline(tmp_path):
+    (tmp_path / "base.json").write_text("{}")
+    done = forked.fedguard("gate", "mine", "-b", "base.json", "--to", "./base.json", cwd=tmp_path)
+    assert done.returncode == 2 and "expected another file than the baseline" in done.stderr
+    assert (tmp_path / "base.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [(("--to", "nowhere/x.yaml"), "nowhere/x.yaml: cannot be written"), (("--app-config", "a=[1"), "a value in YAML")],
+)
+def test_a_check_of_an_app_answers_mistakes_in_one_line(beside, said, tmp_path):
+    done = forked.fedguard("flower", "check", "app", *beside, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    run = fg.run({"seeds": 1, "training": {"rounds": 1}, "matrix": {"defense": ["mean"]}}, jobs=1, store=tmp_path)
+    try:
+        write_rows(run, pipe, "csv")
+        assert os.read(reader, 4096).startswith(b"cell,attack,") and pipe.is_fifo()
+    finally:
+        os.close(reader)
+    done = forked.fedguard("show", run.name, "--json", "--to", "x.svg", "--store", ".", cwd=tmp_path)
+    assert json.loads(done.stdout) and "Picture written to x.svg" in done.stderr and (tmp_path / "x.svg").is_file()
+
+
+def test_a_tuned_suite_is_refused_in_place_of_a_folder(tmp_path):
+    with pytest.raises(ConfigError, match="Is a directory"):
+        resolve_output_file(None, "mine", tmp_path, force=True)
+
+
+def test_a_page_is_shown_without_a_profile(tmp_path):
+    done = forked.fedguard("show", "mine", "--page", "privacy", "--profile", cwd=tmp_path)
+    assert done.returncode == 2 and "expected no --page beside it" in done.stderr
 
 
 def test_a_value_that_looks_like_an_old_option_stays_a_value(capsys):

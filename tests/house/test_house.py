@@ -505,3 +505,9 @@ def test_what_makes_a_record_is_digested():
             found = imported if imported in known else imported.rpartition(".")[0]
             waiting += [found] if found in known.keys() - seen and found not in ("fedguard", "fedguard.bench") else []
     assert {"fedguard.metrics.trajectory", "fedguard.bench.records.record", "fedguard.simulated.course"} <= seen
+
+
+def test_the_front_page_is_short_and_begins_with_a_start():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) < 130
+    assert any(line.startswith("make demo") for line in lines[:30])

@@ -130,7 +130,7 @@ def test_what_has_no_place_at_an_app_is_refused(attack, defense, said):
                     "training": {"model": "a:b", "data": "a:c", "lr": 1, "local_epochs": 2, "local_steps": 1},
                 }
             },
-            "local_steps stands instead of local_epochs",
+            "local_steps replaces local_epochs",
         ),
         ({"app": {"folder": "app", "engine": "ray"}}, "app.engine: expected 'inline', 'simulation' or 'deployment'"),
         ({"app": {}}, "app.folder"),

@@ -204,6 +204,15 @@ def test_tuning_again_runs_nothing_anew_and_a_larger_budget_only_adds(tuned, tmp
     assert {label.partition(" against ")[2] for label, _ in ear.ran} == {fifth}
 
 
+def test_a_stored_run_is_never_written_over(tuned):
+    folder, tuning = tuned
+    stored = next((folder).glob("*/*/manifest.json"))
+    before = stored.read_bytes()
+    with pytest.raises(ConfigError, match="a run is stored in it"):
+        fg.tune(folder / "small.yaml", store=folder / "elsewhere", out=stored, force=True)
+    assert stored.read_bytes() == before and not (folder / "elsewhere").exists()
+
+
 def test_an_existing_file_is_not_written_over(tuned):
     folder, tuning = tuned
     before = tuning.file.read_bytes()

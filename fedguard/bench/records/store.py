@@ -197,6 +197,19 @@ def runs(store: Path) -> Iterator[RunFolder]:
     return (RunFolder(folder) for _, folder in sorted(found, key=lambda one: (-one[0], one[1])))
 
 
+#: What a run stores in its folder
+STORED = frozenset({"manifest.json", "config.resolved.yaml", "cells", "artifacts", "gate"})
+
+
+def is_stored(file: Path) -> bool:
+    """Whether a run is stored in this file, among others: nothing else may be written to it, whoever asks for it."""
+    file = Path(os.path.realpath(file))
+    for folder in file.parents:
+        if (folder / "manifest.json").is_file() and (folder / "cells").is_dir():
+            return file.relative_to(folder).parts[0] in STORED
+    return False
+
+
 def set_aside(path: Path) -> Path:
     """Rename a broken record, or a file in the place of its folder, so that it counts as missing; nothing is deleted."""
     if not path.parent.is_dir():

@@ -23,15 +23,22 @@ def write_rows(run: Run, path: Path, form: str) -> None:
         if form == "parquet":
             _write_parquet(run, path)
         elif form == "json":
-            write_atomically(path, json.dumps(run.rows(), indent=1, allow_nan=False).encode())
+            _write(path, json.dumps(run.rows(), indent=1, allow_nan=False))
         else:
             text = io.StringIO()
             writer = csv.DictWriter(text, fieldnames=list(run.rows()[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(run.rows())
-            write_atomically(path, text.getvalue().encode())
+            _write(path, text.getvalue())
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}.") from None
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file():  # a device or a pipe, such as /dev/stdout, must not be replaced by a file
+        path.write_bytes(text.encode())
+    else:
+        write_atomically(path, text.encode())
 
 
 def _write_parquet(run: Run, path: Path) -> None:

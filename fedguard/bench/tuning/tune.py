@@ -35,7 +35,7 @@ from typing import Any
 import yaml
 
 from fedguard.arguments import is_whole, whole_number, whole_numbers
-from fedguard.bench.records.store import write_atomically
+from fedguard.bench.records.store import is_stored, write_atomically
 from fedguard.bench.results.run import Run
 from fedguard.bench.tuning.candidates import Candidates, as_text, identity
 from fedguard.bench.tuning.outcome import TunedDefense, Tuning, TuningTrial
@@ -241,6 +241,10 @@ def resolve_output_file(document: Document, name: str, out: str | Path | None, f
         file = Path(out)
     else:
         file = Path(document.name).with_suffix(".tuned.yaml") if document.name else Path(f"{name}.tuned.yaml")
+    if file.is_dir():
+        raise _unwritable(file, "Is a directory")
+    if is_stored(file):
+        raise ConfigError(f"{file}: expected a file of your own; a run is stored in it. Choose another with --to.")
     if file.exists() and not force:
         raise ConfigError(f"{file} is there already. Choose another file with --to, or write over it with --force.")
     if not file.parent.is_dir():
