@@ -40,7 +40,7 @@ REFUSED = [
     ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
     ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": {"groups": 2}}}, "2 groups of 5 clients have 2", "Take at most 1 groups"),
     ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
-    ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
+    ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or set secure_aggregation: none under google."),
     ("mapreduce(combiners=7)", {}, "a combiner that gets no update has no mean, and mapreduce has 7 for 6 clients", "Lower combiners to 6"),
     ("mapreduce", {"clients": {"per_round": 3}}, "mapreduce has 5 for 3 clients of a round", "or raise clients.per_round."),
     ("mapreduce(backup=0.2)", {"attack": "ipm", "clients": {"malicious": 1}}, "would answer for an honest client", "Leave out backup, or the attack."),
