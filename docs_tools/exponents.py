@@ -16,7 +16,7 @@ import pandas as pd
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Setup
 from fedguard.metrics.stats import estimate
@@ -169,7 +169,7 @@ def _slope(part: pd.DataFrame) -> float:
     ).slope
 
 
-def _scene(one: Graph, seed: int) -> tuple[Cell, Setup]:
+def _scene(one: Graph, seed: int) -> tuple[PlannedCell, Setup]:
     words = {
         "task": {"data": "digits", "model": "softmax", "partition": "label_sorted"},
         "clients": {"total": one.nodes},

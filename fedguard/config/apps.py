@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedguard.config.app_section import OWN, AppSection, describe_app
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 
 #: Methods of an attack that act where an app, or a training loop that is not FedGuard's, lets no attack act; and on what.
@@ -27,7 +27,7 @@ def acts_elsewhere(attack: PoisonAttack) -> str | None:
 
 
 @dataclass(frozen=True)
-class AppCell(Cell):
+class AppCell(PlannedCell):
     """A Flower app that runs unchanged."""
 
     undefended = OWN

@@ -53,7 +53,7 @@ RESULTS_VERSION = 5
 
 
 @dataclass(frozen=True)
-class Cell(ABC):
+class PlannedCell(ABC):
     """One combination of task, partition, architecture, protocol, attack and defense, without a seed.
 
     What it evaluates is a training that FedGuard composes, or an existing app: a subclass for each
@@ -152,7 +152,7 @@ class Cell(ABC):
         return self.adversary or self.inference
 
     @cached_property
-    def members(self) -> tuple[Cell, ...]:
+    def members(self) -> tuple[PlannedCell, ...]:
         """The cells of an ensemble: the same cell under each of its admissible attacks, without duplicates."""
         specs = self.ensemble.members() if self.ensemble else ()
         cells = [self.build(self.config.model_copy(update={"attack": spec}), self.known) for spec in specs]
@@ -315,7 +315,7 @@ class Cell(ABC):
         """Whether the defense differs from the undefended pipeline, or the protocol itself defends."""
         return self.defense != self.undefended or self.protocol != self.protocol.undefended
 
-    def corner(self, *, attacked: bool, defended: bool) -> Cell:
+    def corner(self, *, attacked: bool, defended: bool) -> PlannedCell:
         """One of the four controls: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else self.known.pipeline("mean")
         protocol = self.protocol if defended else self.protocol.undefended
@@ -333,7 +333,7 @@ class Cell(ABC):
         )
 
     @property
-    def silenced(self) -> Cell:
+    def silenced(self) -> PlannedCell:
         """The silent control: the same cell, but malicious clients send nothing when they would act.
 
         Only their data are missing then. The attack is the fault `dropout`, so that cells with different attacks share one
@@ -361,7 +361,7 @@ class Cell(ABC):
         return dataclasses.replace(self, config=config, protocol=protocol, attack=attack, ensemble=None, inference=None)
 
     @property
-    def compared_with(self) -> dict[str, Cell]:
+    def compared_with(self) -> dict[str, PlannedCell]:
         """The control cells of a record, by the names under which the record stores their final accuracies."""
         cells = {
             "clean_mean": self.corner(attacked=False, defended=False),

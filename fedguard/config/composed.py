@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedguard.config.algorithms import settings
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
 from fedguard.contracts import Combination, Environment, Sight
 from fedguard.contracts.channels import SAMPLES
 
 
 @dataclass(frozen=True)
-class ComposedCell(Cell):
+class ComposedCell(PlannedCell):
     """Task, partition, architecture and protocol, each by an algorithm that the suite names."""
 
     undefended = "mean"
@@ -141,7 +141,7 @@ class ComposedCell(Cell):
         return content
 
 
-def _check_evaluation_time(cell: Cell) -> Iterator[str]:
+def _check_evaluation_time(cell: PlannedCell) -> Iterator[str]:
     """Why simulated time cannot decide when the model is evaluated."""
     wanted, attack = cell.config.evaluation, cell.inference
     if wanted.in_time and cell.network is None:
@@ -153,7 +153,7 @@ def _check_evaluation_time(cell: Cell) -> Iterator[str]:
         )
 
 
-def _unheard_lies(cell: Cell) -> Iterator[str]:
+def _unheard_lies(cell: PlannedCell) -> Iterator[str]:
     """Why what an attack lies about has no effect here: nobody asks for it."""
     if cell.attack is None:
         return

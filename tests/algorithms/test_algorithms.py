@@ -22,7 +22,7 @@ from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import run_trial
 from fedguard.config import Document, build_cell, plan, read_suite
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
@@ -570,7 +570,7 @@ def laid_out(*settings):
     return plan(document, read_suite(document))
 
 
-def cell(*settings) -> Cell:
+def cell(*settings) -> PlannedCell:
     return laid_out(*settings).positions[0][1]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.workbench import Workbench, malicious_clients
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ROOT, Examples
 from fedguard.errors import ConfigError
@@ -17,13 +17,13 @@ from fedguard.tasks.classification import Classification
 from tests.systems.scenes import reports
 
 
-def cell(shared: float | None, task: dict[str, Any] | None = None, **settings: Any) -> Cell:
+def cell(shared: float | None, task: dict[str, Any] | None = None, **settings: Any) -> PlannedCell:
     given = {"partition": "label_sorted", **(task or {}), **({} if shared is None else {"shared": shared})}
     clients = {"total": 10, **settings.pop("clients", {})}
     return build_cell(CellConfig.model_validate({"task": given, "clients": clients, **settings}), load_registry())
 
 
-def dealt(made: Cell, seed: int = 0) -> Classification:
+def dealt(made: PlannedCell, seed: int = 0) -> Classification:
     return Workbench().task(made, seed)
 
 

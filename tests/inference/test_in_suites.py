@@ -17,7 +17,7 @@ from fedguard.bench.running.inference.targets import alike
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ONE_VECTOR, Examples, InferenceAttack, Membership, Reconstruction, Sight
 from fedguard.errors import ContractError
@@ -32,11 +32,11 @@ ONE_EXAMPLE = {
 }
 
 
-def cell(**changes) -> Cell:
+def cell(**changes) -> PlannedCell:
     return build_cell(CellConfig.model_validate({**ONE_EXAMPLE, **changes}), load_registry())
 
 
-def inferred(one: Cell, seed: int = 0, album=lambda name, claim, truth: None):
+def inferred(one: PlannedCell, seed: int = 0, album=lambda name, claim, truth: None):
     record, _ = run_trial(one, seed, {}, album=album)
     return record["result"]["inference"]
 

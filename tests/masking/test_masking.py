@@ -29,7 +29,7 @@ from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
@@ -85,7 +85,7 @@ def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torc
     return sent(setup, updates.clone(), **others), updates.double()
 
 
-def cell(**settings) -> Cell:
+def cell(**settings) -> PlannedCell:
     """A small cell; dotted keys with ``__`` for the dot."""
     base = {"clients": {"total": 20, "malicious": 2}, "training": {"rounds": 3}, "attack": "sign_flip"}
     return build_cell(CellConfig.model_validate({**base, **settings}), load_registry())

@@ -18,7 +18,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.protocol import protocol_in_words
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     DPSGD,
@@ -53,7 +53,7 @@ def plan(*, q=0.3, clip=0.5, noise=0.8, **others) -> LocalPlan:
     )
 
 
-def cell(*, pipeline=None, **settings) -> Cell:
+def cell(*, pipeline=None, **settings) -> PlannedCell:
     """A small cell without attack."""
     built = build_cell(
         CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), load_registry()

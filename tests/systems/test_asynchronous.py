@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.architectures.systems.fedasync import FedAsync
 from fedguard.architectures.systems.fedbuff import FedBuff
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.contracts import Setup
 from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
@@ -29,7 +29,7 @@ CLOSE = 1e-5
 CLIENTS = 8
 
 
-def course(made: Cell, setup: Setup) -> Iterator[AggregationEvent]:
+def course(made: PlannedCell, setup: Setup) -> Iterator[AggregationEvent]:
     """The course of a training, as its seed has it."""
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
     world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)

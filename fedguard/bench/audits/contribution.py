@@ -14,7 +14,7 @@ from fedguard.architectures.release import release_aggregate
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight, Wire
 from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
@@ -53,7 +53,7 @@ class Contribution:
 
 
 def contribution(
-    cell: Cell,
+    cell: PlannedCell,
     seed: int = 0,
     *,
     measure: Literal["accuracy", "loss"] = "accuracy",
@@ -141,12 +141,12 @@ def _utility(setup: Setup, measure: str, model: Tensor) -> float:
     return evaluation.accuracy if measure == "accuracy" else -evaluation.loss
 
 
-def _check(cell: Cell) -> None:
+def _check(cell: PlannedCell) -> None:
     for reason in _reasons(cell):
         raise ConfigError(f"contribution: {reason}")
 
 
-def _reasons(cell: Cell) -> Iterator[str]:
+def _reasons(cell: PlannedCell) -> Iterator[str]:
     """Why the value of each client's update cannot be determined."""
     yield from cell.verdict.reasons
     if isinstance(cell.data, Environment):

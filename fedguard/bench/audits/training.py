@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import (
     Check,
     Dataset,
@@ -45,7 +45,7 @@ def silent(what: str) -> None:
     """Ignore progress."""
 
 
-def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
+def training_checks(cell: PlannedCell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
     """Run a few rounds of a cell's training without malicious clients, and test the noise in what the server sees.
 
     None if the server adds up models instead of updates: updates cannot be separated from them here.
@@ -61,7 +61,7 @@ def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[C
 class CellLab(Lab):
     """The bench of one cell."""
 
-    cell: Cell
+    cell: PlannedCell
     seed: int
     before: Progress = silent
 

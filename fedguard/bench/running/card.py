@@ -6,31 +6,31 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import PUBLIC, Defense, InferenceAttack, PoisonAttack, Sight, ThreatModel
 from fedguard.retired import store_value
 from fedguard.visibility import derive_exposure
 
 
-def _sampling(cell: Cell) -> str:
+def _sampling(cell: PlannedCell) -> str:
     return cell.participation.sampling if cell.participation.expected < cell.participation.total else "all"
 
 
-def _stages(cell: Cell) -> Sequence[Defense]:
+def _stages(cell: PlannedCell) -> Sequence[Defense]:
     """The stages of the defense; none of an app's own, of which nothing is known."""
     return () if cell.own else cell.pipeline.stages
 
 
-def _server_shown(cell: Cell) -> list[str]:
+def _server_shown(cell: PlannedCell) -> list[str]:
     return derive_exposure(cell.architecture.exposes, cell.mode, cell.config.server.root_data > 0).server.names()
 
 
-def _root_data(cell: Cell) -> dict[str, int] | None:
+def _root_data(cell: PlannedCell) -> dict[str, int] | None:
     root = cell.config.server.root_data
     return {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None
 
 
-def threat_in_words(cell: Cell) -> str:
+def threat_in_words(cell: PlannedCell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None and cell.config.app is not None:
         who = f"{cell.malicious} of {cell.participation.total} nodes of the Flower app {cell.config.app.name} collude"
@@ -55,7 +55,7 @@ def describe_threat(threat: ThreatModel, malicious: int, clients: int, sees: Sig
     )
 
 
-def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
+def observer_in_words(cell: PlannedCell, attack: InferenceAttack) -> str:
     """Who infers the clients' data, and from what."""
     wants = cell.config.observer
     told = ", and is told the labels" if wants.labels else ""
@@ -74,7 +74,7 @@ def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
     return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
 
 
-def _attacker_data(cell: Cell) -> str:
+def _attacker_data(cell: PlannedCell) -> str:
     if cell.config.app is not None:
         return "the malicious nodes' own"
     if cell.copying:
@@ -97,19 +97,19 @@ class Row(NamedTuple):
     The second argument says whether noise for privacy comes from the operating system. `ABSENT` leaves the field out.
     """
 
-    composed: Callable[[Cell, bool], Any]
-    app: Callable[[Cell, bool], Any]
+    composed: Callable[[PlannedCell, bool], Any]
+    app: Callable[[PlannedCell, bool], Any]
 
 
 ABSENT = object()
 
 
-def same(value: Callable[[Cell], Any]) -> Row:
+def same(value: Callable[[PlannedCell], Any]) -> Row:
     """A field that apps have, too."""
     return Row(lambda cell, secret: value(cell), lambda cell, secret: value(cell))
 
 
-def either(composed: Callable[[Cell], Any], app: Any) -> Row:
+def either(composed: Callable[[PlannedCell], Any], app: Any) -> Row:
     """A field that is settled for apps, of which FedGuard knows no more."""
     return Row(lambda cell, secret: composed(cell), lambda cell, secret: app)
 
@@ -169,7 +169,7 @@ CARD: dict[str, Row] = {
 }
 
 
-def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
+def threat_card(cell: PlannedCell, *, secret_noise: bool = False) -> dict[str, Any]:
     """The threat card of a cell before it runs; the record adds the measured dissimilarity and malicious share.
 
     Args:

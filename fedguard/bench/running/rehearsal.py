@@ -29,7 +29,7 @@ from fedguard.architectures.malicious import extract_backdoor
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench, malicious_clients
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import ROOT, DataView, Examples, Setup, Sight, State
 from fedguard.contracts.return_checks import check_return
 from fedguard.errors import ConfigError, PreconditionError
@@ -45,13 +45,13 @@ NO_TEXT = (
 )
 
 
-def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+def why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
     """Why a cell cannot run on its data with this seed; None if it can."""
     with global_generators(Rng(seed).child("rehearsal")):  # it runs in the user's own process
         return _why_not(cell, seed, bench)
 
 
-def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
     try:
         task = bench.task(cell, seed)
         if cell.config.server.root_data:
@@ -88,7 +88,7 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
     return None
 
 
-def _tamper(cell: Cell, task: Classification, seed: int) -> State:
+def _tamper(cell: PlannedCell, task: Classification, seed: int) -> State:
     """Let one colluder poison two of its examples, and return the state that it used.
 
     Texts are all poisoned, and in the last round: a fault may have grown until then, and an attack may change few of them.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.running.inference.targets import join_examples
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Examples, InferenceAttack, Listeners, Observer, RoundObservation, Setup, Sight, first_met
 from fedguard.inference import Adapt
 from fedguard.tasks.classification import Classification
@@ -23,7 +23,7 @@ class AdversaryNodes:
     nothing else of the other nodes' updates.
     """
 
-    def __init__(self, cell: Cell, setup: Setup) -> None:
+    def __init__(self, cell: PlannedCell, setup: Setup) -> None:
         assert cell.inference is not None
         self._attack: InferenceAttack = cell.inference
         self._wants, self._setup, self._sums = cell.config.observer, setup, cell.verdict.inference_sees

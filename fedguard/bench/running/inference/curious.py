@@ -13,7 +13,7 @@ from torch import Tensor
 from fedguard.bench.running.inference.adversary_nodes import AdversaryNodes, where_known
 from fedguard.bench.running.inference.scores import headline, score_claim
 from fedguard.bench.running.inference.targets import InferenceTarget, InferenceTargets, join_examples
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import (
     Examples,
     InferenceAttack,
@@ -43,7 +43,7 @@ class PrivacyAdversary:
         setup: setup of the trial; its seed determines victims and candidates.
     """
 
-    def __init__(self, cell: Cell, setup: Setup, task: Classification) -> None:
+    def __init__(self, cell: PlannedCell, setup: Setup, task: Classification) -> None:
         assert cell.inference is not None
         self._cell, self._setup, self._task = cell, setup, task
         self._attack: InferenceAttack = cell.inference
