@@ -77,7 +77,7 @@ def graph(name: str, nodes: int, weight: float) -> Graph:
 
 def rounds_to(setup: Setup, system: Any, lr: float, every: int, most: int) -> int | None:
     """After how many rounds the nodes have the target on average, at `HELD` evaluations in a row; None if not within most."""
-    training = setup.training.model_copy(update={"rounds": most + HELD * every, "lr": lr})
+    training = setup.cell.training.model_copy(update={"rounds": most + HELD * every, "lr": lr})
     held = 0
     for report in system.run(replace(setup, training=training, evaluate_every=every)):
         if report.evaluation is not None:

@@ -39,7 +39,7 @@ class AppCell(PlannedCell):
         assert self.config.app is not None
         return self.config.app
 
-    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+    def reasons(self) -> Iterator[str]:
         if self.attack is not None and (where := acts_elsewhere(self.attack)):
             yield (
                 f"{self.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a "

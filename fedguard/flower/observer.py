@@ -102,7 +102,7 @@ def _curious(
     cell = _cell(observer, read, len(task.parts), len(took_part))
     usual = round(sum(map(len, took_part)) / len(took_part))
     there = ObservedParticipation(total=len(task.parts), per_round=max(1, usual), chosen=tuple(took_part))
-    return PrivacyAdversary(cell, replace(set_up(cell, seed, task), participation=there), task)
+    return PrivacyAdversary(cell, set_up(cell, seed, task).with_parts(clients=there), task)
 
 
 def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> PlannedCell:

@@ -46,7 +46,7 @@ def test_everybody_has_the_same_public_examples_and_nobody_else_owns_them(settin
     last = {len(part) - public: counted(part[range(len(part) - public, len(part))]) for part in parts}
     assert len({tuple(sorted(found)) for found in last.values()}) == 1  # malicious clients among them
     root = made.config.server.root_data
-    copies = malicious_clients(made, 0) if made.copying else frozenset()
+    copies = malicious_clients(made, 0) if made.copied else frozenset()
     own = [part[range(len(part) - public)] for client, part in enumerate(parts) if client not in copies]
     whole = counted(
         parts[0][range(len(parts[0]) - public, len(parts[0]))], *own, *([task.examples(ROOT)] if root else [])

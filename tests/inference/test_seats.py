@@ -115,7 +115,7 @@ class Reads(InferenceAttack):
 
 def views(spy: type[Reads] = Reads, **changes: Any):
     Reads.views.clear()
-    one = replace(cell(**changes), inference=spy())
+    one = cell(**changes).with_parts(inference=spy())
     result = run_trial(one, 0, {})[0]["result"]["inference"]
     setup = Workbench().task(one, 0), one.training.plan()
     return list(Reads.views), result, *setup

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_the_harm_of_no_attack_is_nothing_where_all_clients_hold_the_same():
     }
     harms = []
     for seed in range(6):
-        one = replace(cell(iid, attack="sign_flip"), attack=Honest())
+        one = cell(iid, attack="sign_flip").with_parts(attack=Honest())
         result = result_of(one, seed)
         assert result["accuracy_drop"] == pytest.approx(0, abs=0.003)  # the clean training, in another order of sums
         harms.append(result["harm"])

@@ -87,10 +87,10 @@ def _leave_out_refused(
 
 def subjects(cell: PlannedCell, seed: int) -> Iterator[Subject]:
     """The subjects of an audit in a cell: one per privacy level, else one."""
-    return cell.noise.subjects(cell.federation, CellLab(cell, seed))
+    return cell.noise.subjects(cell.in_sessions, CellLab(cell, seed))
 
 
 def _settings(cell: PlannedCell) -> tuple[Any, ...]:
     """The settings that two cells must share to be audited as one."""
     way = str(cell.architecture)
-    return cell.protocol, cell.participation, cell.meeting, way, cell.training, cell.data, cell.model
+    return cell.protocol, cell.clients, cell.meeting, way, cell.training, cell.data, cell.model

@@ -90,7 +90,7 @@ def contribution(
     rng = setup.rng.child("contribution")
     first = setup.task.initial_model(setup.rng.child("model"))
     utility = partial(_utility, setup, measure)
-    shares, rounds, last = dict.fromkeys(range(setup.participation.total), 0.0), [], first
+    shares, rounds, last = dict.fromkeys(range(setup.cell.clients.total), 0.0), [], first
     malicious: frozenset[int] = frozenset()
     worth = utility(first)
     for number, report in enumerate(cell.architecture.aggregates(setup), 1):
@@ -132,8 +132,8 @@ def _value(
     result = (in_time.aggregate if in_time else release_aggregate)(setup, watched.sent, number, received, ())
     if not isinstance(result, Aggregate):
         return 0.0
-    vector = result.vector * in_time.gain(setup.participation) if in_time else result.vector
-    return utility(watched.sent + setup.training.server_step * vector) - before
+    vector = result.vector * in_time.gain(setup.cell.clients) if in_time else result.vector
+    return utility(watched.sent + setup.cell.training.server_step * vector) - before
 
 
 def _utility(setup: Setup, measure: str, model: Tensor) -> float:

@@ -54,7 +54,7 @@ def training_checks(cell: PlannedCell, seed: int, before: Progress = silent) -> 
     if isinstance(system, EventServer) and type(system).toward is not EventServer.toward:
         before(f"not watched: {system.name} adds up differences between models; canaries alone are run")
         return ()
-    return cell.noise.audit_rounds(cell.federation, CellLab(cell, seed, before))
+    return cell.noise.audit_rounds(cell.in_sessions, CellLab(cell, seed, before))
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,20 @@ class CellLab(Lab):
         task = Classification(dataset, tuple(parts), None, model, FlatNetwork(model, SHAPE, CLASSES, Rng(0)))
         setup = replace(
             set_up(self.cell, self.seed, task),
-            pipeline=load_registry().pipeline("mean"),
-            attack=None,
             malicious=frozenset(),
-            told=0,
             evaluate_every=self.cell.training.rounds,
             observer=Observer(None),
-            participation=replace(self.cell.participation, most_trainings=None),
+        ).with_parts(
+            pipeline=load_registry().pipeline("mean"),
+            attack=None,
+            attacking=0,
+            told=0,
+            clients=replace(self.cell.clients, most_trainings=None),
             meeting=self.cell.meeting,  # by which the noise is found that is expected here
         )
         if clients is not None:
-            plain = setup.training.model_copy(update={"worker_momentum": 0.0})
-            setup = replace(setup, participation=clients, training=plain, protocol=Protocol(privacy=self.cell.noise))
+            plain = setup.cell.training.model_copy(update={"worker_momentum": 0.0})
+            setup = setup.with_parts(clients=clients, training=plain, protocol=Protocol(privacy=self.cell.noise))
         return task, list(islice(self.cell.architecture.aggregates(setup), rounds))
 
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:

@@ -83,7 +83,7 @@ def simulate_models(architecture: Architecture, setup: Setup) -> Tensor:
         nodes = Nodes(setup, architecture.seats(setup), architecture.broadcast)
         after = architecture.models(nodes)
         final = nodes.start
-        for round in range(1, setup.training.rounds + 1):
+        for round in range(1, setup.cell.training.rounds + 1):
             nodes.begin(round)
             final = next(after)
         return final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -76,11 +75,11 @@ def who_sees_what() -> list[ProtocolVisibility]:
 def _sees(name: str, cell: PlannedCell) -> ProtocolVisibility:
     exposure = derive_exposure(cell.architecture.exposes, cell.mode, root_data=True)
     defenses = {
-        defense: dataclasses.replace(cell, pipeline=load_registry().pipeline(spec)).verdict.reasons
+        defense: cell.with_parts(pipeline=load_registry().pipeline(spec)).verdict.reasons
         for defense, spec in _defenses()
     }
     attacks = {
-        cls.name: dataclasses.replace(cell, inference=load_registry().build("inference", cls.name)).verdict.reasons
+        cls.name: cell.with_parts(inference=load_registry().build("inference", cls.name)).verdict.reasons
         for _, cls in load_registry().classes(["inference"])
         if issubclass(cls, InferenceAttack)
     }

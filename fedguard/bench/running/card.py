@@ -13,7 +13,7 @@ from fedguard.visibility import derive_exposure
 
 
 def _sampling(cell: PlannedCell) -> str:
-    return cell.participation.sampling if cell.participation.expected < cell.participation.total else "all"
+    return cell.clients.sampling if cell.clients.expected < cell.clients.total else "all"
 
 
 def _stages(cell: PlannedCell) -> Sequence[Defense]:
@@ -33,13 +33,13 @@ def _root_data(cell: PlannedCell) -> dict[str, int] | None:
 def threat_in_words(cell: PlannedCell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None and cell.config.app is not None:
-        who = f"{cell.malicious} of {cell.participation.total} nodes of the Flower app {cell.config.app.name} collude"
+        who = f"{cell.malicious} of {cell.clients.total} nodes of the Flower app {cell.config.app.name} collude"
         return f"{who}; together they see {cell.threat.grants.words()}." if cell.adversary else "Nobody is malicious."
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.mode).clients
-        attackers = describe_threat(cell.threat, cell.malicious, cell.participation.total, seen)
+        attackers = describe_threat(cell.threat, cell.malicious, cell.clients.total, seen)
         return (attackers if cell.adversary else "Nobody is malicious.") + public + others
     return observer_in_words(cell, cell.inference)
 
@@ -77,7 +77,7 @@ def observer_in_words(cell: PlannedCell, attack: InferenceAttack) -> str:
 def _attacker_data(cell: PlannedCell) -> str:
     if cell.config.app is not None:
         return "the malicious nodes' own"
-    if cell.copying:
+    if cell.copied:
         return "copies of honest clients' shares of the partition, which is among the honest alone"
     return "the malicious clients' own share of the partition" + (
         " and what is public" if cell.config.task.shared else ""
@@ -125,7 +125,7 @@ CARD: dict[str, Row] = {
     "attack": same(lambda cell: str(cell.named) if cell.named else None),
     "goal": same(lambda cell: cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None),
     "acts_on": same(lambda cell: acts_on(cell.adversary) if isinstance(cell.adversary, PoisonAttack) else []),
-    "attack_sees": same(lambda cell: (cell.verdict.attack_sees | cell.verdict.inference_sees).names()),
+    "attack_sees": same(lambda cell: (cell.attack_sees | cell.verdict.inference_sees).names()),
     "observer": same(lambda cell: cell.config.observer.spec() if cell.inference else None),
     "granted": same(lambda cell: cell.threat.grants.names() if cell.adversary else []),
     "collusion": same(lambda cell: cell.adversary is not None and cell.malicious > 1),
@@ -133,17 +133,17 @@ CARD: dict[str, Row] = {
     "first_round": same(lambda cell: cell.threat.first_round if cell.adversary else None),
     "last_round": same(lambda cell: cell.threat.last_round if cell.adversary else None),
     "every": same(lambda cell: cell.threat.every if cell.adversary else None),
-    "clients": same(lambda cell: cell.participation.total),
-    "per_round": same(lambda cell: cell.participation.expected),
+    "clients": same(lambda cell: cell.clients.total),
+    "per_round": same(lambda cell: cell.clients.expected),
     "sampling": either(_sampling, "the app's"),
     "true_f": same(lambda cell: cell.malicious if cell.adversary else 0),
     "told_f": same(lambda cell: cell.told),
-    "f_known": either(lambda cell: cell.participation.assumed_f != "unknown", True),
+    "f_known": either(lambda cell: cell.clients.assumed_f != "unknown", True),
     "rows": same(lambda cell: cell.rows),
     "told_per_round": same(lambda cell: cell.told_rows),
     "defense": same(lambda cell: cell.defense),
     "rule_needs": same(lambda cell: {one.name: [way.names() for way in one.needs] for one in _stages(cell)}),
-    "server_sees": same(lambda cell: [] if cell.own else cell.verdict.rule_sees.names()),
+    "server_sees": same(lambda cell: [] if cell.own else cell.rule_sees.names()),
     "server_shown": either(_server_shown, (Sight.EACH_UPDATE | Sight.MODEL).names()),
     "unproven": same(lambda cell: [] if cell.own else cell.pipeline.unproven(cell.rows, cell.told_rows)),
     "root_data": same(_root_data),

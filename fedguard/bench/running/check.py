@@ -124,7 +124,7 @@ def _copies(cell: PlannedCell) -> list[str]:
 
 
 def _clients(cell: PlannedCell) -> str:
-    sampled, share = cell.participation, 100 * cell.malicious / cell.participation.total
+    sampled, share = cell.clients, 100 * cell.malicious / cell.clients.total
     return (
         f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.malicious} malicious "
         f"({share:.0f} %), and the rules are told f = {cell.told}."

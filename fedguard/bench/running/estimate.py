@@ -153,7 +153,7 @@ def _run(cell: PlannedCell, seed: int, bench: Workbench, warm: bool) -> CellCost
         # Simulated time asks for an evaluation of each round, too, and holds back its report until the next one.
         "evaluation": cell.config.evaluation.model_copy(update={"seconds": None, "until": None}),
     }
-    short = dataclasses.replace(cell, training=training, config=cell.config.model_copy(update=changed))
+    short = cell.with_parts(training=training, config=cell.config.model_copy(update=changed))
     record = run_trial(short, seed, {}, bench, progress=lambda *_: ended.append(time.process_time()))[0]
     cost: Mapping[str, Any] = record["cost"] or {}
     stages = sum(stage["cpu_seconds"] for name, stage in cost["stages"].items() if name in ONCE)

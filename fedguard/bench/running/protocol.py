@@ -64,8 +64,8 @@ def protocol_card(cell: PlannedCell, secret_noise: bool = False) -> dict[str, An
     protocol = cell.protocol
     if not protocol.masked:
         return None
-    chosen = plan_session(cell.federation)
-    size = cell.federation.size
+    chosen = plan_session(cell.in_sessions)
+    size = cell.in_sessions.size
     return {
         "in_words": cell.mode.words,
         "colluding": size.colluders,
@@ -77,7 +77,7 @@ def protocol_card(cell: PlannedCell, secret_noise: bool = False) -> dict[str, An
             "quorum": chosen.quorum,
             "survivors": chosen.survivors,
         },
-        "anonymity": cell.mode.smallest_sum(cell.federation) - size.colluders,
+        "anonymity": cell.mode.smallest_sum(cell.in_sessions) - size.colluders,
         "kept_by_protocol": None if cell.mode.overlapping else chosen.anonymity,
         "norm_bound": protocol.norm_bound,
         "labels": [REPEATS[secret_noise and noise_drawn(cell)]] + [IDEALISED] * (protocol.norm_bound is not None),
@@ -93,8 +93,8 @@ def noise_in_words(cell: PlannedCell) -> list[str]:
     """What the noise hides from whom, its amount, and what it does not cover; empty without noise."""
     if not cell.protocol.private:
         return []
-    malicious = cell.malicious if cell.attack else 0
-    words = cell.noise.in_words(dataclasses.replace(cell.federation, malicious=malicious))
+    attacking = cell.malicious if cell.attack else 0
+    words = cell.noise.in_words(dataclasses.replace(cell.in_sessions, attacking=attacking))
     return [" ".join([f"{words} Examples are prepared by {_describe_preparation(cell)}.", *_record_in_words(cell)])]
 
 
@@ -157,7 +157,7 @@ def encoding_in_words(cell: PlannedCell) -> str | None:
     if not protocol.masked:
         return None
     encoding = Encoding(**dataclasses.asdict(protocol.fixed_point))
-    clients = cell.federation.size.expected
+    clients = cell.in_sessions.size.expected
     off = encoding.error(clients, 1).typical / clients
     return (
         f"Encoding, {encoding.bits} bits{' after a rotation' if encoding.rotate else ''} in a ring of {encoding.ring}: one "
@@ -185,11 +185,11 @@ def privacy_spent(cell: PlannedCell, setup: Setup, reports: Sequence[RoundReport
     noise, task = cell.noise, setup.task
     if noise.unit is None:
         return None
-    whole = setup.federation
+    whole = setup.cell
     spent = noise.account_privacy(
         cell.architecture.sessions(whole) if cell.protocol.masked else whole, reports, task.dim
     )
-    units = noise.units(cell.participation.total, sum(task.sizes))
+    units = noise.units(cell.clients.total, sum(task.sizes))
     found = {"kind": noise.name, **_proven(spent), **spent.facts, "units": units}
     if "assumptions" in found:
         found["assumptions"] = (

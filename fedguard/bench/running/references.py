@@ -35,8 +35,7 @@ def _alone(cell: PlannedCell) -> PlannedCell:
     training = cell.training.model_copy(update={"algorithm": cell.training.algorithm.alone})
     clients = dataclasses.replace(cell.config.clients, **changes)
     config = cell.config.model_copy(update={"clients": clients, "protocol": ProtocolSection()})
-    return dataclasses.replace(
-        cell,
+    return cell.with_parts(
         config=config,
         training=training,
         protocol=Protocol(),

@@ -173,26 +173,17 @@ def set_up(
     Args:
         secret_noise: draw noise for privacy from the operating system, so that no two trainings are alike.
     """
+    malicious = malicious_clients(cell, seed) if cell.attack else frozenset()
     setup = Setup(
+        cell=replace(cell, attacking=len(malicious)),
         task=task,
-        pipeline=cell.pipeline,
-        attack=cell.attack,
-        malicious=malicious_clients(cell, seed) if cell.attack else frozenset(),
-        threat=cell.threat,
-        told=cell.told,
-        attack_sees=cell.verdict.attack_sees,
-        rule_sees=cell.verdict.rule_sees,
-        training=cell.training,
-        participation=cell.participation,
         rng=Rng(seed),
+        malicious=malicious,
         evaluate_every=1 if cell.config.evaluation.in_time else cell.config.evaluation.every,
-        protocol=cell.protocol,
-        network=cell.network,
-        meeting=cell.meeting,
         noise=Rng.secret() if secret_noise else Rng(seed).child("cell", cell.id),
         secret=secret_noise,
     )
-    return replace(setup, meeting=cell.architecture.resolve_meeting(setup))
+    return setup.with_parts(meeting=cell.architecture.resolve_meeting(setup))
 
 
 def _train(cell: PlannedCell, seed: int, bench: Workbench) -> tuple[list[RoundReport], Tensor]:

@@ -110,7 +110,7 @@ def malicious_clients(cell: PlannedCell, seed: int) -> frozenset[int]:
 def _key(cell: PlannedCell, seed: int) -> _Key:
     fixed = cell.config.task.partition_seed
     rng = Rng(seed if fixed is None else fixed)
-    copying = malicious_clients(cell, seed) if cell.copying else frozenset()
+    copying = malicious_clients(cell, seed) if cell.copied else frozenset()
     task, root = cell.config.task, cell.config.server.root_data
     return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, root, copying, task.shared
 
