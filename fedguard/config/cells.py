@@ -113,19 +113,21 @@ class PlannedCell(Cell, ABC):
 
     def _settle(self) -> Self:
         """Determine from the parts who is assumed to be malicious, how updates meet, and who sees what."""
-        config, threat = self.config, self.config.threat
-        known = tuple(name for name in threat.knowledge if name != "defense" or not self.own)
-        cell = dataclasses.replace(
+        config, told, more = self.config, self._assume_f(), self.architecture.more_rows
+        known = tuple(name for name in config.threat.knowledge if name != "defense" or not self.own)
+        threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(told)
+        judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.mode, more)
+        return dataclasses.replace(
             self,
-            threat=dataclasses.replace(threat, knowledge=known),
-            copied=config.task.partition_among == "honest" and self.malicious > 0,
-            told=self._assume_f(),
-            lookers=config.observer.nodes if self.inference is not None and config.observer.seat != "server" else 0,
+            threat=threat,
+            told=told,
             meeting=self.architecture.meeting(self.clients, self.training.rounds),
+            copied=config.task.partition_among == "honest" and self.malicious > 0,
+            lookers=config.observer.nodes if self.inference is not None and config.observer.seat != "server" else 0,
+            judged=judged,
+            attack_sees=judged.attack_sees,
+            rule_sees=judged.rule_sees,
         )
-        exposure, more = cell.exposure, cell.architecture.more_rows
-        judged = judge(cell.pipeline, cell.attack, exposure, cell.threat, cell.rows, cell.told_rows, cell.mode, more)
-        return dataclasses.replace(cell, judged=judged, attack_sees=judged.attack_sees, rule_sees=judged.rule_sees)
 
     @abstractmethod
     def reasons(self) -> Iterator[str]:
