@@ -39,7 +39,7 @@ class _RunningFedNova(RunningAlgorithm):
 
     def begin(self, chosen: Sequence[int]) -> None:
         sizes = self.setup.task.sizes
-        shares = [float(sizes[client]) if self.setup.pipeline.rule.by_samples else 1.0 for client in chosen]
+        shares = [float(sizes[client]) if self.setup.cell.pipeline.rule.by_samples else 1.0 for client in chosen]
         # Over the clients that were chosen: each scales its own update before anybody knows which updates are lost
         counted = sum(share * self._effective_steps(client) for share, client in zip(shares, chosen, strict=True))
         self._tau = counted / sum(shares) if chosen else 0.0
@@ -53,7 +53,7 @@ class _RunningFedNova(RunningAlgorithm):
 
     def _effective_steps(self, client: int) -> float:
         """a_i: the sum of the weights of all of the client's gradients in its update, over lr."""
-        training, size = self.setup.training, self.setup.task.sizes[client]
+        training, size = self.setup.cell.training, self.setup.task.sizes[client]
         batch = min(training.batch_size or size, size)
         steps = training.local_steps or training.local_epochs * -(-size // batch)
         b = training.momentum
