@@ -1,20 +1,20 @@
-"""One aggregation: the rule applied to the rows that arrived, and the metrics of the new model and the aggregate."""
+"""One aggregation: the rule applied to the rows that arrived, and the report of the round."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict, Unpack
 
 from fedguard.aggregation import Aggregate, aggregate
-from fedguard.architectures.aggregate_metrics import measure_aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
-from fedguard.contracts import ReceivedRound, Setup, Sight, State
+from fedguard.contracts import ReceivedRound, RoundObservation, RoundReport, RoundTiming, SentRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
+from fedguard.metrics.aggregate import AggregateMetrics, measure_aggregate
 
 
 def release_aggregate(
@@ -51,20 +51,75 @@ def release_aggregate(
         return str(error)
 
 
-def figures(
-    setup: Setup, clients: Clients, model: Tensor, result: Aggregate | str, received: ReceivedRound, due: bool
-) -> dict[str, Any]:
-    """The fields of a `RoundReport` that evaluate the new model and the aggregate.
+def report_round(
+    setup: Setup,
+    clients: Clients,
+    model: Tensor,
+    sent: SentRound,
+    received: ReceivedRound,
+    result: Aggregate | str,
+    due: bool,
+    **more: Unpack[RoundFacts],
+) -> RoundReport:
+    """The report of a round with one aggregate.
 
     Args:
+        model: float32 ``[d]``, the global model after the round.
         due: whether the round is evaluated; if not, only the current backdoor is given.
+        more: what the architecture alone knows.
     """
-    planted = clients.malicious.current_backdoor()
-    if not due:
-        return {"evaluation": None, "kappa": None, "cosine": None, "backdoor": None, "planted": planted}
-    with setup.stopwatch.stage("evaluation"):
-        evaluation = clients.local.evaluate(model)
-        backdoor = setup.task.backdoor_success(model, *planted) if planted else None
-    with setup.stopwatch.stage("measuring"):
-        found = measure_aggregate(result, received)
-    return {"evaluation": evaluation, "backdoor": backdoor, "planted": planted, **found}
+    planted, malicious = clients.malicious.current_backdoor(), clients.malicious
+    evaluation = backdoor = metrics = None
+    if due:
+        with setup.stopwatch.stage("evaluation"):
+            evaluation = clients.local.evaluate(model)
+            backdoor = setup.task.backdoor_success(model, *planted) if planted else None
+        with setup.stopwatch.stage("measuring"):
+            metrics = None if isinstance(result, str) else _measure(result, received)
+    return RoundReport(
+        round=sent.round,
+        model=model,
+        clients=received.clients,
+        malicious=sent.wire.malicious & set(received.clients),
+        behind=received.behind,
+        told=received.told,
+        not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
+        too_large=tuple(client for client in sent.too_large if client not in sent.lost),
+        silent=tuple(client for client in sent.clients if client in sent.lost and client not in sent.absent),
+        excluded=find_excluded_clients(result, received),
+        abandoned=result if isinstance(result, str) else None,
+        evaluation=evaluation,
+        aggregate=metrics,
+        backdoor=backdoor,
+        planted=planted,
+        effect=malicious.effect if due else None,
+        notes=malicious.notes(),
+        masked=received.masked,
+        **more,
+    )
+
+
+class RoundFacts(TypedDict, total=False):
+    """Fields of a `RoundReport` that differ between architectures."""
+
+    chosen: tuple[int, ...]
+    clip: float | None
+    watched: RoundObservation | None
+    moment: RoundTiming | None
+
+
+def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:
+    wire, arrived = received.truth, set(received.clients)
+    here = [row for row, client in enumerate(wire.clients) if client in arrived]
+    malicious = [row for row in here if wire.clients[row] in wire.malicious]
+    return measure_aggregate(result.vector, wire.updates, [row for row in here if row not in malicious], malicious)
+
+
+def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> tuple[int, ...] | None:
+    """The clients with weight 0 (below $10^-9$ of the largest); None if the rule has no weights or the round was abandoned."""
+    if isinstance(result, str) or result.weights is None:
+        return None
+    weights = [abs(weight) for weight in result.weights.tolist()]
+    least = 1e-9 * max(weights)
+    rows = [row for row, weight in zip(received.behind, weights, strict=True) if weight <= least]
+    return (*received.excluded, *(client for row in rows for client in row))

@@ -8,10 +8,9 @@ from functools import partial
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import figures, release_aggregate
+from fedguard.architectures.release import release_aggregate, report_round
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.times import SynchronousClock
 from fedguard.architectures.watch import ANOTHER_MODEL, RoundRecorder, watching
@@ -92,24 +91,16 @@ class Server(Architecture):
                 arrived = [client for behind in received.behind for client in behind]
                 with stopwatch.stage("model"):
                     model = server.apply_update(model, clients.local.settle(result.vector, arrived, model))
-            yield RoundReport(
-                round=round,
-                model=model,
-                clients=received.clients,
-                malicious=wire.malicious & set(received.clients),
-                behind=received.behind,
-                told=received.told,
-                not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
-                too_large=tuple(client for client in sent.too_large if client not in sent.lost),
-                silent=tuple(client for client in sent.clients if client in sent.lost),
+            yield report_round(
+                setup,
+                clients,
+                model,
+                sent,
+                received,
+                result,
+                setup.due(round),
                 chosen=chosen,
                 clip=clip,
-                excluded=find_excluded_clients(result, received),
-                abandoned=None if isinstance(result, Aggregate) else result,
-                **figures(setup, clients, model, result, received, setup.due(round)),
-                effect=clients.malicious.effect if setup.due(round) else None,
-                notes=clients.malicious.notes(),
-                masked=received.masked,
                 watched=_observe_round(setup, watch, received, result, model),
                 moment=times.after(chosen, round, len(received.clients), sent.lost) if times else None,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -199,10 +199,8 @@ class RoundReport:
         excluded: clients with an update of weight 0; None for rules without weights.
         abandoned: why the round changed nothing; None if it did.
         evaluation: of the new model, in rounds in which it was evaluated; the metrics below exist only in these rounds too.
-        kappa: $|R - mu|^2 / (mean_i |x_i - mu|^2)$ over the honest updates $x_i$ with mean $mu$: a lower bound on the rule's
-            robustness coefficient from this round's aggregate R.
-        cosine: cosine between R and $mu$.
-        malicious_length: mean norm of the malicious updates over the mean norm of the honest ones.
+        aggregate: the metrics of the aggregate (`fedguard.metrics.aggregate`); None without one, or with fewer than two honest
+            updates.
         backdoor: success rate of the trigger on the new model; None without a backdoor.
         planted: the trigger as it was in this round, and its target.
         notes: what the attack reports about itself, see `PoisonAttack.notes`.
@@ -232,12 +230,10 @@ class RoundReport:
     excluded: tuple[int, ...] | None = None
     abandoned: str | None = None
     evaluation: Evaluation | None = None
-    kappa: float | None = None
-    cosine: float | None = None
+    aggregate: Mapping[str, Any] | None = None
     backdoor: float | None = None
     planted: tuple[Trigger, int] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
-    malicious_length: float | None = None
     behind: tuple[tuple[int, ...], ...] = ()
     too_large: tuple[int, ...] = ()
     silent: tuple[int, ...] = ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NotRequired
 
 from typing_extensions import TypedDict
 
+from fedguard.metrics.aggregate import AggregateMetrics, summarize_aggregates
 from fedguard.metrics.filtering import Filter, filtering
 from fedguard.metrics.moments import Axes, SimulatedTime, axes, in_time
 from fedguard.metrics.nodes import NodeMetrics, by_node
@@ -79,20 +80,6 @@ class RoundCounts(TypedDict):
     outvoted: Count
     silent: Count
     bans: NotRequired[list[Ban]]
-
-
-class AggregateMetrics(TypedDict):
-    """The largest kappa of a round; means of the cosine with the honest mean and of the malicious updates' norm.
-
-    Attributes:
-        kappa: the largest of a round.
-        cosine: cosine of the aggregate with the honest mean.
-        hostile_length: norm of the malicious updates, over the norm of the honest ones.
-    """
-
-    kappa: Number | None
-    cosine: Number | None
-    hostile_length: Number | None
 
 
 class Effect(TypedDict):
@@ -180,11 +167,7 @@ def summarize(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
             "outvoted": sum(map(_is_outvoted, reports)),
             "silent": sum(len(report.silent) for report in reports),
         },
-        "aggregate": {
-            "kappa": _largest([report.kappa for report in reports]),
-            "cosine": _average([report.cosine for report in reports]),
-            "hostile_length": _average([report.malicious_length for report in reports]),
-        },
+        "aggregate": summarize_aggregates([report.aggregate for report in reports if report.aggregate is not None]),
         "filter": filtering(reports),
         "attack_notes": dict(reports[-1].notes),
         "attack_effect": effect(reports),
@@ -252,12 +235,3 @@ def _is_outvoted(report: RoundReport) -> bool:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return _mean(known) if known else None

@@ -209,7 +209,7 @@ def test_norm_bound_holds_for_malicious_clients_too():
     assert torch.allclose(received.rows[0].double(), torch.tensor(mean(bounded)).double(), atol=1e-5)
     bound = dataclasses.replace(FULL, norm_bound=0.1)
     flipped = federation(bound, clients=10, attack="sign_flip(scale=1000)", malicious=(0,))
-    assert max(float(report.malicious_length) for report in Server().run(flipped)) <= 1.5
+    assert max(float(report.aggregate["hostile_length"]) for report in Server().run(flipped)) <= 1.5
     assert "idealised" in protocol_card(cell(protocol={"secure_aggregation": "full", "norm_bound": 1.0}))["labels"][1]
 
 

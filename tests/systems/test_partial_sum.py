@@ -56,9 +56,11 @@ def test_it_ruins_the_model_and_no_check_of_own_updates_finds_it(system):
     found = list(reports(system, attack="partial_sum", **LONG))
     clean = list(reports(system, training={"rounds": 10}))
     assert clean[-1].evaluation.accuracy > 0.8 and found[-1].evaluation.accuracy < 0.3
-    assert all(0.8 < report.malicious_length < 1.25 for report in found)
+    assert all(0.8 < report.aggregate["hostile_length"] < 1.25 for report in found)
     loud = list(reports(system, attack="sign_flip(scale=11)", **LONG))
-    assert all(report.malicious_length > 5 for report in loud)  # who does the same by its own update is heard
+    assert all(
+        report.aggregate["hostile_length"] > 5 for report in loud
+    )  # who does the same by its own update is heard
 
 
 @pytest.mark.parametrize("system", ["all_reduce", "all_reduce(masks=20)"])

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import figures
+from fedguard.architectures.release import report_round
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.event_system import EventSystem
@@ -366,24 +364,15 @@ class EventRun:
         due: bool,
     ) -> RoundReport:
         rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        found: dict[str, Any] = figures(self._setup, self._clients, self._model, result, received, due)
-        return RoundReport(
-            round=round,
-            model=self._model,
-            clients=received.clients,
-            malicious=sent.wire.malicious & set(received.clients),
-            behind=received.behind,
-            told=received.told,
-            not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
-            too_large=tuple(client for client in sent.too_large if client not in sent.lost),
-            silent=tuple(client for client in sent.clients if client in sent.lost and client not in sent.absent),
+        return report_round(
+            self._setup,
+            self._clients,
+            self._model,
+            sent,
+            received,
+            result,
+            due,
             chosen=tuple(sorted(device for device, _ in release.begun)),
-            excluded=find_excluded_clients(result, received),
-            abandoned=None if isinstance(result, Aggregate) else result,
-            **found,
-            effect=self._clients.malicious.effect if due else None,
-            notes=self._clients.malicious.notes(),
-            masked=received.masked,
             moment=moment(
                 self._world,
                 release.at,

@@ -6,16 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.aggregate_metrics import find_excluded_clients
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.collectives.schedule import CollectiveCost, Schedule
 from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import figures, release_aggregate
+from fedguard.architectures.release import release_aggregate, report_round
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.times import moment, world
 from fedguard.architectures.watch import watching
@@ -197,26 +195,9 @@ class PeerRun(ABC):
     def _report(
         self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str
     ) -> RoundReport:
-        setup, malicious = self.setup, self.clients.malicious
-        due = setup.due(round)
-        found: dict[str, Any] = figures(setup, self.clients, self.model, result, received, due)
-        return RoundReport(
-            round=round,
-            model=self.model,
-            clients=received.clients,
-            malicious=sent.wire.malicious & set(received.clients),
-            behind=received.behind,
-            told=received.told,
-            not_finite=sent.not_finite,
-            too_large=sent.too_large,
-            chosen=nodes,
-            excluded=find_excluded_clients(result, received),
-            abandoned=None if isinstance(result, Aggregate) else result,
-            **found,
-            effect=malicious.effect if due else None,
-            notes=malicious.notes(),
-            masked=received.masked,
-            moment=self._moment(sent, round, received),
+        due, moment = self.setup.due(round), self._moment(sent, round, received)
+        return report_round(
+            self.setup, self.clients, self.model, sent, received, result, due, chosen=nodes, moment=moment
         )
 
     def _moment(self, sent: SentRound, round: int, received: ReceivedRound) -> RoundTiming:

@@ -83,9 +83,7 @@ def _drop_evaluation(report: RoundReport) -> RoundReport:
         report,
         evaluation=None,
         backdoor=None,
-        kappa=None,
-        cosine=None,
-        malicious_length=None,
+        aggregate=None,
         effect=None,
         nodes=nodes,
     )
