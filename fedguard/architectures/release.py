@@ -55,6 +55,7 @@ def report_round(
     setup: Setup,
     clients: Clients,
     model: Tensor,
+    round: int,
     sent: SentRound,
     received: ReceivedRound,
     result: Aggregate | str,
@@ -65,6 +66,7 @@ def report_round(
 
     Args:
         model: float32 ``[d]``, the global model after the round.
+        round: from 1. In simulated time it may differ from the round of the sessions, ``sent.round``.
         due: whether the round is evaluated; if not, only the current backdoor is given.
         more: what the architecture alone knows.
     """
@@ -77,7 +79,7 @@ def report_round(
         with setup.stopwatch.stage("measuring"):
             metrics = None if isinstance(result, str) else _measure(result, received)
     return RoundReport(
-        round=sent.round,
+        round=round,
         model=model,
         clients=received.clients,
         malicious=sent.wire.malicious & set(received.clients),

@@ -95,6 +95,7 @@ class Server(Architecture):
                 setup,
                 clients,
                 model,
+                round,
                 sent,
                 received,
                 result,

@@ -368,6 +368,7 @@ class EventRun:
             self._setup,
             self._clients,
             self._model,
+            round,
             sent,
             received,
             result,

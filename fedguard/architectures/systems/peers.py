@@ -197,7 +197,7 @@ class PeerRun(ABC):
     ) -> RoundReport:
         due, moment = self.setup.due(round), self._moment(sent, round, received)
         return report_round(
-            self.setup, self.clients, self.model, sent, received, result, due, chosen=nodes, moment=moment
+            self.setup, self.clients, self.model, round, sent, received, result, due, chosen=nodes, moment=moment
         )
 
     def _moment(self, sent: SentRound, round: int, received: ReceivedRound) -> RoundTiming:
