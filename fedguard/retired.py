@@ -78,7 +78,10 @@ RETIRED_COMMANDS = {"trilemma": "privacy"}
 RETIRED_KINDS = {"rule": "defense"}
 
 #: Keys of suites in earlier versions; in every mapping that names an algorithm, `kind:` was another word for `name:`
-RETIRED_KEYS = {"network.there": "network.availability"}
+RETIRED_KEYS = {
+    "network.there": "network.availability",
+    "gate.metrics.normalised_return": "gate.metrics.normalized_return",
+}
 
 #: Values of suites in earlier versions, by key
 RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
@@ -88,6 +91,19 @@ RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
 
 #: Values of today that the identity of a cell stores under their old name
 STORED_VALUES = {"protocol.secure_aggregation": {"none": "off"}, "threat.knowledge": {"defense": "rule"}}
+
+#: Fields of records and manifests in schema 1
+RETIRED_FIELDS = {
+    "told_f": "assumed_f",
+    "told_per_round": "assumed_f_per_round",
+    "true_f": "malicious",
+    "corners": "controls",
+    "neighbours": "neighbors",
+    "normalised": "normalized",
+}
+
+#: Metrics in earlier versions: in ``gate.metrics``, ``--metric``, baselines and verdicts
+RETIRED_METRICS = {"normalised_return": "normalized_return"}
 
 #: Keyword arguments of Python in earlier versions: function, its argument, the new one
 RETIRED_ARGUMENTS = (
@@ -116,9 +132,14 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def store_value(path: str, value: str) -> str:
-    """The value of a key as records store it, so that records of all versions say the same."""
-    return STORED_VALUES.get(path, {}).get(value, value)
+def renew_value(path: str, value: str) -> str:
+    """The value of a key under today's name: ``none`` for ``off`` under ``protocol.secure_aggregation``."""
+    return RETIRED_VALUES.get(path, {}).get(value, value)
+
+
+def renew_metric(name: str) -> str:
+    """The name of a metric today."""
+    return RETIRED_METRICS.get(name, name)
 
 
 def renew_key_text(key: str) -> str:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.retired import RETIRED_METRICS, note_renamed, renew_metric
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -49,6 +50,13 @@ Address = Annotated[
         help="With --engine ray: the cluster. Default: one on this machine alone, which ends with the run.",
     ),
 ]
+
+
+def note_old_metrics(given: Any) -> Any:
+    """What ``--metric`` was given, unchanged; names of earlier versions are noted."""
+    names = given if isinstance(given, list) else [given]
+    note_renamed((f"--metric {one}", f"--metric {renew_metric(one)}") for one in names if one in RETIRED_METRICS)
+    return given
 
 
 def engine_of(name: str, address: str | None) -> Ray | None:

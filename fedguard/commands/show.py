@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedguard.commands.contribution import contribution
-from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, print_json
+from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, note_old_metrics, print_json
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.retired import note_renamed
 
@@ -19,7 +19,10 @@ Page = Literal["breakdown", "privacy", "contribution"]
 def show(
     run: RunName,
     metric: Annotated[
-        str | None, typer.Option(help="Show the matrix of this metric alone, such as worst_class_accuracy.")
+        str | None,
+        typer.Option(
+            callback=note_old_metrics, help="Show the matrix of this metric alone, such as worst_class_accuracy."
+        ),
     ] = None,
     page: Annotated[
         Page | None,
@@ -76,8 +79,8 @@ def lint(
     """Raise the red flags of a run: conditions that make its metrics doubtful, and what to do about them.
 
     Reads other people's results as well: a JSON list of objects or a CSV file, one row per training, with columns such as
-    attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, told_f, classes. Flags that need missing columns are
-    listed as not judged.
+    attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, assumed_f, classes. Flags that need missing columns
+    are listed as not judged.
     """
     from fedguard.bench.flags.lint import lint as judge
     from fedguard.bench.flags.lint import results_named
@@ -98,7 +101,8 @@ def breakdown(
         typer.Option(metavar="KEY", help="The swept key. Default: clients.malicious, or the only one that is swept."),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Such as worst_class_accuracy. Default: what is judged by.")
+        str | None,
+        typer.Option(callback=note_old_metrics, help="Such as worst_class_accuracy. Default: what is judged by."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
     store: Store = Path("runs"),

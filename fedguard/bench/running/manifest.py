@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from fedguard.bench.records.schema import Manifest
+from fedguard.bench.records.schema.types import SCHEMA
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.selection import AttackSelection
 from fedguard.config import Plan
@@ -71,7 +72,7 @@ def describe_orphan_run(folder: RunFolder, plan: Plan) -> str | None:
 
 
 def _cells(manifest: Manifest) -> set[str]:
-    return {*(one["cell"] for one in manifest["positions"]), *manifest["corners"]}
+    return {*(one["cell"] for one in manifest["positions"]), *manifest["controls"]}
 
 
 def _from_run(folder: RunFolder, plan: Plan) -> str | None:
@@ -105,7 +106,7 @@ def write_manifest(
     except (StoreError, KeyError):  # the first run into this folder, or a damaged manifest, which is made anew
         created = time.time()
     manifest: Mapping[str, Any] = {
-        "schema": 1,
+        "schema": SCHEMA,
         "name": suite.name,
         "folder": None if plan.known.folder is None else str(plan.known.folder),
         "source": plan.source,
@@ -117,7 +118,7 @@ def write_manifest(
         "seeds": list(suite.seeds),
         "swept": list(suite.matrix),
         "positions": [{"cell": cell.id, "swept": swept} for swept, cell in plan.positions],
-        "corners": [cell.id for cell in plan.corners],
+        "controls": [cell.id for cell in plan.controls],
         "tuning": suite.tuning.model_dump(mode="json") if suite.tuning else None,
         "ensembles": [
             {"cell": cell, "seeds": race.seeds, "members": {one.id: str(one.attack) for one in race.members}}
