@@ -125,7 +125,7 @@ def told_wrong_f(result: Part, card: Part) -> str | None:
     }:  # nothing false reaches the rule, so no f is wrong
         return None
     return (
-        f"the rule was told f = {card['assumed_f']} while {card['true_f']} clients are malicious: "
+        f"the rule assumes f = {card['assumed_f']} while {card['malicious']} clients are malicious: "
         "drop clients.assumed_f, unless an unknown f is what you study."
     )
 
