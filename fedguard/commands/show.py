@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -11,7 +12,11 @@ from rich.console import Console
 from fedguard.commands.contribution import contribution
 from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, note_old_metrics, print_json
 from fedguard.errors import ConfigError, UnknownName
+from fedguard.metrics.figures import FIGURES, metric_name
 from fedguard.retired import note_renamed
+
+if TYPE_CHECKING:
+    from fedguard.bench.results.run import Run
 
 Page = Literal["breakdown", "privacy", "contribution"]
 
@@ -53,7 +58,7 @@ def show(
         return
     found, files = load_run(run, store), files_of(to, ("svg",), force)
     if as_json:
-        print_json(found.profile().as_dict() if profile else found.rows())
+        print_json(found.profile().as_dict() if profile else _rows(found, metric))
     elif profile:
         console.print(found.profile(), highlight=False)
     else:
@@ -64,8 +69,18 @@ def show(
         said.print(f"\nPicture written to {svg}.")
 
 
-#: What `fedguard lint` may fail on
-FailOn = Literal["flags"]
+def _rows(run: Run, metric: str | None) -> list[dict[str, Any]]:
+    """The rows of a run; with one metric alone if it is given."""
+    if metric is None:
+        return run.rows()
+    name = metric_name(metric)
+    return [{key: row[key] for key in row if key not in FIGURES or key == name} for row in run.rows(name)]
+
+
+class FailOn(StrEnum):
+    """What `fedguard lint` may fail on."""
+
+    FLAGS = "flags"
 
 
 def lint(
@@ -73,7 +88,7 @@ def lint(
         str, typer.Argument(help="A run, or a table of results: a .json or .csv file.", metavar="RUN|FILE")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The flags as JSON.")] = False,
-    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
+    fail_on: Annotated[list[FailOn] | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
     store: Store = Path("runs"),
 ) -> None:
     """Raise the red flags of a run: conditions that make its metrics doubtful, and what to do about them.

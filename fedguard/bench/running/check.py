@@ -42,7 +42,8 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     quiet = f" ({silent} in which the malicious clients send nothing)" if silent else ""
     yield Text(
         f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.controls)} more cells to compare with"
-        f"{quiet}, {seeds} seeds: {len(legal) * seeds} trials to run, {(len(cells) - len(legal)) * seeds} refused."
+        f"{quiet}, {seeds} seed{'s' * (seeds > 1)}: {len(legal) * seeds} trial{'s' * (len(legal) * seeds != 1)} to run, "
+        f"{(len(cells) - len(legal)) * seeds} refused."
     )
     for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)

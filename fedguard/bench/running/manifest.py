@@ -30,6 +30,8 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
         StoreError: another suite has been run in the folder of that name.
     """
     folder = RunFolder(store / (name or plan.suite.name))
+    if name is None and not folder.path.exists() and (old := _unnamed_run(plan, store)):
+        return old
     if _holds_another(folder, plan):
         source = folder.manifest().get("source")
         raise StoreError(
@@ -37,6 +39,22 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
             "whose cells is among its own. Give this run another name (--name, or name= in Python), or remove the folder."
         )
     return folder
+
+
+def _unnamed_run(plan: Plan, store: Path) -> RunFolder | None:
+    """The run of a suite without a name that an earlier version stored under ``suite``, as it did with every such suite."""
+    folder, name = RunFolder(store / "suite"), plan.suite.name
+    unnamed = name.startswith("untitled-") if plan.source is None else name == Path(plan.source).stem
+    try:
+        manifest = folder.manifest()
+    except StoreError:
+        return None
+    same = plan.source == manifest.get("source") or (
+        plan.source is not None and manifest.get("source_from_run") == _from_run(folder, plan)
+    )
+    cells = [cell.id for _, cell in plan.positions]
+    found = unnamed and same and manifest["name"] == "suite" and cells == [one["cell"] for one in manifest["positions"]]
+    return folder if found else None
 
 
 def _holds_another(folder: RunFolder, plan: Plan) -> bool:
