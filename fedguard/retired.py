@@ -112,7 +112,11 @@ RETIRED_ARGUMENTS = (
     ("tune", "settings", "overrides"),
     ("kappa", "rule", "defense"),
     ("craft", "rule", "defense"),
+    ("gate", "strict", "fail_on"),
 )
+
+#: Values of such arguments, where they are others now
+RETIRED_ARGUMENT_VALUES = {("gate", "strict"): {True: ("inconclusive",), False: ()}}
 
 
 def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -126,7 +130,9 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if renamed[old] in given:
                 raise TypeError(f"{name}() got {old}=, the old name of {renamed[old]}=, beside {renamed[old]}=")
             warnings.warn(f"{name}({old}=...) is now {name}({renamed[old]}=...)", DeprecationWarning, stacklevel=2)
-            given[renamed[old]] = given.pop(old)
+            value = given.pop(old)
+            values = RETIRED_ARGUMENT_VALUES.get((name, old))
+            given[renamed[old]] = values.get(value, value) if values else value
         return function(*args, **given)
 
     return call

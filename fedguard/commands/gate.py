@@ -95,7 +95,7 @@ def gate(
     try:
         listener, workers = _listener(quiet or piped), engine_of(engine, address)
         verdict = judge(
-            load_run(run, store), baseline, strict=bool(fail_on), jobs=jobs, listener=listener, engine=workers
+            load_run(run, store), baseline, fail_on=fail_on or (), jobs=jobs, listener=listener, engine=workers
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)

@@ -234,6 +234,7 @@ CALLS = {
     "audit": (fg.audit, {"suite": {"seeds": 1}}, ["seeds=1"]),
     "tune": (fg.tune, {"suite": {"seeds": 1}}, ["seeds=1"]),
     "kappa": (fg.kappa, {"n": 5, "f": 1, "effort": 0.01}, "median"),
+    "gate": (fg.gate, {"run": "none", "baseline": "base.json"}, True),
     "craft": (fg.craft, {"attack": "alie(z=1)", "honest": X, "f": 1}, "median"),
 }
 
