@@ -28,8 +28,8 @@ Row = tuple[str, str, str]
 
 _HEAD = """# Renamed
 
-For everyone whose script, suite or stored run comes from an earlier version of FedGuard. After this page you can replace each old
-name. Reading takes two minutes; the tables are made from the code.
+For everyone whose script, suite or stored run comes from an earlier version of FedGuard. After this page you can replace each
+old name. Reading takes two minutes; the tables are made from the code.
 
 An old name that still works writes a line to standard error, or a `DeprecationWarning` in Python, with the new name. An old
 name that means something else today is an error, which names the new one. Stored runs and baselines stay as they are: every

@@ -39,7 +39,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no t
 BaselineFile = Annotated[Path, typer.Option("--baseline", "-b", metavar="FILE", help="The baseline.")]
 
 
-class FailOn(StrEnum):
+class GateReason(StrEnum):
     """What else `fedguard gate` may fail on."""
 
     INCONCLUSIVE = "inconclusive"
@@ -49,7 +49,7 @@ def gate(
     run: RunName,
     baseline: BaselineFile,
     fail_on: Annotated[
-        list[FailOn] | None, typer.Option(help="What is inconclusive counts as not judged: exit 4.")
+        list[GateReason] | None, typer.Option(help="What is inconclusive counts as not judged: exit 4.")
     ] = None,
     to: Annotated[
         list[str] | None,

@@ -77,7 +77,7 @@ def _rows(run: Run, metric: str | None) -> list[dict[str, Any]]:
     return [{key: row[key] for key in row if key not in FIGURES or key == name} for row in run.rows(name)]
 
 
-class FailOn(StrEnum):
+class LintReason(StrEnum):
     """What `fedguard lint` may fail on."""
 
     FLAGS = "flags"
@@ -88,7 +88,7 @@ def lint(
         str, typer.Argument(help="A run, or a table of results: a .json or .csv file.", metavar="RUN|FILE")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The flags as JSON.")] = False,
-    fail_on: Annotated[list[FailOn] | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
+    fail_on: Annotated[list[LintReason] | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
     store: Store = Path("runs"),
 ) -> None:
     """Raise the red flags of a run: conditions that make its metrics doubtful, and what to do about them.

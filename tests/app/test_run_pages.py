@@ -512,7 +512,7 @@ def test_a_cell_without_simulated_time_has_no_timeline(run, page):
 def test_breakdown_needs_a_swept_number(run, page):
     test = page(run, "breakdown")
     (command,) = [code.value for code in test.code]
-    assert command.startswith("fedguard run examples/breakdown.yaml")
+    assert command.startswith("fedguard run examples/breakdown_f.yaml")
 
 
 def test_breakdown_shows_curves_summary_and_points(swept, page):

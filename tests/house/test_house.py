@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
     "fedguard.reconstruction": {"arguments", "errors", "reading", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
-    "fedguard.metrics.figures": {"errors", "metrics.returns", "metrics.stats"},
+    "fedguard.metrics.figures": {"errors", "retired", "metrics.returns", "metrics.stats"},
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
     "fedguard.simulated": {"errors", "rng", "contracts"},

@@ -30,7 +30,7 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
         StoreError: another suite has been run in the folder of that name.
     """
     folder = RunFolder(store / (name or plan.suite.name))
-    if name is None and not folder.path.exists() and (old := _unnamed_run(plan, store)):
+    if name is None and not folder.path.exists() and (old := _run_without_name(plan, store)):
         return old
     if _holds_another(folder, plan):
         source = folder.manifest().get("source")
@@ -41,7 +41,7 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
     return folder
 
 
-def _unnamed_run(plan: Plan, store: Path) -> RunFolder | None:
+def _run_without_name(plan: Plan, store: Path) -> RunFolder | None:
     """The run of a suite without a name that an earlier version stored under ``suite``, as it did with every such suite."""
     folder, name = RunFolder(store / "suite"), plan.suite.name
     unnamed = name.startswith("untitled-") if plan.source is None else name == Path(plan.source).stem
