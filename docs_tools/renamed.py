@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedguard.retired import (
     RETIRED_ARGUMENTS,
+    RETIRED_COLUMNS,
     RETIRED_COMMANDS,
     RETIRED_FIELDS,
     RETIRED_KEYS,
@@ -43,6 +44,7 @@ def page() -> str:
         "Commands and options": _commands(),
         "Keys and values of suites": _suites(),
         "Metrics": _rows(RETIRED_METRICS, ALWAYS),
+        "Columns of the file of a graph": _rows(RETIRED_COLUMNS, ONE_VERSION),
         "Arguments in Python": _arguments(),
         "Fields of records and run manifests": _rows(RETIRED_FIELDS, ALWAYS),
     }

@@ -105,6 +105,9 @@ RETIRED_FIELDS = {
 #: Metrics in earlier versions: in ``gate.metrics``, ``--metric``, baselines and verdicts
 RETIRED_METRICS = {"normalised_return": "normalized_return"}
 
+#: Columns of the file of a graph in earlier versions
+RETIRED_COLUMNS = {"hears": "neighbor"}
+
 #: Keyword arguments of Python in earlier versions: function, its argument, the new one
 RETIRED_ARGUMENTS = (
     ("run", "settings", "overrides"),
@@ -116,7 +119,7 @@ RETIRED_ARGUMENTS = (
 )
 
 #: Values of such arguments, where they are others now
-RETIRED_ARGUMENT_VALUES = {("gate", "strict"): {True: ("inconclusive",), False: ()}}
+ARGUMENT_VALUES = {("gate", "strict"): {True: ("inconclusive",), False: ()}}
 
 
 def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -131,7 +134,7 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 raise TypeError(f"{name}() got {old}=, the old name of {renamed[old]}=, beside {renamed[old]}=")
             warnings.warn(f"{name}({old}=...) is now {name}({renamed[old]}=...)", DeprecationWarning, stacklevel=2)
             value = given.pop(old)
-            values = RETIRED_ARGUMENT_VALUES.get((name, old))
+            values = ARGUMENT_VALUES.get((name, old))
             given[renamed[old]] = values.get(value, value) if values else value
         return function(*args, **given)
 

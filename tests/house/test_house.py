@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "fedguard.metrics.figures": {"errors", "retired", "metrics.returns", "metrics.stats"},
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
-    "fedguard.simulated": {"errors", "rng", "contracts"},
+    "fedguard.simulated": {"errors", "retired", "rng", "contracts"},
     "fedguard.algorithms": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "memmap", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
