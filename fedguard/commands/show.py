@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -12,11 +12,7 @@ from rich.console import Console
 from fedguard.commands.contribution import contribution
 from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, note_old_metrics, print_json
 from fedguard.errors import ConfigError, UnknownName
-from fedguard.metrics.figures import FIGURES, metric_name
 from fedguard.retired import note_renamed
-
-if TYPE_CHECKING:
-    from fedguard.bench.results.run import Run
 
 Page = Literal["breakdown", "privacy", "contribution"]
 
@@ -58,7 +54,8 @@ def show(
         return
     found, files = load_run(run, store), files_of(to, ("svg",), force)
     if as_json:
-        print_json(found.profile().as_dict() if profile else _rows(found, metric))
+        rows = found.rows_of(metric) if metric else found.rows()
+        print_json(found.profile().as_dict() if profile else rows)
     elif profile:
         console.print(found.profile(), highlight=False)
     else:
@@ -67,14 +64,6 @@ def show(
     for _, svg in files:
         write_svg([found.table(metric)] if metric else list(matrices(found)), svg)
         said.print(f"\nPicture written to {svg}.")
-
-
-def _rows(run: Run, metric: str | None) -> list[dict[str, Any]]:
-    """The rows of a run; with one metric alone if it is given."""
-    if metric is None:
-        return run.rows()
-    name = metric_name(metric)
-    return [{key: row[key] for key in row if key not in FIGURES or key == name} for row in run.rows(name)]
 
 
 class LintReason(StrEnum):

@@ -118,6 +118,11 @@ class Run:
         more = [name for name in dict.fromkeys(figures) if isinstance(FIGURES[metric_name(name)], TargetMetric)]
         return [{**row, **self._more(row, more)} for row in self._rows]
 
+    def rows_of(self, metric: str) -> list[dict[str, Any]]:
+        """`rows` with one metric alone. Raises as `rows`."""
+        name = metric_name(metric)
+        return [{key: row[key] for key in row if key not in FIGURES or key == name} for row in self.rows(name)]
+
     def _more(self, row: Mapping[str, Any], figures: Sequence[str]) -> dict[str, float | None]:
         record = self.records.get((row["cell"], row["seed"])) if figures else None
         return {name: FIGURES[name].of(record) if record else None for name in figures}
