@@ -151,6 +151,14 @@ def renew_metric(name: str) -> str:
     return RETIRED_METRICS.get(name, name)
 
 
+def renew_values(path: str, values: Iterable[str]) -> list[str]:
+    """The values that Python hands over for a key, under today's names; an old one gives a DeprecationWarning."""
+    renamed, found = RETIRED_VALUES[path], list(values)
+    for old in dict.fromkeys(value for value in found if value in renamed):
+        warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=3)
+    return [renamed.get(value, value) for value in found]
+
+
 def renew_key_text(key: str) -> str:
     """A dotted key of a suite under today's name: ``network.availability.on`` for ``network.there.on``."""
     for old, new in RETIRED_KEYS.items():
