@@ -41,7 +41,7 @@ reader shows them under today's names.
 def page() -> str:
     """The page, in Markdown."""
     tables = {
-        "Commands and options": _commands(),
+        "Commands and options of `fedguard`": _commands(),
         "Keys and values of suites": _suites(),
         "Metrics": _rows(RETIRED_METRICS, ALWAYS),
         "Columns of the file of a graph": _rows(RETIRED_COLUMNS, ONE_VERSION),
@@ -55,9 +55,9 @@ def _commands() -> Iterator[Row]:
     for row in RETIRED_OPTIONS:
         old, until = f"{row.old} {'VALUE' if row.has_value else ''}".strip(), ONE_VERSION if row.accepted else REFUSED
         for command in row.commands:
-            yield f"fedguard {command} {old}", f"fedguard {command} {row.new.format('VALUE')}", until
-    yield from _rows(RETIRED_COMMANDS, ONE_VERSION, "fedguard {}")
-    yield from _rows(RETIRED_KINDS, ONE_VERSION, "fedguard new {}")
+            yield f"{command} {old}", f"{command} {row.new.format('VALUE')}", until
+    yield from _rows(RETIRED_COMMANDS, ONE_VERSION)
+    yield from _rows(RETIRED_KINDS, ONE_VERSION, "new {}")
 
 
 def _suites() -> Iterator[Row]:
