@@ -91,7 +91,7 @@ MAY_IMPORT = {
     "fedguard.flower": {
         "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
     },
-    "fedguard.guard": {"arguments", "errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
+    "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
     "fedguard.pytest_plugin": {"errors", "api", "bench"},
