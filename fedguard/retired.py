@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -119,7 +119,7 @@ RETIRED_ARGUMENTS = (
 )
 
 #: Values of such arguments, where they are others now
-ARGUMENT_VALUES = {("gate", "strict"): {True: ("inconclusive",), False: ()}}
+ARGUMENT_VALUES: dict[tuple[str, str], dict[Any, Any]] = {("gate", "strict"): {True: ("inconclusive",), False: ()}}
 
 
 def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
