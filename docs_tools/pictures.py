@@ -223,7 +223,7 @@ _ALIKE = {
 def orderings(store: Path, *shorter: str) -> Points:
     """Accuracy of the nodes of a ring on data sorted by label, along three counts: examples, optimizer steps, exchanges."""
     phase, batch, rounds = 4, 32, 160
-    #: By system: local trainings in a round, and exchanges with each neighbour; half of these in the first, without trackers.
+    #: By system: local trainings in a round, and exchanges with each neighbor; half of these in the first, without trackers.
     of_round = {"d_psgd": (1, 1), "d2": (1, 1), "dsgt": (1, 2), "detag": (phase, 2 * phase), "defacto": (phase, phase)}
     words = {"d2": {"weight": 0.5}, "detag": {"phase": phase}, "defacto": {"phase": phase}}
     suite = {
