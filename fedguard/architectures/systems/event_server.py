@@ -174,7 +174,7 @@ class EventServer(EventSystem):
     def check(self, setup: Setup) -> None:
         """Refuse settings with aggregates that never come, rounds that are all abandoned, or attacks that never act."""
         barrier = self.barrier(setup.participation)
-        least = sorted(least_of(setup))
+        least = sorted(least_of(setup, self))
         # Without losses and with time passing, a first aggregate always comes: this saves a simulation
         if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
             try:
