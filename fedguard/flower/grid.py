@@ -148,7 +148,7 @@ class GuardedGrid(Grid):
                 "examples, which attack or rule go by; got none. Name the strategy's own: "
                 "under_attack(..., weighted_by_key=...)."
             )
-        # An attack sees one model, that of the first node; each update still starts from the model of its own node
+        # An attack sees the model of the first node only; each update still starts from the model of its own node
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
         self._guard.told = min(scale_assumed_f(len(nodes), self._told, len(self.nodes)), len(nodes))
