@@ -134,8 +134,8 @@ class EventServer(EventSystem):
         name, noise = self.name, cell.protocol.privacy
         if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
             yield (
-                f"a server that adds noise clips each update, and the server of {name} has sums or means of several. Use privacy: "
-                "{name: record}, or fedbuff, google, parameter_server or server."
+                f"a server that adds noise clips each update, and the server of {name} has sums or means of several. Use "
+                "privacy: {name: record}, or fedbuff, google, parameter_server or server."
             )
         # A single row has nothing to be weighed against
         if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
