@@ -36,7 +36,7 @@ LOG = logging.getLogger("fedguard.flower")
 class GuardedGrid(Grid):
     """A Grid that forwards everything except the replies of malicious nodes to training messages.
 
-    Among the replies to one `send_and_receive` of training messages, the attack makes those of malicious nodes from the honest
+    Among the replies to one `send_and_receive` of training messages, the attack makes the malicious nodes' from the honest
     ones, as far as its knowledge permits. With a defense, each reply becomes the sent model plus the robust aggregate, so every
     strategy that averages, with any weights, gets exactly that model.
 

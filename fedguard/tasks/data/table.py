@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -122,7 +122,7 @@ def _read_rows(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> ND
     return indicators(path, frame.assign(**read), columns)
 
 
-def _complete(path: Path, beside: Iterable[str], as_text: Sequence[str] | None) -> pd.DataFrame:
+def _complete(path: Path, beside: Collection[str], as_text: Sequence[str] | None) -> pd.DataFrame:
     """The table, which has the columns ``beside`` and a value in each cell.
 
     Args:
