@@ -102,7 +102,7 @@ def test_cs_plus_clips_the_two_farthest_of_equal_neighbors_to_the_third():
     assert run("cs_plus", rows, 0, 1, np.full(6, 1 / 6))[0] == pytest.approx(want)
 
 
-def test_cs_plus_takes_equally_far_neighbours_together_whatever_their_order():
+def test_cs_plus_takes_equally_far_neighbors_together_whatever_their_order():
     """1 - 2b = 0.45 holds the own row and the nearest, and of the two at distance 2 only one: so neither."""
     rows, w = np.array([[0], [1], [2], [-2], [9]], np.float32), np.array([0.2, 0.15, 0.1, 0.275, 0.275])
     want = clipped(rows.astype(float), 0, w, 1.0)
@@ -110,7 +110,7 @@ def test_cs_plus_takes_equally_far_neighbours_together_whatever_their_order():
         assert run("cs_plus", rows[order], order.index(0), 1, w[order])[0] == pytest.approx(want[0])
 
 
-def test_clipped_gossip_takes_the_first_of_equally_far_neighbours():
+def test_clipped_gossip_takes_the_first_of_equally_far_neighbors():
     """More rows than an unstable sort leaves in their order."""
     n = 65
     rows = np.concatenate(
