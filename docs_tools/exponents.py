@@ -79,7 +79,7 @@ def rounds_to(setup: Setup, system: Any, lr: float, every: int, most: int) -> in
     """After how many rounds the nodes have the target on average, at `HELD` evaluations in a row; None if not within most."""
     training = setup.cell.training.model_copy(update={"rounds": most + HELD * every, "lr": lr})
     held = 0
-    for report in system.run(replace(setup, training=training, evaluate_every=every)):
+    for report in system.run(replace(setup, evaluate_every=every).with_parts(training=training)):
         if report.evaluation is not None:
             held = held + 1 if report.evaluation.accuracy >= TARGET else 0
         if held == HELD:
