@@ -184,13 +184,13 @@ def _results(ran: Sequence[CompletedRecord], clean: Sequence[CompletedRecord]) -
             width="stretch",
             column_config={"value": st.column_config.Column(width=160)},
         )
-        st.subheader("Corners")
+        st.subheader("Controls")
         st.caption(
             "Final accuracy in %, with and without attack, with the defense and with the plain mean. What is lost where the "
             "malicious clients send nothing is the absence of their data; the rest is the attack's harm. "
             + words.chance(shown)
         )
-        st.dataframe(words.corners(shown), hide_index=True, width="stretch")
+        st.dataframe(words.controls(shown), hide_index=True, width="stretch")
     with right:
         if any(record["result"]["class_accuracy"] for record in shown):
             st.subheader("By class")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedguard.contracts import NoMasking
-from fedguard.retired import store_value
 
 #: Models whose logits are affine in the inputs.
 LINEAR = frozenset({"softmax", "svm"})
@@ -53,7 +52,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     architecture, mode = card.get("architecture", "server"), card["secure_aggregation"]
     hidden = (
         [f"secure_aggregation: {mode}"]
-        if mode != store_value("protocol.secure_aggregation", NoMasking.name)
+        if mode != NoMasking.name
         else [architecture] * ("masked" in card["server_shown"])
     )
     noisy = [f"privacy: {card['privacy']}"] if card["noise"] else []
