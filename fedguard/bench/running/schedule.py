@@ -157,7 +157,7 @@ class TrialSchedule:
         )
 
     def resolve_cell(self, trial: Trial) -> PlannedCell | None:
-        """The cell to be trained: the trial's own, or that of the attack that its ensemble chose; None if all failed."""
+        """The cell to be trained: the trial's own, or the cell of the attack that its ensemble chose; None if all failed."""
         race = self.races.get(trial[0])
         return self.cell(trial) if race is None else race.choice(self.shares)
 
