@@ -70,7 +70,7 @@ def costs(run: Run) -> list[Element]:
         table("Means over trials; of the memory, the largest", heads, rows, "lr"),
         el(
             "p",
-            "Seconds depend on the machine and on what else ran on it, bytes do not. The memory is that of the worker process, "
+            "Seconds depend on the machine and on what else ran on it, bytes do not. The memory is the worker process's, "
             "the largest until the trial's end, which earlier trials may have caused. MB: 10⁶ bytes, over all clients and "
             "rounds.",
             class_="note",

@@ -226,7 +226,7 @@ def _nodes(ran: Sequence[CompletedRecord]) -> None:
     left, right = st.columns(2)
     says = "A graph of the nodes: circles are honest and as bright as they are accurate, crosses are malicious"
     left.altair_chart(graph(found, rounds.index(at)), width="stretch", alt=says)
-    says = "Accuracy of the best and the worst node over the rounds, and that of the mean of their models"
+    says = "Accuracy of the best and the worst node over the rounds, and accuracy of the mean of their models"
     right.altair_chart(by_round(found, rounds), width="stretch", alt=says)
 
 

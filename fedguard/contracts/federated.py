@@ -20,8 +20,7 @@ from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
 from fedguard.rng import Streams
 
 if TYPE_CHECKING:
-    from fedguard.contracts.architectures import Setup
-    from fedguard.contracts.noise import Combination
+    from fedguard.contracts.cell import Cell, Setup
 
 
 class RunningAlgorithm:
@@ -29,7 +28,8 @@ class RunningAlgorithm:
 
     In each round `begin`, `train`, `trim`, `note` and `settle` are called in this order. `train` may be called several times:
     for the honest clients, for the malicious clients, and for an attack that asks what honest training would give. A round that
-    the server abandons is not settled, and leaves no trace.
+    the server abandons is not settled, and leaves no trace at the server. What a client keeps without sending it, such as its
+    last layer under FedPer or its environments, goes on from the training that it did.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -135,7 +135,7 @@ class FederatedAlgorithm(Algorithm):
             ConfigError: it does not have a setting, or settings exclude each other.
         """
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         """Why it is incompatible with an attack, a defense, a model or the protocol: a line for each reason."""
         rule = cell.pipeline.rule
         if cell.model.imagines != self.imagines:

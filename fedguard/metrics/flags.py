@@ -262,7 +262,7 @@ def not_finished(result: Part, card: Part) -> str | None:
         return None
     return (
         f"the last {end.evaluations} evaluations rise by {100 * end.rise:.1f} points to {percent(end.level)}, more than 5: "
-        "the training has not come to its end. Train longer before its figure is quoted or ranked."
+        "the training has not come to its end. Train longer before you quote or rank its accuracy."
     )
 
 

@@ -422,7 +422,7 @@ def test_the_card_keeps_every_line_of_the_record(run):
 def test_the_page_of_a_cell_has_its_six_words(page, run):
     words_of = table(page(run, "cell", attack="alie", defense="median"), "aspect").set_index("aspect")["word"]
     assert words_of.to_dict() == {
-        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralised",
+        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralized",
         "scale": "cross-silo", "motivation": "incentive",
     }  # fmt: skip
 

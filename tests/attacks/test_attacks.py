@@ -244,10 +244,10 @@ def test_model_replacement_replaces_the_model():
     setup = set_up(task, Training(rounds=1, lr=0.05), attack="model_replacement", malicious=(2,), told=1)
     (report,) = Server().run(setup)
     start = task.initial_model(setup.rng.child("model"))
-    rng, plan = setup.rng.child("round", 1), setup.training.plan()
+    rng, plan = setup.rng.child("round", 1), setup.cell.training.plan()
     honest, malicious = torch.empty(5, task.dim), torch.empty(1, task.dim)
     task.local_updates(start, [0, 1, 3, 4, 5], plan, rng, honest)
-    attack = setup.attack
+    attack = setup.cell.attack
     facts = {"rng": setup.rng.child("attack", "data", 2).apart(), "classes": 10, "value_range": (0.0, 1.0)}
     poisoned = task.with_examples({2: attack.poison(task.examples(2), data_view(**facts))})
     poisoned.local_updates(start, [2], attack.plan(plan, data_view()), rng, malicious)
@@ -296,6 +296,17 @@ def test_crafts_what_its_contract_says_and_leaves_the_honest_updates_alone(case)
         assert bool(crafted.isfinite().all()) == case.finite
         assert isinstance(attack.remember(seen, crafted), dict)
         assert torch.equal(honest, before)
+
+
+@CASES
+def test_what_it_sends_in_a_round_without_honest_clients_is_finite(case):
+    """Nobody honest moves the model, and an attack that cannot know that sends what an update of zeros would make it send."""
+    attack = build(case.name, **case.parameters)
+    for sees in attack.needs:
+        if Sight.GRAPH in sees:  # without a server there is one at least: the node that receives
+            continue
+        crafted = attack.craft(view(torch.empty(0, 30), f=3, own=normal(3, 30, seed=2), sees=sees))
+        assert crafted.shape == (3, 30) and bool(crafted.isfinite().all()) == case.finite
 
 
 @CASES

@@ -1,4 +1,4 @@
-"""Nodes that look: attacks on privacy mounted by a neighbour, by several nodes, and by members of a collective."""
+"""Nodes that look: attacks on privacy mounted by a neighbor, by several nodes, and by members of a collective."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, Observer, Reconstruction, Sight
 from fedguard.registry import load_registry
@@ -29,7 +29,7 @@ ONE: dict[str, Any] = {
 }
 
 
-def cell(**changes: Any) -> Cell:
+def cell(**changes: Any) -> PlannedCell:
     observer = {"seat": "nodes", "victims": 8, **changes.pop("observer", {})}
     return build_cell(CellConfig.model_validate({**ONE, "observer": observer, **changes}), load_registry())
 
@@ -49,7 +49,7 @@ def beside(node: int, n: int = 8) -> set[int]:
     return {(node - 1) % n, (node + 1) % n}
 
 
-def test_a_neighbour_restores_the_digits_of_both_and_of_nobody_else():
+def test_a_neighbor_restores_the_digits_of_both_and_of_nobody_else():
     found = inferred()
     (node,) = found["seat"]["nodes"]
     assert set(map(int, found["seat"]["solved"])) == beside(node)
@@ -115,7 +115,7 @@ class Reads(InferenceAttack):
 
 def views(spy: type[Reads] = Reads, **changes: Any):
     Reads.views.clear()
-    one = replace(cell(**changes), inference=spy())
+    one = cell(**changes).with_parts(inference=spy())
     result = run_trial(one, 0, {})[0]["result"]["inference"]
     setup = Workbench().task(one, 0), one.training.plan()
     return list(Reads.views), result, *setup
@@ -154,7 +154,7 @@ def test_under_masks_a_node_has_the_mean_of_others_without_its_own(system, hidde
     assert set(target["clients"]) == (beside(node) if hidden == 2 else set(range(8)) - {node})
 
 
-def test_noise_of_a_nodes_own_is_in_what_its_neighbour_solves_for():
+def test_noise_of_a_nodes_own_is_in_what_its_neighbor_solves_for():
     """What comes is solved to the last digits, and it is noise: the digit is not in it."""
     noise = {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.01}
     found = inferred(protocol={"privacy": noise})
@@ -180,8 +180,8 @@ def test_what_looks_at_the_final_model_has_the_nodes_own():
     assert set(target["clients"]) == set(range(8)) - {node}
 
 
-def test_all_rounds_of_a_neighbour_where_they_can_be_had():
-    """What watches the whole training has a ring's neighbours in round 1, and those between two of its nodes in each."""
+def test_all_rounds_of_a_neighbor_where_they_can_be_had():
+    """What watches the whole training has a ring's neighbors in round 1, and those between two of its nodes in each."""
     one = {"attack": "gradient_cosine", "training": {**ONE["training"], "rounds": 3}, "observer": {"candidates": 50}}
     assert inferred(**one)["given"]["rounds"] == 1
     around = inferred(**{**one, "observer": {"candidates": 50, "seat": "around", "nodes": 2, "victims": 8}})

@@ -82,7 +82,7 @@ def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old
     with console.capture() as capture:
         console.print(overview(old))
     said = capture.get()
-    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralised" in said.replace(
+    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralized" in said.replace(
         "\n", " "
     )
     assert "Red flags" in said and "members found at 1 % false alarms" in said

@@ -28,6 +28,7 @@ from tests.rl.acting import cell, settings
         ("a3c", {"task": {"data": "digits", "model": "softmax"}}, "actor_critic learns from acting, and digits is a data set."),
         ("a3c", {"defense": "median", "clients": {"malicious": 1}, "attack": "sign_flip"}, "use mean, a2c, or fedbuff."),
         ("a2c", {"attack": "label_flip", "clients": {"malicious": 1}}, "label_flip changes examples, and the actors of cartpole"),
+        ("all_reduce", {"attack": "split_brain", "clients": {"malicious": 1}}, "split_brain leaves each node of all_reduce with"),
         ("a2c", {"attack": "dlg"}, "dlg replays the local steps of fedavg and fedsgd, and actor_critic takes others."),
         (
             "a2c",

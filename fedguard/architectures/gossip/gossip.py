@@ -15,7 +15,7 @@ from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.contracts import (
     Architecture,
-    Combination,
+    Cell,
     Exposure,
     InferenceAttack,
     Listeners,
@@ -138,7 +138,7 @@ class Gossip(Architecture):
     def rows(self, updates: int) -> int:
         return 1 if self.masks else updates
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         name, clients, training = self.name, cell.clients, cell.training
         try:
             graph = self.topology(clients.total)
@@ -177,7 +177,7 @@ class Gossip(Architecture):
         by_link = isinstance(cell.adversary, PoisonAttack) and all(Sight.GRAPH in way for way in cell.adversary.needs)
         if self.broadcast and cell.adversary is not None and by_link:
             yield (
-                f"{cell.adversary.name} tells each neighbour something else, and where broadcast is set all hear the same. "
+                f"{cell.adversary.name} tells each neighbor something else, and where broadcast is set all hear the same. "
                 "Leave out broadcast."
             )
 
@@ -198,11 +198,11 @@ class Gossip(Architecture):
         if self.places != "drawn":
             yield f"{self.name}: at says where malicious nodes stand, and so does places. Leave out one of the two."
 
-    def _of_protocol(self, cell: Combination) -> Iterator[str]:
+    def _of_protocol(self, cell: Cell) -> Iterator[str]:
         """Why it cannot be combined with masks, noise, or a lossy network."""
         name = self.name
         if cell.protocol.masked:
-            yield f"under {name} each node hears its neighbours one by one, and nobody sums. Set secure_aggregation: none."
+            yield f"under {name} each node hears its neighbors one by one, and nobody sums. Set secure_aggregation: none."
         if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.trainings() > 1):
             yield (
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
@@ -211,7 +211,7 @@ class Gossip(Architecture):
         network = cell.network
         if cell.protocol.dropout.rate or (network is not None and network.availability.may_leave):
             yield (
-                f"under {name} a node waits for its neighbours, and one that leaves would be waited for for ever. Leave "
+                f"under {name} a node waits for its neighbors, and one that leaves would be waited for for ever. Leave "
                 "out protocol.dropout and network.availability."
             )
         if network is not None and network.link.loss and not self.stands_loss:
@@ -233,16 +233,16 @@ class Gossip(Architecture):
         if not self.masks:
             return
         if not _by_sum(pipeline):
-            yield f"masks leave a node one sum of its neighbours; {pipeline} needs single values. Use mean, or leave out masks."
+            yield f"masks leave a node one sum of its neighbors; {pipeline} needs single values. Use mean, or leave out masks."
         if not self.whole:
-            yield f"under {name} nodes send parts of vectors, of which neighbours choose different ones. Leave out masks."
+            yield f"under {name} nodes send parts of vectors, of which neighbors choose different ones. Leave out masks."
         elif min(graph.sizes) < 3:
             yield (
                 f"over {self.graph} some node hears fewer than two others, and of one the sum is its value. Take a denser "
                 "graph, or leave out masks."
             )
         elif self.broadcast:
-            yield "under masks a node sends each neighbour something else, and where broadcast is set all hear the same."
+            yield "under masks a node sends each neighbor something else, and where broadcast is set all hear the same."
         elif (leak := self._leaks(graph)) is not None:
             yield (
                 f"masks would not hide it: from the sums of {LISTENED} rounds node {leak[0]} of {self.graph} can solve for the "
@@ -285,7 +285,7 @@ class Gossip(Architecture):
             next(models)
         return symbols
 
-    def _of_listeners(self, cell: Combination, attack: InferenceAttack) -> Iterator[str]:
+    def _of_listeners(self, cell: Cell, attack: InferenceAttack) -> Iterator[str]:
         """Why no node can observe, or not from its position."""
         name = self.name
         if cell.lookers == 0:
@@ -316,10 +316,10 @@ class Gossip(Architecture):
         """``nodes`` observing nodes of the graph; their positions are drawn for the trial."""
         graph = self.seats(setup)
         seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
-        symbols = self.on_symbols(graph, rounds, _by_sum(setup.pipeline))
+        symbols = self.on_symbols(graph, rounds, _by_sum(setup.cell.pipeline))
         return GossipListeners(seat, symbols, bool(self.masks))
 
-    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+    def _of_graph(self, graph: Topology, cell: Cell) -> Iterator[str]:
         """Why the algorithm does not work on such a graph."""
         if self.both_ways and not (graph.rows_add_up and graph.columns_add_up):
             yield f"{self.name} needs weights whose rows and columns add up to 1, and those of {self.graph} do not. Use sgp."
@@ -328,13 +328,13 @@ class Gossip(Architecture):
         sums = MaskedSums(setup, self.encoding()) if self.masks else None
         nodes = Nodes(setup, self.seats(setup), self.broadcast, sums)
         models = self.models(nodes)
-        for round in range(1, setup.training.rounds + 1):
+        for round in range(1, setup.cell.training.rounds + 1):
             nodes.begin(round)
             yield nodes.report(round, next(models))
 
     def seats(self, setup: Setup) -> Topology:
-        malicious = setup.malicious if setup.attack else frozenset()
-        graph, rng = self.topology(setup.participation.total), setup.rng.child("places")
+        malicious = setup.malicious if setup.cell.attack else frozenset()
+        graph, rng = self.topology(setup.cell.clients.total), setup.rng.child("places")
         return assign_positions(graph, malicious, self.places, rng, self.at if malicious else None)
 
 

@@ -13,9 +13,10 @@ from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.systems.peers import PeerRun, Peers
 from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, build_schedule
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     Listeners,
+    PoisonAttack,
     PositiveFloat,
     PositiveInt,
     Seating,
@@ -107,7 +108,7 @@ class AllReduce(Peers):
         """The messages among ``nodes`` nodes."""
         return build_schedule(self.topology, nodes, self.group or 1)
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         n, sums = cell.clients.total, self.topology != "all_to_all"
         if (self.topology == "hierarchical") != (self.group is not None):
@@ -121,6 +122,15 @@ class AllReduce(Peers):
             yield (
                 f"{' and '.join(looking)} looks up the client behind each row; here there is one sum. "
                 "Use topology: all_to_all, or server."
+            )
+        if (
+            cell.training.algorithm.acts
+            and isinstance(cell.adversary, PoisonAttack)
+            and FINISHED_SUMS in cell.adversary.lies
+        ):
+            yield (
+                f"{cell.adversary.name} leaves each node of all_reduce with a model of its own, judged by its accuracy, "
+                f"and the models of {cell.training.algorithm.name} have returns. Use partial_sum or sign_flip."
             )
         if self.masks and not sums:
             yield "under masks a node reads the sum alone, and with topology: all_to_all it gets each update. Use ring."
@@ -142,9 +152,9 @@ class AllReduce(Peers):
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """``nodes`` observing nodes of the collective."""
-        schedule, sizes = self.schedule(setup.participation.total), setup.task.sizes
+        schedule, sizes = self.schedule(setup.cell.clients.total), setup.task.sizes
         seat = lookouts(neighbors(schedule), place, nodes, setup.rng.child("lookouts"))
-        by_samples = setup.pipeline.rule.by_samples and self.topology != "all_to_all"
+        by_samples = setup.cell.pipeline.rule.by_samples and self.topology != "all_to_all"
         weights, width = sizes if by_samples else [1] * len(sizes), setup.task.dim + by_samples
         return CollectiveListeners(seat, schedule, weights, bool(self.masks), width, setup.task.dim)
 
@@ -156,5 +166,5 @@ class AllReduce(Peers):
         if self.topology == "all_to_all":
             return AllToAllRun(self, setup)
         # Nodes need models of their own only if some of them pass on false sums
-        splits = setup.attack is not None and FINISHED_SUMS in setup.attack.lies
+        splits = setup.cell.attack is not None and FINISHED_SUMS in setup.cell.attack.lies
         return SplitRun(self, setup) if splits else SumRun(self, setup)

@@ -213,7 +213,7 @@ def nothing_hurts(results: Results, setting: Group) -> Judged:
 
 
 def defenses_alike(results: Results, attack: Group) -> Judged:
-    """Compare the standard deviation of the defenses' means with that of the residuals of a two-way layout with seeds."""
+    """Compare the spread of the defenses' means with the spread of the residuals of a two-way layout with seeds."""
     if not _is_untargeted(attack[0]):
         return None
     by_defense: dict[str, dict[int | None, float]] = {}
