@@ -1,4 +1,4 @@
-"""Makes the pages of the documentation that are written nowhere: from docstrings, settings, commands and other files.
+"""Generates pages of the documentation from docstrings, settings, commands and other files.
 
 hooks.py        what MkDocs calls while it builds the site
 algorithms.py   attacks, defenses and all else with a name, as `fedguard explain` tells it
@@ -6,6 +6,7 @@ front_door.py   every name in `fedguard.__all__`
 suite.py        the keys of a suite file
 records.py      what is stored, field by field, with its JSON Schemas, and the table of figures
 commands.py     the commands with their options
+renamed.py      names of earlier versions: python -m docs_tools.renamed writes docs/renamed.md
 pictures.py     the pictures of the pages on architectures and gossip: python -m docs_tools.pictures
 exponents.py    one of them: how what a target takes grows as nodes mix slower
 episode.py      the picture that moves

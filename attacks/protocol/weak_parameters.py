@@ -37,7 +37,7 @@ OPENING: dict[str, dict[str, Any]] = {
 #: Proposals that prepare other attacks, or change the inputs: small rings wrap around, another clip changes the bound.
 PREPARING: dict[str, dict[str, Any]] = {
     "keys of 1 client are enough": {"members": 1},
-    "4 neighbours": {"degree": 4},
+    "4 neighbors": {"degree": 4},
     "AES-128 for AES-256": {"suite": 1},
     "a modulus of 2^32 for 2^64": {"ring": 32},
     "inputs of another length": {"length": 17},
@@ -87,6 +87,6 @@ class WeakParameters(ProtocolAttack):
 
 
 def _tiny(server: MaliciousServer) -> bytes:
-    """The proposal with a ring of 8 bits; the byte after that of the suite says so."""
+    """The proposal with a ring of 8 bits; the byte after the suite's says so."""
     hello, config = server.server.hello(), server.config.pack()
     return hello.replace(config, config[:1] + bytes([8]) + config[2:])

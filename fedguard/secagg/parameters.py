@@ -39,7 +39,7 @@ class Parameters:
         corrupted: A, clients that may collude with the server.
         dropped: clients that may drop out without stopping the round.
         degree: k, neighbors of each client; n - 1 is the complete graph.
-        corrupted_neighbours: t1, colluders that a client may have among its neighbors.
+        corrupted_neighbors: t1, colluders that a client may have among its neighbors.
         threshold: t, shares that rebuild a secret.
         quorum: T_sig, signatures over one set of survivors before a client reveals a share; 0 without attestation.
         exposure: log2 P[some client has more than t1 colluders among its neighbors]; -inf if it cannot happen.
@@ -51,7 +51,7 @@ class Parameters:
     corrupted: int
     dropped: int
     degree: int
-    corrupted_neighbours: int
+    corrupted_neighbors: int
     threshold: int
     quorum: int
     exposure: float = -math.inf
@@ -88,14 +88,14 @@ class Parameters:
         t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbors. These have seen the
         same survivors, so they are in the sum themselves, under masks shared with that client.
         """
-        return self.threshold - self.corrupted_neighbours + 1
+        return self.threshold - self.corrupted_neighbors + 1
 
     def exposure_among(self, members: int) -> float:
         """`exposure` in a session in which only ``members`` clients advertise keys, all colluders among them."""
         # Of the whole session, not of one client: hence `members` times the tail, at most 1
         draws = min(self.degree, members - 1)
         exposed, total = tails(members, self.corrupted, draws)
-        return _log2(min(Fraction(members * exposed[min(self.corrupted_neighbours, draws) + 1], total), Fraction(1)))
+        return _log2(min(Fraction(members * exposed[min(self.corrupted_neighbors, draws) + 1], total), Fraction(1)))
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Name, value and meaning of each parameter, for a table."""
@@ -106,23 +106,23 @@ class Parameters:
             ("clients", f"{self.clients}", "n"),
             ("corrupted", f"{self.corrupted}", "A: may collude with the server"),
             ("dropped", f"{self.dropped}", "may vanish without stopping the round"),
-            ("degree", f"{self.degree}", "k: neighbours of each client" + (", all others" if self.complete else "")),
+            ("degree", f"{self.degree}", "k: neighbors of each client" + (", all others" if self.complete else "")),
             ("threshold", f"{self.threshold}", "t: shares that rebuild a secret"),
             ("quorum", f"{self.quorum}", trust if self.attested else semi_honest),
             ("members", f"{self.members}", "the fewest that must advertise keys"),
             ("survivors", f"{self.survivors}", "the fewest with which a round can end"),
             ("anonymity", f"{self.anonymity}", "honest inputs in any sum, whoever the server says has dropped"),
-            ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbours} colluders around some client"),
+            ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbors} colluders around some client"),
             ("exposure, fewest members", fewest, f"the same, if the server leaves out all but {self.members}"),
             ("disconnection", _chance(self.disconnection), "the honest survivors fall apart into several sums"),
-            ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbours of some client stay"),
+            ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbors of some client stay"),
         ]
 
 
 def choose(
     n: int,
     gamma: float,
-    delta: float,
+    dropout: float,
     *,
     attested: bool = True,
     complete_up_to: int = COMPLETE_UP_TO,
@@ -135,7 +135,7 @@ def choose(
     Args:
         n: clients, at least 3; with two, each learns the other's input from the sum.
         gamma: share of the clients that may collude with the server; A = floor(gamma n).
-        delta: share of the clients that may drop out.
+        dropout: share of the clients that may drop out.
         attested: whether clients sign the survivors (round R3).
         complete_up_to: the largest n with the complete graph.
         security: bits; `Parameters.exposure` and `Parameters.disconnection` are at most 2^-security each.
@@ -146,11 +146,11 @@ def choose(
         ConfigError: too few clients, too many colluders, or more dropouts than the quorum tolerates.
     """
     if n <= complete_up_to:
-        return complete(n, gamma, delta, attested=attested)
-    return sparse(n, gamma, delta, attested=attested, security=security, failure=failure, grinding=grinding)
+        return complete(n, gamma, dropout, attested=attested)
+    return sparse(n, gamma, dropout, attested=attested, security=security, failure=failure, grinding=grinding)
 
 
-def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Parameters:
+def complete(n: int, gamma: float, dropout: float, *, attested: bool = True) -> Parameters:
     """The complete graph: k = n - 1, t1 = A, and no bound is probabilistic.
 
     T_sig = floor((n + A) / 2) + 1: two quorums share more than A clients, hence an honest one, which signs only once.
@@ -163,9 +163,9 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
         ConfigError: too few clients, too many colluders, or more dropouts than the quorum tolerates.
     """
     require(n >= 3, f"Secure aggregation needs at least 3 clients, for of two each learns the other's input; got {n}.")
-    for name, share in (("gamma", gamma), ("delta", delta)):
+    for name, share in (("gamma", gamma), ("dropout", dropout)):
         require(0 <= share < 1, f"{name} is a share of the clients, in [0, 1); got {share}.")
-    corrupted, dropped = _part(gamma, n), _part(delta, n)
+    corrupted, dropped = _part(gamma, n), _part(dropout, n)
     require(
         corrupted <= n - 2,
         f"At least two clients must be honest to hide among each other; got gamma = {gamma}, {corrupted} colluders of {n}. "
@@ -177,8 +177,9 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
     most = n - chosen.survivors
     require(
         dropped <= most,
-        f"With {corrupted} colluders {chosen.survivors} of {n} clients must survive; got delta = {delta}, {dropped} dropouts. "
-        f"Use a delta of at most {most / n:.6g}, or a lower gamma.",
+        f"With {corrupted} colluders {chosen.survivors} of {n} clients must survive; got dropout = {dropout}, "
+        f"{dropped} clients. "
+        f"Use a dropout of at most {most / n:.6g}, or a lower gamma.",
     )
     return chosen
 
@@ -186,7 +187,7 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
 def sparse(
     n: int,
     gamma: float,
-    delta: float,
+    dropout: float,
     *,
     attested: bool = True,
     security: int = 41,
@@ -204,7 +205,7 @@ def sparse(
     Raises:
         ConfigError: as `complete`, and a negative number of bits.
     """
-    whole = complete(n, gamma, delta, attested=attested)
+    whole = complete(n, gamma, dropout, attested=attested)
     require(
         min(security, failure, grinding) >= 0,
         f"Bits must not be negative; got security = {security}, failure = {failure}, grinding = {grinding}.",
@@ -218,7 +219,7 @@ def sparse(
         if threshold > degree:
             continue
         lost, _ = tails(n, whole.dropped, degree)
-        stopped = n * lost[degree - threshold + 1]  # fewer than t neighbours alive: at least k - t + 1 dropped
+        stopped = n * lost[degree - threshold + 1]  # fewer than t neighbors alive: at least k - t + 1 dropped
         if stopped * alive > total:
             continue
         # Colluders count as removed: a path through one hides nothing, since the server knows its masks
@@ -228,7 +229,7 @@ def sparse(
         return replace(
             whole,
             degree=degree,
-            corrupted_neighbours=bound,
+            corrupted_neighbors=bound,
             threshold=threshold,
             exposure=_log2(Fraction(n * exposed[bound + 1], total)),
             disconnection=_log2(cut),

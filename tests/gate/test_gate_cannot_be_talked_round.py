@@ -19,7 +19,7 @@ USUAL = [0.90, 0.88, 0.91, 0.89, 0.90, 0.87, 0.92, 0.90, 0.88, 0.91, 0.89]
 
 
 def one(verdict):
-    (found,) = verdict.judgements
+    (found,) = verdict.judgments
     return found
 
 
@@ -101,7 +101,7 @@ def test_a_manifest_without_positions_is_one_line(tmp_path):
     from fedguard.bench.records.store import RunFolder
 
     whole = {"schema": 1, "name": "x", "fedguard": "1", "results_version": 1, "created": 0, "started": 0}
-    (tmp_path / "manifest.json").write_text(json.dumps({**whole, "seeds": [0], "swept": [], "corners": []}))
+    (tmp_path / "manifest.json").write_text(json.dumps({**whole, "seeds": [0], "swept": [], "controls": []}))
     with pytest.raises(
         StoreError, match="manifest.json: cannot be read: damaged at positions: Field required. Run the suite"
     ):

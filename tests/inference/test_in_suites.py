@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -47,7 +46,7 @@ def test_a_curious_server_leaves_the_training_as_it_is():
     assert watched["result"]["final_accuracy"] == clean["result"]["final_accuracy"]
     assert clean["result"]["inference"] is None
     card = watched["threat_card"]
-    assert (card["goal"], card["true_f"]) == ("reconstruction", 0)
+    assert (card["goal"], card["malicious"]) == ("reconstruction", 0)
     assert card["in_words"].startswith(
         "A curious server watches round 1, and infers the clients' data; it sees each client"
     )
@@ -159,7 +158,7 @@ def test_what_the_noise_hides_is_not_told_to_the_attacker(monkeypatch):
         training=training,
         protocol={"privacy": {"kind": "record", "clip": 1, "noise_multiplier": 1, "sample_rate": 0.04}},
     )
-    found = inferred(dataclasses.replace(record, inference=Reads()))
+    found = inferred(record.with_parts(inference=Reads()))
     assert set(told) == {(5,)} and len({target["images"] for target in found["targets"]}) > 1
     told.clear()
     central = cell(
@@ -167,7 +166,7 @@ def test_what_the_noise_hides_is_not_told_to_the_attacker(monkeypatch):
         protocol={"privacy": {"kind": "client", "noise_multiplier": 1}},
         observer={"victims": 2},
     )
-    inferred(dataclasses.replace(central, inference=Reads()))
+    inferred(central.with_parts(inference=Reads()))
     assert len(set(told[0])) == 1 and len(told[0]) == 10
 
 
@@ -213,8 +212,7 @@ def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
     # One client's training by itself rounds otherwise than among all, on some processors.
     assert torch.allclose(view.target, expected[0], rtol=1e-5, atol=1e-7)
     assert view.labels is None and view.candidates is None
-    told = dataclasses.replace(
-        one,
+    told = one.with_parts(
         inference=Reads(),
         config=one.config.model_copy(update={"observer": one.config.observer.model_copy(update={"labels": True})}),
     )
@@ -296,7 +294,7 @@ def test_a_class_alone_tells_no_membership():
             return Membership(-(view.candidates.y - 3.0).abs())
 
     skewed = cell(task={"partition": "dirichlet(alpha=0.3)"}, observer={"victims": 10})
-    found = inferred(dataclasses.replace(skewed, inference=ByClass()))
+    found = inferred(skewed.with_parts(inference=ByClass()))
     assert found["score"]["auc"] == pytest.approx(0.5, abs=0.02)
 
 

@@ -58,7 +58,7 @@ def cell(*, pipeline=None, **settings) -> PlannedCell:
     built = build_cell(
         CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), load_registry()
     )
-    return dataclasses.replace(built, pipeline=pipeline) if pipeline else built
+    return built.with_parts(pipeline=pipeline) if pipeline else built
 
 
 def by_hand(task, model, client, plan, rng) -> torch.Tensor:
@@ -129,7 +129,7 @@ def test_a_client_moves_by_clipped_gradients_with_noise_over_the_public_batch(mo
         assert (batches < 0).all(axis=1).any()
 
 
-def test_neighbouring_data_sets_meet_the_same_noise_the_same_steps_and_the_same_divisor():
+def test_neighboring_data_sets_meet_the_same_noise_the_same_steps_and_the_same_divisor():
     """With q = 1 and one step, all that a left-out example changes is its own clipped gradient over B."""
     task, private = deal("softmax", clients=6), plan(q=1.0, steps=1, noise=2.0)
     whole = task.examples(0)
@@ -263,7 +263,7 @@ def test_colluders_know_that_the_server_clips():
             met.append(view.n * view.rule(rows)[:2])
             return view.honest[: view.f].clone()
 
-    report = next(iter(Server().run(dataclasses.replace(noisy, attack=Ask(), attack_sees=Server.exposes.clients))))
+    report = next(iter(Server().run(noisy.with_parts(attack=Ask(), attack_sees=Server.exposes.clients))))
     assert met[0].tolist() == pytest.approx([0.25, 0.5])
     assert report.clip == 0.5 and report.chosen == tuple(range(6))
     assert (
@@ -276,8 +276,8 @@ def test_malicious_updates_are_clipped_and_an_empty_round_still_shows_noise():
     noise = ClientNoise(clip=0.5, noise_multiplier=0.01)
     few = Participation(total=8, per_round=1, sampling="poisson")
     setup = set_up(task, Training(rounds=8), participation=few, attack="sign_flip", malicious=range(8))
-    setup = dataclasses.replace(
-        setup, attack=load_registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
+    setup = setup.with_parts(
+        attack=load_registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
     )
     before = task.initial_model(setup.rng.child("model"))
     for report in Server().run(setup):
