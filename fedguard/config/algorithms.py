@@ -59,5 +59,5 @@ def settings(training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again; keys added in later versions appear only if they are set."""
     spec, optimizer = training.algorithm.spec(), training.server_optimizer
     kept = vars(training) | {"server_optimizer": optimizer and asdict(optimizer), "algorithm": spec.pop("name")} | spec
-    later = ("local_steps", "server_optimizer")
-    return {key: value for key, value in kept.items() if value is not None or key not in later}
+    later = {"local_steps": None, "server_optimizer": None, "dtype": "float32"}
+    return {key: value for key, value in kept.items() if later.get(key, ...) != value}

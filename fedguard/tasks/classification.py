@@ -19,7 +19,7 @@ from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.compute import Compute
+from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.data import load_dataset
 from fedguard.tasks.network import FlatNetwork, Predictor
 
@@ -78,6 +78,19 @@ class Classification(Task):
             parts = tuple(_append_examples(part, everybodys) for part in parts)
         network = fitting(model, dataset, compute)
         return cls(dataset, parts, root if root_examples else None, model, network)
+
+    def in_dtype(self, dtype: str) -> Classification:
+        """The same examples in another type, ``float32`` or ``float64``, with a network of that type.
+
+        Raises:
+            ConfigError: the network does not compute in it.
+        """
+        data = replace(self.dataset, train=_to(self.dataset.train, dtype), test=_to(self.dataset.test, dtype))
+        with computing_in(dtype):
+            network = fitting(self.model, data, self.network.compute)
+        parts = tuple(_to(part, dtype) for part in self.parts)
+        root = None if self.root is None else _to(self.root, dtype)
+        return replace(self, dataset=data, parts=parts, root=root, network=network)
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -190,6 +203,10 @@ class Classification(Task):
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
 
 
+def _to(examples: Examples, dtype: str) -> Examples:
+    return examples.replace(x=examples.x.to(getattr(torch, dtype)))
+
+
 def _public(examples: int, root: int, shared: float) -> int:
     """The number of examples that every client gets a copy of; they are neither root examples nor dealt out."""
     public = round(shared * examples)
@@ -271,6 +288,12 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetw
             f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
+    if torch.promote_types(logits.dtype, extremes.dtype) != logits.dtype:
+        used, wanted = (str(one.dtype).removeprefix("torch.") for one in (logits, extremes))
+        raise ConfigError(
+            f"model {model}: expected logits of {wanted} for inputs of {wanted}; got {used}. Make its constants of the type of "
+            "its inputs (x.new_zeros), or leave out training.dtype."
+        )
     if draws or not torch.allclose(logits, again, equal_nan=True):
         raise ConfigError(f"model {model}: expected the same logits for the same input; got others. Leave out Dropout.")
     return network

@@ -14,7 +14,7 @@ from fedguard.contracts import Data, Environment, Model, Partition, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.compute import Compute
+from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.playing import EnvironmentTask
 
 Kept = TypeVar("Kept")
@@ -23,8 +23,8 @@ Kept = TypeVar("Kept")
 TASKS = 4
 
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
-#: copies of others' examples, and the share of the examples that is everybody's.
-_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float]
+#: copies of others' examples, the share of the examples that is everybody's, and the type in which it computes.
+_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, str]
 
 
 class Workbench:
@@ -84,10 +84,11 @@ class Workbench:
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
-        data, model, partition, clients, rng, root, copying, shared = key
+        data, model, partition, clients, rng, root, copying, shared, dtype = key
 
         def deal_task() -> Classification | EnvironmentTask:
-            with global_generators(rng.child("task")):  # since it is kept for trials of other cells
+            # Generators, since it is kept for trials of other cells; float32, so that the draws are those of any dtype
+            with global_generators(rng.child("task")), computing_in("float32"):
                 return create_task()
 
         def create_task() -> Classification | EnvironmentTask:
@@ -95,6 +96,7 @@ class Workbench:
                 return EnvironmentTask.build_task(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")
             task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute, shared)
+            task = task if dtype == "float32" else task.in_dtype(dtype)
             self._held = resident_memory() if self.memory is not None else 0
             return task
 
@@ -112,7 +114,8 @@ def _key(cell: Cell, seed: int) -> _Key:
     rng = Rng(seed if fixed is None else fixed)
     copying = malicious_clients(cell, seed) if cell.copying else frozenset()
     task, root = cell.config.task, cell.config.server.root_data
-    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, root, copying, task.shared
+    many, dtype = cell.config.clients.total, cell.training.dtype
+    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, dtype
 
 
 _K = TypeVar("_K")
