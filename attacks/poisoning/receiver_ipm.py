@@ -32,6 +32,7 @@ class ReceiverIPM(PoisonAttack):
         "Hendrikx (ICML 2025) give attacks on gossip"
     )
     needs = (Sight.HONEST_UPDATES | Sight.GRAPH | Sight.RULE, Sight.HONEST_UPDATES | Sight.GRAPH)
+    adaptive = True
 
     reach: PositiveFloat = 0.99
 

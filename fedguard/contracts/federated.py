@@ -249,6 +249,10 @@ class Training(BaseModel):
         server_optimizer: optimizer that moves the model, instead of server momentum.
         dtype: type of the numbers in which clients train, the server aggregates and the model is evaluated. ``float64`` takes
             the same examples and the same first model as ``float32``; messages count 4 bytes for a parameter with either.
+        first_model: file with the parameters from which the training starts, instead of drawn ones: ``.npz`` or
+            ``.safetensors`` with the network's parameters by name, or ``.npy`` with all of them as one vector, such as a run's
+            final model. Relative to the folder in which ``fedguard`` was started; ``FILE@sha256:DIGEST`` demands its content.
+            Noise for privacy hides nothing that is in it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -265,6 +269,7 @@ class Training(BaseModel):
     local_steps: Many | None = None
     server_optimizer: ServerOptimizer | None = None
     dtype: Literal["float32", "float64"] = "float32"
+    first_model: str | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -36,6 +36,7 @@ class Classification(Task):
     root: Examples | None
     model: Model
     network: FlatNetwork = field(repr=False)
+    first: Tensor | None = field(default=None, repr=False)
 
     @classmethod
     def deal(
@@ -130,6 +131,8 @@ class Classification(Task):
         return self.dataset.test.x.to(self.network.compute.device)
 
     def initial_model(self, rng: Rng) -> Tensor:
+        if self.first is not None:
+            return self.first.clone()
         return FlatNetwork(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
 
     def local_updates(

@@ -15,6 +15,7 @@ from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import Compute, computing_in
+from fedguard.tasks.first_model import read_first_model
 from fedguard.tasks.playing import EnvironmentTask
 
 Kept = TypeVar("Kept")
@@ -23,8 +24,8 @@ Kept = TypeVar("Kept")
 TASKS = 4
 
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
-#: copies of others' examples, the share of the examples that is everybody's, and the type in which it computes.
-_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, str]
+#: copies of others' examples, the share of the examples that is everybody's, the type that is computed in, and the first model.
+_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, str, str | None]
 
 
 class Workbench:
@@ -84,12 +85,13 @@ class Workbench:
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
-        data, model, partition, clients, rng, root, copying, shared, dtype = key
+        data, model, partition, clients, rng, root, copying, shared, dtype, first = key
 
         def deal_task() -> Classification | EnvironmentTask:
             # Generators, since it is kept for trials of other cells; float32, so that the draws are those of any dtype
             with global_generators(rng.child("task")), computing_in("float32"):
-                return create_task()
+                task = create_task()
+                return task if first is None else dataclasses.replace(task, first=read_first_model(first, task.module))
 
         def create_task() -> Classification | EnvironmentTask:
             if isinstance(data, Environment):
@@ -114,8 +116,8 @@ def _key(cell: Cell, seed: int) -> _Key:
     rng = Rng(seed if fixed is None else fixed)
     copying = malicious_clients(cell, seed) if cell.copying else frozenset()
     task, root = cell.config.task, cell.config.server.root_data
-    many, dtype = cell.config.clients.total, cell.training.dtype
-    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, dtype
+    many, dtype, first = cell.config.clients.total, cell.training.dtype, cell.training.first_model
+    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, dtype, first
 
 
 _K = TypeVar("_K")
