@@ -36,6 +36,7 @@ from fedguard.contracts.sight import Knowledge
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows
 from fedguard.registry import load_registry
+from fedguard.retired import renew_values
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.states import Layout, read_state
 
@@ -86,7 +87,8 @@ class Guard:
         self.told = self.f if told is None else malicious_clients(told, "told", 0)
         self.round = self.dropped = 0
         self.seat = SEAT
-        if unknown := sorted(set(words(knowledge, "knowledge")) - set(get_args(Knowledge))):
+        knowledge = renew_values("threat.knowledge", words(knowledge, "knowledge"))
+        if unknown := sorted(set(knowledge) - set(get_args(Knowledge))):
             raise InputError(f"knowledge: expected some of {', '.join(get_args(Knowledge))}; got {', '.join(unknown)}.")
         known = load_registry()
         self._pipeline = known.pipeline(defense)

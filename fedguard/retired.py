@@ -116,6 +116,14 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def renew_values(path: str, values: Iterable[str]) -> list[str]:
+    """The values that Python hands over for a key, under today's names; an old one gives a DeprecationWarning."""
+    renamed, found = RETIRED_VALUES[path], list(values)
+    for old in dict.fromkeys(value for value in found if value in renamed):
+        warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=3)
+    return [renamed.get(value, value) for value in found]
+
+
 def store_value(path: str, value: str) -> str:
     """The value of a key as records store it, so that records of all versions say the same."""
     return STORED_VALUES.get(path, {}).get(value, value)

@@ -96,7 +96,7 @@ def test_who_knows_the_rule_finds_what_it_lets_through():
     model, clients = torch.zeros(30), list(torch.randn(10, 30) * 0.1 + 1)
     guards = {
         knows: fg.Guard(attack="opt_ipm", defense="krum", f=3, knowledge=knows)
-        for knows in (("honest_updates", "rule"),)
+        for knows in (("honest_updates", "defense"),)
     }
     for guard in guards.values():
         assert float(guard.step(model, clients).mean()) < 1

@@ -443,3 +443,10 @@ def test_runs_and_baselines_of_earlier_versions_have_the_places_of_today(tmp_pat
     Baseline.of(taken, None, "test").write(baseline)
     baseline.write_text(baseline.read_text().replace('"none"', '"off"').replace("'defense'", "'rule'"))
     assert [position.swept for position in read(baseline).snapshot.positions] == [one.swept for one in taken.positions]
+
+
+def test_python_hands_over_knowledge_under_its_old_name():
+    with pytest.warns(DeprecationWarning, match="knowledge: 'rule' is now 'defense'") as warned:
+        old = fg.Guard(attack="opt_ipm", defense="krum", f=3, knowledge=("honest_updates", "rule"))
+    assert warned[0].filename == __file__
+    assert repr(old) == repr(fg.Guard(attack="opt_ipm", defense="krum", f=3, knowledge=("honest_updates", "defense")))

@@ -285,7 +285,7 @@ def test_two_trainings_with_one_seed_are_the_same_to_the_last_bit():
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    ("d_psgd", {"protocol": {"secure_aggregation": "full"}}, "Switch secure_aggregation off"),
+    ("d_psgd", {"protocol": {"secure_aggregation": "full"}}, "Set secure_aggregation: none"),
     ("d_psgd", {"clients": {"per_round": 3}}, "all nodes take part in each round"),
     ("d_psgd", {"training": {"server_lr": 0.5}}, "has no server that could take a step"),
     ("d_psgd", {"training": {"server_momentum": 0.5}}, "has no server that could take a step"),

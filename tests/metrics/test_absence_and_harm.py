@@ -255,7 +255,7 @@ def test_silent_cells_are_stored_and_resumed_like_others(run, tmp_path):
 
 
 def test_the_figures_are_shown_with_paired_intervals(run):
-    table = run[0].table("harm").blocks["protocol.secure_aggregation = off"]["ipm(tau=5)"]
+    table = run[0].table("harm").blocks["protocol.secure_aggregation = none"]["ipm(tau=5)"]
     for defense in ("mean", "median"):
         harms = [
             r["harm"] for r in run[0].rows() if (r["protocol.secure_aggregation"], r["defense"]) == ("none", defense)

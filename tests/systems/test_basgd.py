@@ -107,7 +107,7 @@ def test_dropped_updates_are_held_against_those_who_sent_them():
         ({"defense": "foolsgold"}, "foolsgold needs each client's update", "Use server"),
         ({"defense": "weighted_mean"}, "a client may be behind two", "Use server."),
         ({"defense": "asyncfilter"}, "no update has an age of its own", "fedbuff"),
-        ({"protocol": {"secure_aggregation": "full"}}, "adds up what comes into each buffer", "Switch secure_aggregation off, or use fedbuff."),
+        ({"protocol": {"secure_aggregation": "full"}}, "adds up what comes into each buffer", "Set secure_aggregation: none, or use fedbuff."),
     ],
 )  # fmt: skip
 def test_it_is_refused_in_one_line(changes, why, remedy):

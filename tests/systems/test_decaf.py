@@ -299,7 +299,7 @@ def test_the_card_says_that_a_trusted_set_is_one_party():
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("decaf", {"protocol": {"secure_aggregation": "full"}}, "Switch secure_aggregation off, or use google"),
+    ("decaf", {"protocol": {"secure_aggregation": "full"}}, "Set secure_aggregation: none, or use google"),
     ("decaf", {"protocol": {"privacy": {"kind": "record", "noise_multiplier": 1.0}}}, "Leave out privacy, or use google."),
     ("decaf(trusted=2)", {"training": {"worker_momentum": 0.5}}, "has not its momentum. Set trusted: 1"),
     ("decaf(deadline=2)", {"network": {"link": {"latency": 1}}}, "no update ever comes in time. Raise deadline above that."),

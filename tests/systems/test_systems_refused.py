@@ -35,12 +35,12 @@ AWAY = {"network": {"there": "on_off(on=60, off=30)"}}
 ROBUST = {"defense": "median", "attack": "ipm", "clients": {"malicious": 1}}
 
 REFUSED = [
-    *((system, MASKED, "each counts by itself", "Switch secure_aggregation off, or use fedbuff or server.") for system in ("fedasync", EVENTUAL, BOUNDED)),
-    ("fedbuff(buffer=7)", MASKED, "7 updates of 6 clients never meet in one", "Lower buffer, or switch secure_aggregation off."),
+    *((system, MASKED, "each counts by itself", "Set secure_aggregation: none, or use fedbuff or server.") for system in ("fedasync", EVENTUAL, BOUNDED)),
+    ("fedbuff(buffer=7)", MASKED, "7 updates of 6 clients never meet in one", "Lower buffer, or set secure_aggregation: none."),
     ("fedbuff(buffer=2)", MASKED, "at least 3 clients, for of two each learns the other's input", "for of two"),
     ("fedbuff(buffer=5)", {"protocol": {"secure_aggregation": {"groups": 2}}}, "2 groups of 5 clients have 2", "Take at most 1 groups"),
     ("google(over=2.0)", {**MASKED, "clients": {"per_round": 3}}, "must survive", "raise least."),
-    ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or switch secure_aggregation off under google."),
+    ("google(over=1.0)", {**MASKED, "network": {"there": "on_off(on=60, off=30)"}}, "a device that comes later has no part in it", "use fedbuff, or set secure_aggregation: none under google."),
     ("mapreduce(combiners=7)", {}, "a combiner that gets no update has no mean, and mapreduce has 7 for 6 clients", "Lower combiners to 6"),
     ("mapreduce", {"clients": {"per_round": 3}}, "mapreduce has 5 for 3 clients of a round", "or raise clients.per_round."),
     ("mapreduce(backup=0.2)", {"attack": "ipm", "clients": {"malicious": 1}}, "would answer for an honest client", "Leave out backup, or the attack."),
@@ -74,7 +74,7 @@ REFUSED = [
     *((system, ROBUST, "n >= 2f + 1, with f = 1", "Here each update is an aggregate of its own: use mean") for system in (EVENTUAL, BOUNDED, "fedasync")),
     ("fedbuff(buffer=2)", ROBUST, "n >= 2f + 1, with f = 1", "raise buffer."),
     ("mapreduce(combiners=2)", ROBUST, "n >= 2f + 1, with f = 1", "Here n counts combiners: raise their number."),
-    ("fate", MASKED, "fate brings masks of its own", "Switch secure_aggregation off, or use server."),
+    ("fate", MASKED, "fate brings masks of its own", "Set secure_aggregation: none, or use server."),
     ("fate", {"clients": {"per_round": 2}}, "of two parties each learns the other's update", "Set clients.per_round to at least 3."),
     ("fate", {"defense": "krum"}, "krum needs each client's update", "Use server"),
     ("fate", ROBUST, "n >= 2f + 1, with f = 1", "The arbiter of fate has one sum: use mean."),

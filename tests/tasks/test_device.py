@@ -25,10 +25,12 @@ from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute
+from fedguard.tasks.engines.by_example import hold
 from fedguard.tasks.engines.private import gaussian
 from fedguard.tasks.network import FlatNetwork
 from tests.forked import fedguard
 from tests.pretended import CASES, FAULTS
+from tests.privacy.test_by_example import CLASSES, RIGHT, SHAPE, WRONG, Made
 from tests.tasks.test_cohort import altered, deal, plain_loop
 
 cuda = pytest.mark.cuda
@@ -212,6 +214,25 @@ def test_on_a_gpu_private_training_draws_the_same_noise():
         Cohort(network, parts).train(network.flat.clone(), range(2), plan, Rng(3), out)
         found.append(out)
     assert (found[0] - found[1]).norm() < 1e-4 * found[0].norm()
+
+
+@cuda
+@needs_one
+@pytest.mark.parametrize("name", [*WRONG, *RIGHT])
+def test_on_a_gpu_networks_of_private_trainings_are_held_alike(name):
+    """A network is refused or trained on a GPU as it is on the processor, for the same reason."""
+    made = FlatNetwork(
+        Made(make=(RIGHT | {key: make for key, (make, _) in WRONG.items()})[name]),
+        SHAPE,
+        CLASSES,
+        Rng(0),
+        Compute("cuda"),
+    )
+    if name in RIGHT:
+        hold(made, 60)
+        return
+    with pytest.raises(ConfigError, match=WRONG[name][1]):
+        hold(made, 60)
 
 
 @cuda

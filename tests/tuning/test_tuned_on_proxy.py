@@ -165,7 +165,7 @@ def test_what_a_proxy_cannot_be_is_a_line(tmp_path, given, said):
 def test_beside_an_epsilon_the_proxy_is_trained_on_without_and_the_suite_says_whose_data_it_was():
     suite = {
         "clients": {"total": 4, "malicious": 1},
-        "protocol": {"privacy": {"kind": "record", "epsilon": 8.0}},
+        "protocol": {"privacy": {"name": "record", "epsilon": 8.0}},
         "matrix": {"attack": ["alie", "sign_flip"], "defense": ["mean"]},
     }
     document, laid_out = lay_out(suite)

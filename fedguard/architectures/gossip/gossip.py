@@ -202,7 +202,7 @@ class Gossip(Architecture):
         """Why it cannot be combined with masks, noise, or a lossy network."""
         name = self.name
         if cell.protocol.masked:
-            yield f"under {name} each node hears its neighbours one by one, and nobody sums. Switch secure_aggregation off."
+            yield f"under {name} each node hears its neighbours one by one, and nobody sums. Set secure_aggregation: none."
         if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.trainings() > 1):
             yield (
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "

@@ -66,7 +66,7 @@ class BASGD(EventServer):
         if cell.protocol.masked:
             yield (
                 "the server of basgd adds up what comes into each buffer, and a client may come into it twice before a session "
-                "of secure aggregation could sum it. Switch secure_aggregation off, or use fedbuff."
+                "of secure aggregation could sum it. Set secure_aggregation: none, or use fedbuff."
             )
         if self.buffers > cell.clients.total:
             yield (

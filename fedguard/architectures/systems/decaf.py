@@ -69,7 +69,7 @@ class DeCaf(EventServer):
         if cell.protocol.masked:
             yield (
                 "under decaf who trains whose examples is settled anew in each round, and a device may send two updates in it. "
-                "Switch secure_aggregation off, or use google, which has a deadline, too."
+                "Set secure_aggregation: none, or use google, which has a deadline, too."
             )
             return
         if cell.protocol.private:

@@ -149,12 +149,12 @@ class EventServer(EventSystem):
         if barrier.count == 1 and not barrier.fresh:
             yield (
                 f"a session of secure aggregation sums several updates, and under {self.name} each counts by itself. "
-                "Switch secure_aggregation off, or use fedbuff or server."
+                "Set secure_aggregation: none, or use fedbuff or server."
             )
         elif not barrier.fresh and barrier.count > cell.clients.total:
             yield (
                 f"a client is in a session of secure aggregation once, and {barrier.count} updates of {cell.clients.total} "
-                "clients never meet in one. Lower buffer, or switch secure_aggregation off."
+                "clients never meet in one. Lower buffer, or set secure_aggregation: none."
             )
         elif (
             cell.network is not None and cell.network.availability.may_leave and barrier.fresh and not barrier.selection

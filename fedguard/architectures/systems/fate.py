@@ -74,7 +74,7 @@ class Fate(EventServer):
     def reasons(self, cell: Combination) -> Iterator[str]:
         yield from super().reasons(cell)
         if cell.protocol.masked:
-            yield "fate brings masks of its own. Switch secure_aggregation off, or use server."
+            yield "fate brings masks of its own. Set secure_aggregation: none, or use server."
         if cell.protocol.privacy.unit == "record":
             yield "the arbiter of fate reads each party's number of examples, which no noise hides. Use server."
         if cell.clients.expected < 3:

@@ -92,7 +92,7 @@ class MapReduce(EventServer):
         if cell.protocol.masked:
             yield (
                 "the combiners of mapreduce add up updates of groups of their own, which a session of secure aggregation does "
-                "not know. Switch secure_aggregation off, or use server with secure_aggregation: {groups: ...}."
+                "not know. Set secure_aggregation: none, or use server with secure_aggregation: {groups: ...}."
             )
         looking = [
             stage.name

@@ -69,7 +69,7 @@ class Peers(Architecture):
         if cell.protocol.masked:
             yield (
                 "a session of secure aggregation has a server that hands its messages around, and "
-                f"{name} has none. Switch secure_aggregation off, and set masks of all_reduce; or use server."
+                f"{name} has none. Set secure_aggregation: none, and set masks of all_reduce; or use server."
             )
         if cell.protocol.privacy.added_by == "server":
             yield f"{name} has no server that could be trusted to add noise. Use privacy: {{name: record}}, or server."
