@@ -15,12 +15,11 @@ from fedguard.kernels import distances_from, length
 class ReceiverIPM(PoisonAttack):
     """A step from the receiver's own value against the mean honest value, at the largest length that passes.
 
-    $b = x_i - s * mu / |mu|$ for the receiving node i, with mu the mean of its own value and those of its honest neighbors,
-    all measured from the model that node i has had before the round. Rules at nodes judge a message by its distance from the
-    node's own value; here this is s. By default s is ``reach`` times the distance of the honest value number h - f, counted
-    from the nearest to $x_i$ without it: less than that, and the f messages are among the h values of h + f that are nearest
-    to $x_i$. If the rule is granted, s is the length that moves the node farthest from mu, searched anew for each node and
-    round.
+    $b = x_i - s * mu / |mu|$ for the receiving node i. The h honest values $x_j$, with its own among them, are measured from
+    the model that node i had before the round, and mu is their mean. Rules at nodes judge a message by its distance from
+    $x_i$, which is s here. By default s is ``reach`` times the distance from $x_i$ to its (h - f)-th nearest honest neighbor:
+    at a shorter distance all f messages are among the h values nearest to $x_i$. If the rule is granted, s is the length that
+    moves the node farthest from mu, searched anew for each node and round.
 
     Args:
         reach: length in units of that distance. The search starts from it.

@@ -121,7 +121,7 @@ def _parse(file: str, held: bytes) -> Mapping[str, NDArray[Any]]:
         RuntimeError,
     ) as error:
         # NumPy would tell how to read objects all the same
-        objects = any(sign in str(error) for sign in ("Object arrays", "pickled", "(object)"))
+        objects = any(sign in str(error) for sign in ("Object arrays", "Cannot load file", "(object)"))
         told = "it holds Python objects, and to read them is to run what they say" if objects else oneline(error)
         raise ConfigError(
             f"training.first_model: {file}: expected plain arrays, as numpy.savez writes them: {told}."

@@ -13,6 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 import fedguard as fg
 from fedguard import aggregation
+from fedguard.bench.audits.contribution import contribution
+from fedguard.bench.audits.training import training_checks
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
@@ -229,3 +231,21 @@ def test_a_network_that_computes_in_float32_is_refused_in_one_line(name, why):
 def test_other_types_are_refused_with_the_place():
     with pytest.raises(ConfigError, match=r"training\.dtype: expected 'float32' or 'float64'"):
         fg.run(settings("float16"))
+
+
+# Who else trains or looks at cells.
+
+
+def test_contributions_add_up_in_float64_too():
+    cell = cell_of(**PLAIN)
+    found = contribution(cell, measure="loss", permutations=3)
+    assert sum(found.shares.values()) == pytest.approx(found.gain, abs=1e-9)
+
+
+def test_an_audit_of_a_cell_in_float64_is_that_of_float32():
+    noise = {"name": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-3, "sample_rate": 0.3}
+    checks = [
+        [(one.name, one.passed) for one in training_checks(cell_of(dtype, **PLAIN, protocol={"privacy": noise}), 0)]
+        for dtype in ("float32", "float64")
+    ]
+    assert checks[0] == checks[1] and all(passed for _, passed in checks[0])
