@@ -19,7 +19,7 @@ USUAL_MEMORY = 256 << 20
 
 @contextmanager
 def computing_in(dtype: str) -> Iterator[None]:
-    """Within the context torch makes tensors of floats in this type, ``float32`` or ``float64``, unless another one is given."""
+    """Within the context torch makes tensors of floats in this type, ``float32`` or ``float64``, if no other one is given."""
     before, wanted = torch.get_default_dtype(), getattr(torch, dtype)
     torch.set_default_dtype(wanted)
     try:

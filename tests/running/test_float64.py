@@ -15,6 +15,7 @@ import fedguard as fg
 from fedguard import aggregation
 from fedguard.bench.audits.contribution import contribution
 from fedguard.bench.audits.training import training_checks
+from fedguard.bench.running.code import data_digest
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
@@ -122,6 +123,7 @@ def trained(**changes: Any) -> Float32Seen:
     assert not cell.verdict.reasons, cell.verdict.reasons
     bench = Workbench()
     assert why_not(cell, 0, bench) is None
+    data_digest(cell.data)  # the data as they are stored, which is float32
     with Float32Seen() as seen:
         record, model = run_trial(cell, 0, {}, bench)
     assert record["status"] == "ok" and model.dtype == torch.float64
