@@ -26,10 +26,7 @@ class ReceiverIPM(PoisonAttack):
     """
 
     name = "receiver_ipm"
-    source = (
-        "own: the step of Xie et al. (UAI 2020) in messages $x_i + epsilon_i a_i$, the form that Gaucher, Dieuleveut and "
-        "Hendrikx (ICML 2025) give attacks on gossip"
-    )
+    source = "own; the step is of Xie et al., Fall of Empires, UAI 2020, around the receiver as in He et al., 2022 (dissensus)"
     needs = (Sight.HONEST_UPDATES | Sight.GRAPH | Sight.RULE, Sight.HONEST_UPDATES | Sight.GRAPH)
     adaptive = True
 
