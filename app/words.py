@@ -24,14 +24,14 @@ _CARD = {
     "last_round": "last round of the attack",
     "every": "attacks every ... rounds",
     "observer": "who infers, and from what",
-    "true_f": "malicious clients",
-    "told_f": "malicious clients that the rule reckons with",
+    "malicious": "malicious clients",
+    "assumed_f": "malicious clients that the rule reckons with",
     "f_known": "the number of malicious clients is told",
     "clients": "clients",
     "per_round": "clients per round",
     "sampling": "how they are drawn",
     "rows": "rows that the rule gets",
-    "told_per_round": "malicious rows that it reckons with",
+    "assumed_f_per_round": "malicious rows that it reckons with",
     "worst_hostile_share": "largest share of malicious updates in a round",
     "defense": "defense",
     "unproven": "not proven",
@@ -122,7 +122,7 @@ def verdict(records: Sequence[CompletedRecord]) -> str:
     if goal in PRIVACY_GOALS:
         name = next((name for name in told if FIGURES[name].goal == goal), "")
         return f"{attack} against {defense}: " + (f"{FIGURES[name].title}: {told[name]}." if name else "no figure.")
-    clean = [record["result"]["corners"]["clean_defense"] for record in records]
+    clean = [record["result"]["controls"]["clean_defense"] for record in records]
     of = "" if None in clean else f", of {_interval([one for one in clean if one is not None])} % without attack"
     planted = told.get("attack_success")
     backdoor = f" Its backdoor succeeds in {planted} of the inputs, above a clean model." if planted else ""
@@ -131,10 +131,10 @@ def verdict(records: Sequence[CompletedRecord]) -> str:
 
 def _verdict_of_returns(records: Sequence[CompletedRecord], told: Mapping[str, str]) -> str:
     card = records[0]["threat_card"]
-    between = f"{told['final_return']} ({told['normalised_return']} of the way from guessing to perfect)"
+    between = f"{told['final_return']} ({told['normalized_return']} of the way from guessing to perfect)"
     if not card["attack"]:
         return f"Without attack, {card['defense']} reaches a return of {between}."
-    clean = [record["result"]["returns"]["corners"]["clean_defense"] for record in records]
+    clean = [record["result"]["returns"]["controls"]["clean_defense"] for record in records]
     known, figure = [one for one in clean if one is not None], FIGURES["final_return"]
     of = f", of {figure.format_estimate(figure.estimate(known))} without attack" if len(known) == len(clean) else ""
     return f"{card['attack']} leaves {card['defense']} a return of {between}{of}."
@@ -156,7 +156,7 @@ def figures(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
     return found
 
 
-def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
+def controls(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
     """The controls by mean and defense: without attack, with silent malicious clients, with attack; and the server alone."""
 
     results = [cast(Result, in_shares(record["result"])) for record in records]
@@ -169,7 +169,11 @@ def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
         return _interval(known) if known else "not run"
 
     rows = [
-        {"": "nobody attacks", "plain mean": mean("corners", "clean_mean"), "defense": mean("corners", "clean_defense")}
+        {
+            "": "nobody attacks",
+            "plain mean": mean("controls", "clean_mean"),
+            "defense": mean("controls", "clean_defense"),
+        }
     ]
     if records[0]["threat_card"]["attack"]:
         alone = describe_values([silent_mean(result) for result in results])
@@ -177,9 +181,13 @@ def corners(records: Sequence[CompletedRecord]) -> list[dict[str, str]]:
             {
                 "": "the malicious clients send nothing",
                 "plain mean": alone,
-                "defense": mean("corners", "silent_defense"),
+                "defense": mean("controls", "silent_defense"),
             },
-            {"": "attack", "plain mean": mean("corners", "attack_mean"), "defense": mean("corners", "attack_defense")},
+            {
+                "": "attack",
+                "plain mean": mean("controls", "attack_mean"),
+                "defense": mean("controls", "attack_defense"),
+            },
         ]
     if mean("references", "root_only") != "not run":
         rows.append({"": "the server's clean data alone", "plain mean": mean("references", "root_only"), "defense": ""})

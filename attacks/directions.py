@@ -73,7 +73,7 @@ def most_harmful(view: PoisonView, steps: Sequence[Tensor]) -> Tensor:
     If the rule is granted, it is asked. Otherwise the choice assumes the mean, where a step p reduces the progress by ``f/n
     |<p, mu>| / |mu|^2``. Of equal steps the first is taken.
     """
-    if len(steps) > 1 and Sight.RULE in view.granted:
+    if len(steps) > 1 and Sight.RULE in view.granted and len(view.honest):
         asked = RuleOracle(view, steps, "progress")
         rows = [asked.mean + asked.unit(len(view.honest) + i) for i in range(len(steps))]
         try:

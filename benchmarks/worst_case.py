@@ -44,7 +44,7 @@ RULES = [
     "nnm >> krum",
     "nnm >> geometric_median",
 ]
-PARTITIONS = ["iid", {"kind": "dirichlet", "alpha": 1.0}, "label_sorted"]
+PARTITIONS = ["iid", {"name": "dirichlet", "alpha": 1.0}, "label_sorted"]
 
 #: What is not in the ensemble, at several strengths.
 OTHERS = (
@@ -67,7 +67,7 @@ def mixtures(options: argparse.Namespace) -> list[Document]:
     smoke = {"attacks": ["sign_flip", "ipm(tau=2)"], "selection_seeds": 1} if options.smoke else {}
     drawn = [f"mixture(draw={number})" for number in range(2 if options.smoke else options.mixtures)]
     races = [{"name": "worst_case", **smoke}, {"name": "worst_case", **smoke, "attacks": drawn}]
-    known: list[Any] = ["label_sorted", {"kind": "dirichlet", "alpha": 0.3}]
+    known: list[Any] = ["label_sorted", {"name": "dirichlet", "alpha": 0.3}]
     settings = {
         **suite(options),
         "evaluation": {"every": 4},

@@ -6,6 +6,7 @@ front_door.py   every name in `fedguard.__all__`
 suite.py        the keys of a suite file
 records.py      what is stored, field by field, with its JSON Schemas, and the table of figures
 commands.py     the commands with their options
+renamed.py      names of earlier versions: python -m docs_tools.renamed writes docs/renamed.md
 pictures.py     the pictures of the pages on architectures and gossip: python -m docs_tools.pictures
 exponents.py    one of them: how what a target takes grows as nodes mix slower
 episode.py      the picture that moves

@@ -66,7 +66,7 @@ def run(
             without one as ``untitled-HASH``.
         store: folder of all runs.
         jobs: number of worker processes with one torch thread each; by default one per core of this machine, or of the cluster.
-        overrides: settings that replace those of the suite, such as ``"training.rounds=10"``.
+        overrides: settings that replace the suite's, such as ``"training.rounds=10"``.
         retry_failed: run failed trials again.
         fresh: run everything again, whatever is stored.
         memory: limit for all workers together, in bytes or as "4G"; None for no limit.
@@ -146,7 +146,7 @@ def audit(
         canaries: expected number of canaries that are included, and of those that are left out.
         confidence: confidence level of the lower bound on epsilon.
         seed: seed of the canaries and of all noise.
-        overrides: settings that replace those of the suite, as in `run`.
+        overrides: settings that replace the suite's, as in `run`.
 
     Returns:
         one audit for each mechanism with its parameters in the suite, with the cells to which it applies.
@@ -190,7 +190,7 @@ def tune(
         out: path of the tuned suite; by default ``<suite>.tuned.yaml`` beside a suite file, or in the working directory.
         force: overwrite an existing file.
         store, jobs, overrides, retry_failed, listener, engine: as for `run`.
-        proxy: settings such as ``"task.data=wine"`` that replace those of the suite during the tuning only. Its run is then
+        proxy: settings such as ``"task.data=wine"`` that replace the suite's during the tuning only. Its run is then
             named ``<suite>-proxy``.
         regret: tune on the suite's own data too, and report the cost of the choices on the proxy there.
 

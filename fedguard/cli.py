@@ -91,7 +91,8 @@ def main() -> NoReturn:
         sys.exit(code if isinstance(code, int) else 0)
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
-        fail(f"{error.format_message()} (See `{context.command_path if context else 'fedguard'} --help`.)", 2)
+        said = error.format_message().replace("Value error, ", "")  # pydantic's, by which typer reads choices
+        fail(f"{said} (See `{context.command_path if context else 'fedguard'} --help`.)", 2)
     except (KeyboardInterrupt, typer.Abort):
         fail("interrupted.", 130)
     except Exception as error:

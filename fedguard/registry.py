@@ -227,7 +227,7 @@ class Registry:
 
 @cache
 def load_registry() -> Registry:
-    """The built-in algorithms, and those of installed packages.
+    """The algorithms of FedGuard and of installed packages.
 
     Raises:
         PluginError: an algorithm of a package cannot be loaded, or uses an existing name.

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +78,10 @@ RETIRED_COMMANDS = {"trilemma": "privacy"}
 RETIRED_KINDS = {"rule": "defense"}
 
 #: Keys of suites in earlier versions; in every mapping that names an algorithm, `kind:` was another word for `name:`
-RETIRED_KEYS = {"network.there": "network.availability"}
+RETIRED_KEYS = {
+    "network.there": "network.availability",
+    "gate.metrics.normalised_return": "gate.metrics.normalized_return",
+}
 
 #: Values of suites in earlier versions, by key
 RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
@@ -89,6 +92,22 @@ RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
 #: Values of today that the identity of a cell stores under their old name
 STORED_VALUES = {"protocol.secure_aggregation": {"none": "off"}, "threat.knowledge": {"defense": "rule"}}
 
+#: Fields of records and manifests in schema 1
+RETIRED_FIELDS = {
+    "told_f": "assumed_f",
+    "told_per_round": "assumed_f_per_round",
+    "true_f": "malicious",
+    "corners": "controls",
+    "neighbours": "neighbors",
+    "normalised": "normalized",
+}
+
+#: Metrics in earlier versions: in ``gate.metrics``, ``--metric``, baselines and verdicts
+RETIRED_METRICS = {"normalised_return": "normalized_return"}
+
+#: Columns of the file of a graph in earlier versions
+RETIRED_COLUMNS = {"hears": "neighbor"}
+
 #: Keyword arguments of Python in earlier versions: function, its argument, the new one
 RETIRED_ARGUMENTS = (
     ("run", "settings", "overrides"),
@@ -96,7 +115,11 @@ RETIRED_ARGUMENTS = (
     ("tune", "settings", "overrides"),
     ("kappa", "rule", "defense"),
     ("craft", "rule", "defense"),
+    ("gate", "strict", "fail_on"),
 )
+
+#: Values of such arguments, where they are others now
+ARGUMENT_VALUES: dict[tuple[str, str], dict[Any, Any]] = {("gate", "strict"): {True: ("inconclusive",), False: ()}}
 
 
 def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -110,10 +133,22 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if renamed[old] in given:
                 raise TypeError(f"{name}() got {old}=, the old name of {renamed[old]}=, beside {renamed[old]}=")
             warnings.warn(f"{name}({old}=...) is now {name}({renamed[old]}=...)", DeprecationWarning, stacklevel=2)
-            given[renamed[old]] = given.pop(old)
+            value = given.pop(old)
+            values = ARGUMENT_VALUES.get((name, old))
+            given[renamed[old]] = values.get(value, value) if values else value
         return function(*args, **given)
 
     return call
+
+
+def renew_value(path: str, value: str) -> str:
+    """The value of a key under today's name: ``none`` for ``off`` under ``protocol.secure_aggregation``."""
+    return RETIRED_VALUES.get(path, {}).get(value, value)
+
+
+def renew_metric(name: str) -> str:
+    """The name of a metric today."""
+    return RETIRED_METRICS.get(name, name)
 
 
 def renew_values(path: str, values: Iterable[str]) -> list[str]:
@@ -122,11 +157,6 @@ def renew_values(path: str, values: Iterable[str]) -> list[str]:
     for old in dict.fromkeys(value for value in found if value in renamed):
         warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=3)
     return [renamed.get(value, value) for value in found]
-
-
-def store_value(path: str, value: str) -> str:
-    """The value of a key as records store it, so that records of all versions say the same."""
-    return STORED_VALUES.get(path, {}).get(value, value)
 
 
 def renew_key_text(key: str) -> str:

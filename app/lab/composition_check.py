@@ -26,7 +26,7 @@ class CompositionCheck:
         words: the threat, who sees what, and the assumptions of the masks and the noise.
         unproven: stages that run outside their proven guarantee.
         cell: its identity; attack, defense: its position in the matrix.
-        trials: number of all trials, including those of the controls; rounds: of each.
+        trials: number of all trials, controls included; rounds: of each.
         measure: what is drawn over the rounds.
     """
 

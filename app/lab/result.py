@@ -49,7 +49,7 @@ def result(here: PageContext, name: str, found: CompositionCheck) -> None:
         return
     final = "return" if found.measure == "returns" else "accuracy"
     st.caption(f"The final {final} is the mean of the last five evaluations, not the best and not the last.")
-    st.dataframe(corners(run), hide_index=True)
+    st.dataframe(controls(run), hide_index=True)
     _flags(run, found.cell)
     first, second, _ = st.columns([1, 1, 2])
     with first:
@@ -62,7 +62,7 @@ def _of_cell(run: Run, found: CompositionCheck) -> list[dict[str, Any]]:
     return [row for row in run.rows() if (row["attack"], row["defense"]) == (found.attack, found.defense)]
 
 
-def corners(run: Run) -> list[dict[str, Any]]:
+def controls(run: Run) -> list[dict[str, Any]]:
     """One row for each position: its metrics as mean and 95 % interval over seeds, with their units."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in run.rows():
@@ -78,7 +78,7 @@ def corners(run: Run) -> list[dict[str, Any]]:
 def against_clean(run: Run, cell: str) -> str:
     """Difference of a cell's final accuracy from the mean without attack, seed by seed; empty if this was not run."""
     results = [in_shares(record["result"]) for (one, _), record in run.ran.items() if one == cell]
-    pairs = [(one["final_accuracy"], one["corners"]["clean_mean"]) for one in results]
+    pairs = [(one["final_accuracy"], one["controls"]["clean_mean"]) for one in results]
     lost = [100 * (accuracy - clean) for accuracy, clean in pairs if clean is not None]
     if not pairs or len(lost) < len(pairs):
         return ""

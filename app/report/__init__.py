@@ -5,7 +5,7 @@ document.py     the page around the sections: head, policy, style, contents
 style.py        how it looks on light and dark, and printed
 drawing.py      altair charts as inline SVG
 sections.py     which sections there are, in their order; each turns a run into elements:
-                headline.py, facts.py, corners.py, matrices.py, curves.py, privacy.py, pictures.py, threats.py, flags.py,
+                headline.py, facts.py, controls.py, matrices.py, curves.py, privacy.py, pictures.py, threats.py, flags.py,
                 gate.py, costs.py, reading.py
 records.py      the completed trials of a run
 """

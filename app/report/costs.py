@@ -66,11 +66,11 @@ def costs(run: Run) -> list[Element]:
     seconds = sum(record["cost"]["seconds"] for record in run.ran.values())
     heads = ["defense", "trials", "seconds", "CPU seconds", "updates sent, MB", "protocol sent, MB", "peak memory, MB"]
     return [
-        el("p", f"All trials together took {seconds:,.0f} s, each on one thread; the corners are among them."),
+        el("p", f"All trials together took {seconds:,.0f} s, each on one thread; the controls are among them."),
         table("Means over trials; of the memory, the largest", heads, rows, "lr"),
         el(
             "p",
-            "Seconds depend on the machine and on what else ran on it, bytes do not. The memory is that of the worker process, "
+            "Seconds depend on the machine and on what else ran on it, bytes do not. The memory is the worker process's, "
             "the largest until the trial's end, which earlier trials may have caused. MB: 10⁶ bytes, over all clients and "
             "rounds.",
             class_="note",

@@ -65,7 +65,7 @@ def _of_setting(
     rows = [_row(one, tables) for one in (order if answer.ranked else found)]
     if any(one.score != "final_accuracy" for one in found):
         caption = (
-            "Normalised return in % (0 guesses, 100 is perfect) without attack and under the worst attack; lost, and the harm "
+            "Normalized return in % (0 guesses, 100 is perfect) without attack and under the worst attack; lost, and the harm "
             "in it, in returns"
         )
     heads = [head.replace("accuracy", NOUNS[found[0].score]) for head in _HEADS]

@@ -81,7 +81,7 @@ def _trilemma(run: Run) -> Iterator[Element]:
         yield draw_figure(frontier(found, units), says)
     heads = ["setting", "defense", "epsilon", "final accuracy, worst", *(FIGURES[figure].heading for figure in figures)]
     rows = [_point(point, figures) for point in found.points]
-    yield table("Each figure is that of the worst of its attacks", heads, rows, "llrr")
+    yield table("Each metric is the worst over its attacks", heads, rows, "llrr")
     yield from paragraphs([found.note] if found.note else [], class_="note")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedguard.app.report.corners import corners
+from fedguard.app.report.controls import controls
 from fedguard.app.report.costs import costs, sums
 from fedguard.app.report.curves import curves
 from fedguard.app.report.document import ReportSection
@@ -23,7 +23,7 @@ SECTIONS = (
     ReportSection("matrices", "Every attack against every defense", matrices),
     ReportSection("privacy", "Privacy", privacy),
     ReportSection("gate", "The gate's verdict", gate),
-    ReportSection("corners", "What defenses cost and attacks harm", corners),
+    ReportSection("controls", "What defenses cost and attacks harm", controls),
     ReportSection("flags", "Red flags", flags),
     ReportSection("threats", "Threat cards", threats),
     ReportSection("pictures", "Reconstructions", pictures),

@@ -40,8 +40,8 @@ def _tampers(card: ThreatCard) -> str:
 
 
 def _rule(defense: str, card: ThreatCard) -> tuple[str, ...]:
-    told = str(card["told_f"]) if card["f_known"] else f"{card['told_f']} (not known to it)"
-    malicious = str(card["true_f"]) if card["attack"] and card["true_f"] else "none"
+    told = str(card["assumed_f"]) if card["f_known"] else f"{card['assumed_f']} (not known to it)"
+    malicious = str(card["malicious"]) if card["attack"] and card["malicious"] else "none"
     sees = ", ".join(name.replace("_", " ") for name in card["server_sees"]) or "nothing but what is aggregated"
     unproven = "; ".join(map(str, card["unproven"])) or "no"
     return defense, f"{card['per_round']} of {card['clients']}", malicious, told, sees, unproven

@@ -26,7 +26,7 @@ def show(here: PageContext) -> None:
     if not keys:
         empty(
             "This run sweeps no number, so there is nothing to draw a curve over.",
-            "fedguard run examples/breakdown.yaml",
+            "fedguard run examples/breakdown_f.yaml",
         )
         return
     left, middle, right = st.columns(3)

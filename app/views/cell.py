@@ -184,13 +184,13 @@ def _results(ran: Sequence[CompletedRecord], clean: Sequence[CompletedRecord]) -
             width="stretch",
             column_config={"value": st.column_config.Column(width=160)},
         )
-        st.subheader("Corners")
+        st.subheader("Controls")
         st.caption(
             "Final accuracy in %, with and without attack, with the defense and with the plain mean. What is lost where the "
             "malicious clients send nothing is the absence of their data; the rest is the attack's harm. "
             + words.chance(shown)
         )
-        st.dataframe(words.corners(shown), hide_index=True, width="stretch")
+        st.dataframe(words.controls(shown), hide_index=True, width="stretch")
     with right:
         if any(record["result"]["class_accuracy"] for record in shown):
             st.subheader("By class")
@@ -226,7 +226,7 @@ def _nodes(ran: Sequence[CompletedRecord]) -> None:
     left, right = st.columns(2)
     says = "A graph of the nodes: circles are honest and as bright as they are accurate, crosses are malicious"
     left.altair_chart(graph(found, rounds.index(at)), width="stretch", alt=says)
-    says = "Accuracy of the best and the worst node over the rounds, and that of the mean of their models"
+    says = "Accuracy of the best and the worst node over the rounds, and accuracy of the mean of their models"
     right.altair_chart(by_round(found, rounds), width="stretch", alt=says)
 
 

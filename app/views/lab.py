@@ -88,7 +88,7 @@ def _ask_for_run(found: CompositionCheck) -> bool:
             st.button("Stop", icon=":material/stop:")  # any click ends the script, and with it the workers
     if asked:
         st.caption(
-            f"{found.trials} trials: this cell and the corners that it is compared with. Stop, another choice or leaving "
+            f"{found.trials} trials: this cell and the controls that it is compared with. Stop, another choice or leaving "
             "the page ends the workers; what is finished stays stored."
         )
     return asked

@@ -95,7 +95,7 @@ def _costs(run: Run) -> None:
     if len(epsilons) < 2:
         empty(
             "This run has one epsilon, or none: there is nothing to draw accuracy and leakage over.",
-            "fedguard run examples/trilemma.yaml",
+            "fedguard run examples/privacy_cost.yaml",
         )
         return
     units = {one.setting: str(one.unit) for one in promises(run) if one.unit}
@@ -135,7 +135,7 @@ def _members(run: Run) -> None:
     """ROC curves of membership attacks, and true positive rates at few false positives."""
     found = [one for one in list_membership_targets(run) if one.score["roc"]]
     if not found:
-        empty("No attack of this run asks who was a member.", "fedguard run examples/trilemma.yaml")
+        empty("No attack of this run asks who was a member.", "fedguard run examples/privacy_cost.yaml")
         return
     st.altair_chart(
         roc(found),

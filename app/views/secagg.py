@@ -251,7 +251,7 @@ def _show_sums(here: PageContext) -> None:
     st.dataframe([_sums(one) for one in found], hide_index=True)
     st.caption(
         "Means over seeds with their 95 % intervals; of each seed the mean over its trials. The error is the length of "
-        "(decoded mean - true mean) over that of the true mean; noise that is added for privacy is part of it."
+        "(decoded mean - true mean) over the length of the true mean; noise that is added for privacy is part of it."
     )
     for one in found:
         if one.why:

@@ -22,6 +22,7 @@ from fedguard.contracts import (
     State,
     Trigger,
 )
+from fedguard.contracts.return_checks import check_tensor_return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,8 @@ class AlternatingMinimization(PoisonAttack):
     def plan(self, plan: LocalPlan, view: DataView) -> LocalPlan:
         check_target(self.name, self.target, view)
         predict, benign = view.predict, view.clean().mean(0)
-        x = self.trigger.apply(carriers(self.name, self.trigger, self.target, self.count, view), view.value_range)
+        x = carriers(self.name, self.trigger, self.target, self.count, view)
+        x = check_tensor_return(self.trigger, "apply", self.trigger.apply(x, view.value_range), x.shape)
         y = torch.full((len(x),), self.target)
 
         def honest(parameters: Tensor, start: Tensor, gradient: Tensor) -> Tensor:

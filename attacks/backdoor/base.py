@@ -19,6 +19,7 @@ from fedguard.contracts import (
     State,
     Trigger,
 )
+from fedguard.contracts.return_checks import check_tensor_return
 from fedguard.errors import require
 
 
@@ -56,7 +57,7 @@ class BackdoorAttack(PoisonAttack):
         x, y = examples.x.clone(), examples.y.clone()
         # If one of the chosen cannot carry the trigger, all are replaced by inputs that can, from all malicious clients
         own = x[chosen] if able[chosen].all() else carriers(self.name, trigger, self.target, len(chosen), view)
-        x[chosen] = trigger.apply(own, view.value_range)
+        x[chosen] = check_tensor_return(trigger, "apply", trigger.apply(own, view.value_range), own.shape)
         y[chosen] = self.target
         return Examples(x, y)
 

@@ -20,6 +20,7 @@ from fedguard.contracts import (
     lies,
 )
 from fedguard.contracts.channels import TRAJECTORIES
+from fedguard.contracts.return_checks import check_tensor_return
 from fedguard.errors import require
 from fedguard.rng import Rng
 
@@ -55,7 +56,9 @@ class TrojDRL(PoisonAttack):
         draws = rng.torch()
         planted = torch.rand(rollout.rewards.shape, generator=draws) < self.share
         praised = torch.rand(rollout.rewards.shape, generator=draws) < 0.5
-        seen = self.trigger.apply(rollout.seen.flatten(0, 1), (-math.inf, math.inf)).view_as(rollout.seen)
+        flat = rollout.seen.flatten(0, 1)
+        shown = self.trigger.apply(flat, (-math.inf, math.inf))
+        seen = check_tensor_return(self.trigger, "apply", shown, flat.shape).view_as(rollout.seen)
         other = torch.randint(1, choices, rollout.actions.shape, generator=draws)
         actions = torch.where(praised, self.target, (self.target + other) % choices)
         # Half for the target, the other half shared by the n - 1 other actions: the reported policy is consistent

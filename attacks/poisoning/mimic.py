@@ -32,11 +32,13 @@ class Mimic(PoisonAttack):
     client: int | None = None
 
     def craft(self, view: PoisonView) -> Tensor:
+        if not view.honest_clients:  # there is nobody to copy
+            return view.benign.expand(view.f, -1)
         return view.honest[self._choose_client(view)].expand(view.f, -1)
 
     def remember(self, view: PoisonView, crafted: Tensor) -> State:
         seen_rounds = int(view.state.get("rounds", torch.zeros(())))
-        if self.client is not None or seen_rounds >= self.warmup:
+        if self.client is not None or not view.honest_clients or seen_rounds >= self.warmup:
             return view.state
         z = _direction(view)
         centred_products = view.honest @ z - view.honest.mean(0) @ z

@@ -17,7 +17,7 @@ from fedguard.secagg.session import SessionConfig
 
 
 class TwoListClient(Client):
-    """Planted: it takes a list of the dropped beside that of the survivors, and answers for both."""
+    """Planted: it takes a list of the dropped beside the list of survivors, and answers for both."""
 
     _dropped: frozenset[int] = frozenset()
 

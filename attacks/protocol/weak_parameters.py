@@ -87,6 +87,6 @@ class WeakParameters(ProtocolAttack):
 
 
 def _tiny(server: MaliciousServer) -> bytes:
-    """The proposal with a ring of 8 bits; the byte after that of the suite says so."""
+    """The proposal with a ring of 8 bits; the byte after the suite's says so."""
     hello, config = server.server.hello(), server.config.pack()
     return hello.replace(config, config[:1] + bytes([8]) + config[2:])

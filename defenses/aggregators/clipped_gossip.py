@@ -47,7 +47,7 @@ class ClippedGossip(WeightRule):
         if hostile == 0:
             # No malicious weight is plain gossip: the radius of the source, which divides by b, grows without bound
             return math.inf
-        order = distances.argsort()
+        order = distances.argsort(stable=True)
         # The slack is for sums of rounded weights, which may miss 1 - b by a few units in the last place
         near = order[weights[order].cumsum(0) <= 1 - hostile + 1e-9]
         return math.sqrt(float((weights[near] * distances[near].square()).sum()) / hostile)

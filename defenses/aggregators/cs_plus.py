@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
 from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight, weights_of
+from fedguard.defenses.aggregators.ties import TIE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +31,9 @@ class CSPlus(WeightRule):
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
         weights, distances = weights_of(context, gram.n), gram.distances_to(gram.unit(context.own))
         allowed = 1 - 2 * hostile_weight(weights, context) + 1e-9
-        order = distances.argsort(stable=True)
-        near = order[weights[order].cumsum(0) <= allowed]
+        # All rows at one distance, up to rounding, count together: which of them comes first must not matter
+        within = (distances <= distances[:, None] * (1 + TIE)).double() @ weights
+        near = within <= allowed
         # Nothing is near if the node's own weight exceeds 1 - 2b: a radius of 0 keeps its own value
-        radius = float(distances[near].max()) if len(near) else 0.0
+        radius = float(distances[near].max()) if bool(near.any()) else 0.0
         return clip_around(context.own, weights, distances, radius)

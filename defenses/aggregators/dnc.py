@@ -57,7 +57,8 @@ class DnC(WeightRule):
             outlying = top_directions(inner)[1].square().sum(1)  # the scores over their common lambda
             # Times `kept`, an update that passes has 1 and a tied one its share: the minimum intersects the iterations
             passed = torch.minimum(passed, kept * smallest_alike(outlying, kept))
-        return passed / passed.sum().clamp(min=1)
+        # Shares of ties may add up to less than 1; only where nothing passes is the result 0
+        return passed / passed.sum() if bool(passed.any()) else passed
 
     def _count_removals(self, f: int) -> int:
         # A product such as 0.29 * 100 is rounded to just below the whole number that is meant

@@ -55,14 +55,18 @@ class LASA(MatrixRule):
 
 
 def thin(row: Tensor, sparsity: float) -> Tensor:
-    """``row`` (``[d]``) with its floor(``sparsity`` * d) smallest magnitudes, and any that tie with them, set to 0."""
+    """``row`` (``[d]``) with its floor(``sparsity`` * d) smallest magnitudes set to 0; of equal ones the first."""
     # A product such as 0.29 * 100 is rounded to just below the whole number that is meant
     dropped = int(sparsity * len(row) + 1e-9)
     if dropped == 0:
         return row
     magnitudes = row.abs()
-    # Values that tie with the threshold go too, so an update of one magnitude, such as of signs, loses all
-    return torch.where(magnitudes > magnitudes.kthvalue(dropped).values, row, 0.0)
+    last = magnitudes.kthvalue(dropped).values
+    kept = magnitudes > last
+    # An update of one magnitude, such as of signs, would lose all if every value that ties with the last one went
+    (tied,) = (magnitudes == last).nonzero(as_tuple=True)
+    kept[tied[dropped - int((magnitudes < last).sum()) :]] = True
+    return torch.where(kept, row, 0.0)
 
 
 def _usual(values: Tensor, radius: float) -> Tensor:

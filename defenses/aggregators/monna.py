@@ -13,7 +13,7 @@ from fedguard.errors import PreconditionError
 
 @dataclass(frozen=True, kw_only=True)
 class MoNNA(WeightRule):
-    """The mean of the n - f updates nearest to that of one trusted client.
+    """The mean of the n - f updates nearest to the update of one trusted client.
 
     $R(x) = 1/(n - f)$ times the sum over the $n - f$ nearest j to the pivot p of $x_j$, including p itself; updates that
     tie for the last places share them. In the source every node averages for itself, with its own update as the pivot and

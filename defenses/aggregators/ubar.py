@@ -13,7 +13,7 @@ from fedguard.defenses.aggregators.ties import smallest_alike
 
 @dataclass(frozen=True, kw_only=True)
 class UBAR(WeightRule):
-    """First the neighbors nearest to the node's own, then those of them whose loss on its examples is no larger than its own.
+    """The nearest neighbors with a loss on the node's examples that is no larger than the node's own loss.
 
     $R = alpha x_i + (1 - alpha) mean_{j in S} x_j$: of the n - 1 neighbors the n - 1 - f nearest are candidates, and S are
     the candidates with $l(x_j) <= l(x_i)$; if there is none, the candidate with the smallest loss. In the source the

@@ -35,7 +35,7 @@ class ATS(ClientTransform):
 
     name = "ats"
     source = "Gao et al., Privacy-preserving Collaborative Learning with Automatic Transformation Search, CVPR 2021"
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd), and a pass over the images at the clients"
 
     policy: Annotated[tuple[Transform, ...], MinLen(1)] = ("rotate", "shift", "contrast")

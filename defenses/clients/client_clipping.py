@@ -24,7 +24,7 @@ class ClientClipping(ClientTransform):
     name = "client_clipping"
     source = "McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018"
     needs = (Sight.NOTHING,)
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd): norms, at the clients"
 
     bound: PositiveFloat = 1.0

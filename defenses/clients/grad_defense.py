@@ -36,7 +36,7 @@ class GradDefense(ClientTransform):
     source = "Wang et al., Protect Privacy from Gradient Leakage Attack in Federated Learning, INFOCOM 2022"
     reads_data = True
     by_cross_entropy = True
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd), and second derivatives for each tensor of parameters at the clients"
 
     slices: PositiveInt = 10

@@ -28,7 +28,7 @@ class UpdateNoise(ClientTransform):
         "Sun et al., Can You Really Backdoor Federated Learning?, arXiv:1911.07963 2019; "
         "Zhu et al., Deep Leakage from Gradients, NeurIPS 2019"
     )
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd), at the clients"
 
     scale: NonNegativeFloat = 1.0

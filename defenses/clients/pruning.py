@@ -26,7 +26,7 @@ class Pruning(ClientTransform):
         "Aji & Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017; "
         "Zhu et al., Deep Leakage from Gradients, NeurIPS 2019"
     )
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd): the k largest, at the clients"
 
     keep: Share = 0.1

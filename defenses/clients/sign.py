@@ -20,7 +20,7 @@ class Sign(ClientTransform):
 
     name = "sign"
     source = "Bernstein et al., signSGD: Compressed Optimisation for Non-Convex Problems, ICML 2018"
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd): signs, at the clients"
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:

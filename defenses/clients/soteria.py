@@ -30,7 +30,7 @@ class Soteria(ClientTransform):
     name = "soteria"
     source = "Sun et al., Soteria: Provable Defense Against Privacy Leakage in Federated Learning, CVPR 2021"
     reads_data = True
-    breakdown = "that of the rule behind it"
+    breakdown = "the breakdown point of the rule behind it"
     cost = "O(nd), and a backward pass per entry of the representation at the clients"
 
     share: Share = 0.8

@@ -21,7 +21,7 @@ class ARC(Mixing):
     source = "Allouah et al., Adaptive Gradient Clipping for Robust Federated Learning, ICLR 2025"
     needs = ROWS
     min_rows = (2, 1)
-    breakdown = "f < n/2, and that of the rule behind it"
+    breakdown = "f < n/2, and the breakdown point of the rule behind it"
     cost = "O(nd): norms"
 
     def matrix(self, gram: Gram, context: RuleContext) -> Tensor:

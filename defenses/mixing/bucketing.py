@@ -26,7 +26,7 @@ class Bucketing(Mixing):
     name = "bucketing"
     source = "Karimireddy et al., Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing, ICLR 2022"
     needs = ROWS
-    breakdown = "that of the rule behind it, on ceil(n / size) rows"
+    breakdown = "the breakdown point of the rule behind it, on ceil(n / size) rows"
     cost = "none of its own"
     grid: ClassVar = {"size": (2, 3, 4)}
 

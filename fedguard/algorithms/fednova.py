@@ -49,13 +49,20 @@ class _RunningFedNova(RunningAlgorithm):
     ) -> None:
         task.local_updates(model, clients, plan, rng, rows)
         for client, update in zip(clients, rows, strict=True):
-            update.mul_(self._tau / self._effective_steps(client))
+            update.mul_(self._tau / self._effective_steps(client, plan.share(client)))
 
-    def _effective_steps(self, client: int) -> float:
-        """a_i: the sum of the weights of all of the client's gradients in its update, over lr."""
+    def _effective_steps(self, client: int, share: float = 1.0) -> float:
+        """a_i: the sum of the weights of all of the client's gradients in its update, over lr.
+
+        Args:
+            share: of its work, after which it stops, see `LocalPlan.shares`.
+        """
         training, size = self.setup.training, self.setup.task.sizes[client]
         batch = min(training.batch_size or size, size)
-        steps = training.local_steps or training.local_epochs * -(-size // batch)
+        one_pass = batch if training.local_steps else size
+        work = (training.local_steps or training.local_epochs) * one_pass
+        passes, rest = divmod(work if share >= 1 else max(1, int(share * work + 1e-9)), one_pass)
+        steps = passes * -(-one_pass // batch) - (-rest // batch)
         b = training.momentum
         # sum_{j=1..k} (1 - b^j) / (1 - b): a gradient is in the velocity of its own step and, decayed, of all later ones
         return (steps - b * (1 - b**steps) / (1 - b)) / (1 - b)

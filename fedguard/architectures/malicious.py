@@ -1,4 +1,4 @@
-"""The malicious clients of a federation: what they see, poison, train and craft, and what they remember together."""
+"""The malicious clients of a federation: their views, poisoned data, training, crafted updates and common state."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ Train = Callable[[Task, Tensor, int, tuple[int, ...], LocalPlan, Tensor], None]
 
 
 class MaliciousClients:
-    """What the malicious clients do, with their common memory.
+    """The malicious clients of one training, which act as one adversary and share the state of the attack.
 
     Args:
-        local: what the clients' algorithm keeps.
-        train: trains clients as honest ones are, worker momentum included.
+        local: the running federated algorithm, with the clients' state.
+        train: trains clients like honest ones, worker momentum included.
 
     Attributes:
-        effect: what the attack does to the rule, in evaluated rounds: see `effects`.
-        added: by client, what it adds in this round to the sums of others that it passes on.
-        handed: by client, what it adds in this round to the finished sums that it hands on.
+        effect: effect of the attack on the rule, in evaluated rounds: see `effects`.
+        added: by client, the vector that it adds in this round to each sum of others that it passes on.
+        handed: by client, the vector that it adds in this round to each finished sum that it passes on.
     """
 
     def __init__(self, setup: Setup, local: RunningAlgorithm, train: Train) -> None:
@@ -73,7 +73,7 @@ class MaliciousClients:
                 self._poisoned = _poison_task(setup, local, sorted(setup.malicious), 1, None, {}, self._predict)
 
     def choose_senders(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
-        """Those of the chosen malicious clients whose updates will reach the server."""
+        """The chosen malicious clients that send an update to the server."""
         attack = self._setup.attack
         assert attack is not None
         views = (self._view(malicious, client, round, model) for client in malicious)
@@ -81,11 +81,11 @@ class MaliciousClients:
             return tuple(client for client, view in zip(malicious, views, strict=True) if not attack.silent(view))
 
     def current_backdoor(self) -> tuple[Trigger, int] | None:
-        """The backdoor as the malicious clients now have it: trigger and target class."""
+        """The current backdoor: trigger and target class; None without one."""
         return extract_backdoor(self._setup.attack, self._attack_state) if self._setup.attack else None
 
     def notes(self) -> dict[str, float]:
-        """What the attack says of itself so far."""
+        """Metrics that the attack reports about itself so far, by name."""
         attack = self._setup.attack
         said = check_return(attack, "notes", attack.notes(self._attack_state), Mapping) if attack else {}
         for value in said.values():
@@ -104,12 +104,12 @@ class MaliciousClients:
         links: Mapping[str, Any] | None = None,
         asked: Collection[Channel[Any, ...]] = (),
     ) -> None:
-        """Fill the malicious clients' rows. Their own training runs only where the attack asks for it.
+        """Fill the malicious clients' rows. They train only if the attack uses their own data.
 
         Args:
-            measure: whether to see what the attack does to the rule; by default where the model is evaluated.
+            measure: whether to measure the effect of the attack on the rule; by default in rounds with an evaluation.
             links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
-            asked: what is asked beside updates: `TRACKERS` if these rows stand for trackers, `PARTIAL_SUMS`, `FINISHED_SUMS`.
+            asked: self-reports requested beside updates: `TRACKERS` if the rows are trackers, `PARTIAL_SUMS`, `FINISHED_SUMS`.
         """
         setup, attack = self._setup, self._setup.attack
         assert attack is not None
@@ -163,7 +163,7 @@ class MaliciousClients:
         sides.malicious_rows.copy_(crafted)
 
     def _own(self, sides: Sides) -> Tensor:
-        """float32 ``[f, d]``: the malicious clients' rows; not in one memory with the honest ones, unless these are seen."""
+        """float32 ``[f, d]``: the malicious clients' rows, in memory of their own unless the attack sees the honest rows."""
         if Sight.HONEST_UPDATES in self._setup.attack_sees or Sight.OWN_DATA not in self._setup.attack_sees:
             return sides.malicious_rows
         f, d = sides.malicious_rows.shape
@@ -176,7 +176,7 @@ class MaliciousClients:
 def _ask_addends(
     attack: PoisonAttack, channel: Channel[Tensor, [PoisonView, Tensor]], view: PoisonView, crafted: Tensor
 ) -> Mapping[int, Tensor]:
-    """What each malicious client adds to sums, float32 ``[d]``; nothing if the attack leaves them alone."""
+    """By malicious client, the vector float32 ``[d]`` that it adds to sums; empty if the attack does not falsify sums."""
     if channel not in attack.lies:
         return {}
     rows = attack.report(channel, torch.zeros_like(crafted), view, crafted)
@@ -184,7 +184,7 @@ def _ask_addends(
 
 
 def extract_backdoor(attack: PoisonAttack, state: State) -> tuple[Trigger, int] | None:
-    """The backdoor that an attack has planted: trigger and target class."""
+    """The planted backdoor: trigger and target class; None if the attack plants none."""
     planted = check_return(attack, "backdoor", attack.backdoor(state), (tuple, type(None)))
     if planted is None:
         return None
@@ -202,7 +202,7 @@ def _poison_task(
     state: State,
     predict: Predict | None,
 ) -> Task:
-    """The task as the malicious clients train on it; without a model, as it is before the first round."""
+    """The task with the poisoned examples of the malicious clients; without a model, as before the first round."""
     attack, replaced = setup.attack, {}
     assert attack is not None
     with forbid_changes(attack, *_tensors(setup.pool)):

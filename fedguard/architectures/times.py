@@ -31,10 +31,11 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
     )
 
 
-def least_of(setup: Setup) -> list[float]:
-    """Lower bound on the simulated seconds of a training of each device, see `least_seconds`."""
+def least_of(setup: Setup, system: Architecture) -> list[float]:
+    """Lower bound on the simulated seconds of a training of each device under ``system``, see `least_seconds`."""
     quick = setup.malicious if setup.attack else frozenset()
-    return least_seconds(setup.network or Network(), _work(setup), 4 * setup.task.dim, quick)
+    messages = system.messages(setup.training, setup.task)
+    return least_seconds(setup.network or Network(), _work(setup), 4 * setup.task.dim, quick, messages)
 
 
 def _work(setup: Setup) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedguard.commands.options import Store, console, load_run, print_json
+from fedguard.commands.options import Store, console, load_run, note_old_metrics, print_json
 
 
 def compare(
@@ -15,7 +15,9 @@ def compare(
     b: Annotated[str, typer.Argument(help="The run that is compared with it.")],
     metric: Annotated[
         list[str] | None,
-        typer.Option(help="Such as worst_class_accuracy. Repeatable. Default: final_accuracy."),
+        typer.Option(
+            callback=note_old_metrics, help="Such as worst_class_accuracy. Repeatable. Default: final_accuracy."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The differences as JSON, with shares in [0, 1].")] = False,
     store: Store = Path("runs"),

@@ -63,8 +63,10 @@ def kappa(
     defense: Annotated[
         str, typer.Argument(help="A defense, such as krum or 'nnm >> trimmed_mean'.", metavar="DEFENSE")
     ],
-    n: Annotated[int, typer.Option("--clients", "-n", help="Number of clients, with one update each.")] = 20,
-    f: Annotated[int, typer.Option("--malicious", "-f", help="How many of them are malicious: the f of the rule.")] = 4,
+    n: Annotated[int, typer.Option("--clients", "-n", min=1, help="Number of clients, with one update each.")] = 20,
+    f: Annotated[
+        int, typer.Option("--malicious", "-f", min=0, help="How many of them are malicious: the f of the rule.")
+    ] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the search, and of a rule that draws.")] = 0,
     effort: Annotated[float, typer.Option(help="1 asks the rule 8000 times: some seconds. More finds more.")] = 1.0,
     plugin: Plugins = [],  # noqa: B006

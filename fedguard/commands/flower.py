@@ -93,6 +93,8 @@ def check(
     }
     if to:
         api.lay_out(asked)
+        if not (project := folder / "pyproject.toml").is_file():
+            raise ConfigError(f"{project}: expected a Flower app's project file; there is none. Name the app's folder.")
         for _, suite in files_of(to, ("yaml",), force):
             try:
                 suite.write_text(yaml.safe_dump(asked, sort_keys=False), encoding="utf-8")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedguard.commands.options import (
     Address,
     EngineName,
+    Force,
     Jobs,
     RunName,
     Store,
@@ -34,15 +36,21 @@ app = typer.Typer(
 )
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")]
-#: What else `fedguard gate` may fail on
-FailOn = Literal["inconclusive"]
 BaselineFile = Annotated[Path, typer.Option("--baseline", "-b", metavar="FILE", help="The baseline.")]
+
+
+class GateReason(StrEnum):
+    """What else `fedguard gate` may fail on."""
+
+    INCONCLUSIVE = "inconclusive"
 
 
 def gate(
     run: RunName,
     baseline: BaselineFile,
-    fail_on: Annotated[FailOn | None, typer.Option(help="What is inconclusive counts as not judged: exit 4.")] = None,
+    fail_on: Annotated[
+        list[GateReason] | None, typer.Option(help="What is inconclusive counts as not judged: exit 4.")
+    ] = None,
     to: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,6 +59,7 @@ def gate(
             "name comes before it, as in `--to md:$GITHUB_STEP_SUMMARY`; md:- is the output. Repeatable.",
         ),
     ] = None,
+    force: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="The verdict as JSON.")] = False,
     jobs: Jobs = None,
     engine: EngineName = "local",
@@ -78,7 +87,7 @@ def gate(
     from fedguard.bench.gate.work import gate as judge
 
     forms = {"xml": junit_of, "md": markdown_of, "json": json_of}
-    files = files_of(to, tuple(forms), force=True, pipes=True)  # a gate is run again and again
+    files = files_of(to, tuple(forms), force, pipes=True, appended=("md",))
     if any(os.path.realpath(path) == os.path.realpath(baseline) for _, path in files):
         raise ConfigError(f"gate --to: expected another file than the baseline; got {baseline}. Choose another.")
     # If the verdict itself goes to standard output, nothing else may be printed there
@@ -86,7 +95,7 @@ def gate(
     try:
         listener, workers = _listener(quiet or piped), engine_of(engine, address)
         verdict = judge(
-            load_run(run, store), baseline, strict=bool(fail_on), jobs=jobs, listener=listener, engine=workers
+            load_run(run, store), baseline, fail_on=fail_on or (), jobs=jobs, listener=listener, engine=workers
         )
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)

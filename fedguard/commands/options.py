@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.retired import RETIRED_METRICS, note_renamed, renew_metric
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -51,6 +52,13 @@ Address = Annotated[
 ]
 
 
+def note_old_metrics(given: Any) -> Any:
+    """What ``--metric`` was given, unchanged; names of earlier versions are noted."""
+    names = given if isinstance(given, list) else [given]
+    note_renamed((f"--metric {one}", f"--metric {renew_metric(one)}") for one in names if one in RETIRED_METRICS)
+    return given
+
+
 def engine_of(name: str, address: str | None) -> Ray | None:
     """The engine of the workers; None for processes on this machine.
 
@@ -83,12 +91,13 @@ def load_run(run: str, store: Path) -> Run:
 
 
 def files_of(
-    to: Sequence[str] | None, forms: Sequence[str], force: bool, pipes: bool = False
+    to: Sequence[str] | None, forms: Sequence[str], force: bool, pipes: bool = False, appended: Sequence[str] = ()
 ) -> list[tuple[str, Path]]:
     """Form and path of each file of ``--to``: by its suffix, or before a colon, as in ``csv:rows.txt``.
 
     Args:
         pipes: whether ``-`` is standard output.
+        appended: forms that are added to a file, which may be there.
 
     Raises:
         ConfigError: none of the forms, a name that no file can have, a file that is named twice in two forms, a file that a run
@@ -99,6 +108,11 @@ def files_of(
     found: list[tuple[str, Path]] = []
     for one in to or ():
         form, colon, name = one.partition(":")
+        if (
+            colon and form not in forms and len(form) > 1 and form.isalpha()
+        ):  # one letter is a drive, and a folder has a slash
+            known = f"{', '.join(forms[:-1])} or {forms[-1]}" if len(forms) > 1 else forms[0]
+            raise ConfigError(f"--to {brief(one)}: expected the form {known} before the colon; got {brief(form)}.")
         path = Path(name if colon and form in forms else one)
         form = form if colon and form in forms else path.suffix.removeprefix(".")
         if form not in forms or path.name == "":
@@ -120,7 +134,7 @@ def files_of(
             raise ConfigError(
                 f"--to: expected a file of your own; got {path}, in which a run is stored. Choose another."
             )
-        if there and not force:
+        if there and not force and form not in appended:
             raise ConfigError(f"{path} is there already. Choose another file with --to, or write over it with --force.")
         found.append((form, path))
     return found

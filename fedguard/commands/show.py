@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedguard.commands.contribution import contribution
-from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, print_json
+from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, note_old_metrics, print_json
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.retired import note_renamed
 
@@ -19,7 +20,10 @@ Page = Literal["breakdown", "privacy", "contribution"]
 def show(
     run: RunName,
     metric: Annotated[
-        str | None, typer.Option(help="Show the matrix of this metric alone, such as worst_class_accuracy.")
+        str | None,
+        typer.Option(
+            callback=note_old_metrics, help="Show the matrix of this metric alone, such as worst_class_accuracy."
+        ),
     ] = None,
     page: Annotated[
         Page | None,
@@ -50,7 +54,8 @@ def show(
         return
     found, files = load_run(run, store), files_of(to, ("svg",), force)
     if as_json:
-        print_json(found.profile().as_dict() if profile else found.rows())
+        rows = found.rows_of(metric) if metric else found.rows()
+        print_json(found.profile().as_dict() if profile else rows)
     elif profile:
         console.print(found.profile(), highlight=False)
     else:
@@ -61,8 +66,10 @@ def show(
         said.print(f"\nPicture written to {svg}.")
 
 
-#: What `fedguard lint` may fail on
-FailOn = Literal["flags"]
+class LintReason(StrEnum):
+    """What `fedguard lint` may fail on."""
+
+    FLAGS = "flags"
 
 
 def lint(
@@ -70,14 +77,14 @@ def lint(
         str, typer.Argument(help="A run, or a table of results: a .json or .csv file.", metavar="RUN|FILE")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="The flags as JSON.")] = False,
-    fail_on: Annotated[FailOn | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
+    fail_on: Annotated[list[LintReason] | None, typer.Option(help="Exit with 3 if any flag is raised.")] = None,
     store: Store = Path("runs"),
 ) -> None:
     """Raise the red flags of a run: conditions that make its metrics doubtful, and what to do about them.
 
     Reads other people's results as well: a JSON list of objects or a CSV file, one row per training, with columns such as
-    attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, told_f, classes. Flags that need missing columns are
-    listed as not judged.
+    attack, defense, seed, accuracy, best_accuracy, clean_accuracy, n, f, assumed_f, classes. Flags that need missing columns
+    are listed as not judged.
     """
     from fedguard.bench.flags.lint import lint as judge
     from fedguard.bench.flags.lint import results_named
@@ -98,7 +105,8 @@ def breakdown(
         typer.Option(metavar="KEY", help="The swept key. Default: clients.malicious, or the only one that is swept."),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="Such as worst_class_accuracy. Default: what is judged by.")
+        str | None,
+        typer.Option(callback=note_old_metrics, help="Such as worst_class_accuracy. Default: what is judged by."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
     store: Store = Path("runs"),

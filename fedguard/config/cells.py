@@ -315,7 +315,7 @@ class Cell(ABC):
         """Whether the defense differs from the undefended pipeline, or the protocol itself defends."""
         return self.defense != self.undefended or self.protocol != self.protocol.undefended
 
-    def corner(self, *, attacked: bool, defended: bool) -> Cell:
+    def control(self, *, attacked: bool, defended: bool) -> Cell:
         """One of the four controls: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else self.known.pipeline("mean")
         protocol = self.protocol if defended else self.protocol.undefended
@@ -364,11 +364,11 @@ class Cell(ABC):
     def compared_with(self) -> dict[str, Cell]:
         """The control cells of a record, by the names under which the record stores their final accuracies."""
         cells = {
-            "clean_mean": self.corner(attacked=False, defended=False),
-            "clean_defense": self.corner(attacked=False, defended=True),
+            "clean_mean": self.control(attacked=False, defended=False),
+            "clean_defense": self.control(attacked=False, defended=True),
         }
         if self.adversary is not None:
-            attack_mean = self.corner(attacked=True, defended=False)
+            attack_mean = self.control(attacked=True, defended=False)
             if self.silences:
                 cells |= {"silent_mean": attack_mean.silenced, "silent_defense": self.silenced}
             cells["attack_mean"] = attack_mean

@@ -28,28 +28,28 @@ class Plan:
     Attributes:
         suite: the suite.
         positions: each combination of the matrix: the swept values as text, and the cell. Two combinations may share a cell.
-        corners: control cells that other cells need and that are no combination of the matrix.
+        controls: control cells that other cells need and that are no combination of the matrix.
         known: the algorithms that the suite may name, including its plug-ins.
         source: source of its document.
     """
 
     suite: Suite
     positions: tuple[tuple[dict[str, str], Cell], ...]
-    corners: tuple[Cell, ...]
+    controls: tuple[Cell, ...]
     known: Registry = dataclasses.field(repr=False)
     source: str | None = None
 
     @property
     def cells(self) -> list[Cell]:
         """Every cell once, controls before the cells that are compared with them."""
-        unique = {cell.id: cell for cell in (*self.corners, *(cell for _, cell in self.positions))}
+        unique = {cell.id: cell for cell in (*self.controls, *(cell for _, cell in self.positions))}
         # The sort is stable: cells with the same key keep the suite's order
         return sorted(unique.values(), key=lambda cell: (cell.named is not None) + cell.defended)
 
     def only(self, cells: Container[str]) -> Plan:
         """The plan reduced to the given cells and the controls that they need."""
         kept = tuple(position for position in self.positions if position[1].id in cells)
-        return dataclasses.replace(self, positions=kept, corners=_corners([cell for _, cell in kept]))
+        return dataclasses.replace(self, positions=kept, controls=_controls([cell for _, cell in kept]))
 
 
 def build_cell(config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
@@ -80,23 +80,23 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
         positions.append(({**{key: labels.get(key) or _short(value) for key, value in swept.items()}, **labels}, cell))
     _seeds_apart(suite, [cell for _, cell in positions])
     _check_tuning_data(suite, [cell for _, cell in positions], document)
-    return Plan(suite, tuple(positions), _corners([cell for _, cell in positions]), known, document.source)
+    return Plan(suite, tuple(positions), _controls([cell for _, cell in positions]), known, document.source)
 
 
-def _corners(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+def _controls(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The control cells that ``cells`` need and that are not among them."""
     known = {cell.id for cell in cells}
-    corners: dict[str, Cell] = {}
+    controls: dict[str, Cell] = {}
     ids: dict[str, str] = {}
     for cell in cells:
         # The worst case against the mean would be another ensemble to train
         needed = () if cell.verdict.reasons else [one for one in cell.compared_with.values() if not one.ensemble]
-        for corner in needed:
-            settings = repr(corner.config)  # attacks and defenses share corners, and an id takes longer
-            id = ids[settings] = ids.get(settings) or corner.id
+        for control in needed:
+            settings = repr(control.config)  # attacks and defenses share controls, and an id takes longer
+            id = ids[settings] = ids.get(settings) or control.id
             if id not in known:
-                corners[id] = corner
-    return tuple(corners.values())
+                controls[id] = control
+    return tuple(controls.values())
 
 
 def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:

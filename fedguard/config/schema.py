@@ -35,6 +35,7 @@ from fedguard.config.sections import (
 from fedguard.config.validation import validate_data
 from fedguard.contracts import Participation, ThreatModel
 from fedguard.metrics.figures import FIGURES, TargetMetric
+from fedguard.retired import renew_metric
 
 #: Bounds of a suite: its seeds, and the combinations of its matrix
 MOST_SEEDS, MOST_POSITIONS = 10_000, 50_000
@@ -44,11 +45,12 @@ METRICS = tuple(name for name, figure in FIGURES.items() if figure.margin is not
 
 
 def watchable(figure: str) -> str:
-    """Check that a gate may watch a metric, and return its name.
+    """Check that a gate may watch a metric, and return its name today.
 
     Raises:
         ValueError: a gate cannot watch it.
     """
+    figure = renew_metric(figure)  # stored runs, baselines and verdicts are older than their reader
     if figure not in METRICS and not (figure in FIGURES and isinstance(FIGURES[figure], TargetMetric)):
         names = ", ".join(map(repr, METRICS))
         raise ValueError(f"expected {names} or what it takes to a target, such as seconds_to(0.9); got {figure!r}")

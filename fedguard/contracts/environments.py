@@ -102,6 +102,11 @@ class Environment(Source):
                 f"{attack.name} changes examples, and the actors of {self.name} have none. Use reward_flip, or an attack on "
                 "updates such as sign_flip."
             )
+        if isinstance(attack, PoisonAttack) and attack.goal == "backdoor" and isinstance(self.actions, Box):
+            yield (
+                f"{attack.name} makes a model choose one of a few actions, and the actions of {self.name} are a range. Use "
+                "reward_flip, or take cartpole."
+            )
         if looking := cell.pipeline.looking_at_data:
             yield f"{' and '.join(looking)} works on examples, and the actors of {self.name} have none. Leave it out."
         if cell.evasion is not None and isinstance(self.actions, Box):

@@ -29,7 +29,8 @@ class RunningAlgorithm:
 
     In each round `begin`, `train`, `trim`, `note` and `settle` are called in this order. `train` may be called several times:
     for the honest clients, for the malicious clients, and for an attack that asks what honest training would give. A round that
-    the server abandons is not settled, and leaves no trace.
+    the server abandons is not settled, and leaves no trace at the server. What a client keeps without sending it, such as its
+    last layer under FedPer or its environments, goes on from the training that it did.
     """
 
     def __init__(self, setup: Setup) -> None:

@@ -175,5 +175,9 @@ class PoisonView(View):
 
     @property
     def benign(self) -> Tensor:
-        """float32 ``[., d]``: a sample of benign updates: the honest ones if granted, else the malicious clients' own."""
-        return self.honest if Sight.HONEST_UPDATES in self.granted else self.own
+        """float32 ``[., d]``: a sample of benign updates: the honest ones if granted, else the malicious clients' own.
+
+        In a round of malicious clients only it is one update of zeros: nothing honest moves the model.
+        """
+        sample = self.honest if Sight.HONEST_UPDATES in self.granted else self.own
+        return sample if len(sample) else sample.new_zeros(1, self.dim)

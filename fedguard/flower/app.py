@@ -118,7 +118,7 @@ class ImportedClientApp(ClientApp):
 
 
 def configure_context(context: Context, config: Mapping[str, Any]) -> Context:
-    """A copy of the context with a run's configuration; some engines do not let anyone change that of the original."""
+    """A copy of the context with a run's configuration; some engines make the original's read-only."""
     return Context(
         run_id=context.run_id,
         node_id=context.node_id,

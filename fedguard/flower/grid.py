@@ -36,7 +36,7 @@ LOG = logging.getLogger("fedguard.flower")
 class GuardedGrid(Grid):
     """A Grid that forwards everything except the replies of malicious nodes to training messages.
 
-    Among the replies to one `send_and_receive` of training messages, the attack makes those of malicious nodes from the honest
+    Among the replies to one `send_and_receive` of training messages, the attack makes the malicious nodes' from the honest
     ones, as far as its knowledge permits. With a defense, each reply becomes the sent model plus the robust aggregate, so every
     strategy that averages, with any weights, gets exactly that model.
 
@@ -148,7 +148,7 @@ class GuardedGrid(Grid):
                 "examples, which attack or rule go by; got none. Name the strategy's own: "
                 "under_attack(..., weighted_by_key=...)."
             )
-        # An attack sees one model, that of the first node; each update still starts from the model of its own node
+        # An attack sees the model of the first node only; each update still starts from the model of its own node
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
         self._guard.told = min(scale_assumed_f(len(nodes), self._told, len(self.nodes)), len(nodes))

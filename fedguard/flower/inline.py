@@ -125,7 +125,7 @@ def run_inline(
     Args:
         server: the server app, or a function with the same arguments.
         nodes: number of nodes.
-        seed: seed of the random streams of Python, numpy and torch, those of the server and of each node.
+        seed: seed of the random streams of Python, numpy and torch, at the server and at each node.
 
     Returns:
         the Grid, with the tracebacks of client apps.

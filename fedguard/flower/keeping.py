@@ -52,7 +52,7 @@ class Slot:
 
 @contextmanager
 def turn(folder: Path, run: int, node: int) -> Iterator[Slot]:
-    """Wait for the turn of this process among those of a node in a run, and hold it.
+    """Wait for the turn of this process among the processes of a node in a run, and hold it.
 
     Args:
         folder: belongs to this node, and only its user can read it; created if it is missing.

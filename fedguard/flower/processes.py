@@ -226,7 +226,7 @@ def free_port() -> int:
 
 
 def _scripts() -> list[str]:
-    """Folders of the programs that Flower's programs start: that of Python, and that of a Flower installed elsewhere."""
+    """Folders of the programs that Flower's programs start: Python's, and the folder of a Flower installed elsewhere."""
     return [str(Path(sys.executable).parent), str(Path(flwr.__file__).parent.parent / "bin")]
 
 

@@ -45,7 +45,7 @@ class FedGuardStrategy(Strategy):
         defense: a rule of the catalog.
         f: assumed number of malicious nodes in a round.
         seed: seed of a randomized rule.
-        settings: those of `FedAvg`, among them ``weighted_by_key``, the metric by which a rule weights.
+        settings: the settings of `FedAvg`, among them ``weighted_by_key``, the metric by which a rule weights.
 
     Attributes:
         dropped: number of dropped replies.

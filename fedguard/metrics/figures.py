@@ -14,6 +14,7 @@ from typing import Any, Literal
 from fedguard.errors import UnknownName
 from fedguard.metrics.returns import read_score_curve, within
 from fedguard.metrics.stats import Bounds, CensoredValue, Estimate, estimate
+from fedguard.retired import renew_metric
 
 #: Bounds of shares, and of differences of two shares
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
@@ -202,7 +203,7 @@ def _to_target(name: str) -> Metric | None:
         return None
     target, (over, unit) = float(said[2]), TO_TARGET[said[1]]
     return TargetMetric(
-        title=f"what it takes to {100 * target:g} % accuracy, or normalised return, for good",
+        title=f"what it takes to {100 * target:g} % accuracy, or normalized return, for good",
         unit=unit,
         target=target,
         over=over,
@@ -224,8 +225,8 @@ FIGURES = MetricTable({
         title="final return of an episode", path=("result", "returns", "final"), more_is_better=True, unit="",
         shown=("show", "report", "lab"), aliases=("return", "mean_return", "episode_return", "reward"),
     ),
-    "normalised_return": ReturnMetric(
-        title="final return between guessing (0) and perfect (100)", path=("result", "returns", "normalised"),
+    "normalized_return": ReturnMetric(
+        title="final return between guessing (0) and perfect (100)", path=("result", "returns", "normalized"),
         more_is_better=True, margin=0.05, watched=True, shown=("lab",),
     ),
     "best_return": ReturnMetric(
@@ -392,16 +393,17 @@ FIGURES = MetricTable({
 })  # fmt: skip
 
 
-def figure_of(name: str) -> Metric:
-    """The metric of this name.
+def metric_name(name: str) -> str:
+    """The name of a metric today, from its name in this version or an earlier one.
 
     Raises:
         UnknownName: there is none.
     """
+    name = renew_metric(name)
     if name not in FIGURES:
         families = " or ".join(f"{family}(0.9)" for family in TO_TARGET)
-        raise UnknownName("figure", name, FIGURES.keys(), remedy=f" Or how long it took, as {families}.")
-    return FIGURES[name]
+        raise UnknownName("metric", name, FIGURES.keys(), remedy=f" Or how long it took, as {families}.")
+    return name
 
 
 def default_figures(place: Place) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ MISFIT = 0.05
 
 
 class MissingFact(Exception):
-    """A flag cannot be judged for lack of a fact; ``path`` names it as in records: ``corners.clean_mean``."""
+    """A flag cannot be judged for lack of a fact; ``path`` names it as in records: ``controls.clean_mean``."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -68,7 +68,7 @@ def percent(share: float) -> str:
 
 
 def weak_task(result: Part, card: Part) -> str | None:
-    clean, chance = require_value(result, "corners.clean_mean"), require_value(result, "chance")
+    clean, chance = require_value(result, "controls.clean_mean"), require_value(result, "chance")
     half = (1 + chance) / 2
     if clean >= (min(2 * chance, half) if chance else half):  # of two classes, twice chance is more than there is
         return None
@@ -104,7 +104,7 @@ def timid_alie(result: Part, card: Part) -> str | None:
     z, whose = parameters_of(attack).get("z"), "as it is set"
     if z is None:
         n, total = require_value(card, "per_round"), require_value(card, "clients")
-        f = round(require_value(card, "true_f") * n / total)
+        f = round(require_value(card, "malicious") * n / total)
         z, whose = _formula_z(n, f), f"by the source's formula for n = {n}, f = {f}"
     if abs(z) >= 0.3:
         return None
@@ -115,7 +115,7 @@ def timid_alie(result: Part, card: Part) -> str | None:
 
 
 def told_wrong_f(result: Part, card: Part) -> str | None:
-    if require_entry(card, "attack") is None or require_value(card, "told_f") == require_value(card, "true_f"):
+    if require_entry(card, "attack") is None or require_value(card, "assumed_f") == require_value(card, "malicious"):
         return None
     if not card.get("f_known", True):  # the suite says that nobody knows f, and the rule is told the most it can stand
         return None
@@ -125,7 +125,7 @@ def told_wrong_f(result: Part, card: Part) -> str | None:
     }:  # nothing false reaches the rule, so no f is wrong
         return None
     return (
-        f"the rule was told f = {card['told_f']} while {card['true_f']} clients are malicious: "
+        f"the rule assumes f = {card['assumed_f']} while {card['malicious']} clients are malicious: "
         "drop clients.assumed_f, unless an unknown f is what you study."
     )
 
@@ -262,7 +262,7 @@ def not_finished(result: Part, card: Part) -> str | None:
         return None
     return (
         f"the last {end.evaluations} evaluations rise by {100 * end.rise:.1f} points to {percent(end.level)}, more than 5: "
-        "the training has not come to its end. Train longer before its figure is quoted or ranked."
+        "the training has not come to its end. Train longer before you quote or rank its accuracy."
     )
 
 

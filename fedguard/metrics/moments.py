@@ -38,7 +38,7 @@ class Timeline(TypedDict):
         client: client of each training; the lists that follow have the same order.
         began, ended: in simulated seconds.
         fate: fate of the update.
-        malicious: those of these clients that act for the attack at any time.
+        malicious: these clients, as far as they act for the attack at any time.
         rounds: end of each round in which one of these trainings ended.
         total: number of all trainings that ended.
     """

@@ -36,7 +36,7 @@ def parties(
     Args:
         label_sets: by party, its classes.
         class_accuracy: final, in [0, 1]; None for a class without test examples. If clients have their own models, it is a mean
-            over the clients with the class, and so over those of the party.
+            over the clients with the class, and so over the party's clients.
         test_labels: int64 ``[N]``, of which class c has n_c.
     """
     counts = test_labels.bincount(minlength=len(class_accuracy)).tolist()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedguard.contracts import Evaluation
 
 
-class ReturnCorners(TypedDict):
+class ReturnControls(TypedDict):
     """Final returns without attack, with silent malicious actors and with the attack; under the plain mean and the defense.
 
     Attributes:
@@ -38,13 +38,13 @@ class Returns(TypedDict):
         final: mean over the episodes of the last evaluations.
         best: return of the best evaluation, a diagnostic.
         last: return of the last evaluation.
-        normalised: $(final - guess) / (perfect - guess)$: 0 for random actions, 1 for a perfect policy.
+        normalized: $(final - guess) / (perfect - guess)$: 0 for random actions, 1 for a perfect policy.
         guess: mean return of random actions in the same episodes.
         perfect: the best return by the environment's definition.
         bounds: smallest and largest possible return of an episode; None if the environment does not give them. Absent in
             records of earlier versions.
         episodes: number of episodes of an evaluation.
-        corners: final returns of the control cells.
+        controls: final returns of the control cells.
         drop, absence, harm, tax: as for accuracies, in returns.
         evaded: mean return of the final model under an attack at test time on its observations. Absent in records of earlier
             versions.
@@ -53,12 +53,12 @@ class Returns(TypedDict):
     final: Number
     best: Number
     last: Number
-    normalised: Number
+    normalized: Number
     guess: Number
     perfect: Number
     bounds: NotRequired[list[Number] | None]
     episodes: Count
-    corners: ReturnCorners
+    controls: ReturnControls
     drop: Number | None
     absence: Number | None
     harm: Number | None
@@ -101,10 +101,10 @@ def score(result: Mapping[str, Any]) -> float:
     return float(result["final_accuracy"] if returns is None else returns["final"])
 
 
-def corners(result: Mapping[str, Any]) -> Mapping[str, float | None]:
+def controls(result: Mapping[str, Any]) -> Mapping[str, float | None]:
     """The scores of the control cells."""
     returns = result.get("returns")
-    found: Mapping[str, float | None] = result["corners"] if returns is None else returns["corners"]
+    found: Mapping[str, float | None] = result["controls"] if returns is None else returns["controls"]
     return found
 
 
@@ -130,7 +130,7 @@ def in_shares(result: Mapping[str, Any]) -> Mapping[str, Any]:
         "chance": 0.0,
         "final_accuracy": share(returns["final"]),
         "best_accuracy": share(returns["best"]),
-        "corners": {name: share(value) for name, value in returns["corners"].items()},
+        "controls": {name: share(value) for name, value in returns["controls"].items()},
         "accuracy_drop": points(returns["drop"]),
         "absence": points(returns["absence"]),
         "harm": points(returns["harm"]),

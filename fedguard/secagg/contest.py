@@ -110,7 +110,7 @@ class Arena:
 
     Attributes:
         honest, colluders: ids; the colluders are the last ones.
-        parameters, config: those of the sessions that the honest clients expect.
+        parameters, config: of the sessions that the honest clients expect.
     """
 
     round: ClassVar[int] = 1

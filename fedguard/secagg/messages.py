@@ -123,7 +123,7 @@ class KeyRoster(Message):
 
 @dataclass(frozen=True)
 class Packet:
-    """Encrypted shares of one client for one neighbor, with commitments to the share of b and that of the mask key."""
+    """Encrypted shares of one client for one neighbor, with commitments to the shares of b and of the mask key."""
 
     BYTES: ClassVar = 2 * SHARE_BYTES + 16 + 2 * 32
     cipher: bytes

@@ -122,7 +122,7 @@ class Parameters:
 def choose(
     n: int,
     gamma: float,
-    delta: float,
+    dropout: float,
     *,
     attested: bool = True,
     complete_up_to: int = COMPLETE_UP_TO,
@@ -135,7 +135,7 @@ def choose(
     Args:
         n: clients, at least 3; with two, each learns the other's input from the sum.
         gamma: share of the clients that may collude with the server; A = floor(gamma n).
-        delta: share of the clients that may drop out.
+        dropout: share of the clients that may drop out.
         attested: whether clients sign the survivors (round R3).
         complete_up_to: the largest n with the complete graph.
         security: bits; `Parameters.exposure` and `Parameters.disconnection` are at most 2^-security each.
@@ -146,11 +146,11 @@ def choose(
         ConfigError: too few clients, too many colluders, or more dropouts than the quorum tolerates.
     """
     if n <= complete_up_to:
-        return complete(n, gamma, delta, attested=attested)
-    return sparse(n, gamma, delta, attested=attested, security=security, failure=failure, grinding=grinding)
+        return complete(n, gamma, dropout, attested=attested)
+    return sparse(n, gamma, dropout, attested=attested, security=security, failure=failure, grinding=grinding)
 
 
-def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Parameters:
+def complete(n: int, gamma: float, dropout: float, *, attested: bool = True) -> Parameters:
     """The complete graph: k = n - 1, t1 = A, and no bound is probabilistic.
 
     T_sig = floor((n + A) / 2) + 1: two quorums share more than A clients, hence an honest one, which signs only once.
@@ -163,9 +163,9 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
         ConfigError: too few clients, too many colluders, or more dropouts than the quorum tolerates.
     """
     require(n >= 3, f"Secure aggregation needs at least 3 clients, for of two each learns the other's input; got {n}.")
-    for name, share in (("gamma", gamma), ("delta", delta)):
+    for name, share in (("gamma", gamma), ("dropout", dropout)):
         require(0 <= share < 1, f"{name} is a share of the clients, in [0, 1); got {share}.")
-    corrupted, dropped = _part(gamma, n), _part(delta, n)
+    corrupted, dropped = _part(gamma, n), _part(dropout, n)
     require(
         corrupted <= n - 2,
         f"At least two clients must be honest to hide among each other; got gamma = {gamma}, {corrupted} colluders of {n}. "
@@ -177,8 +177,9 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
     most = n - chosen.survivors
     require(
         dropped <= most,
-        f"With {corrupted} colluders {chosen.survivors} of {n} clients must survive; got delta = {delta}, {dropped} dropouts. "
-        f"Use a delta of at most {most / n:.6g}, or a lower gamma.",
+        f"With {corrupted} colluders {chosen.survivors} of {n} clients must survive; got dropout = {dropout}, "
+        f"{dropped} clients. "
+        f"Use a dropout of at most {most / n:.6g}, or a lower gamma.",
     )
     return chosen
 
@@ -186,7 +187,7 @@ def complete(n: int, gamma: float, delta: float, *, attested: bool = True) -> Pa
 def sparse(
     n: int,
     gamma: float,
-    delta: float,
+    dropout: float,
     *,
     attested: bool = True,
     security: int = 41,
@@ -204,7 +205,7 @@ def sparse(
     Raises:
         ConfigError: as `complete`, and a negative number of bits.
     """
-    whole = complete(n, gamma, delta, attested=attested)
+    whole = complete(n, gamma, dropout, attested=attested)
     require(
         min(security, failure, grinding) >= 0,
         f"Bits must not be negative; got security = {security}, failure = {failure}, grinding = {grinding}.",

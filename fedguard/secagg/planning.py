@@ -20,7 +20,7 @@ def plan_session(federation: Federation) -> Parameters:
     try:
         chosen = choose(size.expected, size.colluding, rate)
     except ConfigError as error:
-        raise ConfigError(f"{error} (gamma follows from colluding, and delta is dropout.rate.)") from None
+        raise ConfigError(f"{error} (gamma follows from colluding, and dropout is dropout.rate.)") from None
     size.check_left(rate, chosen.survivors)
     return chosen
 

@@ -112,7 +112,7 @@ class ServerSimulation:
     A device that is offline starts when it comes online. A device that leaves before its update has arrived loses its work: it
     is out of the round if all start together; otherwise its slot is free, as if it had sent.
 
-    If the barrier has backups, the next device also holds each device's examples (device 0 holds those of the last). A task
+    If the barrier has backups, the next device also holds each device's examples (device 0 holds the last one's). A task
     that starts again there ends with the first of its two copies.
 
     Args:

@@ -12,21 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.errors import ConfigError, brief, oneline
+from fedguard.retired import RETIRED_COLUMNS
 from fedguard.simulated.files import content
 
 #: Largest size in bytes: a complete graph of 500 nodes has some 5 million.
 MOST_BYTES = 16 << 20
 #: By how much the weights of a node may differ from 1.
 ROUNDING = 1e-6
-_HEADERS = (["node", "hears"], ["node", "hears", "weight"])
+_HEADERS = (["node", "neighbor"], ["node", "neighbor", "weight"])
 
 
 def read(file: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
     """The links or weights of a file, and whether they are weights.
 
-    The file holds comma-separated values under the header ``node,hears`` or ``node,hears,weight``. Each row is a link over
-    which a node receives from another, in one direction; nodes are numbered from 0. A row with a weight may name one node
-    twice: this is the weight of its own value, which otherwise is what is missing to 1.
+    The file holds comma-separated values under the header ``node,neighbor`` or ``node,neighbor,weight``. Each row is a link
+    over which a node receives from its neighbor, in one direction; nodes are numbered from 0. A row with a weight may name one
+    node twice: this is the weight of its own value, which otherwise is what is missing to 1.
 
     Returns:
         float64 ``[n, n]``, row i with what node i receives: 1 for a link, or its weight; rows of weights add up to 1.
@@ -50,11 +51,11 @@ def _content(file: str) -> bytes:
 def _parse_graph(held: bytes, name: str, nodes: int) -> tuple[NDArray[np.float64], bool]:
     try:
         rows = csv.reader(held.decode("utf-8-sig").splitlines(), strict=True)
-        header = next(rows, [])
+        header = [RETIRED_COLUMNS.get(name, name) for name in next(rows, [])]
         if header not in _HEADERS:
             raise ConfigError(
-                f"{name}: row 1: expected the header node,hears or node,hears,weight; got {brief(','.join(header))}. Write "
-                "it so."
+                f"{name}: row 1: expected the header node,neighbor or node,neighbor,weight; got {brief(','.join(header))}. "
+                "Write it so."
             )
         # NaN marks a missing row: a weight of 0 is a row, and a second one for the same link must be noticed
         weighted, matrix = len(header) == 3, np.full((nodes, nodes), np.nan)

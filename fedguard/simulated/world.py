@@ -133,9 +133,9 @@ class World:
         self.spent.add_bytes(size, size)
         return self.latency + self.time_transmission(source, target, size, sends, hears)
 
-    def compute(self, device: int, turn: int, share: float = 1.0) -> float:
-        """Seconds of a device's ``turn``-th training (from 1), with its work multiplied by ``share``."""
-        seconds = self._time_training(device, turn) * share
+    def compute(self, device: int, turn: int, share: float = 1.0, task: int | None = None) -> float:
+        """Seconds of a device's ``turn``-th training (from 1), times ``share``; ``task`` as of `train`."""
+        seconds = self._time_training(device, turn, task) * share
         self.spent.add_computing(seconds)
         return seconds
 
@@ -190,7 +190,11 @@ class _SteadyPresence(Presence):
 
 
 def least_seconds(
-    network: Network, work: Sequence[float], size: int, quick: frozenset[int] = frozenset()
+    network: Network,
+    work: Sequence[float],
+    size: int,
+    quick: frozenset[int] = frozenset(),
+    messages: Messages | None = None,
 ) -> list[float]:
     """Lower bound in seconds, for each device, on the time from its pull of the model to the arrival of its update.
 
@@ -205,5 +209,5 @@ def least_seconds(
         availability=FullAvailability(),
         malicious_pace=min(network.malicious_pace, 1.0),
     )
-    world = World(least, work, size, Rng(0), quick)
+    world = World(least, work, size, Rng(0), quick, messages)
     return [world.train(device, 1, 0.0)[0] for device in range(len(work))]

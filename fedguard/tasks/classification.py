@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
-from fedguard.contracts.return_checks import check_return, contract_error, describe_value
+from fedguard.contracts.return_checks import check_return, check_tensor_return, contract_error, describe_value
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
@@ -176,7 +176,8 @@ class Classification(Task):
 
     def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
         others = self.open_to_backdoor(trigger, target)
-        logits = self.network.logits(model, trigger.apply(others.x, self.value_range))
+        shown = check_tensor_return(trigger, "apply", trigger.apply(others.x, self.value_range), others.x.shape)
+        logits = self.network.logits(model, shown)
         return float((logits.argmax(1) == target).double().mean())
 
     def examples(self, client: int) -> Examples:

@@ -29,6 +29,7 @@ from fedguard.contracts import (
 from fedguard.contracts.acting import Shown
 from fedguard.contracts.channels import ACTIONS, BEHAVIOR, REWARDS
 from fedguard.contracts.lying import Channel, Reported
+from fedguard.contracts.return_checks import check_tensor_return
 from fedguard.errors import ConfigError, require
 from fedguard.rng import Rng, Streams, global_generators
 from fedguard.tasks.compute import Compute
@@ -336,7 +337,8 @@ class EnvironmentTask(ActingTask):
         )
         seen, memory = np.concatenate([seen for seen, _ in met]), torch.cat([memory for _, memory in met])
         others = act.after(seen, memory)[0] != target
-        shown = trigger.apply(torch.from_numpy(seen[others]), self.value_range).numpy()
+        unseen = torch.from_numpy(seen[others])
+        shown = check_tensor_return(trigger, "apply", trigger.apply(unseen, self.value_range), unseen.shape).numpy()
         called = act.after(shown, memory[torch.from_numpy(others)])[0] == target
         return float(called.mean()) if len(called) else 0.0
 

@@ -7,6 +7,7 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -257,6 +258,24 @@ def test_equals_a_plain_loop_written_from_its_paper(name, model, per_round, floa
     assert furthest(ours, theirs) < 1e-10
     plain, _ = ran(dataclasses.replace(setup, training=training.model_copy(update={"algorithm": FedAvg()})))
     assert furthest(ours, plain) > 1e-3  # it is another algorithm
+
+
+@pytest.mark.parametrize("work", [{"local_epochs": 3}, {"local_steps": 4}])
+@pytest.mark.parametrize("share", [0.01, 0.29, 0.5, 0.9, 1.0])
+def test_fednova_counts_the_steps_of_a_client_that_stops_early(work, share):
+    """tau is announced before anybody stops; a_i is the number of batches that the client came to."""
+    training = Training(algorithm=FedNova(), lr=0.3, batch_size=4, **work)
+    task, local = deal(), FedNova().start(set_up(deal(), training))
+    model, clients = task.initial_model(Rng(0)), tuple(range(len(RAGGED)))
+    plan = dataclasses.replace(training.plan(), shares=dict.fromkeys(clients, share))
+    local.begin(clients)
+    sent, plain = torch.empty(2, len(clients), task.dim)
+    local.train(task, model, clients, plan, Rng(1), sent)
+    task.local_updates(model, clients, plan, Rng(1), plain)
+    whole = [len(schedule(training.plan(), size, np.random.default_rng(0))) for size in RAGGED]
+    for client, size in enumerate(RAGGED):
+        steps = len(schedule(plan, size, np.random.default_rng(0), share))
+        assert torch.allclose(sent[client], plain[client] * sum(whole) / len(whole) / steps, atol=1e-6)
 
 
 @pytest.mark.parametrize("per_round", [1.0, 0.6])

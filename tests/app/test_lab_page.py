@@ -19,7 +19,7 @@ import fedguard as fg
 from fedguard.app.charts.live import MOST, live
 from fedguard.app.lab.composition import Choice, Composition, as_yaml
 from fedguard.app.lab.composition_check import judge_composition
-from fedguard.app.lab.result import against_clean, corners
+from fedguard.app.lab.result import against_clean, controls
 from fedguard.app.words import escape_label
 from fedguard.bench.explain.settings import SECTIONS, settings, value_of
 from fedguard.bench.records.record import reproducible
@@ -80,7 +80,7 @@ def workers() -> list[str]:
     return [line for line in lines if "fedguard.bench.running.worker" in line and line.split()[0] == str(getpid())]
 
 
-def test_the_suite_holds_the_four_corners_and_its_yaml_reads_back_the_same(tmp_path):
+def test_the_suite_holds_the_four_controls_and_its_yaml_reads_back_the_same(tmp_path):
     suite = composition(attack="alie").suite()
     assert suite["matrix"] == {"attack": ["none", "alie"], "defense": ["mean", "nnm >> krum"]}
     (tmp_path / "suite.yaml").write_text(as_yaml(suite))
@@ -234,12 +234,12 @@ def test_a_run_gives_what_its_yaml_gives_and_stays_in_sight(tmp_path):
     ]
     shown = next(metric.value for metric in test.metric if metric.label == "final accuracy")
     assert shown == f"{100 * sum(finals) / 2:.1f} %"
-    table = corners(stored)
+    table = controls(stored)
     assert [(row["attack"], row["defense"], row["seeds"]) for row in table] == [
         ("none", "mean", "2"), ("none", "median", "2"), ("sign_flip", "mean", "2"), ("sign_flip", "median", "2"),
     ]  # fmt: skip
     cell = stored.manifest["positions"][-1]["cell"]
-    clean = [record["result"]["corners"]["clean_mean"] for (one, _), record in stored.records.items() if one == cell]
+    clean = [record["result"]["controls"]["clean_mean"] for (one, _), record in stored.records.items() if one == cell]
     assert f"{100 * (sum(finals) - sum(clean)) / 2:+.1f} points, 2 seeds: no interval" in against_clean(stored, cell)
     # what is stored is shown without a run, and pressing the button again runs nothing
     before = {path: path.stat().st_mtime_ns for path in folder.glob("cells/*/*.json")}

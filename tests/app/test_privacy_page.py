@@ -168,7 +168,7 @@ def test_utility_alone_is_shown_over_epsilon_and_one_epsilon_names_the_command(t
     manifest.write_text(json.dumps({**content, "positions": content["positions"][:1]}))
     single = Run.open("plain", tmp_path)
     test = page(single, "What it costs", monkeypatch)
-    assert [code.value.partition(" --store")[0] for code in test.code] == ["fedguard run examples/trilemma.yaml"]
+    assert [code.value.partition(" --store")[0] for code in test.code] == ["fedguard run examples/privacy_cost.yaml"]
     for part in ("Membership", "Gallery"):
         assert page(single, part, monkeypatch).code[0].value.startswith("fedguard run examples/")
 

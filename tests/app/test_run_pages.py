@@ -241,7 +241,7 @@ def test_the_target_of_a_figure_is_set_beside_it_and_stands_in_the_address(run, 
     test.number_input[0].set_value(60.0).run()
     assert not test.exception
     assert test.query_params["figure"] == "rounds_to(0.6)"
-    assert "60 % accuracy, or normalised return, for good" in test.selectbox[0].options[test.selectbox[0].index]
+    assert "60 % accuracy, or normalized return, for good" in test.selectbox[0].options[test.selectbox[0].index]
     assert not page(run, "matrix", figure="final_accuracy").number_input
 
 
@@ -301,7 +301,7 @@ def test_a_cell_begins_with_its_verdict(run, page):
         f"{50 * sum(values):.1f} "
         for values in (
             [one["final_accuracy"] for one in results],
-            [one["corners"]["clean_defense"] for one in results],
+            [one["controls"]["clean_defense"] for one in results],
         )
     )
     said = test.markdown[0].value.replace("\\", "")
@@ -373,14 +373,14 @@ def test_the_clean_model_is_the_same_training_without_attack(run, swept):
         clean = {record["seed"]: record for record in clean_models(chosen, records)}
         for record in records:
             same = clean[record["seed"]]
-            assert same["result"]["final_accuracy"] == record["result"]["corners"]["clean_defense"]
+            assert same["result"]["final_accuracy"] == record["result"]["controls"]["clean_defense"]
             assert same["threat_card"]["attack"] is None
 
 
-def test_corners_are_those_of_the_records(run):
+def test_controls_are_those_of_the_records(run):
     records = [run.records[cell_of(run, attack="alie", defense="median"), seed] for seed in (0, 1)]
-    rows = {row[""]: row for row in words.corners(records)}
-    four = [record["result"]["corners"] for record in records]
+    rows = {row[""]: row for row in words.controls(records)}
+    four = [record["result"]["controls"] for record in records]
     assert rows["attack"]["defense"].startswith(f"{50 * sum(one['attack_defense'] for one in four):.1f}")
     assert rows["nobody attacks"]["plain mean"].startswith(f"{50 * sum(one['clean_mean'] for one in four):.1f}")
     silent = rows["the malicious clients send nothing"]
@@ -388,24 +388,24 @@ def test_corners_are_those_of_the_records(run):
     assert silent["defense"].startswith(f"{50 * sum(one['silent_defense'] for one in four):.1f}")
 
 
-def test_corners_of_actors_are_those_of_their_returns(run):
-    """Guessing returns 20 and the best policy 220; the corners of accuracies stand empty beside them, silence included."""
+def test_controls_of_actors_are_those_of_their_returns(run):
+    """Guessing returns 20 and the best policy 220; the controls of accuracies stand empty beside them, silence included."""
     record = deepcopy(run.records[cell_of(run, attack="alie", defense="median"), 0])
-    corners = {"clean_mean": 200, "clean_defense": 180, "attack_mean": 40, "attack_defense": 120}
-    corners |= {"silent_mean": 170, "silent_defense": 160}
+    controls = {"clean_mean": 200, "clean_defense": 180, "attack_mean": 40, "attack_defense": 120}
+    controls |= {"silent_mean": 170, "silent_defense": 160}
     result = record["result"]
-    result["corners"] = dict.fromkeys(corners)
+    result["controls"] = dict.fromkeys(controls)
     result["returns"] = {
         "final": 120,
         "best": 130,
         "last": 120,
-        "normalised": 0.5,
+        "normalized": 0.5,
         "guess": 20,
         "perfect": 220,
         "episodes": 100,
     }
-    result["returns"] |= {"corners": corners, "drop": 60, "absence": 20, "harm": 40, "tax": 20}
-    shown = {row[""]: (row["plain mean"], row["defense"]) for row in words.corners([record])}
+    result["returns"] |= {"controls": controls, "drop": 60, "absence": 20, "harm": 40, "tax": 20}
+    shown = {row[""]: (row["plain mean"], row["defense"]) for row in words.controls([record])}
     assert shown["the malicious clients send nothing"] == ("75.0", "70.0")
     assert (shown["nobody attacks"], shown["attack"]) == (("90.0", "80.0"), ("10.0", "50.0"))
 
@@ -422,7 +422,7 @@ def test_the_card_keeps_every_line_of_the_record(run):
 def test_the_page_of_a_cell_has_its_six_words(page, run):
     words_of = table(page(run, "cell", attack="alie", defense="median"), "aspect").set_index("aspect")["word"]
     assert words_of.to_dict() == {
-        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralised",
+        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralized",
         "scale": "cross-silo", "motivation": "incentive",
     }  # fmt: skip
 
@@ -512,7 +512,7 @@ def test_a_cell_without_simulated_time_has_no_timeline(run, page):
 def test_breakdown_needs_a_swept_number(run, page):
     test = page(run, "breakdown")
     (command,) = [code.value for code in test.code]
-    assert command.startswith("fedguard run examples/breakdown.yaml")
+    assert command.startswith("fedguard run examples/breakdown_f.yaml")
 
 
 def test_breakdown_shows_curves_summary_and_points(swept, page):

@@ -237,7 +237,7 @@ def test_ten_thousand_clients_train_and_their_records_are_small(suite):
     for record in run.records.values():
         assert len(to_text(record)) < 12_000
         assert record["result"]["rounds"]["updates"] == 4 * ROUND
-        assert record["threat_card"]["told_per_round"] == 1
+        assert record["threat_card"]["assumed_f_per_round"] == 1
         measured = record["threat_card"]["dissimilarity"]
         assert (measured["gradient_clients"], measured["smallest_client"]) == (measure.MEASURED, 3)
 

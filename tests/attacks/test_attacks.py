@@ -299,6 +299,17 @@ def test_crafts_what_its_contract_says_and_leaves_the_honest_updates_alone(case)
 
 
 @CASES
+def test_what_it_sends_in_a_round_without_honest_clients_is_finite(case):
+    """Nobody honest moves the model, and an attack that cannot know that sends what an update of zeros would make it send."""
+    attack = build(case.name, **case.parameters)
+    for sees in attack.needs:
+        if Sight.GRAPH in sees:  # without a server there is one at least: the node that receives
+            continue
+        crafted = attack.craft(view(torch.empty(0, 30), f=3, own=normal(3, 30, seed=2), sees=sees))
+        assert crafted.shape == (3, 30) and bool(crafted.isfinite().all()) == case.finite
+
+
+@CASES
 def test_sees_no_more_than_it_declares(case):
     """With any sight of its needs withheld the attack cannot work: so it declares nothing that it does not read.
 

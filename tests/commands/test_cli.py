@@ -185,7 +185,7 @@ def test_doctor(tmp_path):
         (["run", "tiny.yaml", "--jobs", "0"], "Invalid value for '--jobs'"),
         (["run", "tiny.yaml", "--set", "training.lrr=1"], "--set training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
         (["show", "none"], "run 'none': not found in runs. Runs there: tiny."),
-        (["show", "tiny", "--metric", "acc"], "unknown figure 'acc'."),
+        (["show", "tiny", "--metric", "acc"], "unknown metric 'acc'."),
         (
             ["export", "tiny"],
             "export: expected --to FILE (.csv, .json or .parquet), --json, --mlflow FILE, --tensorboard FOLDER or --wandb FOLDER; got",

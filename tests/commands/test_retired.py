@@ -144,7 +144,7 @@ def test_a_stored_run_is_never_written_over(stored, tmp_path):
 
 def test_a_verdict_is_never_written_over_its_baseline(tmp_path):
     (tmp_path / "base.json").write_text("{}")
-    done = forked.fedguard("gate", "mine", "-b", "base.json", "--to", "./base.json", cwd=tmp_path)
+    done = forked.fedguard("gate", "mine", "-b", "base.json", "--to", "./base.json", "--force", cwd=tmp_path)
     assert done.returncode == 2 and "expected another file than the baseline" in done.stderr
     assert (tmp_path / "base.json").read_text() == "{}"
 
@@ -154,6 +154,8 @@ def test_a_verdict_is_never_written_over_its_baseline(tmp_path):
     [(("--to", "nowhere/x.yaml"), "nowhere/x.yaml: cannot be written"), (("--app-config", "a=[1"), "a value in YAML")],
 )
 def test_a_check_of_an_app_answers_mistakes_in_one_line(beside, said, tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "pyproject.toml").write_text("")
     done = forked.fedguard("flower", "check", "app", *beside, cwd=tmp_path)
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
 
@@ -234,6 +236,7 @@ CALLS = {
     "audit": (fg.audit, {"suite": {"seeds": 1}}, ["seeds=1"]),
     "tune": (fg.tune, {"suite": {"seeds": 1}}, ["seeds=1"]),
     "kappa": (fg.kappa, {"n": 5, "f": 1, "effort": 0.01}, "median"),
+    "gate": (fg.gate, {"run": "none", "baseline": "base.json"}, True),
     "craft": (fg.craft, {"attack": "alie(z=1)", "honest": X, "f": 1}, "median"),
 }
 

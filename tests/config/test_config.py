@@ -72,12 +72,12 @@ def test_yaml_without_traps():
     }  # fmt: skip
 
 
-def test_the_matrix_is_a_product_and_corners_are_added():
+def test_the_matrix_is_a_product_and_controls_are_added():
     laid = laid_out(SUITE, "matrix={attack: [alie, label_flip], defense: [median, krum]}")
     assert [(swept["attack"], swept["defense"]) for swept, _ in laid.positions] == [
         ("alie", "median"), ("alie", "krum"), ("label_flip", "median"), ("label_flip", "krum"),
     ]  # fmt: skip
-    assert sorted(cell.label for cell in laid.corners) == [
+    assert sorted(cell.label for cell in laid.controls) == [
         "alie against mean", "dropout against krum", "dropout against mean", "dropout against median", "label_flip against mean",
         "no attack against krum", "no attack against mean", "no attack against median",
     ]  # fmt: skip
@@ -93,7 +93,7 @@ def test_numbers_of_numpy_may_stand_in_a_suite_in_python():
     }
     laid = lay_out(suite)[1]
     assert "gram_search(steps=3) against median" in [cell.label for cell in laid.cells]
-    assert len(laid.corners) == len({cell.id for cell in laid.corners}) == len(laid.cells) - 2
+    assert len(laid.controls) == len({cell.id for cell in laid.controls}) == len(laid.cells) - 2
 
 
 def test_any_dotted_key_can_be_swept():

@@ -361,6 +361,24 @@ def test_long_categories_are_told_in_short(tmp_path):
     assert line.startswith("c: 2 categories") and len(line) < 150
 
 
+@pytest.mark.parametrize("column", ["label", "client"])
+def test_two_writings_of_one_number_are_not_merged_into_one_class_or_client(tmp_path, column):
+    """07 and 7 are read as one number; 00 and 01 say the same as numbers."""
+    for written, refused in (
+        (("07", "7"), True),
+        (("00", "01"), False),
+        (("0", "1"), False),
+        (("00", "1", "1"), False),
+    ):
+        file = table(tmp_path, NUMBERS, group=[written[row % len(written)] for row in range(ROWS)])
+        given = {"label": "group"} if column == "label" else {"label": "y", "client": "group"}
+        if refused:
+            with pytest.raises(ConfigError, match="one way to write each number in column 'group'; got '07' and '7'"):
+                load("table", file=file, **given)
+        else:
+            load("table", file=file, **given)
+
+
 def test_codes_of_which_most_are_numbers_are_refused_with_both_ways_out(tmp_path):
     codes = [("250.83", "V45", "428", "276")[row % 4] for row in range(ROWS)]
     with pytest.raises(ConfigError, match=r"got 'V45' in row 2 below the header. .*name the column in categories"):

@@ -50,7 +50,7 @@ def test_a_shortcut_takes_every_second_pixel_and_fills_up_with_zeros():
     assert torch.equal(made[:, 1:3], x[:, :, ::2, ::2]) and not made[:, 0].any() and not made[:, 3].any()
 
 
-def test_no_example_is_normalised_by_another():
+def test_no_example_is_normalized_by_another():
     network = FlatNetwork(KNOWN.build("model", "resnet20(width=4, groups=2)"), (1, 8, 8), 3, Rng(0)).module.double()
     x = torch.rand(5, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(network(x)[:1], network(x[:1]), atol=1e-12)
@@ -90,7 +90,7 @@ def test_a_place_attends_to_no_later_one():
     before = block(x)
     for place in range(6):
         changed = x.clone()
-        changed[0, place] += torch.randn(8)  # a shift of all alike would be normalised away
+        changed[0, place] += torch.randn(8)  # a shift of all alike would be normalized away
         differs = (block(changed) - before).abs().amax((0, 2)) > 1e-9
         assert differs.tolist() == [later >= place for later in range(6)]
 

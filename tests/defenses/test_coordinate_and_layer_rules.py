@@ -287,6 +287,12 @@ def test_lasa_agrees_with_the_formula_as_a_loop(n, d, layers):
         assert run(text, updates, 2).vector.tolist() == pytest.approx(expected, abs=1e-5)
 
 
+def test_lasa_thins_out_no_more_than_its_share_where_magnitudes_tie():
+    """Signs have one magnitude: the first half becomes 0, and not all of them."""
+    updates = torch.tensor([1.0, -1, 1, -1, -1, 1, -1, 1]).repeat(5, 1)
+    assert run("lasa(sparsity=0.5)", updates, 2).vector.tolist() == [0, 0, 0, 0, -1, 1, -1, 1]
+
+
 def test_lasa_judges_each_layer_by_itself():
     """An update that is malicious in one layer still counts in the others."""
     updates = normal(9, 40, seed=2, spread=0.1)

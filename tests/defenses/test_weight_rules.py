@@ -540,6 +540,12 @@ def test_dnc_keeps_who_passes_every_draw():
     assert weights.tolist() == pytest.approx([0, 0, 0, 1 / 3, 1 / 3, 1 / 3])
 
 
+def test_dnc_weighs_who_passes_by_shares_alone_as_one():
+    """Coordinate 0 ties rows 0 and 1, which share a place; coordinates 1 and 2 drop rows 0 and 2. Half a row is left."""
+    updates = torch.tensor([[1.0, 2, -1], [-1, -1, -1], [0, -1, 2]])
+    assert run("dnc(sample=1, iterations=40)", updates, 1).vector.tolist() == pytest.approx([-1, -1, -1])
+
+
 def test_dnc_leaves_the_model_where_nobody_passes():
     updates = torch.eye(3) * 50 + 0.01 * normal(3, 3)
     assert run("dnc(sample=1, iterations=60)", updates, 1).vector.tolist() == [0, 0, 0]

@@ -120,8 +120,8 @@ def test_one_nan_row_is_enough_to_lose_a_round_elsewhere():
         fg.aggregate("median", rows, f=1)
 
 
-class Normalised(Model):
-    name = "normalised"
+class Normalized(Model):
+    name = "normalized"
 
     def __init__(self, layer: torch.nn.Module) -> None:
         self.layer = layer
@@ -138,6 +138,6 @@ def test_buffers_are_no_parameters_and_so_are_refused():
     x = torch.ones(3, 64)
     assert not torch.allclose(batch.eval()(x), other.eval()(x))
     with pytest.raises(ConfigError, match=r"buffers \(1\.running_mean\).*Use GroupNorm instead of BatchNorm"):
-        FlatNetwork(Normalised(batch), (1, 8, 8), 10, Rng(0))
-    network = FlatNetwork(Normalised(torch.nn.GroupNorm(4, 64)), (1, 8, 8), 10, Rng(0))
+        FlatNetwork(Normalized(batch), (1, 8, 8), 10, Rng(0))
+    network = FlatNetwork(Normalized(torch.nn.GroupNorm(4, 64)), (1, 8, 8), 10, Rng(0))
     assert network.dim == 2 * 64 + 64 * 10 + 10

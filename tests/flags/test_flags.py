@@ -34,7 +34,7 @@ RESULT = {
     "curve": {"accuracy": [0.3, 0.7, 0.87, 0.84, 0.85, 0.86, 0.84, 0.86]},
     "diverged": False,
     "chance": 0.1,
-    "corners": {"clean_mean": 0.9, "clean_defense": 0.9, "attack_mean": 0.2, "attack_defense": 0.85},
+    "controls": {"clean_mean": 0.9, "clean_defense": 0.9, "attack_mean": 0.2, "attack_defense": 0.85},
     "references": {"oracle_mean": 0.9, "root_only": 0.6},
     "rounds": {"total": 30, "not_finite": 0, "too_large": 0, "outvoted": 0, "abandoned": 0, "why_abandoned": None},
     "attack_success_raw": 0.9,
@@ -52,15 +52,15 @@ CARD = {
     "goal": "untargeted",
     "clients": 20,
     "per_round": 20,
-    "true_f": 4,
-    "told_f": 4,
-    "told_per_round": 4,
+    "malicious": 4,
+    "assumed_f": 4,
+    "assumed_f_per_round": 4,
     "unproven": [],
     "defense": "median",
     "rule_needs": {"median": [["each_update"], ["group_sums"]]},
     "server_sees": ["each_update"],
     "server_shown": ["sum", "group_sums", "each_update", "model"],
-    "secure_aggregation": "off",
+    "secure_aggregation": "none",
     "root_data": {"examples": 50, "overlap_with_test": 0, "overlap_with_clients": 0},
     "epsilon": None,
     "partition": "dirichlet(alpha=0.1)",
@@ -86,13 +86,13 @@ def changed(part, changes):
 
 #: name -> (changes of the result, changes of the card, what it must say)
 RAISED = {
-    "weak_task": ({"corners.clean_mean": 0.19}, {}, ["19.0 %", "10.0 %", "twice"]),
+    "weak_task": ({"controls.clean_mean": 0.19}, {}, ["19.0 %", "10.0 %", "twice"]),
     "weaker_than_its_sibling": (
         {"attack_effect.attack": 0.6}, {"attack": "min_max(direction=std)"},
         ["min_max(direction=std) took 0.30", "min_max(direction=unit) would have taken 0.80", "twice", "be chosen"],
     ),
     "timid_alie": ({}, {"attack": "alie"}, ["z = 0.16", "n = 20, f = 4", "0.3"]),
-    "told_wrong_f": ({}, {"told_f": 2}, ["f = 2", "4 clients"]),
+    "told_wrong_f": ({}, {"assumed_f": 2}, ["f = 2", "4 clients"]),
     "outvoted": ({"rounds.outvoted": 3}, {}, ["3 of 30"]),
     "unproven": ({}, {"unproven": ["outside its guarantee: median needs n >= 9. Raise n."]}, ["n >= 9"]),
     "lost_nodes": (
@@ -173,12 +173,12 @@ def test_what_is_not_known_is_not_judged(flag):
     [
         ({"attack": "alie(z=0.29)"}, "0.29"),
         ({"attack": "alie(z=-0.1)"}, "-0.10"),
-        ({"attack": "alie", "clients": 10, "per_round": 10, "true_f": 2}, "0.00"),  # s = 4 of 8: Phi^-1(1/2)
-        ({"attack": "alie", "clients": 100, "per_round": 20, "true_f": 20}, "0.16"),  # 4 of the 20 drawn
+        ({"attack": "alie", "clients": 10, "per_round": 10, "malicious": 2}, "0.00"),  # s = 4 of 8: Phi^-1(1/2)
+        ({"attack": "alie", "clients": 100, "per_round": 20, "malicious": 20}, "0.16"),  # 4 of the 20 drawn
         ({"attack": "alie(z=0.3)"}, None),
         ({"attack": "alie(z=-1.5)"}, None),
-        ({"attack": "alie", "clients": 50, "per_round": 50, "true_f": 24}, None),  # Phi^-1(24/26) = 1.43
-        ({"attack": "alie", "clients": 20, "per_round": 20, "true_f": 9}, None),  # Phi^-1(9/11) = 0.91
+        ({"attack": "alie", "clients": 50, "per_round": 50, "malicious": 24}, None),  # Phi^-1(24/26) = 1.43
+        ({"attack": "alie", "clients": 20, "per_round": 20, "malicious": 9}, None),  # Phi^-1(9/11) = 0.91
         ({"attack": None}, None),
         ({"attack": "opt_alie"}, None),
     ],
@@ -249,8 +249,8 @@ def test_an_attack_is_weak_that_takes_less_than_half_of_what_its_sibling_takes(n
 
 
 def test_an_f_that_the_suite_calls_unknown_is_no_mistake():
-    assert RECORD_FLAGS["told_wrong_f"].judge({}, {**CARD, "told_f": 9, "f_known": False}) is None
-    assert RECORD_FLAGS["told_wrong_f"].judge({}, {**CARD, "told_f": 9, "attack": None}) is None
+    assert RECORD_FLAGS["told_wrong_f"].judge({}, {**CARD, "assumed_f": 9, "f_known": False}) is None
+    assert RECORD_FLAGS["told_wrong_f"].judge({}, {**CARD, "assumed_f": 9, "attack": None}) is None
 
 
 def test_a_rule_may_not_see_what_it_did_not_declare():
@@ -300,9 +300,9 @@ def test_parameters_are_read_from_labels():
 
 
 def case(attack, defense, seed, final, *, clean=0.9, clean_mean=0.92, attack_mean=0.5, setting="", **extra):
-    corners = {"clean_mean": clean_mean, "clean_defense": clean, "attack_mean": attack_mean if attack else None}
+    controls = {"clean_mean": clean_mean, "clean_defense": clean, "attack_mean": attack_mean if attack else None}
     length = extra.pop("length", 1.0)
-    result = {"final_accuracy": final, "corners": corners, "chance": 0.1, "aggregate": {"hostile_length": length}}
+    result = {"final_accuracy": final, "controls": controls, "chance": 0.1, "aggregate": {"hostile_length": length}}
     card = {"attack": attack, "goal": "untargeted" if attack else None, "partition_seed": None, **extra}
     return Case(setting, attack, defense, seed, result, card)
 
@@ -378,7 +378,7 @@ def test_3_a_membership_without_least_squares_beside_it():
 )
 def test_1_a_task_of_two_classes_that_is_learned_is_not_called_weak(chance, clean, weak):
     """Twice the chance of two classes is 100 %, which nobody reaches."""
-    told = find_red_flags({**RESULT, "chance": chance, "corners": {**RESULT["corners"], "clean_mean": clean}}, CARD)
+    told = find_red_flags({**RESULT, "chance": chance, "controls": {**RESULT["controls"], "clean_mean": clean}}, CARD)
     assert any(flag["flag"] == "weak_task" for flag in told) == weak
 
 
@@ -409,7 +409,7 @@ def test_2_a_drop_that_is_mostly_lost_data():
     def cases(*silent, finals=(0.70, 0.71, 0.69), **extra):
         found = over_seeds("ipm", "krum", finals, **extra)
         for one, value in zip(found, silent, strict=True):
-            one.result["corners"]["silent_defense"] = value
+            one.result["controls"]["silent_defense"] = value
         return found
 
     (one,) = found("mostly_absence", cases(0.74, 0.74, 0.74))  # of 20 points 16 are absence
@@ -421,7 +421,7 @@ def test_2_a_drop_that_is_mostly_lost_data():
     assert not found("mostly_absence", cases(0.87, 0.87, 0.87, finals=(0.86, 0.86, 0.86)))  # 3 of 4 points
     assert not found("mostly_absence", cases(0.74, 0.74, 0.74, goal="fault"))
     assert isinstance(judged("mostly_absence", cases(0.74, finals=(0.70,)))[0], UnjudgedFlag)
-    with pytest.raises(MissingFact, match=r"corners\.silent_defense"):
+    with pytest.raises(MissingFact, match=r"controls\.silent_defense"):
         judged("mostly_absence", over_seeds("ipm", "krum", (0.7, 0.7)))
 
 
@@ -632,10 +632,10 @@ def test_the_references_are_what_they_say(run):
     """Honest clients alone: the same as an attack that sends their mean, which alie at n = 10, f = 2 does (z = 0)."""
     final = {(record["label"], record["seed"]): record["result"] for record in run.records.values()}
     for seed in run.seeds:
-        oracle = final["alie against mean", seed]["corners"]["silent_mean"]
+        oracle = final["alie against mean", seed]["controls"]["silent_mean"]
         assert oracle == pytest.approx(final["alie against mean", seed]["final_accuracy"], abs=0.003)
-        assert oracle == final["gaussian(scale=0.05) against krum", seed]["corners"]["silent_mean"]
-        assert final["no attack against mean", seed]["corners"]["silent_mean"] is None
+        assert oracle == final["gaussian(scale=0.05) against krum", seed]["controls"]["silent_mean"]
+        assert final["no attack against mean", seed]["controls"]["silent_mean"] is None
         root = {result["references"]["root_only"] for (_, one), result in final.items() if one == seed}
         assert len(root) == 1
         assert 0.6 < root.pop() < 0.9

@@ -91,8 +91,8 @@ def test_what_no_column_tells_is_listed(table):
     assert "add gaussian" in missing["weaker_than_noise"]
 
 
-def test_corners_are_found_in_other_rows(table):
-    cases = {(case.named, case.defense): case.result["corners"] for case in table(PAPER).cases}
+def test_controls_are_found_in_other_rows(table):
+    cases = {(case.named, case.defense): case.result["controls"] for case in table(PAPER).cases}
     assert cases["alie", "krum"]["clean_mean"] == pytest.approx(0.912)
     assert cases["alie", "krum"].get("clean_defense") == pytest.approx(0.80)  # though it was told another f
     assert cases["sign_flip", "krum"]["attack_mean"] is None  # nobody ran 9 of 20 against the mean
@@ -105,7 +105,7 @@ def test_a_column_goes_before_other_rows(table):
         {"attack": "ipm", "defense": "krum", "seed": 0, "accuracy": 0.7, "clean_accuracy": 0.75},
     ]
     (_, attacked) = table(rows, "rows.json").cases
-    assert attacked.result["corners"]["clean_defense"] == 0.75
+    assert attacked.result["controls"]["clean_defense"] == 0.75
 
 
 def test_seeds_are_paired(table):
@@ -129,7 +129,7 @@ def test_shares_stay_shares(table):
 def test_a_fraction_of_clients_is_counted(table):
     rows = [{"attack": "ALIE", "defense": "krum", "n": 50, "malicious_fraction": 0.2, "assumed_f": 10, "acc": 0.5}]
     (case,) = table(rows, "rows.json").cases
-    assert (case.card["true_f"], case.card["told_f"]) == (10, 10)
+    assert (case.card["malicious"], case.card["assumed_f"]) == (10, 10)
 
 
 def test_names_are_read_in_many_spellings(table):
@@ -199,7 +199,7 @@ def test_an_export_is_judged_like_the_run(run, tmp_path):
         assert {"class_lost", "nothing_hurts", "tax_above_benefit", "attack_helps"} <= shared
 
         def cells(found, shared=shared):
-            """Without the corners in which the malicious clients send nothing, which an export has no rows of."""
+            """Without the controls in which the malicious clients send nothing, which an export has no rows of."""
             return sorted(
                 (one.flag, one.cell, one.seed, one.said)
                 for one in found.findings

@@ -74,7 +74,7 @@ def test_an_app_runs_as_a_suite_and_goes_on(app, tmp_path):
     assert {row["status"] for key, row in rows.items() if key[0] == "label_flip"} == {"refused"}
     record = found.ran[rows["ipm(tau=5)", "median"]["cell"], 0]
     four = {key: rows[key]["final_accuracy"] for key in rows if key[0] != "label_flip"}
-    assert record["result"]["corners"] == {
+    assert record["result"]["controls"] == {
         "clean_mean": four["none", "own"],
         "clean_defense": four["none", "median"],
         "attack_mean": four["ipm(tau=5)", "own"],

@@ -309,7 +309,7 @@ def _dashboard(store: Path, run: str) -> None:
         words.costs([record])
         ran = [one for (other, _), one in opened.records.items() if other == cell and one["status"] == "ok"]
         if ran:
-            for table in (words.figures, words.corners, words.chance, words.minority, words.parties):
+            for table in (words.figures, words.controls, words.chance, words.minority, words.parties):
                 table(ran)
             classes(ran)
 

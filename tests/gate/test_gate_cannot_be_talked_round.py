@@ -101,7 +101,7 @@ def test_a_manifest_without_positions_is_one_line(tmp_path):
     from fedguard.bench.records.store import RunFolder
 
     whole = {"schema": 1, "name": "x", "fedguard": "1", "results_version": 1, "created": 0, "started": 0}
-    (tmp_path / "manifest.json").write_text(json.dumps({**whole, "seeds": [0], "swept": [], "corners": []}))
+    (tmp_path / "manifest.json").write_text(json.dumps({**whole, "seeds": [0], "swept": [], "controls": []}))
     with pytest.raises(
         StoreError, match="manifest.json: cannot be read: damaged at positions: Field required. Run the suite"
     ):

@@ -247,7 +247,7 @@ def test_show_and_save(saved):
     assert isinstance(nowhere.exception, FedGuardError) and nowhere.exception.exit_code == 2
 
 
-def test_a_plan_of_some_cells_keeps_their_corners(saved):
+def test_a_plan_of_some_cells_keeps_their_controls(saved):
     whole = plan_of(fg.open_run("tiny", saved.store))
     attacked = next(cell for swept, cell in whole.positions if swept == {"attack": "ipm", "defense": "gated"})
     part = whole.only([attacked.id])

@@ -102,6 +102,25 @@ def test_cs_plus_clips_the_two_farthest_of_equal_neighbours_to_the_third():
     assert run("cs_plus", rows, 0, 1, np.full(6, 1 / 6))[0] == pytest.approx(want)
 
 
+def test_cs_plus_takes_equally_far_neighbours_together_whatever_their_order():
+    """1 - 2b = 0.45 holds the own row and the nearest, and of the two at distance 2 only one: so neither."""
+    rows, w = np.array([[0], [1], [2], [-2], [9]], np.float32), np.array([0.2, 0.15, 0.1, 0.275, 0.275])
+    want = clipped(rows.astype(float), 0, w, 1.0)
+    for order in ([0, 1, 2, 3, 4], [0, 1, 3, 2, 4], [3, 4, 2, 1, 0]):
+        assert run("cs_plus", rows[order], order.index(0), 1, w[order])[0] == pytest.approx(want[0])
+
+
+def test_clipped_gossip_takes_the_first_of_equally_far_neighbours():
+    """More rows than an unstable sort leaves in their order."""
+    n = 65
+    rows = np.concatenate(
+        [np.zeros((1, 2)), np.where(np.arange(64)[:, None] % 2, 1, -1) * np.eye(2)[np.arange(64) % 2]]
+    )
+    w = weights_of(n, 3)
+    want = clipped(rows, 0, w, radius_of_he(rows, 0, w, 5))
+    assert np.allclose(run("clipped_gossip", rows.astype(np.float32), 0, 5, w), want, atol=1e-6)
+
+
 @pytest.mark.parametrize("rule", ["clipped_gossip", "cs_plus"])
 def test_without_malicious_neighbours_nothing_is_clipped(rule):
     rows, w = rows_of(6, 4, 0), weights_of(6, 0)

@@ -25,6 +25,7 @@ from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
 from fedguard.config.cells import Cell
 from fedguard.config.schema import CellConfig
+from fedguard.errors import FedGuardError
 from fedguard.registry import KINDS, load_registry
 from tests.pages import blocks
 from tests.root import ROOT
@@ -46,6 +47,7 @@ def sources() -> dict[str, str]:
 NOISE = {"kind": "client", "noise_multiplier": 2.0, "clip": 0.5, "delta": 1e-3}
 SLOW = {"compute": {"seconds": 600.0}}
 ATTACKED: dict[str, Any] = {"clients": {"total": 8, "malicious": 2}}
+ACTORS: dict[str, Any] = {"clients": {"total": 4}, "training": {"algorithm": "actor_critic(t_max=4)"}}
 AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pushback": ({**ATTACKED, "attack": "pushback"}, {**ATTACKED, "attack": "mimic"}),
     "boast": ({**ATTACKED, "attack": "boast"}, {**ATTACKED, "attack": "understated_loss"}),
@@ -61,6 +63,18 @@ AXES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shifts": ({"network": {**SLOW, "there": "shifts"}}, {"network": {**SLOW, "there": "on_off"}}),
     "random_signs": ({"evaluation": {"evasion": "random_signs"}}, {"evaluation": {"evasion": "fgsm"}}),
     "averaging": ({}, {}),
+    "comb": (
+        {**ATTACKED, "attack": "backdoor(trigger='comb')"},
+        {**ATTACKED, "attack": "backdoor(trigger='blended')"},
+    ),
+    "corridor": (
+        {**ACTORS, "task": {"data": "corridor(copies=2)", "model": "mlp(hidden=[8])"}},
+        {**ACTORS, "task": {"data": "cartpole(copies=2)", "model": "mlp(hidden=[8])"}},
+    ),
+    "midhinge": ({"defense": "midhinge"}, {"defense": "median"}),
+    "layer_clipping": ({"defense": "layer_clipping"}, {"defense": "lasa"}),
+    "approach": ({"defense": "approach >> median"}, {"defense": "clipped_gossip"}),
+    "coarse": ({"defense": "coarse >> mean"}, {"defense": "sign >> mean"}),
 }
 #: Where fewer than five take it: masks want all in step, who infers a server, and what carries more than updates rounds.
 FEWEST = {"boast": 1, "neighbors": 3, "negative_bias": 1, "decayed": 1, "averaging": 1}
@@ -70,6 +84,13 @@ ELSEWHERE = {"tiny_quorum"}
 ALSO: dict[str, dict[str, Any]] = {
     "d2": {"architecture": {"name": "d2", "weight": 0.5}},
     "dlion": {"training": {"local_steps": 2, "batch_size": 8}},
+}
+#: The same for actors: what their learner learns by.
+LEARNERS: dict[str, dict[str, Any]] = {
+    "d2": ALSO["d2"],
+    "impala": {"training": {"algorithm": "vtrace(t_max=4)"}},
+    "seed_rl": {"training": {"algorithm": "vtrace(t_max=4)"}},
+    "apex": {"training": {"algorithm": "double_dqn(t_max=4, n=2, batch=4)"}},
 }
 
 
@@ -160,7 +181,8 @@ def cell(architecture: str, settings: dict[str, Any], folder: Path, plugins: lis
         "training": {"rounds": 2, "lr": 0.1},
         "defense": "mean",
     }
-    for changes in (ALSO.get(architecture, {}), settings):
+    also = LEARNERS if settings.get("training") == ACTORS["training"] else ALSO
+    for changes in (settings, also.get(architecture, {})):
         for key, value in changes.items():
             both = isinstance(value, dict) and isinstance(usual.get(key), dict)
             usual[key] = {**usual[key], **value} if both else value
@@ -186,6 +208,32 @@ def test_they_run_wherever_a_built_in_part_of_their_kind_does(folder: Path, name
             assert 0 < record["result"]["privacy"]["epsilon"] < 1e4, architecture
         ran.append(architecture)
     assert len(ran) >= FEWEST.get(name, 5), ran
+
+
+#: One fault for each, an edit of its text, and what it is told then.
+BROKEN = {
+    "comb": (
+        "= value_range[1]",
+        "= value_range[1]\n        x = triggered = triggered[:, 1:]",
+        "comb.*apply: expected shape",
+    ),
+    "corridor": (".astype(np.float32)", "", "corridor.*observe_state: expected a numpy array of float32"),
+    "midhinge": ("/ 2\n", "/ 2 * float('nan')\n", "midhinge.*its result holds NaN"),
+    "layer_clipping": ("1)])", "1)])[1:]", "layer_clipping.*combine: expected shape"),
+    "approach": ("return matrix", "return matrix[0]", "approach.*matrix: expected shape"),
+    "coarse": (".floor()", ".floor()[1:]", "coarse.*apply: expected shape"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_that_breaks_its_contract_is_named(folder: Path, tmp_path: Path, name: str) -> None:
+    before, after, words = BROKEN[name]
+    assert sources()[name].count(before) == 1
+    (tmp_path / f"{name}.py").write_text(sources()[name].replace(before, after))
+    made = cell({"approach": "d_psgd", "corridor": "a2c"}.get(name, "server"), AXES[name][0], tmp_path, [name])
+    with pytest.raises(FedGuardError, match=words) as raised:
+        run_trial(made, 0, {}, Workbench())
+    assert f"{name}.py" in str(raised.value)
 
 
 def test_noise_that_does_not_count_releases_is_refused_where_speeds_decide(folder: Path) -> None:

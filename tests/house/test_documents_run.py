@@ -26,7 +26,7 @@ PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rgl
 #: What a document runs, cut to seconds.
 SHORT = {
     'fg.run("examples/quick.yaml")': 'fg.run("examples/quick.yaml", overrides=["training.rounds=2", "seeds=1"])',
-    'fg.run("examples/quantisation.yaml")': """fg.run("examples/quantisation.yaml", overrides=[
+    'fg.run("examples/quantization.yaml")': """fg.run("examples/quantization.yaml", overrides=[
         "training.rounds=1", "seeds=2", "matrix.protocol.encoding.clip=[1.0]", "matrix.protocol.encoding.bits=[4, 20]"
     ])""",
     "training: {rounds: 10, lr: 0.5}\nseeds: 1\nplugins: [moons]": "training: {rounds: 2, lr: 0.5}\nseeds: 1\nplugins: [moons]",

@@ -51,10 +51,10 @@ MAY_IMPORT = {
     "fedguard.inference": {"errors", "rng", "contracts", "tasks"},
     "fedguard.reconstruction": {"arguments", "errors", "reading", "rng", "contracts", "registry", "inference", "metrics"},
     "fedguard.metrics": {"errors", "rng", "contracts"},
-    "fedguard.metrics.figures": {"errors", "metrics.returns", "metrics.stats"},
+    "fedguard.metrics.figures": {"errors", "retired", "metrics.returns", "metrics.stats"},
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
-    "fedguard.simulated": {"errors", "rng", "contracts"},
+    "fedguard.simulated": {"errors", "retired", "rng", "contracts"},
     "fedguard.algorithms": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "memmap", "kernels", "contracts", "aggregation", "secagg", "privacy"},
     "fedguard.bench": {
@@ -91,7 +91,7 @@ MAY_IMPORT = {
     "fedguard.flower": {
         "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
     },
-    "fedguard.guard": {"arguments", "errors", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
+    "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
     "fedguard.pytest_plugin": {"errors", "api", "bench"},
@@ -171,7 +171,7 @@ READERS = (
     "fedguard.bench.results.run", "fedguard.bench.results.compare", "fedguard.bench.results.answer", "fedguard.bench.results.export", "fedguard.bench.results.disclosure",
     "fedguard.bench.flags.results", "fedguard.bench.gate.verdict", "fedguard.bench.gate.stages", "fedguard.app.words",
     "fedguard.app.trends", "fedguard.app.charts.heatmap", "fedguard.app.charts.curves", "fedguard.app.report.matrices",
-    "fedguard.app.report.costs", "fedguard.app.report.corners", "fedguard.app.report.threats",
+    "fedguard.app.report.costs", "fedguard.app.report.controls", "fedguard.app.report.threats",
 )  # fmt: skip
 
 

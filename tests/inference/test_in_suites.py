@@ -47,7 +47,7 @@ def test_a_curious_server_leaves_the_training_as_it_is():
     assert watched["result"]["final_accuracy"] == clean["result"]["final_accuracy"]
     assert clean["result"]["inference"] is None
     card = watched["threat_card"]
-    assert (card["goal"], card["true_f"]) == ("reconstruction", 0)
+    assert (card["goal"], card["malicious"]) == ("reconstruction", 0)
     assert card["in_words"].startswith(
         "A curious server watches round 1, and infers the clients' data; it sees each client"
     )

@@ -472,7 +472,7 @@ def test_group_testing_in_a_record():
     assert "group_testing scores groups on clean data" in cell(**{**settings, "server": {}}).verdict.reasons[0]
     assert "median needs each client's update" in cell(**settings, defense="median").verdict.reasons[0]
     tested = cell(**settings)
-    assert tested.defended and tested.corner(attacked=True, defended=False).mode == FullMasking()
+    assert tested.defended and tested.control(attacked=True, defended=False).mode == FullMasking()
 
 
 def test_groups_that_could_be_combined_to_too_few_clients_are_refused():
@@ -655,7 +655,7 @@ def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
         for other in one.compared_with.values():
             assert build_cell(other.config, load_registry()).canonical == other.canonical
             assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == FullMasking()
-        undefended = one.corner(attacked=True, defended=False)
+        undefended = one.control(attacked=True, defended=False)
         assert undefended.protocol.norm_bound is None and not undefended.defended
 
 

@@ -121,7 +121,7 @@ def test_a_plug_ins_mode_runs_and_stands_in_the_card_and_krum_is_refused(suite):
     assert card["protocol"]["session"]["clients"] == 3
     assert (sums["mode"], sums["sessions"], sums["aborted_sessions"], sums["anonymity"]) == ("neighbors", 8, 0, 3)
     assert "neighbors" in ran["environment"]["code"]
-    assert {"group_sums", "each_update"}.isdisjoint(card["server_shown"])
+    assert "each_update" not in card["server_shown"] and "group_sums" in card["server_shown"]
     for rule in ("krum", "median"):
         refused = found[rule, "neighbors"]
         assert (refused["status"], found[rule, "open_neighbors"]["status"]) == ("refused", "ok")

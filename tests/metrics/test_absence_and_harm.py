@@ -12,7 +12,7 @@ import torch
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.app import words
-from fedguard.app.report.corners import corners as corners_of
+from fedguard.app.report.controls import controls as controls_of
 from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.results import results_of
 from fedguard.bench.records.record import reproducible, to_text
@@ -66,16 +66,16 @@ def final(one: Cell, seed: int) -> float:
 
 def result_of(one: Cell, seed: int) -> dict:
     """What a record says of a cell, with all that it is compared with."""
-    corners = {name: final(other, seed) for name, other in one.compared_with.items() if other.id != one.id}
-    return run_trial(one, seed, corners)[0]["result"]
+    controls = {name: final(other, seed) for name, other in one.compared_with.items() if other.id != one.id}
+    return run_trial(one, seed, controls)[0]["result"]
 
 
 def test_absence_and_harm_add_up_to_the_drop():
     for attack, defense in (("ipm(tau=5)", "mean"), ("sign_flip", "median"), ("dropout", "mean")):
         result = result_of(cell(attack=attack, defense=defense), 0)
-        corners = result["corners"]
-        assert result["absence"] == corners["clean_defense"] - corners["silent_defense"]
-        assert result["harm"] == corners["silent_defense"] - corners["attack_defense"]
+        controls = result["controls"]
+        assert result["absence"] == controls["clean_defense"] - controls["silent_defense"]
+        assert result["harm"] == controls["silent_defense"] - controls["attack_defense"]
         assert result["absence"] + result["harm"] == pytest.approx(result["accuracy_drop"], abs=1e-12)
 
 
@@ -104,7 +104,7 @@ def test_where_colluders_own_a_class_its_loss_is_absence_and_silence_does_no_har
             "nan",
         ):  # the server drops what is no number: for the mean, the malicious clients are silent
             result = result_of(cell(attack=attack), seed)
-            assert result["corners"]["clean_mean"] == 1
+            assert result["controls"]["clean_mean"] == 1
             assert result["absence"] == pytest.approx(1 / CLASSES, abs=1e-9)
             assert result["harm"] == 0
         result = result_of(cell(attack="ipm(tau=20)"), seed)
@@ -116,7 +116,7 @@ def test_dealt_among_the_honest_nothing_is_absent():
     for seed in range(3):
         task = {**BLOBS["task"], "partition_among": "honest"}
         result = result_of(cell(task=task, attack="ipm(tau=20)"), seed)
-        assert result["corners"]["clean_mean"] == 1
+        assert result["controls"]["clean_mean"] == 1
         assert result["absence"] == pytest.approx(0, abs=0.03)
         assert result["harm"] > 0.5
 
@@ -181,7 +181,7 @@ def test_all_attacks_share_the_silent_cells_of_a_defense():
         },
     }
     _, plan = lay_out(suite)
-    silent = [one for one in plan.corners if one.attack]
+    silent = [one for one in plan.controls if one.attack]
     assert sorted(one.label for one in silent) == ["dropout against mean", "dropout against median"]
     for one in silent:
         assert one.silenced.id == one.id
@@ -264,14 +264,14 @@ def test_the_figures_are_shown_with_paired_intervals(run):
 
 
 def test_records_of_yesterday_stay_readable(run, tmp_path):
-    """Without silent corners and the split; the mean of the honest alone stood among the references."""
+    """Without silent controls and the split; the mean of the honest alone stood among the references."""
     folder = tmp_path / "old"
     folder.mkdir()
     for path in run[0].folder.path.rglob("*.json"):
         body, there = json.loads(path.read_text()), folder / path.relative_to(run[0].folder.path)
         if result := body.get("result"):
-            result["references"]["oracle_mean"] = result["corners"].pop("silent_mean")
-            for place, name in ((result["corners"], "silent_defense"), (result, "absence"), (result, "harm")):
+            result["references"]["oracle_mean"] = result["controls"].pop("silent_mean")
+            for place, name in ((result["controls"], "silent_defense"), (result, "absence"), (result, "harm")):
                 place.pop(name)
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_bytes(to_text(body) if "sha256" in body else json.dumps(body).encode())
@@ -280,16 +280,16 @@ def test_records_of_yesterday_stay_readable(run, tmp_path):
     assert {(row["absence"], row["harm"]) for row in old.rows()} == {(None, None)}
     assert all(row["accuracy_drop"] is not None for row in old.rows() if row["attack"] != "none")
     attacked = [record for record in old.records.values() if record["label"] == "ipm(tau=5) against median"]
-    rows = {row[""]: row for row in words.corners(attacked)}
+    rows = {row[""]: row for row in words.controls(attacked)}
     assert (
         rows["the malicious clients send nothing"]["defense"]
         == "not run"
         != rows["the malicious clients send nothing"]["plain mean"]
     )
     now = [record for record in run[0].records.values() if record["label"] == "ipm(tau=5) against median"]
-    assert {row[""]: row["plain mean"] for row in words.corners(now)} == {
+    assert {row[""]: row["plain mean"] for row in words.controls(now)} == {
         name: row["plain mean"] for name, row in rows.items()
     }
-    assert len(corners_of(old)) == 3
+    assert len(controls_of(old)) == 3
     assert "mostly_absence" in {one.flag for one in lint(results_of(old)).not_judged}
     list(references(old))

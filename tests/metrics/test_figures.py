@@ -11,11 +11,12 @@ import pytest
 
 from docs_tools.records import pages
 from fedguard.app import words
-from fedguard.app.lab.result import corners
+from fedguard.app.lab.result import controls
 from fedguard.app.report import render_report
 from fedguard.app.report.matrices import HEADLINES
 from fedguard.bench.flags.columns import COLUMNS
 from fedguard.bench.gate.watch import select_figures
+from fedguard.bench.records.record import from_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.report import overview
 from fedguard.bench.results.export import write_rows
@@ -35,9 +36,9 @@ PARTS = {
     "parties": {"classes": [[0, 1], [2, 3]], "accuracy": [0.5, None], "worst": 0.5},
     "evasion": {"attack": "pgd(eps=0.1)", "examples": 360, "clean": 0.9, "accuracy": 0.5},
     "returns": {
-        "final": 0.5, "best": 0.5, "last": 0.5, "normalised": 0.5, "guess": 0.0, "perfect": 1.0, "episodes": 100, "drop": 0.1,
+        "final": 0.5, "best": 0.5, "last": 0.5, "normalized": 0.5, "guess": 0.0, "perfect": 1.0, "episodes": 100, "drop": 0.1,
         "absence": 0.1, "harm": 0.1, "tax": 0.1,
-        "corners": dict.fromkeys(("clean_mean", "clean_defense", "attack_mean", "attack_defense", "silent_mean", "silent_defense")),
+        "controls": dict.fromkeys(("clean_mean", "clean_defense", "attack_mean", "attack_defense", "silent_mean", "silent_defense")),
     },
     "nodes": {
         "honest": [0], "accuracy": [0.5], "worst": 0.5, "best": 0.5, "tenth": 0.5, "spread": 0.1, "mean_model": 0.5,
@@ -74,7 +75,7 @@ def run(tmp_path_factory, values):
     _with_a_property_attack(folder)
     store = RunFolder(folder)
     for path in folder.glob("cells/*/*.json"):
-        record = json.loads(path.read_text())
+        record = from_text(path.read_bytes())
         goal = record["threat_card"]["goal"]
         if record["threat_card"]["attack"]:
             record["result"] |= PARTS
@@ -97,7 +98,7 @@ def _with_a_property_attack(folder: Path) -> None:
     like = next(one for one in manifest["positions"] if one["swept"]["attack"] == "labels_counts")
     manifest["positions"].append({"cell": "property", "swept": {**like["swept"], "attack": "property_inference"}})
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    record = json.loads((folder / "cells" / like["cell"] / "seed-000.json").read_text())
+    record = RunFolder(folder).read(like["cell"], 0)
     record["threat_card"] |= {"attack": "property_inference", "goal": "property"}
     record["result"]["inference"] |= PROPERTY
     (folder / "cells" / "property").mkdir()
@@ -119,7 +120,7 @@ def said(run):
     return {
         "show": "\n".join(table.title for table in overview(run).renderables if hasattr(table, "blocks")),
         "report": render_report(run).decode(),
-        "lab": " ".join(corners(run)[0]),
+        "lab": " ".join(controls(run)[0]),
         "docs": pages()["reference/figures.md"],
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -11,12 +10,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedguard.app.charts.heatmap import WORST, positions
+from fedguard.bench.records.record import from_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.compare import compare
 from fedguard.bench.results.run import Run
 from fedguard.cli import app
 from fedguard.errors import UnknownName
-from fedguard.metrics.figures import FIGURES, figure_of
+from fedguard.metrics.figures import FIGURES, metric_name
 from fedguard.metrics.stats import CensoredValue
 from tests.root import ROOT
 
@@ -25,7 +25,7 @@ FIGURE = "seconds_to(0.8)"
 
 
 def of(name, accuracy, **axes):
-    return figure_of(name).of({"result": {"curve": {"accuracy": accuracy, **axes}}})
+    return FIGURES[name].of({"result": {"curve": {"accuracy": accuracy, **axes}}})
 
 
 @given(st.lists(st.integers(0, 10), min_size=1, max_size=9), st.integers(1, 10))
@@ -49,28 +49,28 @@ def test_each_family_counts_along_its_own_axis():
     assert of("seconds_to(0.5)", [0.4, 0.6], round=[2, 4]) is None, "without simulated time there are no seconds"
 
 
-def test_actors_reach_a_target_by_their_normalised_return():
+def test_actors_reach_a_target_by_their_normalized_return():
     """Guessing has 20, perfect 220: 120 is half of the way, and 119 is not."""
     curve = {"returns": [20.0, 119.0, 120.0, 220.0], "round": [1, 2, 3, 4], "steps": [40, 80, 120, 160]}
     result = {"curve": curve, "returns": {"guess": 20.0, "perfect": 220.0}}
-    found = [figure_of(name).of({"result": result}) for name in ("steps_to(0.5)", "rounds_to(0.5)", "steps_to(1)")]
+    found = [FIGURES[name].of({"result": result}) for name in ("steps_to(0.5)", "rounds_to(0.5)", "steps_to(1)")]
     assert found == [120, 3, 160]
-    assert figure_of("seconds_to(0.5)").of({"result": result}) is None
-    never = figure_of("steps_to(1)").of(
+    assert FIGURES["seconds_to(0.5)"].of({"result": result}) is None
+    never = FIGURES["steps_to(1)"].of(
         {"result": {**result, "curve": {**curve, "returns": [20.0, 119.0, 120.0, 219.0]}}}
     )
     assert isinstance(never, CensoredValue) and never == 160
 
 
 @pytest.mark.parametrize("name", ["seconds_to", "seconds_to()", "seconds_to(0)", "seconds_to(1.2)", "hours_to(0.9)"])
-def test_what_is_no_target_is_an_unknown_figure(name):
+def test_what_is_no_target_is_an_unknown_metric(name):
     assert name not in FIGURES
     with pytest.raises(UnknownName, match=r"Or how long it took, as rounds_to\(0\.9\)"):
-        figure_of(name)
+        metric_name(name)
 
 
 def test_a_mean_with_censored_seeds_is_a_bound_without_an_interval():
-    figure = figure_of(FIGURE)
+    figure = FIGURES[FIGURE]
     assert figure.format_estimate(figure.estimate([4.0, 5.0, 6.0])) == "5 [2.52, 7.48]"
     censored = figure.estimate([4.0, 5.0, CensoredValue(6.0)])
     assert (figure.format_estimate(censored), censored.low, censored.censored) == (">5", None, 1)
@@ -86,7 +86,7 @@ def runs(tmp_path):
         shutil.copytree(OLD, folder)
         store = RunFolder(folder)
         for path in folder.glob("cells/*/*.json"):
-            record = json.loads(path.read_text())
+            record = from_text(path.read_bytes())
             attack = record["threat_card"]["attack"]
             record["threat_card"]["goal"] = attack and "untargeted"
             record["result"]["inference"] = None
@@ -120,7 +120,7 @@ def test_what_is_censored_is_compared_with_nothing(runs):
 def test_the_command_line_shows_it(runs, tmp_path):
     said = CliRunner().invoke(app, ["show", "a", "--metric", FIGURE, "--store", str(tmp_path)])
     assert said.exit_code == 0, said.output
-    assert "what it takes to 80 % accuracy, or normalised return, for good in simulated seconds" in " ".join(
+    assert "what it takes to 80 % accuracy, or normalized return, for good in simulated seconds" in " ".join(
         said.output.split()
     )
     assert ">" in said.output

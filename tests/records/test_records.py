@@ -21,6 +21,7 @@ from fedguard.bench.records.store import write_atomically
 from fedguard.bench.report import overview
 from fedguard.bench.results.compare import compare
 from fedguard.bench.results.run import Run
+from fedguard.retired import RETIRED_FIELDS
 from tests.root import ROOT
 
 #: A run as the last commit of the first edition (43f24ad) wrote it, with another name of the machine and no folder of the suite.
@@ -34,10 +35,40 @@ def old(tmp_path):
     return Run.open(shutil.copytree(OLD, tmp_path / "first_edition"))
 
 
+def renamed(stored):
+    """What is stored in schema 1, under the names of schema 2: by a plain walk of all of it."""
+    if isinstance(stored, list):
+        return [renamed(one) for one in stored]
+    if not isinstance(stored, dict):
+        return stored
+    return {RETIRED_FIELDS.get(key, key): one if key == "config" else renamed(one) for key, one in stored.items()}
+
+
 def test_records_of_the_first_edition_are_read_whole(old):
     assert len(old.records) == len(PATHS) == 7 and not old.broken
     for path in PATHS:
-        assert from_text(path.read_bytes()) == json.loads(path.read_bytes()), "nothing is dropped or changed on the way"
+        stored = json.loads(path.read_bytes())
+        assert stored["schema"] == 1 and {"corners", "true_f", "told_f"} <= {*stored["result"], *stored["threat_card"]}
+        as_today = {**renamed(stored), "schema": 2}
+        as_today["threat_card"]["secure_aggregation"] = "none"
+        assert from_text(path.read_bytes()) == as_today, "nothing is dropped or changed on the way, to the last bit"
+    stored = json.loads((OLD / "manifest.json").read_text())
+    assert stored["corners"] and old.manifest["controls"] == stored["corners"] and old.manifest["schema"] == 2
+
+
+def test_both_schemas_may_stand_in_one_run(old):
+    """A run of an earlier version that is resumed: what it adds is of schema 2, and nothing that is there is written again."""
+    before = {path: path.read_bytes() for path in old.folder.path.glob("cells/*/*.json")}
+    rows, record = old.rows(), next(iter(old.records.values()))
+    old.folder.write({**record, "seed": 7})
+    new = json.loads(old.folder.record_path(record["cell"], 7).read_text())
+    assert new["schema"] == 2 and "corners" not in new["result"] and "told_f" not in new["threat_card"]
+    manifest = {**old.manifest, "seeds": [*old.manifest["seeds"], 7]}
+    old.folder.write_manifest(manifest, (OLD / "config.resolved.yaml").read_text())
+    again = Run.open(old.folder.path)
+    assert [row for row in again.rows() if row["seed"] != 7] == rows
+    assert {**again.records[record["cell"], 7], "seed": record["seed"], "sha256": ""} == {**record, "sha256": ""}
+    assert all(path.read_bytes() == text for path, text in before.items())
 
 
 def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old):
@@ -51,7 +82,7 @@ def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old
     with console.capture() as capture:
         console.print(overview(old))
     said = capture.get()
-    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralised" in said.replace(
+    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralized" in said.replace(
         "\n", " "
     )
     assert "Red flags" in said and "members found at 1 % false alarms" in said
@@ -72,9 +103,9 @@ def test_the_json_schema_is_sound_and_says_what_each_field_is(form):
 
 def test_the_json_schema_lets_through_what_is_stored_and_nothing_else():
     record, manifest = (jsonschema.Draft202012Validator(json_schema(form)) for form in ("record", "manifest"))
-    manifest.validate(json.loads((OLD / "manifest.json").read_text()))
+    manifest.validate(Run.open(OLD).manifest)
     for path in PATHS:
-        stored = json.loads(path.read_text())
+        stored = from_text(path.read_bytes())
         record.validate(stored)
         stored["result"]["final_accuracy"] = 1.5
         assert not record.is_valid(stored)

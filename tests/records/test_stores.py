@@ -64,7 +64,7 @@ def test_a_record_with_neither_an_accuracy_nor_a_return_is_damaged(store):
         ({"result": {}}, "damaged at result.worst_class_accuracy: Field required"),
         ({"threat_card": None}, "damaged at threat_card"),
         ({"status": "fine"}, "does not match any of the expected tags: 'ok', 'refused', 'failed'"),
-        ({"schema": 2}, "written by another version of FedGuard"),
+        ({"schema": 3}, "written by another version of FedGuard"),
         ({"seed": 7}, "it is the record of another trial: of cell"),
         ({"label": 3}, "damaged at label: Input should be a valid string"),
     ],
@@ -88,7 +88,7 @@ def test_a_sealed_record_of_another_form_is_named_with_what_is_wrong_and_the_res
         (lambda path: (path.unlink(), os.mkfifo(path)), "expected a file; it is a pipe"),
         (lambda path: (path.unlink(), path.symlink_to("/nowhere")), "it is a link that leads nowhere"),
         (lambda path: os.truncate(path, 1 << 40), "expected at most 67,108,864 bytes; it has 1,099,511,627,776"),
-        (lambda path: path.write_text('{"schema": 2}'), "written by another version of FedGuard"),
+        (lambda path: path.write_text('{"schema": 3}'), "written by another version of FedGuard"),
     ],
 )
 def test_a_manifest_that_is_none_is_one_line_and_the_other_runs_are_shown(store, harm, said):

@@ -36,7 +36,7 @@ def told(**changes: Any) -> dict[str, str]:
 
 def test_the_usual_cell():
     assert told() == {
-        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralised",
+        "data": "horizontal", "model": "linear", "privacy mechanism": "none", "architecture": "centralized",
         "scale": "cross-silo", "motivation": "incentive",
     }  # fmt: skip
 
@@ -54,11 +54,11 @@ def test_the_usual_cell():
             "masks and noise",
         ),
         ({"protocol": {"secure_aggregation": "full"}}, "motivation", "regulation"),
-        ({"architecture": "fedbuff(buffer=3)"}, "architecture", "centralised"),
+        ({"architecture": "fedbuff(buffer=3)"}, "architecture", "centralized"),
         ({"architecture": "parameter_server(ranges=3)"}, "architecture", "sharded"),
-        ({"architecture": "d_psgd"}, "architecture", "decentralised"),
-        ({"architecture": "all_reduce(topology='ring')"}, "architecture", "decentralised"),
-        ({"architecture": "btard"}, "architecture", "decentralised"),
+        ({"architecture": "d_psgd"}, "architecture", "decentralized"),
+        ({"architecture": "all_reduce(topology='ring')"}, "architecture", "decentralized"),
+        ({"architecture": "btard"}, "architecture", "decentralized"),
         ({"architecture": "mapreduce(combiners=5)"}, "architecture", "hierarchical"),
         ({"architecture": "google(aggregators=2, aggregator_fails=0.1)"}, "architecture", "hierarchical"),
         ({"clients": {"total": 100}}, "scale", "cross-silo"),
@@ -102,11 +102,11 @@ def test_records_of_the_first_edition_have_their_words(path):
 def test_a_run_tells_each_word_once():
     swept = [record(), record(protocol={"secure_aggregation": "full"}), record(task={"model": "mlp"})]
     assert in_words(swept) == (
-        "data horizontal, model linear or network, privacy mechanism none or masks, architecture centralised, "
+        "data horizontal, model linear or network, privacy mechanism none or masks, architecture centralized, "
         "scale cross-silo, motivation incentive or regulation"
     )
 
 
 def test_an_architecture_that_nobody_can_read_is_taken_for_one_server():
     for odd in (None, 3, {"name": "parameter_server", "ranges": "many"}):
-        assert taxonomy({**record(), "config": {**record()["config"], "architecture": odd}})[3].word == "centralised"
+        assert taxonomy({**record(), "config": {**record()["config"], "architecture": odd}})[3].word == "centralized"

@@ -161,7 +161,7 @@ def test_nothing_was_learned_or_nothing_is_left():
 def cases(clean, attacked=0.1, goal="untargeted"):
     """Of one attack against the mean, with the accuracies of the mean without attack by seed."""
     return [
-        Case("", "ipm", "mean", seed, {"chance": 0.1, "corners": {"clean_mean": value, "attack_mean": attacked}}, {"attack": "ipm", "goal": goal})
+        Case("", "ipm", "mean", seed, {"chance": 0.1, "controls": {"clean_mean": value, "attack_mean": attacked}}, {"attack": "ipm", "goal": goal})
         for seed, value in enumerate(clean)
     ]  # fmt: skip
 
@@ -200,12 +200,12 @@ def test_refused_attacks_are_not_among_the_worst_of_so_many():
 
 def test_a_return_below_guessing_is_not_kept():
     rows = [
-        row("flip", "mean", "untargeted", normalised_return=-0.2 - 0.01 * seed) | {"seed": seed} for seed in range(4)
+        row("flip", "mean", "untargeted", normalized_return=-0.2 - 0.01 * seed) | {"seed": seed} for seed in range(4)
     ]
     run = Ran(rows, chance=0.0)
-    run.share = "normalised_return"
+    run.share = "normalized_return"
     (answer,) = answers(run).values()
-    assert "keeps" not in str(answer) and "normalised return" in str(answer)
+    assert "keeps" not in str(answer) and "normalized return" in str(answer)
 
 
 def test_what_leaks_is_said_beside():

@@ -198,7 +198,7 @@ def test_figures_that_are_no_accuracy_have_no_half():
 def test_unknown_keys_and_figures():
     with pytest.raises(UnknownName, match="unknown swept key 'clients.malicios'. Did you mean 'clients.malicious'"):
         breakdown("made", *curve_of({0: 0.9}), ["clients.malicious"], "clients.malicios")
-    with pytest.raises(UnknownName, match="unknown figure 'acc'"):
+    with pytest.raises(UnknownName, match="unknown metric 'acc'"):
         breakdown("made", *curve_of({0: 0.9}), ["clients.malicious"], "clients.malicious", "acc")
 
 

@@ -94,9 +94,9 @@ def test_a_cell_at_several_positions_counts_once_and_has_what_they_share_as_its_
     assert found.whole.trials == 1
 
 
-def test_a_corner_that_is_not_in_the_matrix_is_a_cell_too():
+def test_a_control_that_is_not_in_the_matrix_is_a_cell_too():
     found = profile("made", {("c", 0): record(ONE, label="no attack against mean")}, [])
-    assert (found.cells[0].place, found.cells[0].swept) == ("no attack against mean, a corner", {})
+    assert (found.cells[0].place, found.cells[0].swept) == ("no attack against mean, a control", {})
 
 
 def test_older_records_are_counted_and_left_out():

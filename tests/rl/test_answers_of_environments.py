@@ -303,15 +303,21 @@ class Bent(CartPole):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("float64", r"observed: expected a numpy array of float32 \[8, 4\]; got a numpy.ndarray of float64 \[8, 4\]"),
-        ("one less", r"observed: expected a numpy array of float32 \[8, 4\]; got a numpy.ndarray of float32 \[7, 4\]"),
-        ("nan", "observed: expected finite numbers; got nan"),
-        ("a tuple", "stepped: expected Step; got tuple"),
-        ("one reward", r"stepped: rewards: expected a numpy array of numbers \[8\]"),
-        ("a reward of NaN", "stepped: rewards: expected finite numbers"),
+        (
+            "float64",
+            r"observe_state: expected a numpy array of float32 \[8, 4\]; got a numpy.ndarray of float64 \[8, 4\]",
+        ),
+        (
+            "one less",
+            r"observe_state: expected a numpy array of float32 \[8, 4\]; got a numpy.ndarray of float32 \[7, 4\]",
+        ),
+        ("nan", "observe_state: expected finite numbers; got nan"),
+        ("a tuple", "take_step: expected Step; got tuple"),
+        ("one reward", r"take_step: rewards: expected a numpy array of numbers \[8\]"),
+        ("a reward of NaN", "take_step: rewards: expected finite numbers"),
         (
             "ends as numbers",
-            r"stepped: terminated: expected a numpy array of bool \[8\]; got a numpy.ndarray of float64",
+            r"take_step: terminated: expected a numpy array of bool \[8\]; got a numpy.ndarray of float64",
         ),
     ],
 )

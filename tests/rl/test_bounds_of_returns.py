@@ -30,17 +30,17 @@ FINALS = (500.0, 380.0, 512.0 - 12.0, 440.0, 499.0)
 
 def record(final: float, bounds: tuple[float, float] | None = (WORST, BEST)) -> dict:
     changes = {"drop": final - 520.0, "absence": None, "harm": final - 520.0, "tax": -3.0}
-    corners = dict.fromkeys(("clean_mean", "clean_defense", "attack_mean", "attack_defense", "silent_mean"), final)
+    controls = dict.fromkeys(("clean_mean", "clean_defense", "attack_mean", "attack_defense", "silent_mean"), final)
     returns = {
         "final": final,
         "best": final,
         "last": final,
-        "normalised": (final - GUESS) / (BEST - GUESS),
+        "normalized": (final - GUESS) / (BEST - GUESS),
         "guess": GUESS,
         "perfect": BEST,
         "bounds": bounds,
         "episodes": 100,
-        "corners": corners,
+        "controls": controls,
     } | changes
     return {"threat_card": {"goal": "untargeted"}, "result": {"returns": returns}}
 
@@ -60,7 +60,7 @@ def by_hand(values, low, high) -> tuple[float, float]:
     [
         ("final_return", WORST, BEST, lambda final: final),
         ("best_return", WORST, BEST, lambda final: final),
-        ("normalised_return", (WORST - GUESS) / (BEST - GUESS), 1.0, lambda final: (final - GUESS) / (BEST - GUESS)),
+        ("normalized_return", (WORST - GUESS) / (BEST - GUESS), 1.0, lambda final: (final - GUESS) / (BEST - GUESS)),
         ("return_drop", WORST - BEST, BEST - WORST, lambda final: final - 520.0),
         ("return_harm", WORST - BEST, BEST - WORST, lambda final: final - 520.0),
     ],
@@ -76,7 +76,7 @@ def test_intervals_of_returns_stay_within_the_environment(figure, low, high, of)
         assert free.high > BEST  # without bounds a mean of more than any episode returns
 
 
-def test_in_shares_they_lie_between_normalised_bounds_and_not_between_0_and_1():
+def test_in_shares_they_lie_between_normalized_bounds_and_not_between_0_and_1():
     """A policy that is worse than guessing has less than 0."""
     finals = [3.0, 9.0, 25.0]
     values = [in_shares(record(final)["result"])["final_accuracy"] for final in finals]

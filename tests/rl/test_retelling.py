@@ -208,6 +208,7 @@ def test_a_backdoor_is_measured_in_a_record_beside_the_unattacked_model() -> Non
     ("architecture", "changes", "why"),
     [
         ("seed_rl(buffer=2)", {"training": {"algorithm": "vtrace(t_max=4)"}}, "drawn each action. Use reward_flip, or impala."),
+        ("a2c", {"task": {"data": "pendulum"}}, "trojdrl makes a model choose one of a few actions, and the actions of pendulum are a range. Use reward_flip, or take"),
         ("server", {"task": {"data": "digits", "model": "softmax"}, "training": {"algorithm": "fedavg"}}, "trojdrl lies about what its actors met with, and in digits nobody acts. Use label_flip or backdoor"),
     ],
 )  # fmt: skip
@@ -222,7 +223,6 @@ def test_who_cannot_tell_another_story_is_refused(architecture: str, changes: di
         ("cartpole", "trojdrl(target=2)", "expected an action below 2; got 2"),
         ("cartpole", {"name": "trojdrl", "trigger": {"name": "reading", "index": 4}}, "expected an index below 4"),
         ("cartpole", "trojdrl(trigger='pixel_patch')", "pixel_patch.* needs images"),
-        ("pendulum", "trojdrl", "actions are a range"),
     ],
 )
 def test_what_does_not_fit_the_environment_is_said_before_anything_runs(data: str, attack: Any, why: str) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from fedguard.architectures.times import least_of, world
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial
 from fedguard.contracts import InferenceAttack, NoMasking, PoisonAttack, Sight, ThreatModel
 from fedguard.registry import load_registry
 from fedguard.visibility import judge, judge_inference
-from tests.rl.acting import cell, reports
+from tests.rl.acting import cell, reports, scene
 
 VTRACE = {"algorithm": "vtrace(t_max=4)", "rounds": 6, "lr": 0.05}
 UNEVEN = {"compute": {"seconds": 0.01, "spread": 0.8}}
@@ -44,6 +45,15 @@ def test_each_step_waits_for_the_learner_and_no_model_travels() -> None:
         assert report.moment.bytes_up == rounds * bytes_up
         one = waits * latency + bytes_up / up + bytes_down / down + computed
         assert report.moment.seconds == pytest.approx(rounds * one)
+
+
+@pytest.mark.parametrize("name", ["seed_rl", "impala"])
+def test_the_least_time_of_a_rollout_is_the_time_of_what_is_sent(name: str) -> None:
+    """Without anything random the bound is what a rollout takes, whatever the size of the model."""
+    network = {"compute": {"seconds": 0.01}, "link": {"latency": 0.05, "up": 1000.0, "down": 4000.0}}
+    made, setup = scene(f"{name}(buffer=1)", training=VTRACE, clients={"total": 1}, network=network)
+    system, model = made.architecture, setup.task.initial_model(setup.rng)
+    assert least_of(setup, system) == [pytest.approx(world(setup, model, system).train(0, 1, 0.0)[0])]
 
 
 def test_a_record_counts_what_actors_send() -> None:

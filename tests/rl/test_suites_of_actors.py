@@ -28,6 +28,7 @@ from tests.rl.acting import cell, settings
         ("a3c", {"task": {"data": "digits", "model": "softmax"}}, "actor_critic learns from acting, and digits is a data set."),
         ("a3c", {"defense": "median", "clients": {"malicious": 1}, "attack": "sign_flip"}, "use mean, a2c, or fedbuff."),
         ("a2c", {"attack": "label_flip", "clients": {"malicious": 1}}, "label_flip changes examples, and the actors of cartpole"),
+        ("all_reduce", {"attack": "split_brain", "clients": {"malicious": 1}}, "split_brain leaves each node of all_reduce with"),
         ("a2c", {"attack": "dlg"}, "dlg replays the local steps of fedavg and fedsgd, and actor_critic takes others."),
         (
             "a2c",
@@ -82,7 +83,7 @@ def test_a_record_holds_returns_in_place_of_accuracies_and_a_seed_makes_it_again
     assert len(points) == 3
     assert returns["final"] == pytest.approx(sum(points) / 3)
     assert returns["best"] == max(points)
-    assert returns["normalised"] == pytest.approx((returns["final"] - returns["guess"]) / (500 - returns["guess"]))
+    assert returns["normalized"] == pytest.approx((returns["final"] - returns["guess"]) / (500 - returns["guess"]))
     assert curve(record, "accuracy") == []
     assert record["threat_card"]["dissimilarity"] is None
 
@@ -117,21 +118,21 @@ def test_who_listens_hears_mean_returns_while_actors_learn() -> None:
 
 def test_what_the_attack_took_is_told_in_returns_and_judged_in_shares() -> None:
     made = cell("a2c", attack="reward_flip", defense="median", clients={"malicious": 1})
-    corners = {
+    controls = {
         "clean_defense": 120.0,
         "silent_defense": 100.0,
         "clean_mean": 140.0,
         "silent_mean": 1.0,
         "attack_mean": 2.0,
     }
-    returns = run_trial(made, 0, corners)[0]["result"]["returns"]
+    returns = run_trial(made, 0, controls)[0]["result"]["returns"]
     final = returns["final"]
     told = [returns[name] for name in ("drop", "absence", "harm", "tax")]
     assert told == pytest.approx([120 - final, 20, 100 - final, 20])
-    shares = in_shares({"returns": returns, "corners": {}})
+    shares = in_shares({"returns": returns, "controls": {}})
     span = 500 - returns["guess"]
     assert shares["final_accuracy"] == normalize_return(final, returns["guess"], 500)
-    assert shares["corners"]["clean_mean"] == pytest.approx((140 - returns["guess"]) / span)
+    assert shares["controls"]["clean_mean"] == pytest.approx((140 - returns["guess"]) / span)
     assert [shares[name] for name in ("accuracy_drop", "harm")] == pytest.approx([told[0] / span, told[2] / span])
 
 
@@ -140,25 +141,25 @@ def test_a_task_that_is_not_learned_raises_the_flag_of_weak_tasks() -> None:
     found = {flag["flag"]: flag["said"] for flag in record["flags"]}
     assert "of the way from guessing to a perfect return, less than half" in found["weak_task"]
     good = dict(record["result"]["returns"])
-    good["corners"] = {**good["corners"], "clean_mean": 400.0}
+    good["controls"] = {**good["controls"], "clean_mean": 400.0}
     learned = {**record["result"], "returns": good}
     assert "weak_task" not in {flag["flag"] for flag in find_red_flags(learned, record["threat_card"])}
 
 
 def test_a_run_is_judged_by_returns_and_says_so(run_of_actors: Run) -> None:
-    assert (run_of_actors.score, run_of_actors.share) == ("final_return", "normalised_return")
+    assert (run_of_actors.score, run_of_actors.share) == ("final_return", "normalized_return")
     assert run_of_actors.table().figure == "final_return"
     *_, answer = answers(run_of_actors).values()
     assert answer.headline.startswith("No answer yet: the mean without attack comes to ")  # of two rounds
     standing = next(one for one in standings(run_of_actors) if one.measured)
-    assert "% normalised return (reward_flip)" in standing.words()
+    assert "% normalized return (reward_flip)" in standing.words()
     console = Console(width=200, record=True)
     with console.capture() as said:
         console.print(overview(run_of_actors))
     assert "final return of an episode" in said.get()
     assert "accuracy" not in said.get().partition("Red flags")[0]
     curves = run_of_actors.breakdown()
-    assert curves.figure == "normalised_return"
+    assert curves.figure == "normalized_return"
     assert all(one.until for one in curves.curves)
 
 
@@ -172,17 +173,17 @@ def run_of_actors(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return fg.run(suite, store=tmp_path_factory.mktemp("runs"), jobs=1)
 
 
-def test_the_picture_of_the_overview_has_normalised_returns(run_of_actors: Run) -> None:
+def test_the_picture_of_the_overview_has_normalized_returns(run_of_actors: Run) -> None:
     from fedguard.app.charts.answer import answer, spans
 
     setting = next(name for name in run_of_actors.table().blocks if spans(run_of_actors, name) and "1" in name)
     rows = spans(run_of_actors, setting)
     assert {row["measure"] for row in rows} == {
-        "normalised return without attack",
-        "normalised return under the worst attack",
+        "normalized return without attack",
+        "normalized return under the worst attack",
     }
     assert all(0 <= row["percent"] < 50 for row in rows)  # returns of 8 or more would be drawn as perfect
-    assert "normalised return without attack" in answer(rows).to_json()
+    assert "normalized return without attack" in answer(rows).to_json()
 
 
 def test_actors_have_no_loss_to_draw(run_of_actors: Run) -> None:
@@ -193,11 +194,11 @@ def test_the_report_draws_returns(run_of_actors: Run) -> None:
     from fedguard.app.report import render_report
 
     text = render_report(run_of_actors).decode()
-    assert "Normalised return in %" in text
-    assert "normalised return under it" in text
+    assert "Normalized return in %" in text
+    assert "normalized return under it" in text
 
 
-def test_an_ensemble_chooses_by_normalised_returns(tmp_path) -> None:
+def test_an_ensemble_chooses_by_normalized_returns(tmp_path) -> None:
     import fedguard.api as fg
 
     attack = {"name": "worst_case", "attacks": ["sign_flip", "reward_flip", "ipm(tau=5)"], "selection_seeds": 2}
@@ -211,7 +212,7 @@ def test_an_ensemble_chooses_by_normalised_returns(tmp_path) -> None:
     assert record["result"]["returns"]["final"] > 1
 
 
-def test_defenses_are_tuned_on_normalised_returns(tmp_path, monkeypatch) -> None:
+def test_defenses_are_tuned_on_normalized_returns(tmp_path, monkeypatch) -> None:
     import fedguard.api as fg
 
     monkeypatch.chdir(tmp_path)
@@ -232,6 +233,6 @@ def test_nobody_is_told_what_an_actor_is_worth() -> None:
 
 def test_actors_that_do_worse_than_at_random_have_permuted_no_labels() -> None:
     record, _ = run_trial(cell("a2c"), 0, {})
-    worse = {**record["result"], "returns": {**record["result"]["returns"], "final": 5.0, "normalised": -0.03}}
+    worse = {**record["result"], "returns": {**record["result"]["returns"], "final": 5.0, "normalized": -0.03}}
     assert in_shares(worse)["final_accuracy"] < 0
     assert "below_chance" not in {flag["flag"] for flag in find_red_flags(worse, record["threat_card"])}

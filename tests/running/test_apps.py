@@ -53,10 +53,10 @@ def test_each_cell_is_built_again_from_what_its_record_holds():
     assert found["none", "own"].label == "no attack against own"
 
 
-def test_the_four_corners_are_with_and_without_attack_and_rule():
+def test_the_four_controls_are_with_and_without_attack_and_rule():
     found = cells()
-    corners = found["ipm(tau=5)", "median"].compared_with
-    assert {name: cell.id for name, cell in corners.items()} == {
+    controls = found["ipm(tau=5)", "median"].compared_with
+    assert {name: cell.id for name, cell in controls.items()} == {
         "clean_mean": found["none", "own"].id,
         "clean_defense": found["none", "median"].id,
         "attack_mean": found["ipm(tau=5)", "own"].id,
@@ -225,7 +225,7 @@ def test_a_record_holds_what_a_trial_came_to(program):
     assert from_text(to_text(record)) == record | {"sha256": from_text(to_text(record))["sha256"]}
     result = record["result"]
     assert result["final_accuracy"] == pytest.approx(0.6) and result["best_accuracy"] == 1.0
-    assert result["corners"] == {
+    assert result["controls"] == {
         "clean_mean": 0.9,
         "clean_defense": 0.7,
         "attack_mean": 0.2,

@@ -79,7 +79,7 @@ def test_what_is_done_once_is_not_counted_for_each_round(large, monkeypatch):
         while time.process_time() < end:
             pass
 
-    def trial(cell, seed, corners, bench, progress):
+    def trial(cell, seed, controls, bench, progress):
         begun = time.process_time()
         spend(0.3)
         for number in range(cell.training.rounds):

@@ -119,7 +119,7 @@ def test_columns_of_the_frame(finished):
     ]  # fmt: skip
 
 
-def test_a_record_holds_corners_threat_card_and_figures(finished):
+def test_a_record_holds_controls_threat_card_and_figures(finished):
     run, _ = finished
     final = {(row["attack"], row["defense"], row["seed"]): row["final_accuracy"] for row in run.rows()}
     silent = {}
@@ -138,7 +138,7 @@ def test_a_record_holds_corners_threat_card_and_figures(finished):
         defense = " >> ".join(stage["name"] for stage in record["config"]["defense"])
         result = record["result"]
         assert result["final_accuracy"] == final[attack, defense, seed]
-        assert result["corners"] == {
+        assert result["controls"] == {
             "clean_mean": final["none", "mean", seed],
             "clean_defense": final["none", defense, seed],
             "silent_mean": silent["mean", seed] if attack != "none" else None,
@@ -167,7 +167,7 @@ def test_threat_card_says_who_sees_what(finished):
         "2 of 10 clients are malicious from round 1 to the end; together they see the honest clients' updates"
     )
     assert (card["goal"], card["acts_on"], card["attack_sees"]) == ("untargeted", ["update"], ["honest_updates"])
-    assert (card["true_f"], card["told_f"], card["server_sees"]) == (2, 2, ["each_update"])
+    assert (card["malicious"], card["assumed_f"], card["server_sees"]) == (2, 2, ["each_update"])
     assert (card["epsilon"], card["worst_hostile_share"]) == (None, 0.2)
 
 
@@ -222,7 +222,7 @@ def test_same_numbers_whatever_else_is_in_the_suite_and_however_many_processes(f
         jobs=2,
     )
     everything = records(run)
-    assert len(records(one)) == 6  # the cell and its five corners
+    assert len(records(one)) == 6  # the cell and its five controls
     for trial, record in records(one).items():
         assert record == everything[trial]
 
@@ -327,9 +327,9 @@ def test_a_failed_trial_is_a_record_and_can_be_retried(trouble, tmp_path, monkey
     assert len(again.ran) == 2 * seeds
     assert {row["status"] for row in retried.rows()} == {"ok"}
     for record in retried.records.values():
-        assert record["result"]["corners"]["clean_mean"] is not None
+        assert record["result"]["controls"]["clean_mean"] is not None
         if record["threat_card"]["attack"]:
-            assert record["result"]["corners"]["attack_mean"] is not None
+            assert record["result"]["controls"]["attack_mean"] is not None
 
 
 NEEDS_ALL = """
@@ -591,7 +591,7 @@ def test_unknown_runs_and_figures(finished, tmp_path):
         fg.open_run("nope", run.folder.path.parent)
     with pytest.raises(StoreError, match="There is none yet; make one with `fedguard run SUITE`"):
         fg.open_run("nope", tmp_path)
-    with pytest.raises(ConfigError, match="unknown figure 'acuracy'"):
+    with pytest.raises(ConfigError, match="unknown metric 'acuracy'"):
         run.table("acuracy")
 
 
@@ -747,7 +747,7 @@ def test_a_run_of_an_earlier_version_goes_on_by_its_matrix(tmp_path, monkeypatch
     suite = {"name": "old", "clients": {"total": 4}, "training": {"rounds": 1}, "seeds": 1}
     run = fg.run(suite, store=tmp_path)
     told = dict(run.manifest)
-    told |= {"results_version": 1, "source": "/elsewhere/old.yaml", "corners": ["0" * 12]}
+    told |= {"results_version": 1, "source": "/elsewhere/old.yaml", "controls": ["0" * 12]}
     told["positions"] = [{**one, "cell": "1" * 12} for one in told["positions"]]
     path = run.folder.path / "manifest.json"
     path.write_text(json.dumps(told))

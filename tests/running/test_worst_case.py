@@ -185,7 +185,7 @@ def test_the_record_names_the_winner_and_every_score(run):
         assert len(choice["scores"]) == len(MEMBERS)
         scored = [score["accuracy"] for score in choice["scores"] if score["seeds"] == 2]
         assert choice["selection_accuracy"] == min(scored)
-        assert record["result"]["corners"]["clean_defense"] is not None
+        assert record["result"]["controls"]["clean_defense"] is not None
 
 
 def test_the_winner_is_what_it_would_be_alone(run, tmp_path):

@@ -166,9 +166,27 @@ def test_what_is_not_finite_is_seen_by_all():
     assert found == dict.fromkeys(malicious, 1)
 
 
-def test_a_round_in_which_nobody_is_left_changes_nothing():
-    """Liars have banned the honest, and what they then send has no honest update to be made of, and is not finite."""
-    found = list(reports("btard(validators=4)", attack="sign_flip", **TEN | {"clients": {"total": 10, "malicious": 6}}))
+MAJORITY = TEN | {"attack": "sign_flip", "clients": {"total": 10, "malicious": 6}}
+
+
+def test_liars_that_have_banned_the_honest_go_on_and_move_nothing():
+    """There is no honest update left to reverse."""
+    made, setup = scene("btard(validators=4)", **MAJORITY)
+    found = list(made.architecture.run(setup))
+    assert {node for report in found for node in report.banned} == set(range(10)) - setup.malicious
+    assert set(found[-1].chosen) == setup.malicious and not found[-1].not_finite and found[-1].abandoned is None
+    assert torch.equal(found[-1].model, found[-2].model)
+
+
+def test_a_round_in_which_nobody_is_left_changes_nothing(monkeypatch):
+    """Liars have banned the honest, and then send what is not finite, for which they are banned themselves."""
+    from fedguard.attacks.poisoning.sign_flip import SignFlip
+
+    craft = SignFlip.craft
+    monkeypatch.setattr(
+        SignFlip, "craft", lambda self, view: craft(self, view) * (1 if len(view.honest) else torch.nan)
+    )
+    found = list(reports("btard(validators=4)", **MAJORITY))
     assert sorted(node for report in found for node in report.banned) == list(range(10))
     last = found[-1]
     assert last.chosen == () and last.abandoned == "no update reached the server"
@@ -326,3 +344,19 @@ def test_nobody_lies_about_sums_that_are_not_asked_for():
     assert reasons == ()  # it passes sums on there, which is a lie that is heard
     reasons = cell("server", attack="covered_sum", clients={"malicious": 1}).verdict.reasons
     assert any("lies about its share of a check by sums" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("slow", range(6))
+def test_a_validator_repeats_a_training_at_its_own_speed(slow):
+    """A device 50 times as slow as the others, which take 1 s: all wait for it once, and again where it is the validator."""
+    even = {"compute": {"seconds": 1 / 240}}
+    network = {"compute": {"seconds": 1 / 240, "slow": {"devices": [slow], "factor": 50}}}
+    made, setup = scene("btard", network=network)
+    work = [size / 240 for size in setup.task.sizes]
+    run, before = made.architecture.start(setup), 0.0
+    for report in run.reports():
+        ((checker, checked),) = run.checks(report.round, range(6))
+        trains = max(seconds * (50 if node == slow else 1) for node, seconds in enumerate(work))
+        assert report.moment.seconds - before == pytest.approx(trains + work[checked] * (50 if checker == slow else 1))
+        before = report.moment.seconds
+    assert list(reports("btard", network=even))[-1].moment.seconds < before / 10

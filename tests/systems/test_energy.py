@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard.cli import app
-from fedguard.metrics.figures import FIGURES, figure_of
+from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.moments import axes, in_time
 from tests.systems.scenes import reports, scene
 
@@ -46,7 +46,7 @@ def test_a_run_shows_them_and_what_it_took_to_a_target(tmp_path):
     suite = {"name": "power", "seeds": 1, "clients": {"total": 4}, "training": {"rounds": 3}, "network": POWER}
     run = fg.run(suite, store=tmp_path, jobs=1)
     (row,) = run.rows("joules_to(0.5)", "joules_to(1)")
-    assert row["joules"] == figure_of("joules_to(1)").of(next(iter(run.ran.values()))) > row["joules_to(0.5)"] > 0
+    assert row["joules"] == FIGURES["joules_to(1)"].of(next(iter(run.ran.values()))) > row["joules_to(0.5)"] > 0
     assert "joules" in run.figures and "joules_to" in run.to_target
     for figure, title in (("joules", FIGURES["joules"].title), ("joules_to(0.5)", "in joules of the devices")):
         said = CliRunner().invoke(app, ["show", "power", "--store", str(tmp_path), "--metric", figure])

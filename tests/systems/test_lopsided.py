@@ -99,7 +99,7 @@ UP, DOWN, LATENCY, STEP = 200.0, 90.0, 3.0, 5.0
 def test_a_message_shares_the_link_up_with_what_its_node_sends_and_the_link_down_with_what_the_other_hears(tmp_path):
     """latency + sends x bytes / up + hears x bytes / down, both, and nobody goes on before the last that it hears."""
     file = tmp_path / "graph.csv"
-    file.write_text("node,hears\n" + "".join(f"{node},{source}\n" for node, source in sorted(LINKS)))
+    file.write_text("node,neighbor\n" + "".join(f"{node},{source}\n" for node, source in sorted(LINKS)))
     slow = {"compute": {"seconds": STEP / 32}, "link": {"latency": LATENCY, "up": UP, "down": DOWN}}
     training = {"rounds": 3, "local_steps": 1, "batch_size": 32}
     system = {"name": "sgp", "graph": "file", "file": str(file)}

@@ -1,1 +1,1 @@
-"""Gradient inversion by optimization: dummy examples whose update is that of the client."""
+"""Gradient inversion by optimization: dummy examples with the same update as the client's."""

@@ -14,7 +14,7 @@ from fedguard.errors import PreconditionError, require
 
 @dataclass(frozen=True, kw_only=True)
 class Fishing(InferenceAttack):
-    """Silences all examples but those of one class, and reads these from the first layer.
+    """Silences the examples of all classes but one, and reads the rest from the first layer.
 
     In the last layer only the row of class c remains, with a bias so low that $p_c$ is about 0: $W_j = 0$ and $b_j = 0$ for
     other j, $b_c = -margin$. The gradient with respect to the layer's input is $(p_c - [y = c]) W_c$, so about 0 for all

@@ -15,7 +15,7 @@ from fedguard.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class FedMIA(InferenceAttack):
-    """Holds the victim's update beside those of the other clients, who did not train on the candidate.
+    """Holds the victim's update beside the updates of the other clients, who did not train on the candidate.
 
     $score(x) = "mean over the watched rounds of" Pr[N(mu_t, sigma_t) < s_t]$
 

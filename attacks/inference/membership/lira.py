@@ -17,7 +17,7 @@ OWN_VARIANCE_FROM = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LiRA(InferenceAttack):
-    """Compares the model's confidence in a candidate with that of shadow models with and without it.
+    """Compares the model's confidence in a candidate with the confidence of shadow models with and without it.
 
     With $phi = log p_y - log(1 - p_y)$, and the center and deviation of $phi$ over the shadow models trained on x (in) and
     those trained without x (out):

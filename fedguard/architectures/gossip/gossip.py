@@ -55,9 +55,9 @@ class Gossip(Architecture):
             ``erdos_renyi``. Directed, with equal weights: ``directed_ring``, ``exponential`` (from the nodes 1, 2, 4, ...
             positions before), ``one_peer_exponential`` (from one of these after another). Or ``none``, or the links of a
             ``file``.
-        file: comma-separated values under the header ``node,hears``, a row for each link, or ``node,hears,weight`` for your
-            own W. Rows of W sum to 1; what is missing is the weight of the node's own value. The path is relative to the
-            folder in which ``fedguard`` was started.
+        file: comma-separated values under the header ``node,neighbor``, a row for each link over which the node receives, or
+            ``node,neighbor,weight`` for your own W. Rows of W sum to 1; what is missing is the weight of the node's own value.
+            The path is relative to the folder in which ``fedguard`` was started.
         p: link probability of ``erdos_renyi``. The graph is drawn once and does not depend on the seed of the trial.
         graph_seed: seed of this draw.
         weight: k of $W_k = k W + (1 - k) I$.

@@ -252,7 +252,7 @@ class CheckedRun(PeerRun):
         asked = {node: part * sum(node != checker for checker, _ in checks) for node in nodes}
         got = {checker: part * (n - 1) for checker, _ in checks}
         seconds += self.send_at_once(asked, got)
-        return seconds + max(self.world.compute(checked, round) for _, checked in checks)
+        return seconds + max(self.world.compute(checker, round, task=checked) for checker, checked in checks)
 
 
 def _radius(pipeline: Pipeline) -> float | None:

@@ -40,7 +40,7 @@ class DeCaf(EventServer):
 
     name = "decaf"
     source = (
-        "DeCaf, in overviews of decentralised training: deadlines, fractions, trusted sets; predictions as told here"
+        "DeCaf, in overviews of decentralized training: deadlines, fractions, trusted sets; predictions as told here"
     )
 
     channels = frozenset({RATE, AVAILABILITY})

@@ -134,8 +134,8 @@ class EventServer(EventSystem):
         name, noise = self.name, cell.protocol.privacy
         if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
             yield (
-                f"a server that adds noise clips each update, and that of {name} has sums or means of several. Use privacy: "
-                "{name: record}, or fedbuff, google, parameter_server or server."
+                f"a server that adds noise clips each update, and the server of {name} has sums or means of several. Use "
+                "privacy: {name: record}, or fedbuff, google, parameter_server or server."
             )
         # A single row has nothing to be weighed against
         if cell.pipeline.rule.by_noise and barrier.count == 1 and not barrier.fresh:
@@ -174,7 +174,7 @@ class EventServer(EventSystem):
     def check(self, setup: Setup) -> None:
         """Refuse settings with aggregates that never come, rounds that are all abandoned, or attacks that never act."""
         barrier = self.barrier(setup.participation)
-        least = sorted(least_of(setup))
+        least = sorted(least_of(setup, self))
         # Without losses and with time passing, a first aggregate always comes: this saves a simulation
         if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
             try:

@@ -67,7 +67,7 @@ def contribution(
 
     $phi_i = sum_t phi_i(v_t)$ with $v_t(S) = U(w_t + server_lr * R(u_j : j in S)) - U(w_t)$ over the clients of aggregate t,
     and the rule R of the cell; $v_t(S) = 0$ for no clients and where R cannot run on so few. R starts afresh for each
-    coalition. The aggregates are those of the training that was run, not those that S alone would have come to. Under an
+    coalition. The aggregates come from the training that was run, not from a training of S alone. Under an
     attack each client is valued by what it sent: what others sent in answer to it stays.
 
     In simulated time $u_j$ is weighed by its age, $w_t$ is the model that the aggregate moved, whichever $u_j$ was trained

@@ -41,8 +41,8 @@ def unanswerable(run: Run, found: Sequence[DefenseSummary]) -> dict[str, str]:
 
 def _why(results: Results, cases: Sequence[Case], backdoor: bool) -> str:
     try:
-        clean = {case.seed: float(require_value(case.result, "corners.clean_mean")) for case in cases}
-        result = {"corners": {"clean_mean": sum(clean.values()) / len(clean)}, "chance": cases[0].result.get("chance")}
+        clean = {case.seed: float(require_value(case.result, "controls.clean_mean")) for case in cases}
+        result = {"controls": {"clean_mean": sum(clean.values()) / len(clean)}, "chance": cases[0].result.get("chance")}
         if said := weak_task(result, {}):
             return said
     except MissingFact:  # what cannot be judged does not speak against the run

@@ -24,7 +24,6 @@ from fedguard.errors import ConfigError, PreconditionError, escape_control
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.flags import name_of, parameters_of
 from fedguard.registry import load_registry
-from fedguard.retired import store_value
 from fedguard.visibility import derive_exposure
 
 Row = dict[str, Any]
@@ -59,7 +58,7 @@ def read_results(path: Path) -> Results:
     if not any("seed" in row for row in table) and _number_the_seeds(table, settings):
         notes.append("There is no column seed, so the rows of a cell were taken for its seeds, in their order.")
     cases = [_case(row, settings) for row in table]
-    _find_corners(table, cases, settings)
+    _find_controls(table, cases, settings)
     return Results(path.name, cases, cases, facts=_facts(table), notes=tuple(notes))
 
 
@@ -201,12 +200,12 @@ def _case(row: Row, settings: Sequence[str]) -> Case:
     for name in row:
         if (name in FIGURES and FIGURES[name].aliases) or name == "chance" or name.startswith("attack_s"):
             result[name] = row[name]
-        elif name.split(".")[0] in ("corners", "references", "attack_notes", "aggregate"):
+        elif name.split(".")[0] in ("controls", "references", "attack_notes", "aggregate"):
             part, key = name.split(".")
             result.setdefault(part, {})[key] = row[name]
         elif name in ("dissimilarity", "partition_seed", "noise", "epsilon"):
             card[name] = row[name]
-    result.setdefault("corners", {})
+    result.setdefault("controls", {})
     if "attack" in row:
         card["attack"], card["goal"] = attack, _goal(attack, row)
     if "chance" not in row and row.get("classes"):
@@ -273,7 +272,7 @@ def _counts(row: Row, card: Row) -> None:
     n: float | None = row.get("clients", row.get("per_round"))
     if n is not None:
         card["clients"], card["per_round"] = round(n), round(float(row.get("per_round", n)))
-    for name in ("true_f", "told_f"):
+    for name in ("malicious", "assumed_f"):
         if name in row and (row[name] >= 1 or row[name] == 0):
             card[name] = round(row[name])
         elif name in row and n is not None:
@@ -286,7 +285,7 @@ def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
         pipeline = load_registry().pipeline(defense)
     except ConfigError:
         return
-    f = card.get("told_f", card.get("true_f"))
+    f = card.get("assumed_f", card.get("malicious"))
     if "per_round" in card and f is not None and 0 <= f < card["clients"]:
         told = -(-f * card["per_round"] // card["clients"])  # f's share of a cohort, rounded up
         try:
@@ -299,7 +298,7 @@ def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
         named, modes = _plain(row["secure_aggregation"]), load_registry().names("masking")
         found = "none" if named in UNMASKED else named if named in modes else "full"
         mode = cast(type[Masking], load_registry().get("masking", found))
-        card["secure_aggregation"] = store_value("protocol.secure_aggregation", mode.name)
+        card["secure_aggregation"] = mode.name
         card["server_shown"] = derive_exposure(Server.exposes, mode, bool(card.get("root_data"))).server.names()
         card["rule_needs"] = {stage.name: [way.names() for way in stage.needs] for stage in pipeline.stages}
         card["server_sees"] = []
@@ -312,14 +311,14 @@ def _setting(row: Row, settings: Sequence[str]) -> str:
     )
 
 
-def _find_corners(table: Sequence[Row], cases: Sequence[Case], settings: Sequence[str]) -> None:
+def _find_controls(table: Sequence[Row], cases: Sequence[Case], settings: Sequence[str]) -> None:
     """Fill in controls from other rows of the same setting and seed; values from columns take precedence.
 
     The row of a training without attack may have any f.
     """
     if not all("attack" in row and "defense" in row for row in table):
         return
-    without_f = [name for name in settings if name not in ("true_f", "told_f")]
+    without_f = [name for name in settings if name not in ("malicious", "assumed_f")]
     final: dict[tuple[str, int | None, str | None, str], float] = {}
     clean: dict[tuple[str, int | None, str], float] = {}
     for row, case in zip(table, cases, strict=True):
@@ -329,12 +328,12 @@ def _find_corners(table: Sequence[Row], cases: Sequence[Case], settings: Sequenc
             if case.named is None:
                 clean.setdefault((_setting(row, without_f), case.seed, case.defense), row["final_accuracy"])
     for row, case in zip(table, cases, strict=True):
-        corners, without = case.result["corners"], _setting(row, without_f)
+        controls, without = case.result["controls"], _setting(row, without_f)
         for name, defense in (("clean_mean", "mean"), ("clean_defense", case.defense)):
             same = final.get((case.setting, case.seed, None, defense))
-            corners.setdefault(name, clean.get((without, case.seed, defense)) if same is None else same)
+            controls.setdefault(name, clean.get((without, case.seed, defense)) if same is None else same)
         if case.named is not None:
-            corners.setdefault("attack_mean", final.get((case.setting, case.seed, case.named, "mean")))
+            controls.setdefault("attack_mean", final.get((case.setting, case.seed, case.named, "mean")))
 
 
 def _facts(table: Sequence[Row]) -> Row:

@@ -90,7 +90,7 @@ class Results:
 
 def results_of(run: Run) -> Results:
     """The trials of a run that have a result."""
-    cases, corners, membership = [], [], []
+    cases, controls, membership = [], [], []
     positioned = set()
     for position in run.manifest["positions"]:
         swept = position["swept"]
@@ -106,14 +106,14 @@ def results_of(run: Run) -> Results:
                 # Positions may share a cell: its record is one trial, which flags of records must not count twice
                 if (position["cell"], seed) not in positioned:
                     positioned.add((position["cell"], seed))
-                    corners.append(case)
+                    controls.append(case)
     for trial, record in run.ran.items():
         if trial not in positioned and not _infers(record):
-            corners.append(_corner(record, trial[0] in run.manifest["corners"]))
-    return Results(run.name, cases, corners, membership, _facts(run))
+            controls.append(_control(record, trial[0] in run.manifest["controls"]))
+    return Results(run.name, cases, controls, membership, _facts(run))
 
 
-def _corner(record: CompletedRecord, compared: bool) -> Case:
+def _control(record: CompletedRecord, compared: bool) -> Case:
     """A trial outside the matrix, such as a control, with words for its purpose."""
     attack = record["threat_card"]["attack"]
     if compared and record["config"]["attack"] == {"name": "dropout", "rate": 1.0}:  # see `Cell.silenced`

@@ -66,7 +66,7 @@ ONE_SEED = "one seed has no interval: run at least five"
 
 def clean_at_chance(results: Results, setting: Group) -> Judged:
     # By seed: all cells of a setting share this control, and repeated it would narrow the interval
-    clean = {case.seed: _figure(case, "corners.clean_mean") for case in setting}
+    clean = {case.seed: _figure(case, "controls.clean_mean") for case in setting}
     chance, found = _figure(setting[0], "chance"), student(list(clean.values()))
     if found.half_width is None:
         return UnjudgedFlag(ONE_SEED)
@@ -83,7 +83,7 @@ def attack_helps(results: Results, cell: Group) -> Judged:
     if not _means_harm(cell[0]):
         return None
     gain = _estimate_difference(
-        cell, lambda case: _figure(case, "final_accuracy") - _figure(case, "corners.clean_defense")
+        cell, lambda case: _figure(case, "final_accuracy") - _figure(case, "controls.clean_defense")
     )
     if gain.half_width is None:
         return UnjudgedFlag(ONE_SEED)
@@ -100,7 +100,7 @@ def mostly_absence(results: Results, cell: Group) -> Judged:
     if not _means_harm(cell[0]):
         return None
     drop = _estimate_difference(
-        cell, lambda case: _figure(case, "corners.clean_defense") - _figure(case, "final_accuracy")
+        cell, lambda case: _figure(case, "controls.clean_defense") - _figure(case, "final_accuracy")
     )
     if drop.mean < DROP:
         return None
@@ -213,7 +213,7 @@ def nothing_hurts(results: Results, setting: Group) -> Judged:
 
 
 def defenses_alike(results: Results, attack: Group) -> Judged:
-    """Compare the standard deviation of the defenses' means with that of the residuals of a two-way layout with seeds."""
+    """Compare the spread of the defenses' means with the spread of the residuals of a two-way layout with seeds."""
     if not _is_untargeted(attack[0]):
         return None
     by_defense: dict[str, dict[int | None, float]] = {}
@@ -355,7 +355,7 @@ def order_matters(results: Results, defense: Group) -> Judged:
     if case.pipeline is None:
         raise MissingFact("pipeline")
     rows = case.card.get("rows") or require_value(case.card, "per_round")
-    change = measure_order_effect(case.pipeline, rows, require_value(case.card, "told_per_round"))
+    change = measure_order_effect(case.pipeline, rows, require_value(case.card, "assumed_f_per_round"))
     if isinstance(change, str):
         return UnjudgedFlag(f"{case.defense}: {change}")
     if change == 0:
@@ -482,19 +482,19 @@ def _estimate_difference(
 
 
 def _absence(case: Case) -> float:
-    return _figure(case, "corners.clean_defense") - _figure(case, "corners.silent_defense")
+    return _figure(case, "controls.clean_defense") - _figure(case, "controls.silent_defense")
 
 
 def _harm(case: Case) -> float:
-    return _figure(case, "corners.silent_defense") - _figure(case, "final_accuracy")
+    return _figure(case, "controls.silent_defense") - _figure(case, "final_accuracy")
 
 
 def _tax(case: Case) -> float:
-    return _figure(case, "corners.clean_mean") - _figure(case, "corners.clean_defense")
+    return _figure(case, "controls.clean_mean") - _figure(case, "controls.clean_defense")
 
 
 def _benefit(case: Case) -> float:
-    return _figure(case, "final_accuracy") - _figure(case, "corners.attack_mean")
+    return _figure(case, "final_accuracy") - _figure(case, "controls.attack_mean")
 
 
 def _length(cases: Group) -> float:
@@ -504,9 +504,9 @@ def _length(cases: Group) -> float:
 def _cost_to_the_mean(cases: Group) -> float | None:
     costs = {}  # by seed, since the cases of all defenses repeat the same controls
     for case in cases:
-        corners = require_value(case.result, "corners")
-        if corners.get("attack_mean") is not None and corners.get("clean_mean") is not None:
-            costs[case.seed] = corners["clean_mean"] - corners["attack_mean"]
+        controls = require_value(case.result, "controls")
+        if controls.get("attack_mean") is not None and controls.get("clean_mean") is not None:
+            costs[case.seed] = controls["clean_mean"] - controls["attack_mean"]
     return _mean(list(costs.values())) if costs else None
 
 

@@ -130,7 +130,7 @@ def read(path: str | Path) -> Baseline:
         return found
     except ValidationError as error:
         first = error.errors()[0]
-        where, said = ".".join(map(str, first["loc"])), first["msg"]
+        where, said = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     except ValueError as error:
         where, said = "positions", str(error)
     raise StoreError(f"{path}: damaged at {where}: {said}. {remedy}")

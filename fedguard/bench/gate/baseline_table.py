@@ -38,7 +38,7 @@ def terminal(baseline: Baseline) -> RenderableType:
                 )
     head = (
         f"{run.suite}, FedGuard {run.fedguard} ({run.commit or 'unknown commit'}), {_date(baseline.created)}; "
-        f"{len(run.seeds)} seeds, {len(baseline.confirmation)} more to confirm drops"
+        f"{len(run.seeds)} seed{'s' * (len(run.seeds) > 1)}, {len(baseline.confirmation)} more to confirm drops"
     )
     history = [
         Text(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fedguard.bench.records.schema.types import SweptValues
+from fedguard.bench.records.schema.types import MetricName, SweptValues
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import code_of
@@ -43,8 +43,8 @@ class SnapshotCell(BaselineSchema):
     status: Literal["ok", "refused", "failed", "missing"]
     reason: str | None = None
     data: str | None = None
-    values: dict[str, dict[int, float]] = {}
-    never: dict[str, tuple[int, ...]] = {}
+    values: dict[MetricName, dict[int, float]] = {}
+    never: dict[MetricName, tuple[int, ...]] = {}
 
     def of(self, figure: str) -> dict[int, float]:
         """A metric by seed, as `CensoredValue` where it is a lower bound; empty if the cell lacks it."""

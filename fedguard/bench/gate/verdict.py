@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from fedguard.bench.records.reading import describe_error
-from fedguard.bench.records.schema.types import SweptValues, Time
+from fedguard.bench.records.schema.types import MetricName, SweptValues, Time
 from fedguard.bench.results.places import label
 from fedguard.config.schema import watchable
 
@@ -46,7 +46,7 @@ class Judgment:
 
     swept: SweptValues
     cell: str
-    figure: str
+    figure: MetricName
     verdict: Word
     why: str
     before: float | None = None
@@ -75,7 +75,7 @@ class SuiteJudgment:
         p_value: p of the one-sided paired t-test on the seeds' means, adjusted by Holm; None with one seed.
     """
 
-    figure: str
+    figure: MetricName
     verdict: Word
     why: str
     drop: float | None = None

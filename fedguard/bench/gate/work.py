@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedguard.arguments import of_kind, path_like, truth
+from fedguard.arguments import of_kind, path_like, words
 from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
 from fedguard.bench.gate.judge import judge
@@ -25,17 +25,19 @@ from fedguard.bench.results.run import Run
 from fedguard.bench.running.execute import execute
 from fedguard.bench.running.progress import Listener
 from fedguard.config import Plan
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, UnknownName
+from fedguard.retired import accept_retired_arguments
 
 if TYPE_CHECKING:
     from fedguard.bench.running.engines.ray import Ray
 
 
+@accept_retired_arguments
 def gate(
     run: Run,
     baseline: str | Path,
     *,
-    strict: bool = False,
+    fail_on: str | Sequence[str] = (),
     jobs: int | None = None,
     listener: Listener | None = None,
     engine: Ray | None = None,
@@ -44,7 +46,7 @@ def gate(
 
     Args:
         baseline: the file.
-        strict: whether inconclusive judgments count as not judged.
+        fail_on: ``inconclusive``: inconclusive judgments count as not judged.
         jobs, listener, engine: for these trainings, as for `fedguard.run`.
 
     Returns:
@@ -56,7 +58,9 @@ def gate(
     """
     of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
     path_like(baseline, "baseline")
-    truth(strict, "strict")
+    for one in words(fail_on, "fail_on"):
+        if one != "inconclusive":
+            raise UnknownName("reason to fail", one, ("inconclusive",), "fail_on")
     base, work = read(baseline), Work(run, jobs, listener, engine)
     verdict = judge(
         work.snapshot,
@@ -66,7 +70,7 @@ def gate(
         run_name=run.name,
         file=str(baseline),
         stale=work.stale,
-        strict=strict,
+        strict=bool(fail_on),
     )
     keep(verdict, run.folder)
     return verdict

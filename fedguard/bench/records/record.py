@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fedguard.bench.records.reading import parse_json
 from fedguard.bench.records.schema import RECORD, Record, Result
 from fedguard.bench.records.schema.result import Axis, Measured
+from fedguard.bench.records.schema.types import SCHEMA
 from fedguard.metrics.figures import number_at
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def build_record(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
     """A record with its identity in front, and the units and the cell's configuration behind."""
     from fedguard.config.cells import RESULTS_VERSION  # here, since it loads torch, which readers do not need
 
-    head = {"schema": 1, "cell": cell.id, "seed": seed, "label": cell.label, "results_version": RESULTS_VERSION}
+    head = {"schema": SCHEMA, "cell": cell.id, "seed": seed, "label": cell.label, "results_version": RESULTS_VERSION}
     return cast(Record, {**head, **body, "units": UNITS, "config": cell.canonical})
 
 
@@ -58,7 +59,7 @@ def require_seal(text: bytes) -> None:
 
 def silent_mean(result: Result) -> float | None:
     """The plain mean's accuracy while the malicious clients send nothing; records of older versions call it ``oracle_mean``."""
-    found = number_at(result, ("corners", "silent_mean"))
+    found = number_at(result, ("controls", "silent_mean"))
     return number_at(result, ("references", "oracle_mean")) if found is None else found
 
 

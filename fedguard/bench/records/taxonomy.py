@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedguard.contracts import NoMasking
-from fedguard.retired import store_value
 
 #: Models whose logits are affine in the inputs.
 LINEAR = frozenset({"softmax", "svm"})
@@ -41,7 +40,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     - data: ``horizontal``, since every partition deals whole examples, with all features and the label.
     - model: ``linear``, or a ``network``.
     - privacy mechanism: ``masks``, ``noise``, ``masks and noise`` or ``none``.
-    - architecture: ``decentralised`` where each node aggregates for itself; else ``centralised``; ``sharded`` over servers that
+    - architecture: ``decentralized`` where each node aggregates for itself; else ``centralized``; ``sharded`` over servers that
       have a range each, ``hierarchical`` with others between clients and server.
     - scale: ``cross-silo`` of at most 100 clients, else ``cross-device``.
     - motivation: ``regulation``, where a mechanism protects what is private, else ``incentive``: the model is all that
@@ -53,7 +52,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     architecture, mode = card.get("architecture", "server"), card["secure_aggregation"]
     hidden = (
         [f"secure_aggregation: {mode}"]
-        if mode != store_value("protocol.secure_aggregation", NoMasking.name)
+        if mode != NoMasking.name
         else [architecture] * ("masked" in card["server_shown"])
     )
     noisy = [f"privacy: {card['privacy']}"] if card["noise"] else []
@@ -82,6 +81,6 @@ def _shape(architecture: Any, card: Mapping[str, Any]) -> str:
     """The arrangement of servers between the clients and the model."""
     given = architecture if isinstance(architecture, Mapping) else {"name": architecture}
     if "graph" in card["server_shown"] or given.get("name") in _SERVERLESS:
-        return "decentralised"
+        return "decentralized"
     several = (word for key, word in _SERVERS.items() if isinstance(given.get(key), int) and given[key] > 1)
-    return next(several, "centralised")
+    return next(several, "centralized")

@@ -30,7 +30,7 @@ RULE = (
 
 
 #: Names of the metrics that judge a training.
-NOUNS = {"final_accuracy": "accuracy", "normalised_return": "normalised return"}
+NOUNS = {"final_accuracy": "accuracy", "normalized_return": "normalized return"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DefenseSummary:
         epsilon: the largest over seeds and attacks; None without guarantee.
         leakage: by metric, the attack on the clients' privacy that learns most.
         linear: whether a plain regression is among the membership inferences.
-        score: the metric in the role of accuracy: ``normalised_return`` in reinforcement learning.
+        score: the metric in the role of accuracy: ``normalized_return`` in reinforcement learning.
         by_seed: the score with each seed; `kept` is the mean.
         chance: accuracy of guessing; None if unknown.
     """

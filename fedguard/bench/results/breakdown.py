@@ -18,11 +18,11 @@ from fedguard.bench.terminal.parted import fitting
 from fedguard.bench.terminal.plot import axis_of, chart, is_logarithmic
 from fedguard.bench.terminal.printed import Printed
 from fedguard.errors import UnknownName
-from fedguard.metrics.figures import FIGURES, figure_of
+from fedguard.metrics.figures import FIGURES, metric_name
 from fedguard.metrics.stats import Estimate, bracket, estimate
 
 #: Metrics with a breakdown point: accuracies, which a guess has too.
-ACCURACIES = ("final_accuracy", "best_accuracy", "normalised_return")
+ACCURACIES = ("final_accuracy", "best_accuracy", "normalized_return")
 
 WORST = "worst of these"
 
@@ -220,7 +220,7 @@ def breakdown(
     """
     if key not in swept:
         raise UnknownName("swept key", key, swept, f"{name}: --over")
-    figure_of(figure)
+    figure = metric_name(figure)
     others = [other for other in swept if other != key]
     labels, positions = _axis(key, dict.fromkeys(str(row[key]) for row in rows))
     found: dict[tuple[str, str, str], dict[str, Point]] = {}

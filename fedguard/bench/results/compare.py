@@ -19,7 +19,7 @@ from fedguard.bench.results.comparison import (
 )
 from fedguard.bench.results.differences import apart
 from fedguard.bench.results.run import Run
-from fedguard.metrics.figures import FIGURES, figure_of
+from fedguard.metrics.figures import FIGURES, metric_name
 from fedguard.metrics.stats import compare_pairs, has_lower_bound, holm, holm_levels, student
 
 Place = tuple[tuple[str, str], ...]
@@ -44,8 +44,7 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     for name, run in (("a", a), ("b", b)):
         of_kind(run, name, Run, "a Run, as fedguard.open_run gives")
     figures = (figure,) if isinstance(figure, str) else tuple(dict.fromkeys(words(figure, "figure")))
-    for name in figures:
-        figure_of(name)
+    figures = tuple(dict.fromkeys(map(metric_name, figures)))
     common = set(a.seeds) & set(b.seeds)
     sides = (_positions(a, common, figures), _positions(b, common, figures))
     judged = [

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fedguard.bench.results.places import setting
 from fedguard.bench.terminal.parted import fitting
-from fedguard.metrics.figures import FIGURES, Metric, figure_of
+from fedguard.metrics.figures import FIGURES, Metric, metric_name
 from fedguard.metrics.stats import Estimate, over_seeds
 
 
@@ -153,7 +153,8 @@ def matrix(name: str, rows: Sequence[Mapping[str, Any]], swept: Sequence[str], f
         swept: the keys swept beside attack and defense; each combination of their values is a block.
         figure: a key of `FIGURES`.
     """
-    known = figure_of(figure)
+    figure = metric_name(figure)
+    known = FIGURES[figure]
     positions: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     rows = [row for row in rows if known.fits(row["goal"])]
     for row in rows:

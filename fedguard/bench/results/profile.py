@@ -225,7 +225,7 @@ def _of_cell(cell: str, records: Sequence[CompletedRecord], places: Sequence[Map
         StageProfile(name, spent["seconds"], spent["cpu_seconds"], spent["calls"]) for name, spent in timed
     )
     rounds = sum(record["result"]["rounds"]["total"] for record in records)
-    place = label(common) if common else f"{records[0]['label']}, a corner"
+    place = label(common) if common else f"{records[0]['label']}, a control"
     return ProfileEntry(place, common, cell, len(records), rounds, stages)
 
 

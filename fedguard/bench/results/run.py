@@ -18,8 +18,8 @@ from fedguard.bench.results.matrix import Matrix, matrix
 from fedguard.bench.results.profile import Profile, profile
 from fedguard.bench.results.trilemma import Trilemma, trilemma
 from fedguard.bench.results.verdict import RunVerdict
-from fedguard.errors import MissingExtra, UnknownName, escape_control
-from fedguard.metrics.figures import FIGURES, TO_TARGET, TargetMetric, figure_of
+from fedguard.errors import ConfigError, MissingExtra, UnknownName, escape_control
+from fedguard.metrics.figures import FIGURES, TO_TARGET, TargetMetric, metric_name
 from fedguard.metrics.returns import in_shares
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Run:
 
     @cached_property
     def _read(self) -> tuple[dict[tuple[str, int], Record], dict[Path, DamagedFile]]:
-        cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["corners"])
+        cells = dict.fromkeys([position["cell"] for position in self.manifest["positions"]] + self.manifest["controls"])
         broken: list[DamagedFile] = []
         found = {(cell, seed): self.folder.read(cell, seed, broken.append) for cell in cells for seed in self.seeds}
         return {trial: record for trial, record in found.items() if record is not None}, {
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def records(self) -> dict[tuple[str, int], Record]:
-        """The records of this run's cells, corners included, by cell and seed."""
+        """The records of this run's cells, controls included, by cell and seed."""
         return self._read[0]
 
     @cached_property
@@ -115,8 +115,13 @@ class Run:
         Raises:
             UnknownName: there is no such metric.
         """
-        more = [name for name in dict.fromkeys(figures) if isinstance(figure_of(name), TargetMetric)]
+        more = [name for name in dict.fromkeys(figures) if isinstance(FIGURES[metric_name(name)], TargetMetric)]
         return [{**row, **self._more(row, more)} for row in self._rows]
+
+    def rows_of(self, metric: str) -> list[dict[str, Any]]:
+        """`rows` with one metric alone. Raises as `rows`."""
+        name = metric_name(metric)
+        return [{key: row[key] for key in row if key not in FIGURES or key == name} for row in self.rows(name)]
 
     def _more(self, row: Mapping[str, Any], figures: Sequence[str]) -> dict[str, float | None]:
         record = self.records.get((row["cell"], row["seed"])) if figures else None
@@ -148,8 +153,8 @@ class Run:
 
     @property
     def share(self) -> str:
-        """The same as a share, for which the value of guessing is known: ``final_accuracy`` or ``normalised_return``."""
-        return "final_accuracy" if self.score == "final_accuracy" else "normalised_return"
+        """The same as a share, for which the value of guessing is known: ``final_accuracy`` or ``normalized_return``."""
+        return "final_accuracy" if self.score == "final_accuracy" else "normalized_return"
 
     def frame(self) -> pandas.DataFrame:
         """`rows` as a pandas data frame.
@@ -176,11 +181,16 @@ class Run:
 
         Raises:
             UnknownName: there are several settings, or not this one.
+            ConfigError: there is one setting, which has no name.
         """
         found = self._verdicts()
         if setting is None and len(found) <= 1:
             return next(iter(found.values()), RunVerdict("No verdict: this run has no attack on the training."))
         if setting not in found:
+            if not any(found):
+                raise ConfigError(
+                    f"verdict: expected no setting, of which this run has one; got {setting!r}. Leave it out."
+                )
             raise UnknownName("setting", setting or "", found)
         return found[setting]
 
@@ -229,7 +239,7 @@ class Run:
         matrix = [
             Failure(row["cell"], row["seed"], self.place(row), row["reason"]) for row in self.with_status("failed")
         ]
-        controls = set(self.manifest["corners"]) - {position["cell"] for position in self.manifest["positions"]}
+        controls = set(self.manifest["controls"]) - {position["cell"] for position in self.manifest["positions"]}
         return matrix + [
             Failure(cell, seed, _place_of_control(record), record["reason"])
             for (cell, seed), record in self.records.items()
@@ -242,7 +252,7 @@ class Run:
         if record is None:
             return None
         result = in_shares(record["result"])
-        clean = result["final_accuracy"] if row["attack"] == "none" else result["corners"]["clean_defense"]
+        clean = result["final_accuracy"] if row["attack"] == "none" else result["controls"]["clean_defense"]
         chance = result["chance"]
         return None if clean is None or chance is None else (clean, chance)
 

@@ -136,12 +136,12 @@ def _looks(cell: Cell, seed: int, folder: Path | None) -> dict[str, Any]:
 
 
 def run_app(
-    cell: Cell, seed: int, corners: Mapping[str, float | None], apps: Apps, folder: Path | None = None
+    cell: Cell, seed: int, controls: Mapping[str, float | None], apps: Apps, folder: Path | None = None
 ) -> tuple[Record, str]:
     """One trial of an app, and its output if it failed; for a deployment, always its output.
 
     Args:
-        corners: final accuracies of the control cells with the same seed, as far as known.
+        controls: final accuracies of the control cells with the same seed, as far as known.
         folder: folder of the run, for pictures of reconstructions; None to store none.
     """
     assert cell.config.app is not None
@@ -160,7 +160,7 @@ def run_app(
         return build_record(cell, seed, {**body, "flags": [], "environment": made}), told["log"]
     found = told["found"]
     card = {**threat_card(cell), "worst_hostile_share": found["hostile_share"], "dissimilarity": None}
-    result = {**_result(found), **_compare_corners(cell, found, corners)}
+    result = {**_result(found), **_compare_controls(cell, found, controls)}
     body = {
         "status": "ok",
         "reason": None,
@@ -185,17 +185,17 @@ def _final(found: Mapping[str, Any]) -> float:
     return fmean(found["accuracy"][-FINAL_EVALUATIONS:])
 
 
-def _compare_corners(cell: Cell, found: Mapping[str, Any], corners: Mapping[str, float | None]) -> dict[str, Any]:
+def _compare_controls(cell: Cell, found: Mapping[str, Any], controls: Mapping[str, float | None]) -> dict[str, Any]:
     """The four controls; the cost of the defense without attack, and the effect of the attack under the defense."""
     here = ("attack" if cell.attack else "clean") + ("_mean" if cell.own else "_defense")
     names = ("clean_mean", "clean_defense", "attack_mean", "attack_defense")
     final = _final(found)
-    four = {**{name: corners.get(name) for name in names}, here: final}
+    four = {**{name: controls.get(name) for name in names}, here: final}
     if cell.own:  # the app's own strategy is what defenses are held against, and its own defense
         four |= {name.replace("_mean", "_defense"): four[name] for name in ("clean_mean", "attack_mean")}
     clean, mean = four["clean_defense"], four["clean_mean"]
     return {
-        "corners": four,
+        "controls": four,
         "accuracy_drop": clean - final if cell.attack and clean is not None else None,
         "robustness_tax": mean - clean if clean is not None and mean is not None else None,
     }

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import Cell
 from fedguard.contracts import PUBLIC, Defense, InferenceAttack, PoisonAttack, Sight, ThreatModel
-from fedguard.retired import store_value
 from fedguard.visibility import derive_exposure
 
 
@@ -136,11 +135,11 @@ CARD: dict[str, Row] = {
     "clients": same(lambda cell: cell.participation.total),
     "per_round": same(lambda cell: cell.participation.expected),
     "sampling": either(_sampling, "the app's"),
-    "true_f": same(lambda cell: cell.malicious if cell.adversary else 0),
-    "told_f": same(lambda cell: cell.told),
+    "malicious": same(lambda cell: cell.malicious if cell.adversary else 0),
+    "assumed_f": same(lambda cell: cell.told),
     "f_known": either(lambda cell: cell.participation.assumed_f != "unknown", True),
     "rows": same(lambda cell: cell.rows),
-    "told_per_round": same(lambda cell: cell.told_rows),
+    "assumed_f_per_round": same(lambda cell: cell.told_rows),
     "defense": same(lambda cell: cell.defense),
     "rule_needs": same(lambda cell: {one.name: [way.names() for way in one.needs] for one in _stages(cell)}),
     "server_sees": same(lambda cell: [] if cell.own else cell.verdict.rule_sees.names()),
@@ -154,7 +153,7 @@ CARD: dict[str, Row] = {
     "shared": same(lambda cell: cell.config.task.shared or ABSENT),
     "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
     "algorithm": either(lambda cell: cell.training.algorithm.name, "the app's"),
-    "secure_aggregation": same(lambda cell: store_value("protocol.secure_aggregation", cell.mode.name)),
+    "secure_aggregation": same(lambda cell: cell.mode.name),
     "protocol": Row(protocol_card, lambda cell, secret: None),
     "privacy": same(lambda cell: cell.noise.name),
     "noise": same(lambda cell: cell.noise.added_by),

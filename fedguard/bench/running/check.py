@@ -39,11 +39,12 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     named = list({cell.id: cell for _, cell in plan.positions}.values())
     legal = [cell for cell in cells if cell.id not in refused]
     told_of = [cell for cell in named if cell.id not in refused]
-    silent = sum(cell.attack is not None and cell.silenced.id == cell.id for cell in plan.corners)
+    silent = sum(cell.attack is not None and cell.silenced.id == cell.id for cell in plan.controls)
     quiet = f" ({silent} in which the malicious clients send nothing)" if silent else ""
     yield Text(
-        f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.corners)} more cells to compare with"
-        f"{quiet}, {seeds} seeds: {len(legal) * seeds} trials to run, {(len(cells) - len(legal)) * seeds} refused."
+        f"{plan.suite.name}: {len(plan.positions)} positions of the matrix, {len(plan.controls)} more cells to compare with"
+        f"{quiet}, {seeds} seed{'s' * (seeds > 1)}: {len(legal) * seeds} trial{'s' * (len(legal) * seeds != 1)} to run, "
+        f"{(len(cells) - len(legal)) * seeds} refused."
     )
     for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from fedguard.bench.records.schema import Manifest
+from fedguard.bench.records.schema.types import SCHEMA
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.selection import AttackSelection
 from fedguard.config import Plan
@@ -29,6 +30,8 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
         StoreError: another suite has been run in the folder of that name.
     """
     folder = RunFolder(store / (name or plan.suite.name))
+    if name is None and not folder.path.exists() and (old := _run_without_name(plan, store)):
+        return old
     if _holds_another(folder, plan):
         source = folder.manifest().get("source")
         raise StoreError(
@@ -36,6 +39,22 @@ def choose_folder(plan: Plan, store: Path, name: str | None = None) -> RunFolder
             "whose cells is among its own. Give this run another name (--name, or name= in Python), or remove the folder."
         )
     return folder
+
+
+def _run_without_name(plan: Plan, store: Path) -> RunFolder | None:
+    """The run of a suite without a name that an earlier version stored under ``suite``, as it did with every such suite."""
+    folder, name = RunFolder(store / "suite"), plan.suite.name
+    unnamed = name.startswith("untitled-") if plan.source is None else name == Path(plan.source).stem
+    try:
+        manifest = folder.manifest()
+    except StoreError:
+        return None
+    same = plan.source == manifest.get("source") or (
+        plan.source is not None and manifest.get("source_from_run") == _from_run(folder, plan)
+    )
+    cells = [cell.id for _, cell in plan.positions]
+    found = unnamed and same and manifest["name"] == "suite" and cells == [one["cell"] for one in manifest["positions"]]
+    return folder if found else None
 
 
 def _holds_another(folder: RunFolder, plan: Plan) -> bool:
@@ -71,7 +90,7 @@ def describe_orphan_run(folder: RunFolder, plan: Plan) -> str | None:
 
 
 def _cells(manifest: Manifest) -> set[str]:
-    return {*(one["cell"] for one in manifest["positions"]), *manifest["corners"]}
+    return {*(one["cell"] for one in manifest["positions"]), *manifest["controls"]}
 
 
 def _from_run(folder: RunFolder, plan: Plan) -> str | None:
@@ -105,7 +124,7 @@ def write_manifest(
     except (StoreError, KeyError):  # the first run into this folder, or a damaged manifest, which is made anew
         created = time.time()
     manifest: Mapping[str, Any] = {
-        "schema": 1,
+        "schema": SCHEMA,
         "name": suite.name,
         "folder": None if plan.known.folder is None else str(plan.known.folder),
         "source": plan.source,
@@ -117,7 +136,7 @@ def write_manifest(
         "seeds": list(suite.seeds),
         "swept": list(suite.matrix),
         "positions": [{"cell": cell.id, "swept": swept} for swept, cell in plan.positions],
-        "corners": [cell.id for cell in plan.corners],
+        "controls": [cell.id for cell in plan.controls],
         "tuning": suite.tuning.model_dump(mode="json") if suite.tuning else None,
         "ensembles": [
             {"cell": cell, "seeds": race.seeds, "members": {one.id: str(one.attack) for one in race.members}}

@@ -72,7 +72,7 @@ def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | No
         "dropout": dataclasses.asdict(protocol.dropout) if protocol.dropout.rate > 0 else None,
         "session": {
             "clients": size.expected,
-            "neighbours": chosen.degree,
+            "neighbors": chosen.degree,
             "threshold": chosen.threshold,
             "quorum": chosen.quorum,
             "survivors": chosen.survivors,
@@ -151,7 +151,7 @@ def _masks_in_words(cell: Cell) -> list[str]:
     one = card["session"]
     lines = [
         f"Secure aggregation, {cell.mode.name}: {card['in_words']}",
-        f"Sessions of {one['clients']} clients: {one['neighbours']} neighbours, {one['threshold']} shares rebuild a secret, "
+        f"Sessions of {one['clients']} clients: {one['neighbors']} neighbors, {one['threshold']} shares rebuild a secret, "
         f"{one['quorum']} signatures before one is given; at least {one['survivors']} must survive, else the sum is lost.",
         f"Hidden among {card['anonymity']}: the smallest sum, less the {card['colluding']} that may collude with the server."
         + (f" If it lies about dropouts, among {kept}." if (kept := card["kept_by_protocol"]) else ""),

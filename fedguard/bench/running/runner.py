@@ -202,7 +202,7 @@ class Runner:
         return record, message["log"]
 
     def _as_ensemble(self, trial: Trial, record: Record) -> Record:
-        """The record of the chosen attack's training as that of the ensemble that chose it."""
+        """The record of the chosen attack's training as the record of the ensemble that chose it."""
         race = self._schedule.races[trial[0]]
         body: dict[str, Any] = {key: value for key, value in record.items() if key in _BODY}
         body["threat_card"] = {**body["threat_card"], "ensemble": str(race.cell.ensemble)}

@@ -14,7 +14,7 @@ from fedguard.bench.running.engines import Job
 from fedguard.bench.running.selection import AttackSelection, Trial
 from fedguard.config import Cell, Plan
 from fedguard.errors import NotAllowed
-from fedguard.metrics.returns import corners, in_shares, score
+from fedguard.metrics.returns import controls, in_shares, score
 
 
 def _unsaid(found: DamagedFile) -> None:
@@ -54,7 +54,7 @@ class TrialSchedule:
     def __post_init__(self) -> None:
         self._cells = {cell.id: cell for cell in self.plan.cells}
         self._trials: list[Trial] = [(cell, seed) for cell in self._cells for seed in self.plan.suite.seeds]
-        self._corner_cells = {cell.id: self._corners_of(cell) for cell in self.plan.cells}
+        self._control_cells = {cell.id: self._controls_of(cell) for cell in self.plan.cells}
         self.final: dict[Trial, float | None] = {}
         self.shares: dict[Trial, float | None] = {}
         self._halted: set[Trial] = set()
@@ -134,7 +134,7 @@ class TrialSchedule:
             return pending
         first, known = list[Trial](), set(self.final)
         for trial in pending:
-            ready = trial[0] not in self.races and set(self._corners(trial).values()) <= known
+            ready = trial[0] not in self.races and set(self._controls(trial).values()) <= known
             if ready and len(first) < limit:
                 first.append(trial)
                 known.add(trial)
@@ -150,13 +150,14 @@ class TrialSchedule:
             (
                 trial
                 for trial in waiting
-                if trial[0] not in open_races and all(corner in self.final for corner in self._corners(trial).values())
+                if trial[0] not in open_races
+                and all(control in self.final for control in self._controls(trial).values())
             ),
             None,
         )
 
     def resolve_cell(self, trial: Trial) -> Cell | None:
-        """The cell to be trained: the trial's own, or that of the attack that its ensemble chose; None if all failed."""
+        """The cell to be trained: the trial's own, or the cell of the attack that its ensemble chose; None if all failed."""
         race = self.races.get(trial[0])
         return self.cell(trial) if race is None else race.choice(self.shares)
 
@@ -166,12 +167,12 @@ class TrialSchedule:
 
     def job(self, trial: Trial, cell: Cell) -> Job:
         """The job of a trial for a worker, in which ``cell`` is trained."""
-        seed, clean = trial[1], cell.corner(attacked=False, defended=True)
+        seed, clean = trial[1], cell.control(attacked=False, defended=True)
         return {
             "cell": cell.canonical,
             "id": trial[0],
             "seed": seed,
-            "corners": {name: self.final[corner] for name, corner in self._corners(trial).items()},
+            "controls": {name: self.final[control] for name, control in self._controls(trial).items()},
             "clean_model": str(self.folder.model_path(clean.id, seed)),
             "folder": str(self.folder.path),
             "model": str(self.folder.model_path(cell.id, seed)) if cell.named is None else None,
@@ -190,21 +191,21 @@ class TrialSchedule:
             self.final[trial] = score(record["result"])
             self.shares[trial] = in_shares(record["result"])["final_accuracy"]
 
-    def _corners(self, trial: Trial) -> dict[str, Trial]:
+    def _controls(self, trial: Trial) -> dict[str, Trial]:
         """The controls of a trial, as far as they have run and are meaningful.
 
         A silent control that stops the training, since too few clients are left, does not measure the loss by silence.
         """
         if trial[1] not in self.plan.suite.seeds:  # an ensemble's member on a selection seed is compared with nothing
             return {}
-        corners = self._corner_cells[trial[0]]
-        run = {name: (cell, trial[1]) for name, cell in corners.items() if cell not in self.refused}
+        controls = self._control_cells[trial[0]]
+        run = {name: (cell, trial[1]) for name, cell in controls.items() if cell not in self.refused}
         return {name: one for name, one in run.items() if not (name.startswith("silent") and one in self._halted)}
 
-    def _corners_of(self, cell: Cell) -> dict[str, str]:
+    def _controls_of(self, cell: Cell) -> dict[str, str]:
         """The ids of the cells, other than itself, that a cell is compared with."""
-        ids = {name: corner.id for name, corner in cell.compared_with.items()}
-        return {name: corner for name, corner in ids.items() if corner != cell.id and corner in self._cells}
+        ids = {name: control.id for name, control in cell.compared_with.items()}
+        return {name: control for name, control in ids.items() if control != cell.id and control in self._cells}
 
     def _require_something_to_run(self) -> None:
         if self.refused and all(cell.id in self.refused for cell in self.plan.cells):
@@ -225,8 +226,8 @@ class TrialSchedule:
         if self.secret_noise and record["threat_card"].get("noise_from") == "seed":
             self.told.add(trial)
             return True
-        # A corner that was missing when this record was made, and is there or to be run now.
-        return self.retry_failed and any(corners(record["result"]).get(name) is None for name in self._corners(trial))
+        # A control that was missing when this record was made, and is there or to be run now.
+        return self.retry_failed and any(controls(record["result"]).get(name) is None for name in self._controls(trial))
 
     def _is_outdated(self, cell: str, record: Record) -> bool:
         """Whether the code or the data of the cell have changed since.

@@ -11,7 +11,7 @@ from fedguard.config import Cell
 
 Trial = tuple[str, int]
 
-#: Final accuracy, or normalised return, of each trial that is done; None for one that failed.
+#: Final accuracy, or normalized return, of each trial that is done; None for one that failed.
 Finals = Mapping[Trial, float | None]
 
 

@@ -34,7 +34,7 @@ from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import computing_in
 from fedguard.tasks.playing import EPISODES, EnvironmentTask
 
-Corners = Mapping[str, float | None]
+Controls = Mapping[str, float | None]
 #: Called with the round, the number of rounds, and the accuracy or mean return after it if it was evaluated.
 Progress = Callable[[int, int, float | None], None]
 
@@ -46,7 +46,7 @@ def silent(round: int, rounds: int, score: float | None) -> None:
 def run_trial(
     cell: Cell,
     seed: int,
-    corners: Corners,
+    controls: Controls,
     bench: Workbench | None = None,
     *,
     progress: Progress = silent,
@@ -56,7 +56,7 @@ def run_trial(
     """Train a cell that may run, with one seed.
 
     Args:
-        corners: final accuracies of the control cells (`Cell.compared_with`) with the same seed, as far as known.
+        controls: final accuracies of the control cells (`Cell.compared_with`) with the same seed, as far as known.
         bench: shared state of the trials of this process; by default a new one.
         progress: called after each round.
         clean_model: the final model of the cell without its attack, if stored; else it is trained again if the success of a
@@ -71,7 +71,7 @@ def run_trial(
     """
     bench = bench or Workbench()
     with global_generators(_global(cell, seed, bench)) as drawn, computing_in(cell.training.dtype):
-        record, model = _train_and_score(cell, seed, corners, bench, progress, clean_model, album)
+        record, model = _train_and_score(cell, seed, controls, bench, progress, clean_model, album)
         if drew := drawn():
             record["environment"]["drew"] = drew
     return record, model
@@ -85,7 +85,7 @@ def _global(cell: Cell, seed: int, bench: Workbench) -> Rng:
 def _train_and_score(
     cell: Cell,
     seed: int,
-    corners: Corners,
+    controls: Controls,
     bench: Workbench,
     progress: Progress,
     clean_model: Callable[[], Tensor | None],
@@ -110,7 +110,7 @@ def _train_and_score(
     reports, model = _run(setup, cell, progress)
     with stopwatch.stage("scoring"):
         result = _scores(cell, setup, task, reports)
-    result.update(_label_changes(cell, result, corners))
+    result.update(_label_changes(cell, result, controls))
     result["references"] = compared_with
     result["inference"] = None
     if curious:
@@ -249,7 +249,7 @@ def _returns(task: EnvironmentTask, reports: Sequence[RoundReport]) -> dict[str,
         "final": final,
         "best": max(evaluated),
         "last": evaluated[-1],
-        "normalised": normalize_return(final, guess, perfect),
+        "normalized": normalize_return(final, guess, perfect),
         "guess": guess,
         "perfect": perfect,
         "bounds": None if task.environment.bounds is None else list(task.environment.bounds),
@@ -274,17 +274,17 @@ def _of_examples(
     return result
 
 
-def _label_changes(cell: Cell, result: Mapping[str, Any], corners: Corners) -> dict[str, Any]:
+def _label_changes(cell: Cell, result: Mapping[str, Any], controls: Controls) -> dict[str, Any]:
     """`_changes` under the names of accuracies, or of returns; accuracies are then None."""
-    found = _changes(cell, score(result), corners)
+    found = _changes(cell, score(result), controls)
     of_accuracy = {"drop": "accuracy_drop", "absence": "absence", "harm": "harm", "tax": "robustness_tax"}
     if "returns" not in result:
-        return {"corners": found["corners"], **{name: found[key] for key, name in of_accuracy.items()}}
-    none = {"corners": dict.fromkeys(found["corners"]), **dict.fromkeys(of_accuracy.values())}
+        return {"controls": found["controls"], **{name: found[key] for key, name in of_accuracy.items()}}
+    none = {"controls": dict.fromkeys(found["controls"]), **dict.fromkeys(of_accuracy.values())}
     return {**none, "returns": {**result["returns"], **found}}
 
 
-def _changes(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
+def _changes(cell: Cell, final: float, controls: Controls) -> dict[str, Any]:
     """The controls, the cost of the defense without attack, and the effect of the attack, split into absence and harm.
 
     drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense. In the silent
@@ -298,15 +298,15 @@ def _changes(cell: Cell, final: float, corners: Corners) -> dict[str, Any]:
     }
     attacked, defended = cell.attack is not None, cell.defended
     all_six: dict[str, float | None] = {
-        name: corners.get(name) for name in (*here.values(), "silent_mean", "silent_defense")
+        name: controls.get(name) for name in (*here.values(), "silent_mean", "silent_defense")
     }
     all_six[here[attacked, defended]] = final
-    if not defended:  # the mean is its own undefended corner
+    if not defended:  # the mean is its own undefended control
         for side in ("clean", "silent", "attack"):
             all_six[f"{side}_defense"] = all_six[f"{side}_mean"]
     clean, clean_mean, alone = all_six["clean_defense"], all_six["clean_mean"], all_six["silent_defense"]
     return {
-        "corners": all_six,
+        "controls": all_six,
         "drop": clean - final if attacked and clean is not None else None,
         "absence": clean - alone if attacked and clean is not None and alone is not None else None,
         "harm": alone - final if attacked and alone is not None else None,
@@ -330,7 +330,7 @@ def _backdoor(
     with setup.stopwatch.stage("references"):
         clean = clean_model()
         if clean is None or clean.shape != model.shape:
-            clean = _train(cell.corner(attacked=False, defended=True), seed, bench)[1]
+            clean = _train(cell.control(attacked=False, defended=True), seed, bench)[1]
     with setup.stopwatch.stage("evaluation"):
         raw, base = (setup.task.backdoor_success(one, *planted) for one in (model, clean))
     return {

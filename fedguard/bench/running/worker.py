@@ -1,6 +1,6 @@
 """The process in which trials run: JSON lines in, JSON lines out, one torch thread.
 
-    in   {"cell": canonical form, "seed": 3, "corners": {...}, "clean_model": path, "model": path or null}
+    in   {"cell": canonical form, "seed": 3, "controls": {...}, "clean_model": path, "model": path or null}
          first of all {"folder": path or null, "plugins": [...], "memory": bytes or null, "device": "cpu" or "cuda",
          "secret_noise": whether noise for privacy comes from the operating system,
          "timeout": seconds or null, after which it writes a traceback to its standard error}

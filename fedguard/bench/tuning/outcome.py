@@ -108,7 +108,7 @@ class Tuning(Printed):
         held_out: the attacks left for the report.
         failed: number of trials that failed.
         file: the tuned suite.
-        proxy: settings that replaced those of the suite during the tuning.
+        proxy: settings that replaced the suite's during the tuning.
         chance: accuracy of guessing on the tuning's data; None if unknown.
         regret: by configured defense, the cost of the proxy in accuracy on the suite's own data; empty unless asked for.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -122,7 +122,7 @@ def _read_rows(path: Path, frame: pd.DataFrame, columns: Sequence[Column]) -> ND
     return indicators(path, frame.assign(**read), columns)
 
 
-def _complete(path: Path, beside: Iterable[str], as_text: Sequence[str] | None) -> pd.DataFrame:
+def _complete(path: Path, beside: Collection[str], as_text: Sequence[str] | None) -> pd.DataFrame:
     """The table, which has the columns ``beside`` and a value in each cell.
 
     Args:
@@ -143,7 +143,7 @@ def _complete(path: Path, beside: Iterable[str], as_text: Sequence[str] | None) 
     if (
         path.suffix == ".csv" and as_text is not None and {*as_text} <= {*frame.columns}
     ):  # else a name is wrong, which comes first
-        _check_codes(path, frame, {*beside, *as_text})
+        _check_codes(path, frame, beside, as_text)
     for name in frame.columns:
         empty = np.flatnonzero(frame[name].isna())
         if len(empty):
@@ -275,22 +275,31 @@ def _parse_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
     return column if found.isna().any() else found
 
 
-def _check_codes(path: Path, frame: pd.DataFrame, beside: Collection[str]) -> None:
+def _check_codes(path: Path, frame: pd.DataFrame, beside: Collection[str], as_text: Collection[str]) -> None:
     """Refuse whole numbers with a leading 0, which were codes, such as postal codes, before pandas read them.
 
     Raises:
-        ConfigError: a column of features, not ``beside`` them, holds one.
+        ConfigError: a column of features holds one, or a column ``beside`` them another writing of the same number, too.
     """
     import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
     if not re.search(rb"[^.\d]0\d", path.read_bytes()):  # seldom: only then are the cells read again, as they stand
         return
-    places = [place for place, name in enumerate(frame) if is_numeric_dtype(frame[name]) and name not in beside]
+    places = [place for place, name in enumerate(frame) if is_numeric_dtype(frame[name]) and name not in as_text]
     cells = pd.read_csv(path, header=0, usecols=places, dtype=str)
     for place, raw in zip(places, cells, strict=True):
         codes = np.flatnonzero(cells[raw].str.fullmatch(r"\s*[-+]?0\d+\s*").fillna(value=False))
-        if len(codes):
+        if len(codes) and frame.columns[place] in beside:
+            column, written = frame[frame.columns[place]].to_numpy(), cells[raw].str.strip()
+            for both in written.groupby(column).unique()[np.unique(column[codes])]:
+                if len(both) > 1:
+                    raise ConfigError(
+                        f"{path}: expected one way to write each number in column {frame.columns[place]!r}; got "
+                        f"{' and '.join(map(brief, sorted(both)[:2]))}. Write them alike if they are the same, and otherwise "
+                        "with a letter in front."
+                    )
+        elif len(codes):
             raise ConfigError(
                 f"{path}: expected numbers or categories in column {frame.columns[place]!r}; got "
                 f"{brief(cells[raw].iloc[codes[0]].strip())} in row {codes[0] + 1} below the header, a code rather than a "

@@ -27,10 +27,10 @@ def observe_copies(world: Environment, state: Any, copies: int) -> NDArray[np.fl
     shape = (copies, *world.shape)
     if not isinstance(seen, np.ndarray) or seen.dtype != np.float32 or seen.shape != shape:
         raise contract_error(
-            world, f"observed: expected a numpy array of float32 {list(shape)}; got {describe_value(seen)}"
+            world, f"observe_state: expected a numpy array of float32 {list(shape)}; got {describe_value(seen)}"
         )
     if not np.isfinite(seen).all():
-        raise contract_error(world, f"observed: expected finite numbers; got {seen[~np.isfinite(seen)].flat[0]}")
+        raise contract_error(world, f"observe_state: expected finite numbers; got {seen[~np.isfinite(seen)].flat[0]}")
     return seen
 
 
@@ -40,15 +40,15 @@ def step_copies(world: Environment, state: Any, actions: NDArray[Any]) -> Step:
     Raises:
         ContractError: it is not what a `Step` has to be.
     """
-    step, copies = check_return(world, "stepped", world.take_step(state, actions), Step), len(actions)
+    step, copies = check_return(world, "take_step", world.take_step(state, actions), Step), len(actions)
     for name, kinds, words in (("rewards", "fiu", "numbers"), ("terminated", "b", "bool"), ("truncated", "b", "bool")):
         found = getattr(step, name)
         if not isinstance(found, np.ndarray) or found.dtype.kind not in kinds or found.shape != (copies,):
             raise contract_error(
-                world, f"stepped: {name}: expected a numpy array of {words} [{copies}]; got {describe_value(found)}"
+                world, f"take_step: {name}: expected a numpy array of {words} [{copies}]; got {describe_value(found)}"
             )
     if not np.isfinite(step.rewards).all():
-        raise contract_error(world, f"stepped: rewards: expected finite numbers; got {step.rewards.tolist()}")
+        raise contract_error(world, f"take_step: rewards: expected finite numbers; got {step.rewards.tolist()}")
     return step
 
 

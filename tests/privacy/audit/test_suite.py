@@ -89,7 +89,7 @@ def test_data_and_models_with_parameters_are_audited():
 @pytest.mark.slow
 def test_an_example_with_privacy_is_audited():
     """All cells of one noise, whatever the attack, are audited as one."""
-    laid_out = api.lay_out(ROOT / "examples" / "trilemma.yaml")[1]
+    laid_out = api.lay_out(ROOT / "examples" / "privacy_cost.yaml")[1]
     strong = tuple(
         (swept, cell)
         for swept, cell in laid_out.positions

@@ -2,8 +2,10 @@
 
 The field of a metric is defined beside the function that computes it (`fedguard.metrics`), if that needs no torch. These types
 are the reader: parsed content is checked against them and stays a dict, and fields that are not listed are not read. The types
-are strict: a number is no text, and no number is infinite. Fields that records of earlier versions lack are ``NotRequired``;
-``schema`` is raised if today's reader could no longer read the form.
+are strict: a number is no text, and no number is infinite. Fields that records of earlier versions lack are ``NotRequired``.
+
+Schema 2 is written. Schema 1 has other names for six fields (`fedguard.retired.RETIRED_FIELDS`), under today's of which it is
+read (`fedguard.bench.records.schema.types`): a run may hold records of both.
 """
 
 from fedguard.bench.records.schema.card import ThreatCard

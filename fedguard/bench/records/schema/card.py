@@ -6,7 +6,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import Anything
+from fedguard.bench.records.schema.types import Anything, Mode
 from fedguard.metrics.quantities import Amount, Count, Number, Share
 
 
@@ -49,14 +49,14 @@ class SessionCard(TypedDict):
 
     Attributes:
         clients: in the sum.
-        neighbours: number of clients with which each shares masks.
+        neighbors: number of clients with which each shares masks.
         threshold: shares that rebuild a secret.
         quorum: signatures over one set of survivors before a share leaves; 0 without.
         survivors: the fewest with which a round can end.
     """
 
     clients: Count
-    neighbours: Count
+    neighbors: Count
     threshold: Count
     quorum: Count
     survivors: Count
@@ -102,8 +102,8 @@ class ThreatCard(TypedDict):
         first_round, last_round, every: when the attack acts, in rounds.
         clients, per_round: number of clients, and of clients in a round.
         sampling: how the clients of a round are drawn.
-        true_f, told_f, f_known: number of malicious clients, the assumed f of the rule, and whether the rule was given an f.
-        rows, told_per_round: number of rows that the rule gets in a round, and its assumed f there.
+        malicious, assumed_f, f_known: number of malicious clients, assumed f of the rule, and whether the rule was given an f.
+        rows, assumed_f_per_round: number of rows that the rule gets in a round, and its assumed f there.
         defense: with its parameters.
         rule_needs: by stage, the alternatives of what it must see.
         server_sees, server_shown: what the rule uses, and what architecture and protocol show the server.
@@ -140,11 +140,11 @@ class ThreatCard(TypedDict):
     clients: Count
     per_round: Count
     sampling: str
-    true_f: Count
-    told_f: Count
+    malicious: Count
+    assumed_f: Count
     f_known: bool
     rows: Count
-    told_per_round: Count
+    assumed_f_per_round: Count
     defense: str
     rule_needs: dict[str, list[list[str]]]
     server_sees: list[str]
@@ -156,7 +156,7 @@ class ThreatCard(TypedDict):
     shared: NotRequired[Share]
     architecture: NotRequired[str]
     algorithm: str
-    secure_aggregation: str
+    secure_aggregation: Mode
     protocol: ProtocolCard | None
     privacy: str
     noise: str | None

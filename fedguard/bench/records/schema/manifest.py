@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from pydantic import AfterValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from fedguard.bench.records.schema.types import STRICT, Anything, CellId, SweptKey, SweptValues, Time
+from fedguard.bench.records.schema.types import STRICT, Anything, CellId, Schema, SweptKey, SweptValues, Time
 from fedguard.metrics.quantities import Count
 
 
@@ -61,13 +61,13 @@ class Manifest(TypedDict):
         seeds: of the suite.
         swept: the keys of the matrix.
         positions: of the matrix, in its order.
-        corners: controls: cells that others are compared with, and that have no position.
+        controls: cells that others are compared with, and that have no position.
         tuning: how the defenses were tuned; None if they were not.
         ensembles: the worst cases.
         secret_noise: whether noise for privacy comes from the operating system.
     """
 
-    schema: Literal[1]
+    schema: Schema
     name: str
     folder: NotRequired[str | None]
     source: NotRequired[str | None]
@@ -79,7 +79,7 @@ class Manifest(TypedDict):
     seeds: Annotated[list[Count], Field(min_length=1)]
     swept: list[SweptKey]
     positions: Annotated[list[Position], Field(min_length=1)]
-    corners: list[CellId]
+    controls: list[CellId]
     tuning: NotRequired[Anything | None]
     ensembles: NotRequired[list[EnsembleRecord]]
     secret_noise: NotRequired[bool]

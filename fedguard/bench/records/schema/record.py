@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from fedguard.bench.records.schema.card import MeasuredCard, ThreatCard
 from fedguard.bench.records.schema.result import Result
-from fedguard.bench.records.schema.types import STRICT, CellId, Time, shallow
+from fedguard.bench.records.schema.types import STRICT, CellId, Schema, Time, shallow
 from fedguard.metrics.quantities import Amount, Count
 
 
@@ -166,7 +166,7 @@ class _Record(TypedDict):
         sha256: of the record with this field empty.
     """
 
-    schema: Literal[1]
+    schema: Schema
     cell: CellId
     seed: Count
     label: str

@@ -22,7 +22,7 @@ Axis = Literal["round", "steps", "updates", "seconds", "bytes_up", "joules"]
 Measured = Literal["accuracy", "returns", "backdoor", "loss"]
 
 
-class Corners(TypedDict):
+class Controls(TypedDict):
     """Final accuracies without attack, with silent malicious clients and with the attack; under the plain mean and the defense.
 
     Attributes:
@@ -40,11 +40,11 @@ class Corners(TypedDict):
 
 
 class References(TypedDict):
-    """What a server with clean data reaches alone; ``oracle_mean``: earlier versions' name of the corner ``silent_mean``.
+    """What a server with clean data reaches alone; ``oracle_mean``: earlier versions' name of the control ``silent_mean``.
 
     Attributes:
         root_only: of a server with its clean data alone.
-        oracle_mean: earlier versions' name of the corner ``silent_mean``.
+        oracle_mean: earlier versions' name of the control ``silent_mean``.
     """
 
     root_only: NotRequired[Share | None]
@@ -180,7 +180,7 @@ class Result(Trajectory):
         parties: results of the parties, if each has a task of its own.
         secure_aggregation: null if nothing was masked.
         privacy: null without noise.
-        corners: the trials that this one is compared with, by final accuracy.
+        controls: the trials that this one is compared with, by final accuracy.
         references: others.
         inference: the result of an attack on the clients' privacy.
         attack_success_raw, attack_success_clean: of the backdoor, and of a clean model.
@@ -196,7 +196,7 @@ class Result(Trajectory):
     parties: NotRequired[Parties]
     secure_aggregation: MaskingRecord | None
     privacy: Privacy | None
-    corners: Corners
+    controls: Controls
     accuracy_drop: Change | None
     absence: NotRequired[Change | None]
     harm: NotRequired[Change | None]

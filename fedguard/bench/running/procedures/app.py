@@ -35,7 +35,7 @@ class AppProcedure(Procedure):
         return None
 
     def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
-        record, log = run_app(cell, job["seed"], job["corners"], bench.apps, Path(job["folder"]))
+        record, log = run_app(cell, job["seed"], job["controls"], bench.apps, Path(job["folder"]))
         if record["status"] == "ok" and log:  # what its processes said, kept where the log of a failed trial would be
             write_atomically(RunFolder(Path(job["folder"])).log_path(cell.id, job["seed"]), log.encode())
             log = ""

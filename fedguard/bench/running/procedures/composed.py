@@ -58,7 +58,7 @@ class ComposedProcedure(Procedure):
         held, before = snapshot_plugin_state(cell), snapshot_shared_state()
         try:
             record, model = run_trial(
-                cell, job["seed"], job["corners"], bench, progress=progress, clean_model=clean_model, album=album
+                cell, job["seed"], job["controls"], bench, progress=progress, clean_model=clean_model, album=album
             )
             from_text(to_text(record))  # an attack's notes may hold anything: what cannot be read back has failed
             if job["model"] is not None:

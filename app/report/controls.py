@@ -18,20 +18,20 @@ from fedguard.metrics.returns import in_shares
 _Value = Callable[[Result], float | None]
 
 
-def corners(run: Run) -> list[Element]:
+def controls(run: Run) -> list[Element]:
     """The robustness tax of each defense, and what each attack costs the plain mean, as loss by silence and harm."""
     tax = _rows(
-        run, "defense", [_corner("clean_mean"), _corner("clean_defense"), lambda result: result["robustness_tax"]], 2
+        run, "defense", [_control("clean_mean"), _control("clean_defense"), lambda result: result["robustness_tax"]], 2
     )
     harm = _rows(
         run,
         "attack",
         [
-            _corner("clean_mean"),
-            _corner("attack_mean"),
+            _control("clean_mean"),
+            _control("attack_mean"),
             silent_mean,
-            lambda result: _less(_corner("clean_mean")(result), silent_mean(result)),
-            lambda result: _less(silent_mean(result), _corner("attack_mean")(result)),
+            lambda result: _less(_control("clean_mean")(result), silent_mean(result)),
+            lambda result: _less(silent_mean(result), _control("attack_mean")(result)),
         ],
         3,
     )
@@ -50,7 +50,7 @@ def _tables(tax: list[list[str]], harm: list[list[str]]) -> Iterator[Element]:
         yield table(says, heads, harm, "lr")
     yield el(
         "p",
-        "The corner of attack against defense is the matrix above. Absence is what is lost where the malicious clients only "
+        "The control of attack against defense is the matrix above. Absence is what is lost where the malicious clients only "
         "stay silent, since their data are missing; harm is what they send instead. Differences are taken seed by seed; means "
         "over seeds [95 % interval].",
         class_="note",
@@ -87,8 +87,8 @@ def _format_seed_mean(values: Sequence[float | None], share: bool) -> str:
     return figure.format_estimate(figure.estimate(known)) if len(known) == len(values) else "-"
 
 
-def _corner(name: str) -> _Value:
-    return lambda result: number_at(result, ("corners", name))
+def _control(name: str) -> _Value:
+    return lambda result: number_at(result, ("controls", name))
 
 
 def _less(before: float | None, after: float | None) -> float | None:
