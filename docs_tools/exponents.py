@@ -16,7 +16,7 @@ import pandas as pd
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Setup
 from fedguard.metrics.stats import estimate
@@ -77,9 +77,9 @@ def graph(name: str, nodes: int, weight: float) -> Graph:
 
 def rounds_to(setup: Setup, system: Any, lr: float, every: int, most: int) -> int | None:
     """After how many rounds the nodes have the target on average, at `HELD` evaluations in a row; None if not within most."""
-    training = setup.training.model_copy(update={"rounds": most + HELD * every, "lr": lr})
+    training = setup.cell.training.model_copy(update={"rounds": most + HELD * every, "lr": lr})
     held = 0
-    for report in system.run(replace(setup, training=training, evaluate_every=every)):
+    for report in system.run(replace(setup, evaluate_every=every).with_parts(training=training)):
         if report.evaluation is not None:
             held = held + 1 if report.evaluation.accuracy >= TARGET else 0
         if held == HELD:
@@ -169,7 +169,7 @@ def _slope(part: pd.DataFrame) -> float:
     ).slope
 
 
-def _scene(one: Graph, seed: int) -> tuple[Cell, Setup]:
+def _scene(one: Graph, seed: int) -> tuple[PlannedCell, Setup]:
     words = {
         "task": {"data": "digits", "model": "softmax", "partition": "label_sorted"},
         "clients": {"total": one.nodes},

@@ -28,6 +28,6 @@ def start_algorithm(setup: Setup) -> RunningAlgorithm:
     Raises:
         ConfigError: the algorithm cannot run on this task, or the state of its clients does not fit into memory.
     """
-    algorithm = setup.training.algorithm
+    algorithm = setup.cell.training.algorithm
     check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))
     return algorithm.start(setup)

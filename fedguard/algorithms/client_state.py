@@ -13,7 +13,7 @@ def check_kept(setup: Setup, what: str, floats: int) -> None:
 
     About ``N (1 - (1 - n/N)^T)`` of N clients take part in T rounds of n clients drawn at random.
     """
-    clients, rounds = setup.participation, setup.training.rounds
+    clients, rounds = setup.cell.clients, setup.cell.training.rounds
     kept = clients.total * (1 - (1 - clients.expected / clients.total) ** rounds)
     needed, memory = 4 * floats * kept / 2**30, physical_memory() / 2**30
     if needed > memory:

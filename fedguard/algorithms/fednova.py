@@ -39,7 +39,7 @@ class _RunningFedNova(RunningAlgorithm):
 
     def begin(self, chosen: Sequence[int]) -> None:
         sizes = self.setup.task.sizes
-        shares = [float(sizes[client]) if self.setup.pipeline.rule.by_samples else 1.0 for client in chosen]
+        shares = [float(sizes[client]) if self.setup.cell.pipeline.rule.by_samples else 1.0 for client in chosen]
         # Over the clients that were chosen: each scales its own update before anybody knows which updates are lost
         counted = sum(share * self._effective_steps(client) for share, client in zip(shares, chosen, strict=True))
         self._tau = counted / sum(shares) if chosen else 0.0
@@ -57,7 +57,7 @@ class _RunningFedNova(RunningAlgorithm):
         Args:
             share: of its work, after which it stops, see `LocalPlan.shares`.
         """
-        training, size = self.setup.training, self.setup.task.sizes[client]
+        training, size = self.setup.cell.training, self.setup.task.sizes[client]
         batch = min(training.batch_size or size, size)
         one_pass = batch if training.local_steps else size
         work = (training.local_steps or training.local_epochs) * one_pass

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Evaluation,
     FederatedAlgorithm,
     LocalPlan,
@@ -41,7 +41,7 @@ class FedPer(FederatedAlgorithm):
     source = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
     keeps = "its last layer"
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         """Nobody but a client has a whole model, since the last layers stay at the clients."""
         yield from super().reasons(cell)
         looking = cell.pipeline.looking_at_data

@@ -57,10 +57,10 @@ class Scaffold(FederatedAlgorithm):
 class _RunningScaffold(RunningAlgorithm):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        steps = setup.training.local_steps
+        steps = setup.cell.training.local_steps
         assert steps is not None  # `Scaffold.check`
         # c_i and c are mean gradients, and an update is -K lr times one
-        self._scale = -1 / (steps * setup.training.lr)
+        self._scale = -1 / (steps * setup.cell.training.lr)
         self._server = torch.zeros(setup.task.dim)
         self._own: dict[int, Tensor] = {}
         self._new: dict[int, Tensor] = {}

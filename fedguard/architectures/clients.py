@@ -33,7 +33,7 @@ class Clients:
         self._setup = setup
         self.local = start_algorithm(setup)
         self.malicious = self.colluders()
-        keeps = setup.training.worker_momentum > 0
+        keeps = setup.cell.training.worker_momentum > 0
         if keeps and setup.memory is None:
             check_kept(setup, "training.worker_momentum", setup.task.dim)
         self._momentum = allocate_rows(len(setup.task.sizes), setup.task.dim, setup.memory) if keeps else None
@@ -118,11 +118,11 @@ class Clients:
                 self.local.receive_message((client, number), sent, row)
             return
         starts = model.expand(len(honest), -1)
-        if setup.pipeline.transforms:
+        if setup.cell.pipeline.transforms:
             with setup.stopwatch.stage("client_defense"):
                 task = self._prepare_task(starts, rounds, honest)
         self._train(task, model, round, honest, plan, rows)
-        for stage, transform in enumerate(setup.pipeline.transforms):
+        for stage, transform in enumerate(setup.cell.pipeline.transforms):
             with setup.stopwatch.stage("client_defense"):
                 for client, number, start, update in zip(honest, rounds, starts, rows, strict=True):
                     used = task.examples_used(client, plan, setup.rng.child("round", number))
@@ -142,7 +142,7 @@ class Clients:
         setup, replaced = self._setup, {}
         for client, round, model in zip(honest, rounds, starts, strict=True):
             own = examples = setup.task.examples(client)
-            for stage, transform in enumerate(setup.pipeline.transforms):
+            for stage, transform in enumerate(setup.cell.pipeline.transforms):
                 context = client_context(setup, stage, client, round, model, examples)
                 examples = check_return(transform, "prepare", transform.prepare(examples, context), Examples)
             if examples is not own:
@@ -153,7 +153,7 @@ class Clients:
         self, task: Task, model: Tensor, round: Rounds, clients: tuple[int, ...], plan: LocalPlan, rows: Tensor
     ) -> None:
         """Fill ``rows`` with the updates of ``clients``, worker momentum included: m <- beta m + (1 - beta) u."""
-        beta, own = self._setup.training.worker_momentum, self._setup.rng.child
+        beta, own = self._setup.cell.training.worker_momentum, self._setup.rng.child
         streams = own("round", round) if isinstance(round, int) else [own("round", one) for one in round]
         for some in slice_rows(rows, self._setup.memory):
             starts = model if model.dim() == 1 else model[some]
@@ -174,9 +174,9 @@ def client_context(
     setup: Setup, stage: int, client: int, round: int, model: Tensor, examples: Examples
 ) -> ClientContext:
     """Knowledge of a client at one stage of the pipeline, when it prepares its examples or its update."""
-    name = setup.pipeline.transforms[stage].name
+    name = setup.cell.pipeline.transforms[stage].name
     # Where noise hides the examples, whatever comes after it must not look at them again.
-    hidden = setup.protocol.privacy.unit == "record"
+    hidden = setup.cell.protocol.privacy.unit == "record"
     return ClientContext(
         name,
         Sight.MODEL if hidden else Sight.OWN_DATA | Sight.MODEL,
@@ -187,5 +187,5 @@ def client_context(
         model=model,
         module=setup.task.module,
         predict=setup.task.logits,
-        plan=setup.training.plan(),
+        plan=setup.cell.training.plan(),
     )

@@ -63,18 +63,18 @@ class MaliciousClients:
     def __init__(self, setup: Setup, local: RunningAlgorithm, train: Train) -> None:
         self._setup, self._local, self._train = setup, local, train
         self._attack_state: State = {}
-        self._predict = setup.task.predictor() if setup.attack and Sight.MODEL in setup.attack_sees else None
+        self._predict = setup.task.predictor() if setup.cell.attack and Sight.MODEL in setup.cell.attack_sees else None
         self.effect: Mapping[str, float] | None = None
         self.added: Mapping[int, Tensor] = {}
         self.handed: Mapping[int, Tensor] = {}
         self._poisoned = setup.task
-        if setup.attack is not None and not setup.attack.every_round:
+        if setup.cell.attack is not None and not setup.cell.attack.every_round:
             with setup.stopwatch.stage("attack"):
                 self._poisoned = _poison_task(setup, local, sorted(setup.malicious), 1, None, {}, self._predict)
 
     def choose_senders(self, malicious: tuple[int, ...], round: int, model: Tensor) -> tuple[int, ...]:
         """The chosen malicious clients that send an update to the server."""
-        attack = self._setup.attack
+        attack = self._setup.cell.attack
         assert attack is not None
         views = (self._view(malicious, client, round, model) for client in malicious)
         with forbid_changes(attack, model, *_tensors(self._setup.pool)):
@@ -82,11 +82,11 @@ class MaliciousClients:
 
     def current_backdoor(self) -> tuple[Trigger, int] | None:
         """The current backdoor: trigger and target class; None without one."""
-        return extract_backdoor(self._setup.attack, self._attack_state) if self._setup.attack else None
+        return extract_backdoor(self._setup.cell.attack, self._attack_state) if self._setup.cell.attack else None
 
     def notes(self) -> dict[str, float]:
         """Metrics that the attack reports about itself so far, by name."""
-        attack = self._setup.attack
+        attack = self._setup.cell.attack
         said = check_return(attack, "notes", attack.notes(self._attack_state), Mapping) if attack else {}
         for value in said.values():
             if attack and not math.isfinite(check_return(attack, "notes", value, (int, float))):
@@ -111,32 +111,32 @@ class MaliciousClients:
             links: without a server, the values of `PoisonView` under `Sight.GRAPH`.
             asked: self-reports requested beside updates: `TRACKERS` if the rows are trackers, `PARTIAL_SUMS`, `FINISHED_SUMS`.
         """
-        setup, attack = self._setup, self._setup.attack
+        setup, attack = self._setup, self._setup.cell.attack
         assert attack is not None
         first = sides.malicious[0]
         with forbid_changes(attack, model, *_tensors(setup.pool)):
             settled = attack.prepare(self._view(sides.malicious, first, round, model))
             self._attack_state = check_return(attack, "prepare", settled, Mapping)
-        if Sight.OWN_DATA in setup.attack_sees:
+        if Sight.OWN_DATA in setup.cell.attack_sees:
             task = self._poisoned
             if attack.every_round:
                 task = _poison_task(
                     setup, self._local, sides.malicious, round, model, self._attack_state, self._predict
                 )
-            plan = attack.plan(setup.training.plan(), self._view(sides.malicious, first, round, model))
+            plan = attack.plan(setup.cell.training.plan(), self._view(sides.malicious, first, round, model))
             plan = check_return(attack, "plan", plan, LocalPlan)
             self._train(task, model, round, sides.malicious, plan, sides.malicious_rows)
             self._local.note(sides.malicious, sides.malicious_rows)
         rule = known_rule(sides.honest, sides.malicious)
         view = PoisonView.of_round(
             attack,
-            setup.attack_sees,
+            setup.cell.attack_sees,
             round=round,
             malicious=sides.malicious,
             layers=setup.task.layers,
             ranks=[parameter.dim() for parameter in setup.task.module.parameters()],
-            local_lr=fmean(setup.training.plan().reach(setup.task.sizes[client]) for client in sides.malicious),
-            server_lr=setup.training.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
+            local_lr=fmean(setup.cell.training.plan().reach(setup.task.sizes[client]) for client in sides.malicious),
+            server_lr=setup.cell.training.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
             rng=setup.rng.child(
                 "attack", round
             ).apart(),  # a child would lead to the draws of the honest and the server
@@ -145,7 +145,7 @@ class MaliciousClients:
             honest_clients=sides.honest,
             own=self._own(sides),
             model=model,
-            rule=rule if Sight.RULE in setup.attack_sees else None,
+            rule=rule if Sight.RULE in setup.cell.attack_sees else None,
             **(links or {}),
         )
         with forbid_changes(attack, sides.honest_rows, model):
@@ -164,7 +164,7 @@ class MaliciousClients:
 
     def _own(self, sides: Sides) -> Tensor:
         """float32 ``[f, d]``: the malicious clients' rows, in memory of their own unless the attack sees the honest rows."""
-        if Sight.HONEST_UPDATES in self._setup.attack_sees or Sight.OWN_DATA not in self._setup.attack_sees:
+        if Sight.HONEST_UPDATES in self._setup.cell.attack_sees or Sight.OWN_DATA not in self._setup.cell.attack_sees:
             return sides.malicious_rows
         f, d = sides.malicious_rows.shape
         return round_buffer(f, d, self._setup.memory).copy_(sides.malicious_rows)
@@ -203,7 +203,7 @@ def _poison_task(
     predict: Predict | None,
 ) -> Task:
     """The task with the poisoned examples of the malicious clients; without a model, as before the first round."""
-    attack, replaced = setup.attack, {}
+    attack, replaced = setup.cell.attack, {}
     assert attack is not None
     with forbid_changes(attack, *_tensors(setup.pool)):
         for client in malicious:
@@ -230,18 +230,18 @@ def _data_view(
     state: State,
     predict: Predict | None,
 ) -> DataView:
-    assert setup.attack is not None
+    assert setup.cell.attack is not None
     path = ("attack", "data", client) if model is None else ("attack", "data", client, round)
 
     def clean() -> Tensor:
         assert model is not None
         out, rng = torch.empty(len(malicious), len(model)), setup.rng.child("round", round)
-        local.train(setup.task, model, malicious, setup.training.plan(), rng, out)
+        local.train(setup.task, model, malicious, setup.cell.training.plan(), rng, out)
         return out
 
     return DataView(
-        setup.attack.name,
-        setup.attack_sees,
+        setup.cell.attack.name,
+        setup.cell.attack_sees,
         rng=setup.rng.child(*path).apart(),
         round=round,
         position=list(malicious).index(client),

@@ -31,13 +31,13 @@ def release_aggregate(
     """
     if not received.behind:
         return received.why
-    if len(received.rows) == 1 and setup.pipeline.rule.keeps_one and not setup.pipeline.mixings:
+    if len(received.rows) == 1 and setup.cell.pipeline.rule.keeps_one and not setup.cell.pipeline.mixings:
         return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
-    root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.rule_sees else None
+    root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
     single = [client for row in received.behind for client in row] if not received.of_groups else None
     context = rule_context(setup, model, round, received.told).restrict(
         "server",
-        setup.rule_sees,
+        setup.cell.rule_sees,
         clients=None if single is None else tuple(single),
         samples=received.samples,
         noise=None if single is None else noise_of(setup, single),
@@ -46,7 +46,7 @@ def release_aggregate(
         root_loss=partial(root_loss, setup),
     )
     try:
-        return aggregate(setup.pipeline, received.rows, context, states)
+        return aggregate(setup.cell.pipeline, received.rows, context, states)
     except PreconditionError as error:
         return str(error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,14 +18,14 @@ def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleCont
     """What the server sees beside the updates, without its root data and the senders."""
     return RuleContext(
         "server",
-        setup.rule_sees,
+        setup.cell.rule_sees,
         f=told,
         round=round,
         rng=setup.rng.child("rule", round),
         state={},
         layers=setup.task.layers,
         shape=setup.task.shape,
-        server_lr=setup.training.server_step,
+        server_lr=setup.cell.training.server_step,
         model=model,
         predict=setup.task.logits,
     )
@@ -42,15 +42,15 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
 def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
     """The values of `RuleContext` that `Sight.TIMES` grants: when each row arrived, and from which model it was trained."""
     pushes = received.truth.pushes
-    if Sight.TIMES not in setup.rule_sees or received.of_groups:
+    if Sight.TIMES not in setup.cell.rule_sees or received.of_groups:
         return {}
     return {
         "staleness": torch.tensor([push.staleness for push in pushes]),
         "versions": torch.tensor([push.version for push in pushes]),
         "arrived": torch.tensor([push.at for push in pushes], dtype=torch.float64),
         "scale": torch.tensor([push.scale for push in pushes], dtype=torch.float64),
-        "federation": (setup.told, setup.participation.total),
-        "starts": torch.stack([push.start for push in pushes]) if Sight.MODEL in setup.rule_sees else None,
+        "federation": (setup.cell.told, setup.cell.clients.total),
+        "starts": torch.stack([push.start for push in pushes]) if Sight.MODEL in setup.cell.rule_sees else None,
     }
 
 
@@ -58,7 +58,7 @@ def clipping(setup: Setup, clip: float | None) -> Setup:
     """The set-up as the malicious clients know it. A server that clips for privacy clips their updates too."""
     if clip is None:
         return setup
-    return replace(setup, pipeline=Pipeline((ServerClipping(bound=clip), setup.pipeline.rule)))
+    return setup.with_parts(pipeline=Pipeline((ServerClipping(bound=clip), setup.cell.pipeline.rule)))
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ class ColluderPipeline(KnownPipeline):
         version: int = 0,
     ) -> None:
         sizes = [setup.task.sizes[client] for client in honest] + [setup.claims[client] for client in malicious]
-        if Sight.HONEST_UPDATES not in setup.attack_sees:
+        if Sight.HONEST_UPDATES not in setup.cell.attack_sees:
             states = ()
             own = sizes[len(honest) :]
             sizes = [max(1, sum(own) // len(own))] * len(honest) + own
             honest = tuple(client for client in range(len(honest) + len(malicious)) if client not in malicious)[
                 : len(honest)
             ]
-        if Sight.MODEL not in setup.threat.grants:
+        if Sight.MODEL not in setup.cell.threat.grants:
             model = torch.zeros_like(model)
-        pipeline, rows = setup.pipeline, setup.protocol.secure_aggregation.rows(len(sizes))
+        pipeline, rows = setup.cell.pipeline, setup.cell.protocol.secure_aggregation.rows(len(sizes))
         if rows < len(sizes) and not pipeline.rule.by_samples:  # weights by samples are the same on single updates
             groups = GroupMeans(groups=rows)
             pipeline = Pipeline((groups, *pipeline.mixings, pipeline.rule))
@@ -129,12 +129,12 @@ class ColluderPipeline(KnownPipeline):
         # The context is made of these alone: the closure below must not hold the set-up, through which all can be reached.
         known = rule_context(setup, model, round, 0).restrict(
             "the malicious clients' copy of the rule",
-            setup.rule_sees,
+            setup.cell.rule_sees,
             rng=setup.rng.child("attack", "rule", round).apart(),
-            predict=setup.task.predictor() if Sight.MODEL in setup.rule_sees else None,
+            predict=setup.task.predictor() if Sight.MODEL in setup.cell.rule_sees else None,
         )
         noise, benign = noise_of(setup, order), len(honest)
-        told, total, protocol = setup.told, setup.participation.total, setup.protocol
+        told, total, protocol = setup.cell.told, setup.cell.clients.total, setup.cell.protocol
 
         def context(n: int, rows: Tensor) -> RuleContext:
             root, whole = rows[: benign or len(rows)].mean(0), len(order) == n

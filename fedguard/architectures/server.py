@@ -18,7 +18,7 @@ from fedguard.architectures.watch import ANOTHER_MODEL, RoundRecorder, watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
-    Combination,
+    Cell,
     Exposure,
     ReceivedRound,
     RoundObservation,
@@ -47,7 +47,7 @@ class Server(Architecture):
         clients=Sight.HONEST_UPDATES | Sight.OWN_DATA | Sight.MODEL | Sight.RULE,
     )
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         if cell.network is not None and cell.network.loses:
             yield (
                 "server asks network for times alone, and waits for every update. Leave out network.link.loss and "
@@ -55,15 +55,15 @@ class Server(Architecture):
             )
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        training, stopwatch = setup.training, setup.stopwatch
-        clients, receiver = Clients(setup), setup.protocol.secure_aggregation.receiver(setup)
+        training, stopwatch = setup.cell.training, setup.stopwatch
+        clients, receiver = Clients(setup), setup.cell.protocol.secure_aggregation.receiver(setup)
         model = setup.task.initial_model(setup.rng.child("model"))
         server = ServerStep(training, model)
         states: tuple[State, ...] = ()
-        private = setup.protocol.privacy.at_server(setup.federation)
+        private = setup.cell.protocol.privacy.at_server(setup.cell)
         noise = private.start() if private else None
         buffer: Tensor | None = None
-        times = SynchronousClock(setup, model, self) if setup.network else None
+        times = SynchronousClock(setup, model, self) if setup.cell.network else None
 
         for round in range(1, training.rounds + 1):
             chosen = setup.choose_clients(round)
@@ -78,7 +78,7 @@ class Server(Architecture):
             if watch:
                 with stopwatch.stage("inference"):
                     watch.see(sent)
-            with stopwatch.stage("masking" if setup.protocol.masked else "other"):
+            with stopwatch.stage("masking" if setup.cell.protocol.masked else "other"):
                 received = receiver.receive(sent)
             result: Aggregate | str = ANOTHER_MODEL
             with stopwatch.stage("aggregation"):

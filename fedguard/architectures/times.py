@@ -18,24 +18,24 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
         model: float32 ``[d]``; the size of a message, unless ``system`` gives another one.
         system: architecture that says what devices send and receive.
     """
-    messages = system.messages(setup.training, setup.task) if system and model.element_size() == 4 else None
-    malicious = setup.malicious if setup.attack else frozenset()
+    messages = system.messages(setup.cell.training, setup.task) if system and model.element_size() == 4 else None
+    malicious = setup.malicious if setup.cell.attack else frozenset()
     return World(
-        setup.network or Network(),
+        setup.cell.network or Network(),
         _work(setup),
         model.element_size() * len(model),
         setup.rng.child("network"),
         malicious,
         messages,
-        malicious if setup.threat.stays else frozenset(),
+        malicious if setup.cell.threat.stays else frozenset(),
     )
 
 
 def least_of(setup: Setup, system: Architecture) -> list[float]:
     """Lower bound on the simulated seconds of a training of each device under ``system``, see `least_seconds`."""
-    quick = setup.malicious if setup.attack else frozenset()
-    messages = system.messages(setup.training, setup.task)
-    return least_seconds(setup.network or Network(), _work(setup), 4 * setup.task.dim, quick, messages)
+    quick = setup.malicious if setup.cell.attack else frozenset()
+    messages = system.messages(setup.cell.training, setup.task)
+    return least_seconds(setup.cell.network or Network(), _work(setup), 4 * setup.task.dim, quick, messages)
 
 
 def _work(setup: Setup) -> list[float]:
@@ -45,7 +45,7 @@ def _work(setup: Setup) -> list[float]:
     training therefore takes as long as with the mean number of examples.
     """
     plan, sizes = setup.local_plan, setup.task.sizes
-    if setup.meeting is not None and setup.protocol.private:
+    if setup.cell.meeting is not None and setup.cell.protocol.private:
         sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
     return [plan.work(size) for size in sizes]
 

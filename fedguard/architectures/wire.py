@@ -15,7 +15,7 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:
 
     The same clients drop out in all cells of one seed. Those of a lower dropout rate also drop out at a higher one.
     """
-    protocol = setup.protocol
+    protocol = setup.cell.protocol
     wire, not_finite, too_large = drop_not_finite(wire)
     if protocol.norm_bound is not None:
         shorten(wire.updates, protocol.norm_bound)
@@ -23,7 +23,7 @@ def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:
     if protocol.dropout.rate:
         drawn = setup.rng.child("dropout", round).numpy().random(len(setup.task.sizes))
         silent = frozenset(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
-        if setup.attack is not None and setup.threat.stays:
+        if setup.cell.attack is not None and setup.cell.threat.stays:
             silent -= setup.malicious
     lost = silent if protocol.dropout.at in BEFORE_THE_INPUT else frozenset()
     return SentRound(round, model, wire, not_finite, too_large, silent, lost)

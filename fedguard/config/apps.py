@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedguard.config.app_section import OWN, AppSection, describe_app
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
 
 #: Methods of an attack that act where an app, or a training loop that is not FedGuard's, lets no attack act; and on what.
@@ -27,7 +27,7 @@ def acts_elsewhere(attack: PoisonAttack) -> str | None:
 
 
 @dataclass(frozen=True)
-class AppCell(Cell):
+class AppCell(PlannedCell):
     """A Flower app that runs unchanged."""
 
     undefended = OWN
@@ -39,7 +39,7 @@ class AppCell(Cell):
         assert self.config.app is not None
         return self.config.app
 
-    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+    def reasons(self) -> Iterator[str]:
         if self.attack is not None and (where := acts_elsewhere(self.attack)):
             yield (
                 f"{self.attack.name} acts on {where}, which is the app's own. Use an attack on updates, such as ipm, or a "

@@ -22,26 +22,19 @@ from fedguard.config.sections import Spec
 from fedguard.contracts import (
     Architecture,
     Availability,
+    Cell,
     Data,
     Ensemble,
     Environment,
     EvasionAttack,
     Exposure,
-    Federation,
     InferenceAttack,
     Masking,
-    Meeting,
-    Model,
     Network,
     Noise,
-    Participation,
     Partition,
-    Pipeline,
     PoisonAttack,
-    Protocol,
     Sight,
-    ThreatModel,
-    Training,
 )
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
@@ -52,9 +45,9 @@ from fedguard.visibility import Admissibility, derive_exposure, judge, judge_inf
 RESULTS_VERSION = 5
 
 
-@dataclass(frozen=True)
-class Cell(ABC):
-    """One combination of task, partition, architecture, protocol, attack and defense, without a seed.
+@dataclass(frozen=True, kw_only=True)
+class PlannedCell(Cell, ABC):
+    """A cell of a suite, with its settings, whether it may run, and its identity.
 
     What it evaluates is a training that FedGuard composes, or an existing app: a subclass for each
     (`fedguard.config.layout.build_cell`), whose trials `fedguard.bench.running.procedures` runs.
@@ -62,6 +55,7 @@ class Cell(ABC):
     Attributes:
         undefended: the defense with which others are compared.
         silences: whether malicious clients can be made to send nothing, which separates lost data from harm.
+        judged: what its rule and its attack see, and why one of them may not run.
     """
 
     undefended: ClassVar[str]
@@ -69,18 +63,10 @@ class Cell(ABC):
 
     config: CellConfig
     data: Data | Environment
-    model: Model
     partition: Partition
     architecture: Architecture
-    attack: PoisonAttack | None
-    pipeline: Pipeline
-    training: Training
-    protocol: Protocol
     known: Registry = dataclasses.field(repr=False, compare=False)
-    ensemble: Ensemble | None = None
-    inference: InferenceAttack | None = None
-    network: Network | None = None
-    evasion: EvasionAttack | None = None
+    judged: Admissibility = dataclasses.field(default_factory=lambda: Admissibility(()))
 
     @classmethod
     def build(cls, config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Self:
@@ -98,29 +84,53 @@ class Cell(ABC):
         noise = known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy"))
         at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
         mode = masking(config.protocol.secure_aggregation, known, at)
-        protocol = config.protocol.protocol(mode, noise)
-        training = build_training(config.training, known, places)
-        federation = Federation(protocol=protocol, clients=config.clients, training=training)
-        check(federation, places.get("protocol", "protocol"))
-        return cls(
-            config,
-            known.build("data", task.data, places.get("task.data", "task.data")),
-            known.build("model", task.model, places.get("task.model", "task.model")),
-            known.build("partition", task.partition, places.get("task.partition", "task.partition")),
-            known.build("architecture", config.architecture, places.get("architecture", "architecture")),
-            named if isinstance(named, PoisonAttack) else None,
-            known.pipeline(_rule(config), places.get("defense", "defense")),
-            training,
-            protocol,
-            known,
-            named if isinstance(named, Ensemble) else None,
-            named if isinstance(named, InferenceAttack) else None,
-            _network(config, known, places.get("network.availability", "network.availability")),
-            _evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
+        cell = cls(
+            config=config,
+            training=build_training(config.training, known, places),
+            protocol=config.protocol.protocol(mode, noise),
+            clients=config.clients,
+            data=known.build("data", task.data, places.get("task.data", "task.data")),
+            model=known.build("model", task.model, places.get("task.model", "task.model")),
+            partition=known.build("partition", task.partition, places.get("task.partition", "task.partition")),
+            architecture=known.build("architecture", config.architecture, places.get("architecture", "architecture")),
+            attack=named if isinstance(named, PoisonAttack) else None,
+            pipeline=known.pipeline(_rule(config), places.get("defense", "defense")),
+            known=known,
+            ensemble=named if isinstance(named, Ensemble) else None,
+            inference=named if isinstance(named, InferenceAttack) else None,
+            network=_network(config, known, places.get("network.availability", "network.availability")),
+            evasion=_evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
+            shared=task.shared,
+            watched_round=config.observer.round,
+        )
+        check(cell, places.get("protocol", "protocol"))
+        return cell.with_parts()
+
+    def with_parts(self, **parts: Any) -> Self:
+        """The cell with these parts in the places of its own, and with what follows from them."""
+        clients = parts.get("config", self.config).clients
+        return dataclasses.replace(self, **{"clients": clients, **parts})._settle()
+
+    def _settle(self) -> Self:
+        """Determine from the parts who is assumed to be malicious, how updates meet, and who sees what."""
+        config, told, more = self.config, self._assume_f(), self.architecture.more_rows
+        known = tuple(name for name in config.threat.knowledge if name != "defense" or not self.own)
+        threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(told)
+        judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.mode, more)
+        return dataclasses.replace(
+            self,
+            threat=threat,
+            told=told,
+            meeting=self.architecture.meeting(self.clients, self.training.rounds),
+            copied=config.task.partition_among == "honest" and self.malicious > 0,
+            lookers=config.observer.nodes if self.inference is not None and config.observer.seat != "server" else 0,
+            judged=judged,
+            attack_sees=judged.attack_sees,
+            rule_sees=judged.rule_sees,
         )
 
     @abstractmethod
-    def reasons(self, rule_sees: Sight) -> Iterator[str]:
+    def reasons(self) -> Iterator[str]:
         """Why it may not run, apart from what its rule and its attack may see."""
 
     @abstractmethod
@@ -142,17 +152,12 @@ class Cell(ABC):
         return OWN if self.own else str(self.pipeline)
 
     @property
-    def adversary(self) -> PoisonAttack | Ensemble | None:
-        """The adversary of the training: a single attack, or the ensemble of which the worst counts."""
-        return self.attack or self.ensemble
-
-    @property
     def named(self) -> PoisonAttack | Ensemble | InferenceAttack | None:
         """The attack that the suite names, on the training or on the clients' privacy."""
         return self.adversary or self.inference
 
     @cached_property
-    def members(self) -> tuple[Cell, ...]:
+    def members(self) -> tuple[PlannedCell, ...]:
         """The cells of an ensemble: the same cell under each of its admissible attacks, without duplicates."""
         specs = self.ensemble.members() if self.ensemble else ()
         cells = [self.build(self.config.model_copy(update={"attack": spec}), self.known) for spec in specs]
@@ -161,39 +166,24 @@ class Cell(ABC):
     @cached_property
     def malicious(self) -> int:
         """Number of malicious clients in the federation."""
-        return self.config.clients.count(self.config.clients.malicious)
+        return self.clients.count(self.clients.malicious)
 
-    @property
-    def copying(self) -> bool:
-        """Whether the malicious clients hold copies of honest clients' examples instead of examples of their own."""
-        return self.config.task.partition_among == "honest" and self.malicious > 0
-
-    @cached_property
-    def told(self) -> int:
+    def _assume_f(self) -> int:
         """Number of malicious clients in the federation that the server assumes."""
-        assumed = self.config.clients.assumed_f
+        assumed = self.clients.assumed_f
         if assumed == "unknown":
             return self._most_told
-        return self.malicious if assumed is None else self.config.clients.count(assumed)
+        return self.malicious if assumed is None else self.clients.count(assumed)
 
     @property
     def _most_told(self) -> int:
         """The largest minority of all clients that the pipeline can assume and still run."""
         # Below half: a rule cannot tell a malicious majority from an honest one
-        for told in range((self.config.clients.total - 1) // 2, 0, -1):
+        for told in range((self.clients.total - 1) // 2, 0, -1):
             with contextlib.suppress(PreconditionError):
                 self.pipeline.check(self.rows, self._count_assumed_rows(told))
                 return told
         return 0
-
-    @cached_property
-    def participation(self) -> Participation:
-        return self.config.clients
-
-    @property
-    def meeting(self) -> Meeting | None:
-        """How updates meet in simulated time; None if the selection of each round decides it."""
-        return self.architecture.meeting(self.participation, self.training.rounds)
 
     @property
     def noise(self) -> Noise:
@@ -205,17 +195,14 @@ class Cell(ABC):
         return self.protocol.secure_aggregation
 
     @property
-    def federation(self) -> Federation:
-        """The federation without malicious clients: if the cell may run, with the sessions that the architecture forms."""
-        whole = Federation(
-            protocol=self.protocol, clients=self.participation, training=self.training, meeting=self.meeting
-        )
-        return whole if self.verdict.reasons else self.architecture.sessions(whole)
+    def in_sessions(self) -> Cell:
+        """The cell with the sessions that the architecture forms, if it may run."""
+        return self if self.verdict.reasons else self.architecture.sessions(self)
 
     @property
     def rows(self) -> int:
         """Number of rows that the aggregation rule gets in a round: single updates, or the sums that the protocol reveals."""
-        return self._rows(self.architecture.updates(self.participation))
+        return self._rows(self.architecture.updates(self.clients))
 
     def _rows(self, updates: int) -> int:
         return self.mode.rows(self.architecture.rows(updates))
@@ -226,37 +213,33 @@ class Cell(ABC):
         return self._count_assumed_rows(self.told)
 
     def _count_assumed_rows(self, told: int, clients: int | None = None) -> int:
-        clients = self.architecture.updates(self.participation) if clients is None else clients
+        clients = self.architecture.updates(self.clients) if clients is None else clients
         # Rounded up, so that no part of a malicious client is assumed away; there cannot be more malicious rows than rows
-        return min(-(-told * clients // self.participation.total), self._rows(clients))
+        return min(-(-told * clients // self.clients.total), self._rows(clients))
 
     @property
-    def threat(self) -> ThreatModel:
-        threat = self.config.threat
-        known = tuple(name for name in threat.knowledge if name != "defense" or not self.own)
-        return dataclasses.replace(threat, knowledge=known)
+    def exposure(self) -> Exposure:
+        """What server and clients can see."""
+        return derive_exposure(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
 
     @cached_property
     def verdict(self) -> Admissibility:
         """Whether the cell may run, and what its rule and its attack see."""
-        exposure = derive_exposure(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
-        more = self.architecture.more_rows
-        verdict = judge(self.pipeline, self.attack, exposure, self.threat, self.rows, self.told_rows, self.mode, more)
-        reasons = list(verdict.reasons)
+        reasons = list(self.judged.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
-            of_inference, sees = self._judge_observer(self.inference, exposure)
+            of_inference, sees = self._judge_observer(self.inference, self.exposure)
             reasons += of_inference
-        reasons += self.reasons(verdict.rule_sees)
+        reasons += self.reasons()
         if self.adversary is not None and self.malicious == 0:
             reasons.append(f"{self.adversary.name} has no client to act through. Set clients.malicious.")
         if self.ensemble is not None and not reasons and not self.members:
             reasons.append(f"none of the attacks of {self.ensemble.name} may run here. Grant more in threat.knowledge.")
-        return dataclasses.replace(verdict, reasons=tuple(reasons), inference_sees=sees)
+        return dataclasses.replace(self.judged, reasons=tuple(reasons), inference_sees=sees)
 
     def _judge_observer(self, attack: InferenceAttack, exposure: Exposure) -> tuple[list[str], Sight]:
         """The reasons that forbid a privacy attack by the configured observer, and what the observer sees."""
-        wants, total = self.config.observer, self.participation.total
+        wants, total = self.config.observer, self.clients.total
         malicious = wants.server == "malicious"
         if not self.lookers:
             return judge_inference(attack, exposure, malicious, self.mode, self.trusted_server)
@@ -276,12 +259,6 @@ class Cell(ABC):
                 "no model to others. Use another attack with observer.server: curious, or observer.seat: server."
             ], Sight.NOTHING
         return judge_inference(attack, Exposure(shown, Sight.NOTHING), malicious, self.mode)
-
-    @property
-    def lookers(self) -> int:
-        """Number of nodes that observe a training without a server; 0 if a server observes, or nobody."""
-        wants = self.config.observer
-        return wants.nodes if self.inference is not None and wants.seat != "server" else 0
 
     @property
     def trusted_server(self) -> bool:
@@ -315,15 +292,14 @@ class Cell(ABC):
         """Whether the defense differs from the undefended pipeline, or the protocol itself defends."""
         return self.defense != self.undefended or self.protocol != self.protocol.undefended
 
-    def control(self, *, attacked: bool, defended: bool) -> Cell:
+    def control(self, *, attacked: bool, defended: bool) -> PlannedCell:
         """One of the four controls: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else self.known.pipeline("mean")
         protocol = self.protocol if defended else self.protocol.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
             changed |= {"defense": self.undefended, "protocol": self.config.protocol.under(protocol)}
-        return dataclasses.replace(
-            self,
+        return self.with_parts(
             config=self.config.model_copy(update=changed),
             protocol=protocol,
             attack=self.attack if attacked else None,
@@ -333,7 +309,7 @@ class Cell(ABC):
         )
 
     @property
-    def silenced(self) -> Cell:
+    def silenced(self) -> PlannedCell:
         """The silent control: the same cell, but malicious clients send nothing when they would act.
 
         Only their data are missing then. The attack is the fault `dropout`, so that cells with different attacks share one
@@ -341,10 +317,10 @@ class Cell(ABC):
         largest f with which it can; this favors nobody, since no row is malicious. If the pipeline is the mean, group means
         become one mean, because groups of the remaining clients may be too small.
         """
-        clients = self.config.clients
+        clients = self.clients
         # A round is expected to hold the malicious clients' share of the federation
-        away = round(self.malicious * self.participation.expected / self.participation.total)
-        left = max(self.participation.expected - away, 1)
+        away = round(self.malicious * self.clients.expected / self.clients.total)
+        left = max(self.clients.expected - away, 1)
         for told in range(self.told, -1, -1):
             with contextlib.suppress(PreconditionError):
                 self.pipeline.check(self._rows(left), self._count_assumed_rows(told, left))
@@ -358,10 +334,10 @@ class Cell(ABC):
         changes = {"clients": clients, "protocol": section, "threat": threat, "attack": "dropout"}
         attack: PoisonAttack = self.known.build("attack", "dropout")
         config = self.config.model_copy(update=changes)
-        return dataclasses.replace(self, config=config, protocol=protocol, attack=attack, ensemble=None, inference=None)
+        return self.with_parts(config=config, protocol=protocol, attack=attack, ensemble=None, inference=None)
 
     @property
-    def compared_with(self) -> dict[str, Cell]:
+    def compared_with(self) -> dict[str, PlannedCell]:
         """The control cells of a record, by the names under which the record stores their final accuracies."""
         cells = {
             "clean_mean": self.control(attacked=False, defended=False),

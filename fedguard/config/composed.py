@@ -8,40 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedguard.config.algorithms import settings
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
-from fedguard.contracts import Combination, Environment, Sight
+from fedguard.contracts import Environment
 from fedguard.contracts.channels import SAMPLES
 
 
 @dataclass(frozen=True)
-class ComposedCell(Cell):
+class ComposedCell(PlannedCell):
     """Task, partition, architecture and protocol, each by an algorithm that the suite names."""
 
     undefended = "mean"
     silences = True
 
-    def reasons(self, rule_sees: Sight) -> Iterator[str]:
-        """Why noise, rule or algorithm is incompatible with the others or with the rest of the self."""
-        combined = Combination(
-            protocol=self.protocol,
-            clients=self.participation,
-            training=self.training,
-            pipeline=self.pipeline,
-            model=self.model,
-            data=self.data,
-            copied=self.copying,
-            shared=self.config.task.shared,
-            rule_sees=rule_sees,
-            adversary=self.adversary,
-            inference=self.inference,
-            network=self.network,
-            meeting=self.meeting,
-            evasion=self.evasion,
-            told=self.told,
-            lookers=self.lookers,
-            watched_round=self.config.observer.round,
-        )
+    def reasons(self) -> Iterator[str]:
+        """Why noise, rule or algorithm is incompatible with the others or with the rest of the cell."""
         if self.training.dtype != "float32" and isinstance(self.data, Environment):
             yield (
                 f"training.dtype: {self.training.dtype} is for tasks with examples; what actors see and are rewarded with in "
@@ -58,7 +39,7 @@ class ComposedCell(Cell):
                 f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
                 "Use model_replacement, which boosts the update itself."
             )
-        if self.inference is not None and combined.shared:
+        if self.inference is not None and self.shared:
             yield (
                 f"what {self.inference.name} finds may be public, since each client holds task.shared of the examples, which "
                 "are nobody's secret. Set shared: 0."
@@ -69,31 +50,31 @@ class ComposedCell(Cell):
             yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
         yield from _check_evaluation_time(self)
         yield from _unheard_lies(self)
-        yield from self.noise.reasons(combined)
-        if combined.meeting is not None and self.noise.unit and not self.noise.in_time:
+        yield from self.noise.reasons(self)
+        if self.meeting is not None and self.noise.unit and not self.noise.in_time:
             yield (
                 f"{self.noise.name} does not count each client's releases, which under {self.architecture.name} follow from "
                 "speeds. Set in_time = True in its class once spent counts by fedguard.privacy.ledger; or use server."
             )
-        if combined.clients.schedule and (combined.protocol.masked or combined.protocol.private):
+        if self.clients.schedule and (self.protocol.masked or self.protocol.private):
             yield (
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
                 "them. Leave out one of the two."
             )
-        if combined.clients.most_trainings is not None and not self.architecture.counts_trainings(combined.clients):
+        if self.clients.most_trainings is not None and not self.architecture.counts_trainings(self.clients):
             yield (
                 f"clients.most_trainings stops clients that go on by themselves, and under {self.architecture.name} rounds say "
                 "who trains. Leave it out, lower training.rounds, or use fedbuff, fedasync or basgd."
             )
         if isinstance(self.data, Environment):
-            yield from self.data.reasons(combined)
+            yield from self.data.reasons(self)
         if self.training.algorithm.replays and not self.architecture.replays:
             yield (
                 f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
                 f"{self.training.algorithm.learner}, or training.algorithm: actor_critic."
             )
-        yield from self.training.algorithm.reasons(combined)
-        yield from self.architecture.reasons(combined)
+        yield from self.training.algorithm.reasons(self)
+        yield from self.architecture.reasons(self)
 
     def content(self) -> dict[str, Any]:
         config = self.config
@@ -104,7 +85,7 @@ class ComposedCell(Cell):
                 "model": self.model.spec(),
                 "partition": self.partition.spec(),
                 "partition_seed": config.task.partition_seed,
-                "partition_among": "honest" if self.copying else "all",
+                "partition_among": "honest" if self.copied else "all",
                 # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
@@ -128,13 +109,13 @@ class ComposedCell(Cell):
 
     def _clients(self) -> dict[str, Any]:
         """The part of `content` that says who takes part."""
-        clients = self.participation
+        clients = self.clients
         content: dict[str, Any] = {
             "total": clients.total,
             "per_round": clients.expected,
             # If all clients take part, the kind of sampling has no effect and must not change the identity
             "sampling": clients.sampling if clients.expected < clients.total else "fixed",
-            "malicious": self.malicious if self.adversary or self.copying else 0,
+            "malicious": self.malicious if self.adversary or self.copied else 0,
             "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.told,
         }
         if clients.schedule:
@@ -146,7 +127,7 @@ class ComposedCell(Cell):
         return content
 
 
-def _check_evaluation_time(cell: Cell) -> Iterator[str]:
+def _check_evaluation_time(cell: PlannedCell) -> Iterator[str]:
     """Why simulated time cannot decide when the model is evaluated."""
     wanted, attack = cell.config.evaluation, cell.inference
     if wanted.in_time and cell.network is None:
@@ -158,7 +139,7 @@ def _check_evaluation_time(cell: Cell) -> Iterator[str]:
         )
 
 
-def _unheard_lies(cell: Cell) -> Iterator[str]:
+def _unheard_lies(cell: PlannedCell) -> Iterator[str]:
     """Why what an attack lies about has no effect here: nobody asks for it."""
     if cell.attack is None:
         return

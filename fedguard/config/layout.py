@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedguard.config.apps import AppCell
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.composed import ComposedCell
 from fedguard.config.document import Document, Key, format_key, parse_yaml
 from fedguard.config.renaming import renew_document, renew_key
@@ -34,13 +34,13 @@ class Plan:
     """
 
     suite: Suite
-    positions: tuple[tuple[dict[str, str], Cell], ...]
-    controls: tuple[Cell, ...]
+    positions: tuple[tuple[dict[str, str], PlannedCell], ...]
+    controls: tuple[PlannedCell, ...]
     known: Registry = dataclasses.field(repr=False)
     source: str | None = None
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[PlannedCell]:
         """Every cell once, controls before the cells that are compared with them."""
         unique = {cell.id: cell for cell in (*self.controls, *(cell for _, cell in self.positions))}
         # The sort is stable: cells with the same key keep the suite's order
@@ -52,8 +52,8 @@ class Plan:
         return dataclasses.replace(self, positions=kept, controls=_controls([cell for _, cell in kept]))
 
 
-def build_cell(config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> Cell:
-    """Build the cell of a training or an app: `Cell.build`."""
+def build_cell(config: CellConfig, known: Registry, where: Mapping[str, str] | None = None) -> PlannedCell:
+    """Build the cell of a training or an app: `PlannedCell.build`."""
     kind = ComposedCell if config.app is None else AppCell
     return kind.build(config, known, where)
 
@@ -83,10 +83,10 @@ def plan(document: Document, suite: Suite, known: Registry | None = None) -> Pla
     return Plan(suite, tuple(positions), _controls([cell for _, cell in positions]), known, document.source)
 
 
-def _controls(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+def _controls(cells: Sequence[PlannedCell]) -> tuple[PlannedCell, ...]:
     """The control cells that ``cells`` need and that are not among them."""
     known = {cell.id for cell in cells}
-    controls: dict[str, Cell] = {}
+    controls: dict[str, PlannedCell] = {}
     ids: dict[str, str] = {}
     for cell in cells:
         # The worst case against the mean would be another ensemble to train
@@ -99,7 +99,7 @@ def _controls(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     return tuple(controls.values())
 
 
-def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
+def _seeds_apart(suite: Suite, cells: Sequence[PlannedCell]) -> None:
     """Refuse seeds on which an ensemble chose its attack: the choice would bias the result."""
     for cell in cells:
         both = set(cell.ensemble.choose_on() if cell.ensemble else ()) & set(suite.seeds)
@@ -109,7 +109,7 @@ def _seeds_apart(suite: Suite, cells: Sequence[Cell]) -> None:
             )
 
 
-def _check_tuning_data(suite: Suite, cells: Sequence[Cell], document: Document) -> None:
+def _check_tuning_data(suite: Suite, cells: Sequence[PlannedCell], document: Document) -> None:
     """Refuse a tuning on clients' records under noise: epsilon counts one training only, and the choice reveals more."""
     private = any(cell.protocol.private for cell in cells)
     if suite.tuning and suite.tuning.trained_on == "clients" and private:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedguard.contracts import BEFORE_THE_INPUT, Federation, Masking, Protocol
+from fedguard.contracts import BEFORE_THE_INPUT, Cell, Masking, Protocol
 from fedguard.contracts.specs import Spec
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
@@ -33,7 +33,7 @@ def masking(spec: Spec, known: Registry, where: str) -> Masking:
     return found
 
 
-def check(federation: Federation, where: str) -> None:
+def check(cell: Cell, where: str) -> None:
     """Check that the protocol can keep its guarantees: `fedguard.secagg.planning.check_sessions`.
 
     Args:
@@ -43,7 +43,7 @@ def check(federation: Federation, where: str) -> None:
         ConfigError: it cannot keep them.
     """
     try:
-        check_sessions(federation)
+        check_sessions(cell)
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
 

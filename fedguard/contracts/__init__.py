@@ -31,7 +31,9 @@
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
     reports.py         RoundReport, RoundTiming: what happened in a round, and when
-    architectures.py   Setup, Architecture
+    cell.py            Cell, Setup: a cell as its parts see each other, and its training with one seed
+    observers.py       Observer, Listeners: who infers from what it receives
+    architectures.py   Architecture
 
 Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round; under ``training.dtype: float64``
 float64, wherever these pages say float32.
@@ -39,19 +41,11 @@ float64, wherever these pages say float32.
 
 from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, WorldModel
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.architectures import (
-    Architecture,
-    Listeners,
-    Messages,
-    Observer,
-    Seating,
-    Setup,
-    SolvedUpdate,
-    scale_assumed_f,
-)
+from fedguard.contracts.architectures import Architecture, Messages
 from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
+from fedguard.contracts.cell import Cell, Setup, scale_assumed_f
 from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
 from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm, Training
@@ -72,8 +66,6 @@ from fedguard.contracts.lying import Channel, lies
 from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
 from fedguard.contracts.network import Links, Network, Speeds, Stragglers
 from fedguard.contracts.noise import (
-    Combination,
-    Federation,
     Noise,
     NoiseState,
     NoNoise,
@@ -81,6 +73,7 @@ from fedguard.contracts.noise import (
     ServerNoise,
     SumNoise,
 )
+from fedguard.contracts.observers import Listeners, Observer, Seating, SolvedUpdate
 from fedguard.contracts.optimizers import FedOpt, Moments, ServerOptimizer
 from fedguard.contracts.participation import Meeting, Participation, Stay
 from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe
@@ -164,12 +157,12 @@ __all__ = [
     "Architecture",
     "Availability",
     "Box",
+    "Cell",
     "Channel",
     "Check",
     "Choices",
     "ClientContext",
     "ClientTransform",
-    "Combination",
     "CoordinateRule",
     "Data",
     "DataView",
@@ -186,7 +179,6 @@ __all__ = [
     "FedAvg",
     "FedOpt",
     "FederatedAlgorithm",
-    "Federation",
     "FixedPoint",
     "Fraction",
     "FullAvailability",

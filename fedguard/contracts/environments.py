@@ -16,7 +16,7 @@ from fedguard.contracts.spaces import Box, Choices
 from fedguard.contracts.tasks import Preparation, Source
 
 if TYPE_CHECKING:
-    from fedguard.contracts.noise import Combination
+    from fedguard.contracts.cell import Cell
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Environment(Source):
     def restart_episodes(self, state: Any, over: NDArray[np.bool_], rng: np.random.Generator) -> Any:
         """The state after environments with a finished episode (bool ``[B]``) have started a new one."""
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         """Why actors cannot train in this cell: a line for each reason."""
         algorithm, attack = cell.training.algorithm, cell.adversary
         if not algorithm.acts:

@@ -20,8 +20,7 @@ from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
 from fedguard.rng import Streams
 
 if TYPE_CHECKING:
-    from fedguard.contracts.architectures import Setup
-    from fedguard.contracts.noise import Combination
+    from fedguard.contracts.cell import Cell, Setup
 
 
 class RunningAlgorithm:
@@ -136,7 +135,7 @@ class FederatedAlgorithm(Algorithm):
             ConfigError: it does not have a setting, or settings exclude each other.
         """
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         """Why it is incompatible with an attack, a defense, a model or the protocol: a line for each reason."""
         rule = cell.pipeline.rule
         if cell.model.imagines != self.imagines:

@@ -19,8 +19,7 @@ from fedguard.contracts.wire import ReceivedRound, SentRound
 from fedguard.errors import require
 
 if TYPE_CHECKING:
-    from fedguard.contracts.architectures import Setup
-    from fedguard.contracts.noise import Federation
+    from fedguard.contracts.cell import Cell, Setup
 
 #: What nobody sees under masks
 SINGLE_UPDATES = Sight.EACH_UPDATE | Sight.HONEST_UPDATES
@@ -90,7 +89,7 @@ class Masking(Algorithm):
         """Number of rows that the server's rule gets from this number of clients."""
         return min(self.sessions(clients), clients)
 
-    def check(self, federation: Federation) -> None:
+    def check(self, cell: Cell) -> None:
         """Check that it can run among these clients; no further check by default.
 
         Raises:
@@ -101,9 +100,9 @@ class Masking(Algorithm):
         """Why it cannot run if the server sees this: a line for each reason."""
         return iter(())
 
-    def smallest_sum(self, federation: Federation) -> int:
+    def smallest_sum(self, cell: Cell) -> int:
         """The fewest clients in a sum that the server can form from what it sees, if nobody drops out."""
-        return federation.size.expected
+        return cell.size.expected
 
     @abstractmethod
     def receiver(self, setup: Setup) -> Receiver:
@@ -146,9 +145,9 @@ class NoMasking(Masking):
     def rows(self, clients: int) -> int:
         return clients
 
-    def check(self, federation: Federation) -> None:
+    def check(self, cell: Cell) -> None:
         require(
-            federation.protocol.norm_bound is None,
+            cell.protocol.norm_bound is None,
             "norm_bound: lengths are proven under masks, and secure_aggregation is off: the server sees them. Use the defense "
             "clip(bound=...) >> mean.",
         )

@@ -18,79 +18,17 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject
-from fedguard.contracts.evasion import EvasionAttack
-from fedguard.contracts.sight import Sight
 from fedguard.contracts.tasks import LocalPlan
 from fedguard.rng import Rng
 
 if TYPE_CHECKING:
-    from fedguard.contracts.attacks import Ensemble, PoisonAttack
+    from fedguard.contracts.cell import Cell
     from fedguard.contracts.federated import Training
-    from fedguard.contracts.inference import InferenceAttack
-    from fedguard.contracts.network import Network
-    from fedguard.contracts.participation import Meeting, Participation
-    from fedguard.contracts.protocol import Protocol, SessionSize
+    from fedguard.contracts.protocol import SessionSize
     from fedguard.contracts.reports import RoundReport
-    from fedguard.contracts.rules import Pipeline
-    from fedguard.contracts.tasks import Model, Source
 
 #: What a server keeps from round to round
 Carried = TypeVar("Carried", bound="NoiseState")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Federation:
-    """The training, its clients, and the protocol between them and the server.
-
-    Args:
-        malicious: number of malicious clients, who add no noise.
-        attack_sees: what they see.
-        meeting: how updates meet in simulated time; None if rounds consist of their selected clients.
-    """
-
-    protocol: Protocol
-    clients: Participation
-    training: Training
-    malicious: int = 0
-    attack_sees: Sight = Sight.NOTHING
-    meeting: Meeting | None = None
-
-    @property
-    def size(self) -> SessionSize:
-        """Size of one session of secure aggregation; of the smallest group's session if there are several."""
-        return self.protocol.session(self.clients.expected, self.clients.most, self.malicious)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Combination(Federation):
-    """A cell as its parts see each other before anything runs.
-
-    Args:
-        copied: whether malicious clients hold copies of honest clients' examples.
-        shared: share of the training examples that is public, of which each client holds a copy.
-        rule_sees: what the server's rule sees.
-        adversary: the attack on the training.
-        inference: the attack on the clients' privacy.
-        network: the simulated network, if there is one.
-        evasion: the attack at test time on the final model, if there is one.
-        told: assumed f, among all clients.
-        lookers: number of observing nodes in a training without a server; 0 if a server observes.
-        watched_round: the round that an attack on privacy watches, if it watches one.
-    """
-
-    pipeline: Pipeline
-    model: Model
-    data: Source
-    copied: bool
-    rule_sees: Sight = Sight.NOTHING
-    adversary: PoisonAttack | Ensemble | None = None
-    inference: InferenceAttack | None = None
-    network: Network | None = None
-    evasion: EvasionAttack | None = None
-    shared: float = 0.0
-    told: int = 0
-    lookers: int = 0
-    watched_round: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,14 +141,14 @@ class Noise(Algorithm):
         return f"{self.words}; what it proves is in the result"
 
     @abstractmethod
-    def check(self, federation: Federation) -> None:
+    def check(self, cell: Cell) -> None:
         """Check that it can be added in this federation.
 
         Raises:
             ConfigError: parameters that exclude each other, or that do not fit clients, training or protocol.
         """
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         """Why it is incompatible with a defense, a model, the data or an algorithm: a line for each reason."""
         prepared = cell.data.preparation
         if prepared.origin == "records":
@@ -241,18 +179,18 @@ class Noise(Algorithm):
         )
 
     @abstractmethod
-    def in_words(self, federation: Federation) -> str:
+    def in_words(self, cell: Cell) -> str:
         """For `fedguard check`: what it hides from whom, and the amount of noise."""
 
-    def local_plan(self, federation: Federation) -> LocalPlan:
+    def local_plan(self, cell: Cell) -> LocalPlan:
         """What an honest client does in one round."""
-        return federation.training.plan()
+        return cell.training.plan()
 
-    def at_server(self, federation: Federation) -> ServerNoise[Any] | None:
+    def at_server(self, cell: Cell) -> ServerNoise[Any] | None:
         """What a trusted server publishes; None if the server adds no noise."""
         return None
 
-    def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> SumNoise | None:
+    def in_sums(self, cell: Cell, size: SessionSize, dim: int, scale: float) -> SumNoise | None:
         """The noise of clients in their inputs to a session of this size; None for no noise.
 
         Args:
@@ -264,19 +202,19 @@ class Noise(Algorithm):
         """
         return None
 
-    def of_mean(self, federation: Federation, dim: int) -> float:
+    def of_mean(self, cell: Cell, dim: int) -> float:
         """Standard deviation in each coordinate of the noise on a round's mean; 0 for noise in the clients' steps."""
         return 0.0
 
     @abstractmethod
-    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
+    def account_privacy(self, cell: Cell, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """What it proves about the rounds of a training: the only place that computes its epsilon."""
 
     @abstractmethod
-    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+    def subjects(self, cell: Cell, lab: Lab) -> Iterator[Subject]:
         """The code that adds it, for an audit with canaries, each with its claim."""
 
-    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+    def audit_rounds(self, cell: Cell, lab: Lab) -> tuple[Check, ...]:
         """Tests of the noise in some rounds of the cell's own training without malicious clients; none by default."""
         return ()
 
@@ -298,17 +236,17 @@ class NoNoise(Noise):
     def note(self, masked: bool) -> str:
         return self.words + ("; secure aggregation alone has no epsilon" if masked else "")
 
-    def check(self, federation: Federation) -> None:
+    def check(self, cell: Cell) -> None:
         """Nothing to check."""
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         return iter(())
 
-    def in_words(self, federation: Federation) -> str:
+    def in_words(self, cell: Cell) -> str:
         return ""
 
-    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
+    def account_privacy(self, cell: Cell, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=None, why=self.words)
 
-    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+    def subjects(self, cell: Cell, lab: Lab) -> Iterator[Subject]:
         return iter(())

@@ -13,7 +13,7 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedguard.contracts.architectures import scale_assumed_f
+from fedguard.contracts import scale_assumed_f
 from fedguard.errors import InputError, NotAllowed, PreconditionError
 from fedguard.flower.records import (
     SAMPLES,

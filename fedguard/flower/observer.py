@@ -19,7 +19,7 @@ from fedguard.bench.records import pictures
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     Dataset,
@@ -102,10 +102,10 @@ def _curious(
     cell = _cell(observer, read, len(task.parts), len(took_part))
     usual = round(sum(map(len, took_part)) / len(took_part))
     there = ObservedParticipation(total=len(task.parts), per_round=max(1, usual), chosen=tuple(took_part))
-    return PrivacyAdversary(cell, replace(set_up(cell, seed, task), participation=there), task)
+    return PrivacyAdversary(cell, set_up(cell, seed, task).with_parts(clients=there), task)
 
 
-def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> Cell:
+def _cell(observer: AppObserver, read: FlowerApp, nodes: int, rounds: int) -> PlannedCell:
     """The app as a cell of FedGuard, without its data and model."""
     training = {
         key: numbers(value, read, f"app.training.{key}")

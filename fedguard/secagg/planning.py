@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fedguard.contracts import Federation
+from fedguard.contracts import Cell
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.parameters import Parameters, choose
 
 
-def plan_session(federation: Federation) -> Parameters:
+def plan_session(cell: Cell) -> Parameters:
     """The parameters of the one session of a round, or of the smallest group's.
 
     Raises:
         ConfigError: no parameters exist for this number of clients, colluders and dropouts.
     """
-    size, rate = federation.size, federation.protocol.dropout.rate
+    size, rate = cell.size, cell.protocol.dropout.rate
     try:
         chosen = choose(size.expected, size.colluding, rate)
     except ConfigError as error:
@@ -25,20 +25,20 @@ def plan_session(federation: Federation) -> Parameters:
     return chosen
 
 
-def check_sessions(federation: Federation) -> None:
+def check_sessions(cell: Cell) -> None:
     """Check that the protocol can keep its guarantees among these clients.
 
     Raises:
         ConfigError: too few clients in a session, more dropouts than it tolerates, sums that could wrap around the ring
             (`OverflowBudgetError`), noise that does not fit, or settings that exclude each other.
     """
-    protocol = federation.protocol
-    protocol.privacy.check(federation)
-    protocol.secure_aggregation.check(federation)
+    protocol = cell.protocol
+    protocol.privacy.check(cell)
+    protocol.secure_aggregation.check(cell)
     if not protocol.masked:
         return
-    plan_session(federation)
-    encoding, size = Encoding(**asdict(protocol.fixed_point)), federation.size
-    noise = protocol.privacy.in_sums(federation, size, 1, encoding.scale)
+    plan_session(cell)
+    encoding, size = Encoding(**asdict(protocol.fixed_point)), cell.size
+    noise = protocol.privacy.in_sums(cell, size, 1, encoding.scale)
     # The largest session has the largest sum
     encoding.check(size.most, noise.noise_tail(size.most) if noise else 0)

@@ -47,9 +47,9 @@ class Shadows:
     @classmethod
     def like(cls, network: FlatNetwork, initial: Tensor, setup: Setup, noise: float = 0.0) -> Shadows:
         """Shadows of a trial's federation."""
-        sizes, clients = setup.task.sizes, setup.participation
+        sizes, clients = setup.task.sizes, setup.cell.clients
         usual, together = sum(sizes) / len(sizes), min(clients.expected, len(sizes))
-        return cls(network, initial, setup.training, setup.local_plan, usual, len(sizes), together, noise)
+        return cls(network, initial, setup.cell.training, setup.local_plan, usual, len(sizes), together, noise)
 
     def __call__(self, parts: Sequence[Examples], rng: Rng) -> Tensor:
         """float32 ``[k, d]``: one model for each of k sets of examples."""

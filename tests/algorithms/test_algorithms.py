@@ -23,7 +23,7 @@ from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import run_trial
 from fedguard.config import Document, build_cell, plan, read_suite
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
@@ -38,7 +38,6 @@ from fedguard.contracts import (
     Setup,
     Sight,
     Stay,
-    ThreatModel,
     Training,
 )
 from fedguard.contracts.optimizers import Adagrad, Adam, Yogi
@@ -48,6 +47,7 @@ from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import schedule
 from fedguard.tasks.network import FlatNetwork
+from tests.parts import setup_of_parts
 from tests.root import ROOT
 
 CLASSES, FEATURES = 3, 6
@@ -80,18 +80,17 @@ def deal(model="mlp(hidden=(5,))", sizes=RAGGED, seed=0) -> Classification:
 def set_up(task, training, *, participation=None, pipeline="mean", protocol=None, attack=None, malicious=()) -> Setup:
     clients = len(task.sizes)
     masked = protocol is not None and protocol.masked
-    return Setup(
-        task=task,
+    return setup_of_parts(
+        task,
+        Rng(4),
+        malicious,
         pipeline=load_registry().pipeline(pipeline),
         attack=attack,
-        malicious=frozenset(malicious),
-        threat=ThreatModel(),
         told=len(malicious),
         attack_sees=attack.needs[0] if attack else Sight.NOTHING,
         rule_sees=Sight.SUM if masked else Sight.EACH_UPDATE.with_implied(),
         training=training,
-        participation=participation or Participation(total=clients),
-        rng=Rng(4),
+        clients=participation or Participation(total=clients),
         protocol=protocol or Protocol(),
     )
 
@@ -100,10 +99,10 @@ class Federation:
     """The plain side of a training: gradients by autograd on a copy of the module, batches as the clients draw them."""
 
     def __init__(self, setup: Setup, loss=cross_entropy) -> None:
-        self.setup, self.training, self.loss = setup, setup.training, loss
+        self.setup, self.training, self.loss = setup, setup.cell.training, loss
         self.module = copy.deepcopy(setup.task.module)
         self.start = setup.task.initial_model(setup.rng.child("model"))
-        self.lr, self.count = setup.training.lr, len(setup.task.sizes)
+        self.lr, self.count = setup.cell.training.lr, len(setup.task.sizes)
 
     def gradient(self, w, x, y):
         offset = 0
@@ -256,7 +255,7 @@ def test_equals_a_plain_loop_written_from_its_paper(name, model, per_round, floa
     ours, rounds = ran(setup)
     theirs = twin(Federation(setup), rounds)
     assert furthest(ours, theirs) < 1e-10
-    plain, _ = ran(dataclasses.replace(setup, training=training.model_copy(update={"algorithm": FedAvg()})))
+    plain, _ = ran(setup.with_parts(training=training.model_copy(update={"algorithm": FedAvg()})))
     assert furthest(ours, plain) > 1e-3  # it is another algorithm
 
 
@@ -451,7 +450,7 @@ def test_what_a_rule_adds_to_the_mean_stays_in_the_servers_variate(float64):
     for round in range(1, 6):
         rows = torch.empty(len(RAGGED), task.dim)
         local.begin(everybody)
-        local.train(task, model, everybody, local.setup.training.plan(), Rng(1).child(round), rows)
+        local.train(task, model, everybody, local.setup.cell.training.plan(), Rng(1).child(round), rows)
         local.note(everybody, rows)
         model = model + local.settle(rows.mean(0) + added, everybody, model)
         own = sum(local._own.values()) / len(RAGGED)
@@ -589,7 +588,7 @@ def laid_out(*settings):
     return plan(document, read_suite(document))
 
 
-def cell(*settings) -> Cell:
+def cell(*settings) -> PlannedCell:
     return laid_out(*settings).positions[0][1]
 
 

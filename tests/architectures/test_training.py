@@ -19,6 +19,7 @@ from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.network import FlatNetwork
+from tests.parts import setup_of_parts
 from tests.root import ROOT as CHECKOUT
 
 spec = importlib.util.spec_from_file_location("plain_loop", CHECKOUT / "examples" / "plain_loop.py")
@@ -43,24 +44,23 @@ def deal(model="softmax", partition="dirichlet(alpha=0.5)", clients=CLIENTS, roo
 def set_up(task, training, *, participation=None, pipeline="mean", attack=None, malicious=(), told=0, seed=0) -> Setup:
     clients = len(task.sizes)
     built = load_registry().build("attack", attack) if isinstance(attack, str) else attack
-    return Setup(
-        task=task,
+    return setup_of_parts(
+        task,
+        Rng(seed),
+        malicious,
         pipeline=load_registry().pipeline(pipeline),
         attack=built,
-        malicious=frozenset(malicious),
-        threat=ThreatModel(),
         told=told,
         attack_sees=built.needs[0] if built else Sight.NOTHING,
         rule_sees=Sight.EACH_UPDATE.with_implied() | (Sight.ROOT_DATA if task.root else Sight.NOTHING),
         training=training,
-        participation=participation or Participation(total=clients),
-        rng=Rng(seed),
+        clients=participation or Participation(total=clients),
     )
 
 
 def twin_of(setup: Setup, task: Classification) -> list[torch.Tensor]:
     """The models of the plain loop, with the same shards, start, choice of clients and batches."""
-    training, plan = setup.training, setup.training.plan()
+    training, plan = setup.cell.training, setup.cell.training.plan()
     start = task.initial_model(setup.rng.child("model"))
 
     def batches(round: int, client: int):
@@ -72,7 +72,7 @@ def twin_of(setup: Setup, task: Classification) -> list[torch.Tensor]:
         start,
         [(part.x, part.y) for part in task.parts],
         training.rounds,
-        lambda round: setup.participation.choose(setup.rng.child("participation", round), round),
+        lambda round: setup.cell.clients.choose(setup.rng.child("participation", round), round),
         batches,
         **{
             name: getattr(training, name)
@@ -230,7 +230,7 @@ def test_a_round_without_enough_updates_changes_nothing_and_says_so():
     task = deal("softmax", clients=8)
     participation = Participation(total=8, per_round=2, sampling="poisson")
     setup = set_up(task, TRAININGS["fedsgd"], participation=participation, pipeline="trimmed_mean", told=1)
-    setup = Setup(**{**setup.__dict__, "training": Training(algorithm=FedSGD(), rounds=40, lr=0.5)})
+    setup = setup.with_parts(training=Training(algorithm=FedSGD(), rounds=40, lr=0.5))
     models = [task.initial_model(setup.rng.child("model"))]
     abandoned = 0
     for report in Server().run(setup):
@@ -259,7 +259,7 @@ def test_root_data_are_set_aside_and_used_by_the_server_alone():
 def test_first_and_last_round_of_an_attack():
     task = deal("softmax")
     setup = set_up(task, Training(rounds=6), attack="gaussian", malicious=(0,), told=1)
-    setup = Setup(**{**setup.__dict__, "threat": ThreatModel(first_round=3, last_round=4)})
+    setup = setup.with_parts(threat=ThreatModel(first_round=3, last_round=4))
     assert [len(report.malicious) for report in Server().run(setup)] == [0, 0, 1, 1, 0, 0]
 
 

@@ -244,10 +244,10 @@ def test_model_replacement_replaces_the_model():
     setup = set_up(task, Training(rounds=1, lr=0.05), attack="model_replacement", malicious=(2,), told=1)
     (report,) = Server().run(setup)
     start = task.initial_model(setup.rng.child("model"))
-    rng, plan = setup.rng.child("round", 1), setup.training.plan()
+    rng, plan = setup.rng.child("round", 1), setup.cell.training.plan()
     honest, malicious = torch.empty(5, task.dim), torch.empty(1, task.dim)
     task.local_updates(start, [0, 1, 3, 4, 5], plan, rng, honest)
-    attack = setup.attack
+    attack = setup.cell.attack
     facts = {"rng": setup.rng.child("attack", "data", 2).apart(), "classes": 10, "value_range": (0.0, 1.0)}
     poisoned = task.with_examples({2: attack.poison(task.examples(2), data_view(**facts))})
     poisoned.local_updates(start, [2], attack.plan(plan, data_view()), rng, malicious)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -99,7 +99,7 @@ def test_only_who_acts_lies_about_its_examples(system):
         task={"partition": {"kind": "dirichlet", "alpha": 0.5}},
     )  # fmt: skip
     rule = Notes()
-    list(made.architecture.run(replace(setup, pipeline=Pipeline((rule,)), rule_sees=Sight.EACH_UPDATE)))
+    list(made.architecture.run(setup.with_parts(pipeline=Pipeline((rule,)), rule_sees=Sight.EACH_UPDATE)))
     sizes = dict(enumerate(map(float, setup.task.sizes)))
     lying = {client: (7 if client in setup.malicious else 1) * size for client, size in sizes.items()}
     assert rule.seen == [sizes, sizes, lying, lying]
@@ -125,7 +125,7 @@ def test_a_claim_is_a_number_of_examples():
         )()
         _, setup = scene(clients={"malicious": 1}, attack="zeros")
         with pytest.raises(ContractError, match="says broke its contract: samples: expected"):
-            _ = replace(setup, attack=attack).claims
+            _ = setup.with_parts(attack=attack).claims
 
 
 def test_under_masks_the_lie_is_refused():

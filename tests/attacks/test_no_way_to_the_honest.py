@@ -77,9 +77,9 @@ def spied(needs, monkeypatch, defense="foolsgold", knowledge=None, **changes) ->
         load_registry(),
     )
     spy = type("Spying", (Spy,), {"needs": (needs,), "look": look})()
-    cell = dataclasses.replace(cell, attack=spy)
+    cell = cell.with_parts(attack=spy)
     task = Workbench().task(cell, SEED)
-    setup = dataclasses.replace(set_up(cell, SEED, task), attack_sees=needs)
+    setup = set_up(cell, SEED, task).with_parts(attack_sees=needs)
     list(Server().run(setup))
     return Truth(found["objects"], honest, carried, found["model"], found["view"], task)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -325,7 +324,7 @@ def test_what_the_silent_are_shown_cannot_be_changed_and_the_others_stand_in_the
             view.model.zero_()
             return True
 
-    setup = replace(setup, attack=Tamper())
+    setup = setup.with_parts(attack=Tamper())
     with pytest.raises(ContractError, match="it changed what it was shown, in place"):
         list(Server().run(setup))
 
@@ -344,7 +343,7 @@ def test_the_server_gets_what_the_fault_makes_of_the_honest_update(name):
     task = deal("softmax")
     attack = build(name)
     setup = set_up(task, Training(rounds=3, lr=0.1), attack=attack, malicious=(2,), told=1)
-    clients, plan = Clients(setup), setup.training.plan()
+    clients, plan = Clients(setup), setup.cell.training.plan()
     model = task.initial_model(Rng(0))
     for round in (1, 2, 3):
         wire = clients.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))

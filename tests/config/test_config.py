@@ -139,9 +139,9 @@ def test_a_cell_without_attack_is_the_same_whoever_would_have_attacked():
 
 def test_counts_and_fractions():
     cell = laid_out(SUITE, "clients={total: 30, per_round: 0.5, malicious: 0.2, assumed_f: 0.1}").positions[1][1]
-    assert (cell.participation.expected, cell.malicious, cell.told) == (15, 6, 3)
-    assert laid_out(SUITE, "clients.per_round=1").positions[0][1].participation.expected == 1
-    assert laid_out(SUITE, "clients.per_round=1.0").positions[0][1].participation.expected == 10
+    assert (cell.clients.expected, cell.malicious, cell.told) == (15, 6, 3)
+    assert laid_out(SUITE, "clients.per_round=1").positions[0][1].clients.expected == 1
+    assert laid_out(SUITE, "clients.per_round=1.0").positions[0][1].clients.expected == 10
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ OF_ACTORS: list[tuple[str, str, dict[str, Any]]] = [
 
 def asked_in(architecture: Architecture, setup: Setup) -> set[Channel[Any, ...]]:
     told: list[Channel[Any, ...]] = []
-    list(architecture.run(replace(setup, attack=telling(told))))
+    list(architecture.run(setup.with_parts(attack=telling(told))))
     return set(told)
 
 
@@ -291,11 +291,11 @@ def test_two_lies_on_one_channel_are_refused() -> None:
 
 def test_only_who_acts_lies_and_only_then() -> None:
     _, setup = scenes.scene("server", attack="sign_flip", clients={"malicious": 2}, threat={"first_round": 3})
-    setup = replace(setup, attack=saying(LOSS, 0.25))
+    setup = setup.with_parts(attack=saying(LOSS, 0.25))
     for client in range(6):
         lied = client in setup.malicious
         assert [setup.report(LOSS, client, 2.0, round) for round in (2, 3)] == [2.0, 0.25 if lied else 2.0]
-    assert replace(setup, attack=None).report(LOSS, min(setup.malicious), 2.0, 3) == 2.0
+    assert setup.with_parts(attack=None).report(LOSS, min(setup.malicious), 2.0, 3) == 2.0
 
 
 # Methods of version 0.1.

@@ -137,12 +137,8 @@ class SlowAttack(PoisonAttack):
 
 def test_time_that_is_lost_on_purpose_is_found_where_it_was_lost():
     cell = one_cell()
-    setup = dataclasses.replace(
-        set_up(cell, 0, Workbench().task(cell, 0)),
-        pipeline=Pipeline((Slow(),)),
-        attack=SlowAttack(),
-        attack_sees=Sight.HONEST_UPDATES.with_implied(),
-        malicious=frozenset({1, 4}),
+    setup = dataclasses.replace(set_up(cell, 0, Workbench().task(cell, 0)), malicious=frozenset({1, 4})).with_parts(
+        pipeline=Pipeline((Slow(),)), attack=SlowAttack(), attack_sees=Sight.HONEST_UPDATES.with_implied()
     )
     assert len(list(Server().run(setup))) == 3
     spent = setup.stopwatch.stage_totals()

@@ -8,7 +8,7 @@ import pytest
 
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.workbench import Workbench, malicious_clients
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ROOT, Examples
 from fedguard.errors import ConfigError
@@ -17,13 +17,13 @@ from fedguard.tasks.classification import Classification
 from tests.systems.scenes import reports
 
 
-def cell(shared: float | None, task: dict[str, Any] | None = None, **settings: Any) -> Cell:
+def cell(shared: float | None, task: dict[str, Any] | None = None, **settings: Any) -> PlannedCell:
     given = {"partition": "label_sorted", **(task or {}), **({} if shared is None else {"shared": shared})}
     clients = {"total": 10, **settings.pop("clients", {})}
     return build_cell(CellConfig.model_validate({"task": given, "clients": clients, **settings}), load_registry())
 
 
-def dealt(made: Cell, seed: int = 0) -> Classification:
+def dealt(made: PlannedCell, seed: int = 0) -> Classification:
     return Workbench().task(made, seed)
 
 
@@ -46,7 +46,7 @@ def test_everybody_has_the_same_public_examples_and_nobody_else_owns_them(settin
     last = {len(part) - public: counted(part[range(len(part) - public, len(part))]) for part in parts}
     assert len({tuple(sorted(found)) for found in last.values()}) == 1  # malicious clients among them
     root = made.config.server.root_data
-    copies = malicious_clients(made, 0) if made.copying else frozenset()
+    copies = malicious_clients(made, 0) if made.copied else frozenset()
     own = [part[range(len(part) - public)] for client, part in enumerate(parts) if client not in copies]
     whole = counted(
         parts[0][range(len(parts[0]) - public, len(parts[0]))], *own, *([task.examples(ROOT)] if root else [])

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, softplus
 from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
-from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, ThreatModel, Training
+from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, Training
 from fedguard.defenses.clients import ats
 from fedguard.defenses.clients.ats import ATS
 from fedguard.defenses.clients.client_clipping import ClientClipping
@@ -30,6 +30,7 @@ from fedguard.tasks.classification import Classification
 from fedguard.tasks.models.precode import PRECODE, _mix_bits, gaussian
 from fedguard.tasks.network import FlatNetwork
 from tests.inference.scenes import client, digits, gradient, mlp
+from tests.parts import setup_of_parts
 
 NOBODY = ClientContext("test", Sight.NOTHING, round=1, rng=Rng(5))
 UPDATES = st.tuples(st.integers(1, 40), st.integers(0, 2**31))
@@ -365,18 +366,17 @@ def federation(
         3,
         Rng(3),
     )
-    return Setup(
-        task=task,
+    return setup_of_parts(
+        task,
+        Rng(0),
+        malicious,
         pipeline=known.pipeline(pipeline),
         attack=known.build("attack", more["attack"]) if "attack" in more else None,
-        malicious=frozenset(malicious),
-        threat=ThreatModel(),
         told=len(malicious),
         attack_sees=Sight.OWN_DATA,
         rule_sees=Sight.EACH_UPDATE.with_implied(),
         training=training or Training(algorithm=FedSGD(), rounds=1, batch_size=None),
-        participation=Participation(total=3),
-        rng=Rng(0),
+        clients=Participation(total=3),
     )
 
 
@@ -396,7 +396,7 @@ def test_clients_train_on_what_they_prepared(batch):
     module = setup.task.module
     for number, update in enumerate(sent(setup)):
         part = setup.task.examples(number)
-        used = setup.task.examples_used(number, setup.training.plan(), setup.rng.child("round", 1))
+        used = setup.task.examples_used(number, setup.cell.training.plan(), setup.rng.child("round", 1))
         assert len(used) == (batch or len(part))
         nn.utils.vector_to_parameters(model, module.parameters())
         assert torch.allclose(update, -gradient(module, used.replace(x=1 - used.x)), atol=1e-6)
@@ -415,10 +415,10 @@ def test_malicious_clients_prepare_and_transform_nothing():
 def test_soteria_scores_the_batch_of_the_step():
     """Beside the same transform, called by hand with the batch."""
     setup = federation("soteria(share=0.4) >> mean", training=Training(algorithm=FedSGD(), batch_size=1))
-    plain = sent(federation("mean", training=setup.training))
+    plain = sent(federation("mean", training=setup.cell.training))
     model = setup.task.initial_model(setup.rng.child("model"))
     for number, (update, before) in enumerate(zip(sent(setup), plain, strict=True)):
-        used = setup.task.examples_used(number, setup.training.plan(), setup.rng.child("round", 1))
+        used = setup.task.examples_used(number, setup.cell.training.plan(), setup.rng.child("round", 1))
         nn.utils.vector_to_parameters(model, setup.task.module.parameters())
         expected = Soteria(share=0.4).apply(before, client(setup.task.module, used))
         assert torch.equal(update, expected)

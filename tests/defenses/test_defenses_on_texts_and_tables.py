@@ -10,7 +10,7 @@ from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import Document, plan, read_suite
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.contracts import ClientTransform, Mixing, Sight
@@ -48,7 +48,7 @@ def suite(task: str) -> Document:
     return override(Document(data, "small.yaml", None, lines), [task])
 
 
-def cell(task: str, *settings: str) -> Cell:
+def cell(task: str, *settings: str) -> PlannedCell:
     document = override(suite(task), settings)
     return plan(document, read_suite(document)).positions[0][1]
 

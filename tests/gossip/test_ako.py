@@ -173,7 +173,7 @@ def lied_to(defense: str = "mean", broadcast: bool = False) -> tuple[Nodes, int]
     made, setup = scene(
         {"name": "ako", "broadcast": broadcast}, attack="sign_flip", clients={"malicious": 1}, defense=defense
     )
-    setup = replace(setup, attack=Everywhere(), malicious=frozenset({2}), attack_sees=Sight.HONEST_UPDATES)
+    setup = replace(setup, malicious=frozenset({2})).with_parts(attack=Everywhere(), attack_sees=Sight.HONEST_UPDATES)
     found = Nodes(setup, made.architecture.topology(6), broadcast)
     found.begin(1)
     return found, setup.task.dim
@@ -334,7 +334,7 @@ def run(system: dict[str, Any], **changes: Any):
 
     nodes.updates = overheard
     after, states, running = [], [], made.architecture.models(nodes)
-    for round in range(1, setup.training.rounds + 1):
+    for round in range(1, setup.cell.training.rounds + 1):
         nodes.begin(round)
         after.append(next(running).clone())
         states.append(nodes.report(round, after[-1]))

@@ -199,7 +199,7 @@ def nodes_of(system: Any, **changes: Any) -> Any:
     from fedguard.architectures.gossip.nodes import Nodes
 
     made, setup = scene(system, **{"training": STEPS} | changes)
-    found = Nodes(setup, made.architecture.topology(setup.participation.total), broadcast=False)
+    found = Nodes(setup, made.architecture.topology(setup.cell.clients.total), broadcast=False)
     found.begin(1)
     return made.architecture, found, setup
 
@@ -219,7 +219,7 @@ def test_all_are_done_at_once_and_train_on_what_was_dealt():
     even = [2 * 16 / rate for rate in found.said.rates]
     assert max(seconds) < 0.7 * max(even)
     for node, batch in enumerate(batches):
-        plan = setup.training.plan()
+        plan = setup.cell.training.plan()
         (row,) = setup.task.local_updates(
             found.start[0],
             (node,),

@@ -108,8 +108,8 @@ def test_rounds_are_those_of_the_real_nodes_until_the_target_holds():
     """Of D^2 on digits sorted by label: the first of three evaluations in a row with 80 %."""
     cell, setup = exponents._scene(exponents.graph("d2", 10, 1.0), 0)
     found = exponents.rounds_to(setup, cell.architecture, 0.4, 4, 60)
-    training = setup.training.model_copy(update={"rounds": found + 8, "lr": 0.4})
-    reports = cell.architecture.run(replace(setup, training=training, evaluate_every=4))
+    training = setup.cell.training.model_copy(update={"rounds": found + 8, "lr": 0.4})
+    reports = cell.architecture.run(replace(setup, evaluate_every=4).with_parts(training=training))
     there = [one.evaluation.accuracy >= exponents.TARGET for one in reports if one.evaluation]
     assert there[-3:] == [True] * 3 and there[-4] is False and found == 4 * (len(there) - 2)
     assert exponents.rounds_to(setup, cell.architecture, 0.4, 4, found - 4) in (None, found)

@@ -51,7 +51,7 @@ def test_what_a_node_sends_first_is_its_update_in_clear():
     found, setup = nodes({"name": "d_psgd", "graph": "ring"})
     sent = found.start + found.updates(found.start)
     rows = torch.empty(6, setup.task.dim)
-    plan, rng = setup.training.plan(), setup.rng.child("round", 1)
+    plan, rng = setup.cell.training.plan(), setup.rng.child("round", 1)
     setup.task.local_updates(found.start[0], tuple(range(6)), plan, rng, rows)
     read = sent - found.start
     assert float((read - rows).norm() / rows.norm()) < 1e-6
@@ -74,7 +74,7 @@ def test_combine_first_is_another_way():
 
 def nodes(system: Any, **changes: Any) -> tuple[Nodes, Any]:
     made, setup = scene(system, **changes)
-    graph = made.architecture.topology(setup.participation.total)
+    graph = made.architecture.topology(setup.cell.clients.total)
     found = Nodes(setup, graph, made.architecture.broadcast)
     found.begin(1)
     return found, setup
@@ -122,7 +122,7 @@ def lied_to(attack: PoisonAttack, system: Any, malicious: set[int], **changes: A
 
     made, setup = scene(system, attack="sign_flip", clients={"malicious": len(malicious)}, **changes)
     sees = attack.needs[0]
-    setup = replace(setup, attack=attack, malicious=frozenset(malicious), attack_sees=sees)
+    setup = replace(setup, malicious=frozenset(malicious)).with_parts(attack=attack, attack_sees=sees)
     found = Nodes(setup, made.architecture.topology(6), made.architecture.broadcast)
     found.begin(1)
     return found, setup

@@ -223,7 +223,7 @@ def around_receiver(values, about, honest, i, f, reach):
 def test_receiver_ipm_is_its_formula_around_each_receiver(reach):
     attack = load_registry().build("attack", f"receiver_ipm(reach={reach})")
     found, setup = lied_to(attack, AROUND, {1, 4})
-    setup = replace(setup, attack_sees=attack.needs[1])
+    setup = setup.with_parts(attack_sees=attack.needs[1])
     found = Nodes(setup, topology("complete", 6), broadcast=False)
     found.begin(1)
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
@@ -244,7 +244,7 @@ def test_receiver_ipm_passes_the_nearest_neighbors_of_each_receiver_and_a_longer
     for reach, passes in ((0.99, True), (1.01, False)):
         attack = load_registry().build("attack", f"receiver_ipm(reach={reach})")
         found, setup = lied_to(attack, AROUND, {1, 4}, defense="nna")
-        found = Nodes(replace(setup, attack_sees=attack.needs[1]), topology("complete", 6), broadcast=False)
+        found = Nodes(setup.with_parts(attack_sees=attack.needs[1]), topology("complete", 6), broadcast=False)
         found.begin(1)
         made = found.mix_values(values, about)
         for i in honest:
@@ -274,7 +274,7 @@ def test_receiver_ipm_with_the_rule_moves_a_node_no_less_than_without(defense):
     away = {}
     for sees in attack.needs:
         found, setup = lied_to(attack, AROUND, {1, 4}, defense=defense)
-        found = Nodes(replace(setup, attack_sees=sees), topology("complete", 6), broadcast=False)
+        found = Nodes(setup.with_parts(attack_sees=sees), topology("complete", 6), broadcast=False)
         found.begin(1)
         values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
         made = found.mix_values(values, about)

@@ -23,7 +23,7 @@ import pytest
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
 from fedguard.registry import KINDS, load_registry
@@ -173,7 +173,7 @@ def test_they_are_typed(folder: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def cell(architecture: str, settings: dict[str, Any], folder: Path, plugins: list[str]) -> Cell:
+def cell(architecture: str, settings: dict[str, Any], folder: Path, plugins: list[str]) -> PlannedCell:
     usual: dict[str, Any] = {
         "architecture": architecture,
         "task": {"data": "wine", "partition": "iid", "model": "softmax"},

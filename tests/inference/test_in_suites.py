@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -17,7 +16,7 @@ from fedguard.bench.running.inference.targets import alike
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ONE_VECTOR, Examples, InferenceAttack, Membership, Reconstruction, Sight
 from fedguard.errors import ContractError
@@ -32,11 +31,11 @@ ONE_EXAMPLE = {
 }
 
 
-def cell(**changes) -> Cell:
+def cell(**changes) -> PlannedCell:
     return build_cell(CellConfig.model_validate({**ONE_EXAMPLE, **changes}), load_registry())
 
 
-def inferred(one: Cell, seed: int = 0, album=lambda name, claim, truth: None):
+def inferred(one: PlannedCell, seed: int = 0, album=lambda name, claim, truth: None):
     record, _ = run_trial(one, seed, {}, album=album)
     return record["result"]["inference"]
 
@@ -126,14 +125,14 @@ def test_a_sum_is_attacked_whoever_dropped_out_of_it():
 
 def test_a_client_that_never_took_part_is_no_victim():
     one = cell(attack="fed_mia", clients={"total": 10, "per_round": 3}, observer={"victims": 10})
-    rounds = [one.participation.choose(Rng(0).child("participation", r), r) for r in (1, 2, 3)]
+    rounds = [one.clients.choose(Rng(0).child("participation", r), r) for r in (1, 2, 3)]
     attacked = {client for target in inferred(one)["targets"] for client in target["clients"]}
     assert attacked == {client for present in rounds for client in present} != set(range(10))
 
 
 def test_a_round_without_clients_is_refused_beforehand():
     one = cell(attack="analytic", clients={"total": 10, "per_round": 1, "sampling": "poisson"})
-    empty = [s for s in range(20) if not one.participation.choose(Rng(s).child("participation", 1), 1)]
+    empty = [s for s in range(20) if not one.clients.choose(Rng(s).child("participation", 1), 1)]
     assert "nobody takes part" in refusals([one], empty[0])[one.id]
 
 
@@ -159,7 +158,7 @@ def test_what_the_noise_hides_is_not_told_to_the_attacker(monkeypatch):
         training=training,
         protocol={"privacy": {"kind": "record", "clip": 1, "noise_multiplier": 1, "sample_rate": 0.04}},
     )
-    found = inferred(dataclasses.replace(record, inference=Reads()))
+    found = inferred(record.with_parts(inference=Reads()))
     assert set(told) == {(5,)} and len({target["images"] for target in found["targets"]}) > 1
     told.clear()
     central = cell(
@@ -167,7 +166,7 @@ def test_what_the_noise_hides_is_not_told_to_the_attacker(monkeypatch):
         protocol={"privacy": {"kind": "client", "noise_multiplier": 1}},
         observer={"victims": 2},
     )
-    inferred(dataclasses.replace(central, inference=Reads()))
+    inferred(central.with_parts(inference=Reads()))
     assert len(set(told[0])) == 1 and len(told[0]) == 10
 
 
@@ -201,7 +200,7 @@ def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
     monkeypatch.setattr(
         Reads, "claims", staticmethod(lambda view: (views.append(view), Reconstruction(torch.zeros(1, 1, 8, 8)))[1])
     )
-    spy = dataclasses.replace(one, inference=Reads())
+    spy = one.with_parts(inference=Reads())
     found = inferred(spy)
     client, view = found["targets"][0]["clients"][0], views[0]
     setup = set_up(one, 0, task)
@@ -213,8 +212,7 @@ def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
     # One client's training by itself rounds otherwise than among all, on some processors.
     assert torch.allclose(view.target, expected[0], rtol=1e-5, atol=1e-7)
     assert view.labels is None and view.candidates is None
-    told = dataclasses.replace(
-        one,
+    told = one.with_parts(
         inference=Reads(),
         config=one.config.model_copy(update={"observer": one.config.observer.model_copy(update={"labels": True})}),
     )
@@ -225,7 +223,7 @@ def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
 def test_an_attack_that_returns_something_else_breaks_its_contract(monkeypatch):
     monkeypatch.setattr(Reads, "claims", staticmethod(lambda view: Membership(torch.zeros(3))))
     with pytest.raises(ContractError, match="a reconstruction attack returned Membership"):
-        inferred(dataclasses.replace(cell(), inference=Reads()))
+        inferred(cell().with_parts(inference=Reads()))
 
 
 class Tampers(InferenceAttack):
@@ -244,7 +242,7 @@ class Tampers(InferenceAttack):
 
 
 def test_a_malicious_server_loses_the_round():
-    one = dataclasses.replace(cell(observer={"server": "malicious", "round": 2}), inference=Tampers())
+    one = cell(observer={"server": "malicious", "round": 2}).with_parts(inference=Tampers())
     record, _ = run_trial(one, 0, {})
     assert record["result"]["rounds"]["abandoned"] == 1
     assert record["result"]["inference"]["server"] == "malicious"
@@ -265,7 +263,7 @@ def test_members_and_others_are_told_apart_by_the_core_alone():
     one = cell(observer={"candidates": 150})
     task = Workbench().task(one, 0)
     train = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
-    found = inferred(dataclasses.replace(one, inference=Knows()))
+    found = inferred(one.with_parts(inference=Knows()))
     (target,) = found["targets"]
     assert (target["members"], target["non_members"]) == (150, 150)
     assert found["score"]["auc"] == pytest.approx(1.0, abs=0.02)  # digits has a few images twice
@@ -296,7 +294,7 @@ def test_a_class_alone_tells_no_membership():
             return Membership(-(view.candidates.y - 3.0).abs())
 
     skewed = cell(task={"partition": "dirichlet(alpha=0.3)"}, observer={"victims": 10})
-    found = inferred(dataclasses.replace(skewed, inference=ByClass()))
+    found = inferred(skewed.with_parts(inference=ByClass()))
     assert found["score"]["auc"] == pytest.approx(0.5, abs=0.02)
 
 
@@ -333,7 +331,7 @@ def test_shadow_models_are_as_noisy_as_the_federation(kind, per_round):
     setup = set_up(one, 0, task)
     initial = task.initial_model(Rng(0).child("model"))
     _, model = run_trial(one, 0, {})
-    shadows = Shadows.like(task.network, initial, setup, setup.noise_of_mean)
+    shadows = Shadows.like(task.network, initial, setup, setup.cell.protocol.privacy.of_mean(setup.cell, task.dim))
     whole = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
     for part in (whole, whole[torch.arange(700)]):
         (shadow,) = shadows([part], Rng(1))
@@ -358,7 +356,7 @@ def test_an_attack_is_told_how_strong_the_noise_is_in_what_it_sees(kind, momentu
         training={"algorithm": "fedsgd", "rounds": 1, "batch_size": 8, "lr": 0.5, "worker_momentum": momentum},
         protocol=NOISY[kind], observer={"victims": 1},
     )  # fmt: skip
-    inferred(dataclasses.replace(one, inference=Looks()))
+    inferred(one.with_parts(inference=Looks()))
     ((told, of_mean, shown),) = seen
     if kind == "levels":  # 300 and 100 x 2, by client: their mean square; FedSGD sends gradients themselves
         assert told == pytest.approx(((300**2 + 200**2) / 2) ** 0.5 / 8)
@@ -380,7 +378,7 @@ def test_the_examples_behind_a_final_model_are_those_of_all_clients():
 
     for protocol in ({}, NOISY["record"], NOISY["client"]):
         changes = {"protocol": protocol, "training": {"algorithm": "fedsgd", "rounds": 1, "batch_size": 14}}
-        inferred(dataclasses.replace(cell(**changes), inference=Counts()))
+        inferred(cell(**changes).with_parts(inference=Counts()))
     assert seen[0] == 1437
     assert seen[1] == pytest.approx(1437, rel=0.05) and seen[2] == pytest.approx(1437, rel=0.01)
 

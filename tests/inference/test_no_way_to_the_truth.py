@@ -351,7 +351,7 @@ def attacked(seed=0, *, attributes=None, **changes):
     SEEN.clear()
     cell = build_cell(CellConfig.model_validate({**SIZES, **changes}), load_registry())
     spy = type("Spy", (Seeker,), dict(attributes or {}))()
-    run_trial(dataclasses.replace(cell, inference=spy), seed, {})
+    run_trial(cell.with_parts(inference=spy), seed, {})
     assert SEEN
     return reachable(spy, *SEEN), list(SEEN), Workbench().task(cell, seed)
 

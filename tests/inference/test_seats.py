@@ -12,7 +12,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import ONE_VECTOR, InferenceAttack, Observer, Reconstruction, Sight
 from fedguard.registry import load_registry
@@ -29,7 +29,7 @@ ONE: dict[str, Any] = {
 }
 
 
-def cell(**changes: Any) -> Cell:
+def cell(**changes: Any) -> PlannedCell:
     observer = {"seat": "nodes", "victims": 8, **changes.pop("observer", {})}
     return build_cell(CellConfig.model_validate({**ONE, "observer": observer, **changes}), load_registry())
 
@@ -115,7 +115,7 @@ class Reads(InferenceAttack):
 
 def views(spy: type[Reads] = Reads, **changes: Any):
     Reads.views.clear()
-    one = replace(cell(**changes), inference=spy())
+    one = cell(**changes).with_parts(inference=spy())
     result = run_trial(one, 0, {})[0]["result"]["inference"]
     setup = Workbench().task(one, 0), one.training.plan()
     return list(Reads.views), result, *setup

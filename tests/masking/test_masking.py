@@ -29,7 +29,7 @@ from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import protocol_card
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
@@ -66,7 +66,7 @@ def federation(protocol, *, clients=20, pipeline="mean", rounds=4, root=0, told=
     training = Training(rounds=rounds, lr=0.1, batch_size=16)
     setup = set_up(task, training, pipeline=pipeline, told=told or 0, seed=seed, **others)
     sees = derive_exposure(Server.exposes, protocol.secure_aggregation, root > 0)
-    return dataclasses.replace(setup, protocol=protocol, rule_sees=sees.server, attack_sees=sees.clients)
+    return setup.with_parts(protocol=protocol, rule_sees=sees.server, attack_sees=sees.clients)
 
 
 def sent(setup, updates, *, malicious=(), round=1) -> SentRound:
@@ -77,7 +77,7 @@ def sent(setup, updates, *, malicious=(), round=1) -> SentRound:
 
 
 def receiver(setup):
-    return setup.protocol.secure_aggregation.receiver(setup)
+    return setup.cell.protocol.secure_aggregation.receiver(setup)
 
 
 def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torch.Tensor]:
@@ -85,7 +85,7 @@ def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torc
     return sent(setup, updates.clone(), **others), updates.double()
 
 
-def cell(**settings) -> Cell:
+def cell(**settings) -> PlannedCell:
     """A small cell; dotted keys with ``__`` for the dot."""
     base = {"clients": {"total": 20, "malicious": 2}, "training": {"rounds": 3}, "attack": "sign_flip"}
     return build_cell(CellConfig.model_validate({**base, **settings}), load_registry())
@@ -171,7 +171,7 @@ def test_clients_weigh_themselves_where_the_rule_weighs_by_samples(mode):
         for k in (0, 17, 400):
             expected = sum(sizes[client] * float(updates[client, k]) for client in members) / total
             assert row[k] == pytest.approx(expected, abs=4 / (2**19 - 1) * max(sizes) / fmean(sizes))
-    plain = Server().run(dataclasses.replace(setup, protocol=Protocol()))
+    plain = Server().run(setup.with_parts(protocol=Protocol()))
     assert max((a.model - b.model).abs().max() for a, b in zip(Server().run(setup), plain, strict=True)) < 1e-3
 
 
@@ -313,7 +313,7 @@ def test_a_rule_is_told_of_no_client_behind_a_mean():
             return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
 
     setup = federation(Protocol(secure_aggregation=Groups(groups=5)), rounds=1)
-    setup = dataclasses.replace(setup, pipeline=Pipeline((Nosy(),)), rule_sees=Sight.GROUP_SUMS)
+    setup = setup.with_parts(pipeline=Pipeline((Nosy(),)), rule_sees=Sight.GROUP_SUMS)
     assert [report.abandoned for report in Server().run(setup)] == [None]
 
 
@@ -446,7 +446,7 @@ def test_group_testing_finds_the_sign_flippers():
     protocol = Protocol(secure_aggregation=GroupTesting(round=2))
     for malicious in ((3, 7), (5,)):
         setup = federation(protocol, partition="iid", root=100, attack="sign_flip", malicious=malicious, told=2)
-        setup = dataclasses.replace(setup, attack_sees=Sight.OWN_DATA)
+        setup = setup.with_parts(attack_sees=Sight.OWN_DATA)
         reports = [*Server().run(setup)]
         assert [report.masked.sessions for report in reports] == [1, 10, 1, 1]
         assert [report.masked.anonymity for report in reports] == [18, 2, *[18 - len(malicious)] * 2]
@@ -547,7 +547,7 @@ def test_a_round_with_too_little_noise_has_no_sum():
 def test_malicious_clients_and_colluders_are_not_taken_for_the_same():
     """2 may collude, 3 others are malicious: of 20, 15 surely add noise; with max instead of the union it would be 17."""
     protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN))
-    setup = dataclasses.replace(federation(protocol), malicious=frozenset({4, 5, 6}))
+    setup = dataclasses.replace(federation(protocol), malicious=frozenset({4, 5, 6})).with_parts(attacking=3)
     wire, _ = random_round(setup, malicious=(4, 5, 6), scale=0.001)
     assert receiver(setup).receive(wire).masked.contributors == 15
 
@@ -732,10 +732,10 @@ def text(rendered) -> str:
 
 def test_participation_that_leaves_too_few_for_a_session_loses_the_round():
     setup = federation(FULL, clients=10, rounds=15)
-    setup = dataclasses.replace(setup, participation=Participation(total=10, per_round=4, sampling="poisson"))
+    setup = setup.with_parts(clients=Participation(total=10, per_round=4, sampling="poisson"))
     reports = [*Server().run(setup)]
     for report in reports:
-        chosen = setup.participation.choose(setup.rng.child("participation", report.round), report.round)
+        chosen = setup.cell.clients.choose(setup.rng.child("participation", report.round), report.round)
         assert (report.abandoned is None) == (len(chosen) >= 3)
     assert any(report.abandoned for report in reports)
 

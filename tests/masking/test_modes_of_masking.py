@@ -41,7 +41,7 @@ def test_each_mode_keeps_its_promises(name):
     assert 0 < len(received.rows) == len(received.behind) <= mode.rows(24)
     assert (received.masked is not None) is mode.masked
     if mode.masked:
-        assert received.masked.anonymity == mode.smallest_sum(setup.federation) - setup.protocol.colluders(24) > 1
+        assert received.masked.anonymity == mode.smallest_sum(setup.cell) - setup.cell.protocol.colluders(24) > 1
     for row, behind in zip(received.rows.tolist(), received.behind, strict=True):
         if not mode.overlapping:
             expected = mean([updates[client].tolist() for client in behind])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from fedguard.bench.report import references
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench, _key, malicious_clients
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
 from fedguard.metrics.figures import DIFFERENCE
@@ -51,20 +51,20 @@ class Honest(PoisonAttack):
     needs = (Sight.OWN_DATA,)
 
 
-def cell(base=BLOBS, **settings) -> Cell:
+def cell(base=BLOBS, **settings) -> PlannedCell:
     return build_cell(CellConfig.model_validate({**base, **settings}), load_registry())
 
 
 FINALS: dict = {}
 
 
-def final(one: Cell, seed: int) -> float:
+def final(one: PlannedCell, seed: int) -> float:
     if (one.id, seed) not in FINALS:
         FINALS[one.id, seed] = run_trial(one, seed, {})[0]["result"]["final_accuracy"]
     return FINALS[one.id, seed]
 
 
-def result_of(one: Cell, seed: int) -> dict:
+def result_of(one: PlannedCell, seed: int) -> dict:
     """What a record says of a cell, with all that it is compared with."""
     controls = {name: final(other, seed) for name, other in one.compared_with.items() if other.id != one.id}
     return run_trial(one, seed, controls)[0]["result"]
@@ -88,7 +88,7 @@ def test_the_harm_of_no_attack_is_nothing_where_all_clients_hold_the_same():
     }
     harms = []
     for seed in range(6):
-        one = replace(cell(iid, attack="sign_flip"), attack=Honest())
+        one = cell(iid, attack="sign_flip").with_parts(attack=Honest())
         result = result_of(one, seed)
         assert result["accuracy_drop"] == pytest.approx(0, abs=0.003)  # the clean training, in another order of sums
         harms.append(result["harm"])

@@ -113,7 +113,7 @@ def test_more_trainings_than_a_plan_has_are_reckoned_with_before_the_first() -> 
     setup, reports, found = trained(VARIANTS[0], "record", NETWORKS["much loss"], {})
     ended = Counter(span.client for report in reports for span in report.moment.spans)
     most = max(ended.values())
-    assert most > ROUNDS + 1 + 1 and setup.meeting.trainings == most == found["ledger"]["releases"]["most"]
+    assert most > ROUNDS + 1 + 1 and setup.cell.meeting.trainings == most == found["ledger"]["releases"]["most"]
     by_hand = epsilon(found["noise_multiplier"], 0.1, 2 * most, 1e-4, "prv", "record", "poisson").value
     assert found["epsilon"] == pytest.approx(by_hand) and 0.95 * ASKED < by_hand <= ASKED
 

@@ -18,7 +18,7 @@ from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.protocol import protocol_in_words
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     DPSGD,
@@ -53,12 +53,12 @@ def plan(*, q=0.3, clip=0.5, noise=0.8, **others) -> LocalPlan:
     )
 
 
-def cell(*, pipeline=None, **settings) -> Cell:
+def cell(*, pipeline=None, **settings) -> PlannedCell:
     """A small cell without attack."""
     built = build_cell(
         CellConfig.model_validate({"clients": {"total": 6}, "training": {"rounds": 2}, **settings}), load_registry()
     )
-    return dataclasses.replace(built, pipeline=pipeline) if pipeline else built
+    return built.with_parts(pipeline=pipeline) if pipeline else built
 
 
 def by_hand(task, model, client, plan, rng) -> torch.Tensor:
@@ -221,7 +221,7 @@ def test_levels_reach_the_rule_beside_their_clients():
 
     noise = RecordNoise(levels=(PrivacyLevel(noise_multiplier=1.0), PrivacyLevel(noise_multiplier=3.0, clip=0.5)))
     setup = set_up(deal("softmax", clients=6), Training(rounds=2), participation=Participation(total=6, per_round=4))
-    [*Server().run(dataclasses.replace(setup, pipeline=Pipeline((Note(),)), protocol=Protocol(privacy=noise)))]
+    [*Server().run(setup.with_parts(pipeline=Pipeline((Note(),)), protocol=Protocol(privacy=noise)))]
     for clients, scales in met:
         assert len(clients) == 4
         assert scales == [1.0 if client % 2 == 0 else 1.5 for client in clients]
@@ -253,17 +253,17 @@ def test_weights_by_inverse_variance_leave_the_least_noise():
 
 def test_colluders_know_that_the_server_clips():
     setup = set_up(deal("softmax", clients=6), Training(rounds=1), attack="ipm", malicious=(0,))
-    noisy = dataclasses.replace(setup, protocol=Protocol(privacy=ClientNoise(clip=0.5, noise_multiplier=1.0)))
+    noisy = setup.with_parts(protocol=Protocol(privacy=ClientNoise(clip=0.5, noise_multiplier=1.0)))
     met: list[torch.Tensor] = []
 
-    class Ask(type(setup.attack)):
+    class Ask(type(setup.cell.attack)):
         def craft(self, view):
             rows = torch.zeros(view.n, view.dim)
             rows[0, 0], rows[1, 1] = 0.25, 100.0
             met.append(view.n * view.rule(rows)[:2])
             return view.honest[: view.f].clone()
 
-    report = next(iter(Server().run(dataclasses.replace(noisy, attack=Ask(), attack_sees=Server.exposes.clients))))
+    report = next(iter(Server().run(noisy.with_parts(attack=Ask(), attack_sees=Server.exposes.clients))))
     assert met[0].tolist() == pytest.approx([0.25, 0.5])
     assert report.clip == 0.5 and report.chosen == tuple(range(6))
     assert (
@@ -276,8 +276,8 @@ def test_malicious_updates_are_clipped_and_an_empty_round_still_shows_noise():
     noise = ClientNoise(clip=0.5, noise_multiplier=0.01)
     few = Participation(total=8, per_round=1, sampling="poisson")
     setup = set_up(task, Training(rounds=8), participation=few, attack="sign_flip", malicious=range(8))
-    setup = dataclasses.replace(
-        setup, attack=load_registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
+    setup = setup.with_parts(
+        attack=load_registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
     )
     before = task.initial_model(setup.rng.child("model"))
     for report in Server().run(setup):
@@ -336,11 +336,11 @@ def test_a_client_does_not_look_at_its_examples_once_noise_hides_them():
     refused = cell(pipeline=Pipeline((Owns(), mean)), protocol={"privacy": RECORD}).verdict.reasons
     assert "looks looks at a client's examples beside DP-SGD" in refused[0]
     setup = set_up(deal("softmax", clients=6), Training(rounds=1))
-    setup = dataclasses.replace(setup, pipeline=Pipeline((Looks(), mean)))
+    setup = setup.with_parts(pipeline=Pipeline((Looks(), mean)))
     [*Server().run(setup)]
     private = cell(protocol={"privacy": RECORD}).protocol
     with pytest.raises(NotObservable, match="looks read 'examples'"):
-        [*Server().run(dataclasses.replace(setup, protocol=private))]
+        [*Server().run(setup.with_parts(protocol=private))]
 
 
 @pytest.mark.parametrize(

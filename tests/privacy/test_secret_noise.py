@@ -56,7 +56,7 @@ def test_no_two_trainings_share_noise_nor_a_sampling_that_an_epsilon_counts_on(
     for setup, moved, drawn in (others, seeded):
         assert torch.equal(setup.task.examples(3).x, ones[0].task.examples(3).x)
         assert abs(alike(moved, ones[1])) < 0.5
-        if made.noise.unit != "client" or made.participation.scheme not in ("poisson", "fixed"):  # the same take part
+        if made.noise.unit != "client" or made.clients.scheme not in ("poisson", "fixed"):  # the same take part
             assert (drawn["batches"] == ones[2]["batches"]) == (made.noise.unit != "record")
             assert drawn["clients"] == ones[2]["clients"]
 

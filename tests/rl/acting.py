@@ -8,7 +8,7 @@ from typing import Any
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport, Setup
 from fedguard.registry import load_registry
@@ -33,11 +33,11 @@ def settings(architecture: str, **changes: Any) -> dict[str, Any]:
     return found
 
 
-def cell(architecture: str, **changes: Any) -> Cell:
+def cell(architecture: str, **changes: Any) -> PlannedCell:
     return build_cell(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
 
 
-def scene(architecture: str, seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:
+def scene(architecture: str, seed: int = 0, **changes: Any) -> tuple[PlannedCell, Setup]:
     made = cell(architecture, **changes)
     assert not made.verdict.reasons, made.verdict.reasons
     return made, set_up(made, seed, Workbench().task(made, seed))

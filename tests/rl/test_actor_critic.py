@@ -166,7 +166,7 @@ class Actors:
     """All actors of a training, one after the other, each with its own environments."""
 
     def __init__(self, setup: Any) -> None:
-        self.setup, self.algorithm = setup, setup.training.algorithm
+        self.setup, self.algorithm = setup, setup.cell.training.algorithm
         self.states = {
             one: setup.task.start_actor(setup.rng.child("actor", one).numpy()) for one in range(len(setup.task.sizes))
         }
@@ -184,18 +184,18 @@ class Actors:
 
 def test_a3c_is_the_papers_loop_over_who_came_when() -> None:
     made, setup = scene("a3c", network={"compute": {"seconds": 0.01, "spread": 0.6}, "link": {"latency": 0.05}})
-    actors, n = Actors(setup), setup.participation.total
+    actors, n = Actors(setup), setup.cell.clients.total
     models = [setup.task.initial_model(setup.rng.child("model")).double()]
     begun: dict[tuple[int, int], Tensor] = {}
     releases = course(made, setup)
     late = 0
-    for _ in range(setup.training.rounds * n):
+    for _ in range(setup.cell.training.rounds * n):
         release = next(releases)
         begun.update(dict.fromkeys(release.begun, models[-1]))
         (arrival,) = release.arrivals
         gradient = actors.gradient(arrival.device, arrival.turn, begun.pop((arrival.device, arrival.turn)))
         late += release.version - arrival.version
-        models.append(models[-1] - setup.training.server_lr * setup.training.lr * gradient / n)
+        models.append(models[-1] - setup.cell.training.server_lr * setup.cell.training.lr * gradient / n)
     *_, last = made.architecture.run(setup)
     moved = (models[-1] - models[0]).norm()
     assert late > 0
@@ -204,11 +204,11 @@ def test_a3c_is_the_papers_loop_over_who_came_when() -> None:
 
 def test_a2c_is_the_papers_loop_in_step() -> None:
     made, setup = scene("a2c")
-    actors, n = Actors(setup), setup.participation.total
+    actors, n = Actors(setup), setup.cell.clients.total
     model = start = setup.task.initial_model(setup.rng.child("model")).double()
-    for round in range(1, setup.training.rounds + 1):
+    for round in range(1, setup.cell.training.rounds + 1):
         gradients = [actors.gradient(actor, round, model) for actor in range(n)]
-        model = model - setup.training.server_lr * setup.training.lr * sum(gradients) / n
+        model = model - setup.cell.training.server_lr * setup.cell.training.lr * sum(gradients) / n
     *_, last = made.architecture.run(setup)
     assert (last.model.double() - model).norm() < 1e-5 * (model - start).norm()
 
@@ -236,7 +236,9 @@ def test_in_fedbuff_an_actor_that_comes_twice_goes_on_from_its_first_rollout() -
         keys = sorted(((one.device, one.turn) for one in release.arrivals), key=lambda key: key[::-1])
         twice = twice or len({device for device, _ in keys}) < len(keys)
         gradients = [actors.gradient(*key, begun.pop(key)) for key in keys]
-        models.append(models[-1] - setup.training.server_lr * setup.training.lr * sum(gradients) / len(gradients))
+        models.append(
+            models[-1] - setup.cell.training.server_lr * setup.cell.training.lr * sum(gradients) / len(gradients)
+        )
     assert twice
     assert (found[-1].double() - models[-1]).norm() < 1e-5 * (models[-1] - models[0]).norm()
 
@@ -262,7 +264,9 @@ def test_reward_flip_sends_the_gradient_of_the_opposite_task() -> None:
     honest = sum(actors.gradient(one, 1, model) for one in range(3) if one != bad)
     liar = Actors(setup)
     liar.setup = type("Setup", (), {"task": setup.task.with_liars(RewardFlip().report, {bad}), "rng": setup.rng})
-    wanted = model - setup.training.lr * setup.training.server_lr * (honest + liar.gradient(bad, 1, model)) / 3
+    wanted = (
+        model - setup.cell.training.lr * setup.cell.training.server_lr * (honest + liar.gradient(bad, 1, model)) / 3
+    )
     *_, last = made.architecture.run(setup)
     assert (last.model.double() - wanted).norm() < 1e-5 * (wanted - model).norm()
 

@@ -194,14 +194,14 @@ def test_actors_try_by_chances_that_fall_from_one_to_the_next() -> None:
     assert (drawn[1] == 1).all()
     assert law.log_prob(outputs, torch.ones(2, 30_000).long())[:, 0].exp().tolist() == pytest.approx([0.8, 1.0])
     _, setup = scene("apex", training=training(", epsilon=0.4, spread=7"))
-    chances = setup.training.algorithm.start(setup).law(range(4)).epsilon[:, 0].tolist()
+    chances = setup.cell.training.algorithm.start(setup).law(range(4)).epsilon[:, 0].tolist()
     assert chances == pytest.approx([0.4 ** (1 + 7 * i / 3) for i in range(4)])
 
 
 def test_apex_is_the_papers_loop_over_who_came_when() -> None:
     """A replay as a list, whose oldest is overwritten; priorities claimed by actors, and then the learner's own errors."""
     made, setup = scene("apex", network=SLOW, training=training())
-    task, one = setup.task, setup.training.algorithm
+    task, one = setup.task, setup.cell.training.algorithm
     states = {actor: task.start_actor(setup.rng.child("actor", actor).numpy()) for actor in range(4)}
     models = [task.initial_model(setup.rng.child("model")).double()]
     begun: dict[tuple[int, int], Tensor] = {}
@@ -240,7 +240,7 @@ def test_apex_is_the_papers_loop_over_who_came_when() -> None:
             (gradient,) = torch.autograd.grad(loss, wide)
             for place, error in zip(places, errors, strict=True):
                 replay[place][1] = abs(float(error.detach()))
-            model = model - setup.training.server_lr * setup.training.lr * gradient
+            model = model - setup.cell.training.server_lr * setup.cell.training.lr * gradient
         models.append(model)
     assert batches > 2 * one.target_every and next_place > 2 * one.capacity
     assert (found[-1].double() - models[-1]).norm() < 1e-4 * (models[-1] - models[0]).norm()
@@ -257,7 +257,7 @@ def after(attack: str, more: str = "", malicious: int = 1) -> tuple[Tensor, Any]
         evaluation={"every": 7},
     )
     learners: list[Any] = []
-    algorithm = setup.training.algorithm
+    algorithm = setup.cell.training.algorithm
     start = type(algorithm).start
 
     def watched(self: Any, given: Any) -> Any:
@@ -328,11 +328,10 @@ class Stranger(PoisonAttack):
     ],
 )
 def test_what_breaks_the_contract_is_one_line(attack: PoisonAttack, why: str) -> None:
-    from dataclasses import replace
 
     made, setup = scene("apex", training=training(), attack="reward_flip", clients={"malicious": 1})
     with pytest.raises(ContractError, match=f"{attack.name} broke its contract: {why}"):
-        list(made.architecture.run(replace(setup, attack=attack)))
+        list(made.architecture.run(setup.with_parts(attack=attack)))
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def parts(rollout: Rollout, size: int) -> list[Rollout]:
 
 def test_the_number_of_steps_is_geometric() -> None:
     _, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)"})  # three copies an actor
-    local = setup.training.algorithm.start(setup)
+    local = setup.cell.training.algorithm.start(setup)
     rng = np.random.default_rng(0)
     seen = Counter(min(local.steps(rng), 8) for _ in range(5000))
     chance = 3 / (3 + 2)
@@ -108,12 +108,12 @@ def test_the_number_of_steps_is_geometric() -> None:
 
 def test_a_training_is_the_papers_loop() -> None:
     made, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)", "rounds": 8})
-    algorithm = setup.training.algorithm
-    actors, n, own = Actors(setup), setup.participation.total, setup.task.with_copies(2)
+    algorithm = setup.cell.training.algorithm
+    actors, n, own = Actors(setup), setup.cell.clients.total, setup.task.with_copies(2)
     model = start = setup.task.initial_model(setup.rng.child("model")).double()
     stream, took = setup.rng.child("server acts"), []
     state = own.start_actor(stream.child("start").numpy())
-    for round in range(1, setup.training.rounds + 1):
+    for round in range(1, setup.cell.training.rounds + 1):
         aggregate = -sum(actors.gradient(actor, round, model) for actor in range(n)) / n
         rng = stream.child("aggregate", round).numpy()
         now, steps = model, rng.geometric(1 - 3 / (3 + 2)) - 1
@@ -123,7 +123,7 @@ def test_a_training_is_the_papers_loop() -> None:
             if k:
                 (rollout,), (state,) = own.rollouts(now.float()[None], [SERVER], [state], 4, [rng])
                 direction = loop_of_step(own, algorithm, model.float(), now.float(), aggregate, rollout)
-            now = now + setup.training.server_lr * setup.training.lr * direction
+            now = now + setup.cell.training.server_lr * setup.cell.training.lr * direction
         model = now
     assert 0 in took and max(took) > 2
     *_, last = made.architecture.run(setup)
@@ -133,7 +133,7 @@ def test_a_training_is_the_papers_loop() -> None:
 def test_lies_are_the_actors_and_never_the_servers() -> None:
     _, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)"})
     lies = setup.task.with_liars(RewardFlip().report, range(4))
-    here, there = (setup.training.algorithm.start(replace(setup, task=task)) for task in (setup.task, lies))
+    here, there = (setup.cell.training.algorithm.start(replace(setup, task=task)) for task in (setup.task, lies))
     model = setup.task.initial_model(setup.rng.child("model"))
     aggregate = near(torch.zeros_like(model), 0.5)
     for _ in range(8):

@@ -194,7 +194,7 @@ class Careless(StaleTrajectories):
 def test_what_is_told_is_held_to_its_contract(attack: Any, said: str) -> None:
     made, setup = scene("a2c", attack="stale_trajectories", clients={"malicious": 1})
     with pytest.raises(ContractError, match=said):
-        list(made.architecture.run(replace(setup, attack=attack)))
+        list(made.architecture.run(setup.with_parts(attack=attack)))
 
 
 def test_a_backdoor_is_measured_in_a_record_beside_the_unattacked_model() -> None:

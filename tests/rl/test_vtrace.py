@@ -119,7 +119,7 @@ def gradient_of_loss(task: Any, algorithm: Any, model: Tensor, rollout: Any) -> 
 def test_impala_is_the_papers_loop_over_who_came_when() -> None:
     scaled = {**VTRACE, "algorithm": "vtrace(t_max=4, reward_scale=0.3)"}
     made, setup = scene("impala(buffer=3)", network=SLOW, training=scaled)
-    task, algorithm = setup.task, setup.training.algorithm
+    task, algorithm = setup.task, setup.cell.training.algorithm
     states = {one: task.start_actor(setup.rng.child("actor", one).numpy()) for one in range(4)}
     models = [task.initial_model(setup.rng.child("model")).double()]
     begun: dict[tuple[int, int], Tensor] = {}
@@ -137,7 +137,9 @@ def test_impala_is_the_papers_loop_over_who_came_when() -> None:
             )
             gradients.append(gradient_of_loss(task, algorithm, models[-1], rollout))
         late += sum(release.version - one.version for one in release.arrivals)
-        models.append(models[-1] - setup.training.server_lr * setup.training.lr * sum(gradients) / len(gradients))
+        models.append(
+            models[-1] - setup.cell.training.server_lr * setup.cell.training.lr * sum(gradients) / len(gradients)
+        )
     assert late > 0
     assert (found[-1].double() - models[-1]).norm() < 1e-5 * (models[-1] - models[0]).norm()
 

@@ -15,7 +15,7 @@ from fedguard.bench.running.apps import Apps, run_app
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.estimate import estimate
 from fedguard.bench.running.procedures import PROCEDURES, procedure
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.apps import ELSEWHERE, acts_elsewhere
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import PoisonAttack, Sight
@@ -38,7 +38,7 @@ def suite(**more):
     return {"app": {"folder": "app"}, "clients": {"total": 10, "malicious": 2}, "matrix": MATRIX, **more}
 
 
-def cells(**more) -> dict[tuple[str, str], Cell]:
+def cells(**more) -> dict[tuple[str, str], PlannedCell]:
     plan = api.lay_out(suite(**more))[1]
     return {(swept["attack"], swept["defense"]): cell for swept, cell in plan.positions}
 
@@ -307,7 +307,7 @@ def test_what_is_not_run_and_what_is_not_timed():
         assert record["threat_card"]["architecture"] == "flower" and record["environment"]["data"] is None
         assert cell.defended == (not cell.own)
     assert math.isnan(estimate(plan, {}, 1).seconds)
-    assert set(PROCEDURES) == set(Cell.__subclasses__())
+    assert set(PROCEDURES) == set(PlannedCell.__subclasses__())
 
 
 def test_what_an_attack_may_do_is_carried_by_an_apps_messages_or_refused():

@@ -13,7 +13,7 @@ import fedguard as fg
 from fedguard.bench.running.check import explain_refusals
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts.first_model import pin
 from fedguard.errors import ConfigError
@@ -37,7 +37,7 @@ def settings(first: Any = None, **changes: Any) -> dict[str, Any]:
     }
 
 
-def cell_of(first: Any = None, **changes: Any) -> Cell:
+def cell_of(first: Any = None, **changes: Any) -> PlannedCell:
     return build_cell(CellConfig.model_validate(settings(first, **changes)), load_registry())
 
 
@@ -51,7 +51,7 @@ def vector(of: dict[str, np.ndarray]) -> torch.Tensor:
     return torch.cat([torch.from_numpy(of[name]).reshape(-1) for name in SHAPES])
 
 
-def start_of(cell: Cell) -> torch.Tensor:
+def start_of(cell: PlannedCell) -> torch.Tensor:
     return Workbench().task(cell, 0).initial_model(Rng(0).child("model"))
 
 

@@ -19,7 +19,7 @@ from fedguard.bench.running.code import data_digest
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import ConfigError
 from fedguard.kernels import combine_rows
@@ -41,7 +41,7 @@ def settings(dtype: str | None = "float64", **changes: Any) -> dict[str, Any]:
     return found if dtype is None else {**found, "training": {**found["training"], "dtype": dtype}}
 
 
-def cell_of(dtype: str | None = "float64", **changes: Any) -> Cell:
+def cell_of(dtype: str | None = "float64", **changes: Any) -> PlannedCell:
     return build_cell(CellConfig.model_validate(settings(dtype, **changes)), load_registry())
 
 
@@ -53,7 +53,7 @@ def stored(suite: dict[str, Any], store: Any) -> np.ndarray:
     return np.load(store / "double" / "artifacts" / f"{record['cell']}-seed-000.npy")
 
 
-def loop(cell: Cell) -> torch.Tensor:
+def loop(cell: PlannedCell) -> torch.Tensor:
     """The final model of the plain loop in float64, on a task of float64."""
     with computing_in("float64"):
         task = Workbench().task(cell, 0)

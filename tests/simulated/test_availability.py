@@ -14,7 +14,7 @@ from scipy.stats import binomtest, expon, kstest
 from fedguard.api import lay_out
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.trial import run_trial
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Availability, Presence
 from fedguard.errors import ConfigError
@@ -273,7 +273,7 @@ training: {rounds: 2}
 """
 
 
-def cells(folder, further: str = "") -> list[Cell]:
+def cells(folder, further: str = "") -> list[PlannedCell]:
     (folder / "suite.yaml").write_text(SUITE + further)
     return [cell for _, cell in lay_out(folder / "suite.yaml")[1].positions]
 

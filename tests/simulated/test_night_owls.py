@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport
 from fedguard.registry import load_registry
@@ -50,7 +50,7 @@ def test_who_is_no_owl_comes_when_it_did_and_without_owls_no_cell_changes():
     assert [one.stretch(device, 0.0) for device in range(8)] == [other.stretch(device, 0.0) for device in range(8)]
     assert "owls" not in plain.spec() and law.spec()["owls"] == 0.2
 
-    def made(there: Any) -> Cell:
+    def made(there: Any) -> PlannedCell:
         return build_cell(
             CellConfig.model_validate({"network": {"there": there}, "architecture": "google"}), load_registry()
         )

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import RoundReport, Setup
 from fedguard.registry import load_registry
@@ -44,11 +44,11 @@ def settings(architecture: Any = "server", **changes: Any) -> dict[str, Any]:
     return found
 
 
-def cell(architecture: Any = "server", **changes: Any) -> Cell:
+def cell(architecture: Any = "server", **changes: Any) -> PlannedCell:
     return build_cell(CellConfig.model_validate(settings(architecture, **changes)), load_registry())
 
 
-def scene(architecture: Any = "server", seed: int = 0, **changes: Any) -> tuple[Cell, Setup]:
+def scene(architecture: Any = "server", seed: int = 0, **changes: Any) -> tuple[PlannedCell, Setup]:
     made = cell(architecture, **changes)
     assert not made.verdict.reasons, made.verdict.reasons
     return made, set_up(made, seed, _bench().task(made, seed))
@@ -70,7 +70,7 @@ def models_of_common_noise(architecture: Any = "server", **changes: Any) -> Tens
     return _trained(made, dataclasses.replace(setup, noise=setup.rng))
 
 
-def _trained(made: Cell, setup: Setup) -> Tensor:
+def _trained(made: PlannedCell, setup: Setup) -> Tensor:
     start = setup.task.initial_model(setup.rng.child("model"))
     return torch.stack([start, *(report.model.clone() for report in made.architecture.run(setup))])
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.architectures.systems.fedasync import FedAsync
 from fedguard.architectures.systems.fedbuff import FedBuff
-from fedguard.config.cells import Cell
+from fedguard.config.cells import PlannedCell
 from fedguard.contracts import Setup
 from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
@@ -29,12 +29,12 @@ CLOSE = 1e-5
 CLIENTS = 8
 
 
-def course(made: Cell, setup: Setup) -> Iterator[AggregationEvent]:
+def course(made: PlannedCell, setup: Setup) -> Iterator[AggregationEvent]:
     """The course of a training, as its seed has it."""
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
-    world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
-    clients, rng = setup.participation, setup.rng
-    barrier = replace(made.architecture.barrier(clients), once=setup.protocol.masked)
+    world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
+    clients, rng = setup.cell.clients, setup.rng
+    barrier = replace(made.architecture.barrier(clients), once=setup.cell.protocol.masked)
     chosen = lambda round: clients.choose(rng.child("participation", round), round)  # noqa: E731
     return ServerSimulation(world, barrier, clients.total, chosen, rng.child("course")).releases()
 

@@ -194,7 +194,7 @@ class Heard(WeightRule):
 def heard(attack: str, system: str, **settings: Any) -> tuple[Any, list[dict[int, float]]]:
     made, setup = scene(system, clients={"total": 6, "malicious": 1}, attack=attack, network=UNEVEN, **settings)
     rule = Heard()
-    setup = replace(setup, pipeline=Pipeline((rule,)), rule_sees=Sight.EACH_UPDATE)
+    setup = setup.with_parts(pipeline=Pipeline((rule,)), rule_sees=Sight.EACH_UPDATE)
     list(made.architecture.run(setup))
     return setup, rule.seen
 
@@ -246,9 +246,9 @@ def test_lies_about_rates_raise_the_malicious_share_of_updates_in_one_seed():
 @pytest.mark.parametrize(("channel", "value"), [(RATE, 0.0), (RATE, math.nan), (RATE, "much"), (AVAILABILITY, 1.5)])
 def test_a_claim_is_a_rate_or_a_share(channel, value):
     made, setup = scene("decaf(deadline=1, history=1)", clients={"malicious": 2}, attack="zeros", network=UNEVEN)
-    bad = type("Bad", (type(setup.attack),), {"name": "bad", "lie": lies(channel)(lambda self, truth: value)})()
+    bad = type("Bad", (type(setup.cell.attack),), {"name": "bad", "lie": lies(channel)(lambda self, truth: value)})()
     with pytest.raises(ContractError, match=f"bad broke its contract: {channel.name}: expected"):
-        list(made.architecture.run(replace(setup, attack=bad)))
+        list(made.architecture.run(setup.with_parts(attack=bad)))
 
 
 # What it is for.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -105,7 +105,7 @@ def accuracy(attack: PoisonAttack, ranges: int, defense: str) -> float:
         defense=defense,
         attack="ipm",
     )
-    found = made.architecture.run(replace(setup, attack=attack, attack_sees=Sight.HONEST_UPDATES))
+    found = made.architecture.run(setup.with_parts(attack=attack, attack_sees=Sight.HONEST_UPDATES))
     last = [report.evaluation.accuracy for report in found][-5:]
     return sum(last) / len(last)
 
@@ -148,10 +148,10 @@ def malicious_share(over: float, malicious: int, pace: float, rounds: int = 200)
         network={"compute": {"jitter": 0.3}, "malicious_pace": pace},
     )
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
-    world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
+    world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     chosen = partial(made.architecture.choose_clients, setup)
     course = ServerSimulation(
-        world, made.architecture.barrier(setup.participation), 100, chosen, setup.rng.child("course")
+        world, made.architecture.barrier(setup.cell.clients), 100, chosen, setup.rng.child("course")
     )
     arrived = [one.device for release in islice(course.releases(), rounds) for one in release.arrivals]
     return sum(device in setup.malicious for device in arrived) / len(arrived)

@@ -11,7 +11,7 @@ from fedguard.bench.running import estimate
 from fedguard.bench.running.in_time import as_of
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.config.sections import EvaluationSection
 from fedguard.contracts import RoundReport, RoundTiming
@@ -25,7 +25,7 @@ KINDS = ["server", "parameter_server", "fedbuff(buffer=3)", "fedasync", "google(
 ROUNDS = 9
 
 
-def cell(architecture: str, evaluation: dict, network=..., **more) -> Cell:
+def cell(architecture: str, evaluation: dict, network=..., **more) -> PlannedCell:
     timed = {
         "compute": {"seconds": 0.013, "jitter": 0.7, "slow": {"devices": [1], "factor": 3}},
         "link": {"latency": 0.21},

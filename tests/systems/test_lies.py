@@ -35,7 +35,7 @@ def releases(system: str, attack: str, malicious: int, rounds: int = 12, seed: i
     made, setup = scene(system, seed, clients=clients, attack=attack, network=NETWORK, **changes)
     chosen = lambda round: made.architecture.choose_clients(setup, round)  # noqa: E731
     simulated = world(setup, setup.task.initial_model(setup.rng.child("model")))
-    barrier = made.architecture.barrier(setup.participation)
+    barrier = made.architecture.barrier(setup.cell.clients)
     course = ServerSimulation(simulated, barrier, 60, chosen, setup.rng.child("course"), report=setup.report)
     return setup, list(islice(course.releases(), rounds))
 
@@ -138,4 +138,4 @@ def test_a_time_that_is_none_is_named():
 
     _, setup = scene(STEERED, clients={**CROWD, "malicious": 1}, attack="early_check_in")
     with pytest.raises(ContractError, match=r"yesterday .* check_in: expected seconds, 0 or more; got float -1"):
-        replace(setup, attack=Yesterday()).report(CHECK_IN, next(iter(setup.malicious)), 5.0, 1)
+        setup.with_parts(attack=Yesterday()).report(CHECK_IN, next(iter(setup.malicious)), 5.0, 1)

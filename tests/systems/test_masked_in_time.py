@@ -95,7 +95,7 @@ def test_under_masks_a_malicious_client_does_not_shrink_what_is_old(masked):
         **(FULL if masked else {}),
     )
     before, shares = setup.task.initial_model(setup.rng.child("model")), []
-    for report in made.architecture.run(replace(setup, attack=Constant(), attack_sees=Sight.NOTHING)):
+    for report in made.architecture.run(setup.with_parts(attack=Constant(), attack_sees=Sight.NOTHING)):
         moved, before = float((report.model - before).mean()), report.model
         hostile = sum(client in setup.malicious for client in report.clients)
         shares.append(moved / (0.5 * hostile / 5) if hostile else 1.0)
@@ -124,9 +124,9 @@ def test_a_session_is_planned_for_as_many_dropouts_as_a_round_stands():
     made = cell("google(over=1.3, least=0.9)", **CROWD, **FULL)
     planned = protocol_card(made)["session"]
     assert planned["clients"] == 20 and planned["survivors"] <= 14
-    system, participation = Google(over=1.3, least=0.9), made.participation
+    system, participation = Google(over=1.3, least=0.9), made.clients
     assert system.barrier(participation).least == 14
-    assert made.federation.protocol.dropout.rate == pytest.approx(1 - 14 / 20)
+    assert made.in_sessions.protocol.dropout.rate == pytest.approx(1 - 14 / 20)
     assert made.protocol.dropout.rate == 0
 
 
@@ -134,7 +134,7 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
     """What an aggregator of the paper holds is lost with it, and no more."""
     groups = {"protocol": {"secure_aggregation": {"groups": 2}, "colluding": 0.0}}
     made, setup = scene("google(over=1.0)", clients={"total": 12}, **groups)
-    receiver = setup.protocol.secure_aggregation.receiver(setup)
+    receiver = setup.cell.protocol.secure_aggregation.receiver(setup)
     everyone = tuple(range(12))
     late, there = receiver.deal(everyone, 1)
     rows = torch.arange(12.0)[:, None].expand(12, setup.task.dim) / 12
@@ -143,7 +143,7 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
     received = receiver.receive(SentRound(1, model, wire, (), (), frozenset(), frozenset(), absent=late))
     assert received.behind == (there,) and len(received.masked.aborted) == 1
     assert torch.allclose(received.rows[0], rows[list(there)].mean(0), atol=1e-5)
-    assert len(made.federation.clients.there(1)) == 12
+    assert len(made.in_sessions.clients.there(1)) == 12
 
 
 def test_more_late_than_the_session_stands_is_refused_before_it_runs():

@@ -46,10 +46,10 @@ def course(made, setup):
     """The course of a private training: each takes the time of a client with the mean number of examples."""
     sizes = setup.task.sizes
     work = [setup.local_plan.work(round(sum(sizes) / len(sizes)))] * len(sizes)
-    world = World(setup.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
+    world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     chosen = lambda round: made.architecture.choose_clients(setup, round)  # noqa: E731
-    barrier = made.architecture.barrier(setup.participation)
-    return ServerSimulation(world, barrier, setup.participation.total, chosen, setup.rng.child("course")).releases()
+    barrier = made.architecture.barrier(setup.cell.clients)
+    return ServerSimulation(world, barrier, setup.cell.clients.total, chosen, setup.rng.child("course")).releases()
 
 
 def trained(system, seed=0, **changes):
@@ -167,7 +167,7 @@ def test_a_count_of_short_updates_weighs_them_too():
     made, _ = scene(
         "fedbuff", protocol={"privacy": {"kind": "client", "clip": {}, "noise_multiplier": 1e-9, "delta": DELTA}}
     )
-    private = dataclasses.replace(made.noise.at_server(made.federation), noise_multiplier=0.5)
+    private = dataclasses.replace(made.noise.at_server(made.in_sessions), noise_multiplier=0.5)
     rows, state = torch.zeros(2, 3), private.start()
     clips = [
         private.release(rows, state, Rng(0), torch.tensor(weights))[1].clip for weights in ([1.0, 1.0], [0.25, 0.5])
@@ -223,7 +223,7 @@ def test_shared_noise_in_buffers_counts_the_sums_that_hold_a_client():
     sums = Counter(client for one in reports for client in one.clients)  # nobody is twice in a session
     most = max(sums.values())
     assert most < sum(one.moment.releases for one in reports) or min(sums.values()) < most
-    share = made.noise._share(made.architecture.sessions(setup.federation), setup.task.dim)
+    share = made.noise._share(made.architecture.sessions(setup.cell), setup.task.dim)
     assert found["contributors"] == 4 == found["expected_contributors"]
     assert found["epsilon"] == share.account_rounds([4] * most).value > exact(math.sqrt(most) / Z) - 1e-9
     assert found["ledger"]["releases"]["most"] == most
@@ -295,7 +295,7 @@ def test_noise_from_an_epsilon_is_enough_for_as_many_releases_as_the_plan_allows
     assert most == (4 + 2 + 1 if "bounded" in system else 4)
     assert found["ledger"]["releases"]["most"] <= most and found["epsilon"] <= 3.0
     if kind == "client":
-        assert f"At most {most} updates of a client count" in made.noise.in_words(made.federation)
+        assert f"At most {most} updates of a client count" in made.noise.in_words(made.in_sessions)
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -306,7 +306,7 @@ def test_what_is_said_before_a_run_counts_all_updates_of_a_client_in_one_sum(onc
     clients = {"most_trainings": 6}
     made, _ = scene(system, 0, protocol={"privacy": asked}, clients=clients, network={**UNEVEN, "link": {}})
     assert (made.meeting.in_one > 1) is not once
-    (value,) = re.findall(r"so at most epsilon = ([\d.]+)\.", made.noise.in_words(made.federation))
+    (value,) = re.findall(r"so at most epsilon = ([\d.]+)\.", made.noise.in_words(made.in_sessions))
     assert float(value) == pytest.approx(3.0, rel=2e-3)
 
 

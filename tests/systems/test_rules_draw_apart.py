@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ class Drawing(WeightRule):
 def drawn(architecture: Any, seed: int = 0, **changes: Any) -> list[int]:
     made, setup = scene(architecture, seed, training={"rounds": 2}, defense="median", **changes)  # which sees rows, too
     DRAWN.clear()
-    list(made.architecture.run(replace(setup, pipeline=Pipeline((Drawing(),)))))
+    list(made.architecture.run(setup.with_parts(pipeline=Pipeline((Drawing(),)))))
     return list(DRAWN)
 
 

@@ -285,7 +285,7 @@ def test_a_rule_is_told_the_age_and_the_start_of_each_row(system, attack):
         system, 1, network=UNEVEN, clients={"total": 8, "malicious": 0 if attack == "none" else 2}, attack=attack, training={"rounds": 3},
     )  # fmt: skip
     rule = Looks()
-    setup = replace(setup, pipeline=Pipeline((rule,)), rule_sees=SEES)
+    setup = setup.with_parts(pipeline=Pipeline((rule,)), rule_sees=SEES)
     models = [setup.task.initial_model(setup.rng.child("model"))]
     list(made.architecture.run(setup))
     releases = list(islice(course(made, setup), len(rule.seen) * 4))
@@ -306,7 +306,7 @@ def test_a_rule_is_told_the_age_and_the_start_of_each_row(system, attack):
             assert torch.allclose(row_, scale * (out[0] + drift), atol=1e-5)
             assert scale == made.architecture.weight(age)
             ages.add(age)
-        assert context.federation == (setup.told, 8)
+        assert context.federation == (setup.cell.told, 8)
     assert len(ages) > 3
 
 
@@ -315,7 +315,7 @@ def test_starts_are_stacked_only_for_a_rule_that_sees_the_model_too():
     for sees in (Sight.EACH_UPDATE | Sight.TIMES, Sight.EACH_UPDATE):
         rule = Looks()
         object.__setattr__(rule, "needs", (sees,))
-        list(made.architecture.run(replace(setup, pipeline=Pipeline((rule,)), rule_sees=sees)))
+        list(made.architecture.run(setup.with_parts(pipeline=Pipeline((rule,)), rule_sees=sees)))
         assert rule.seen and all("starts" not in context._values for _, context in rule.seen)
         assert all(("staleness" in context._values) == (Sight.TIMES in sees) for _, context in rule.seen)
 
@@ -349,10 +349,10 @@ def kardam_trained(made, setup, alpha: float, versions: bool = False) -> tuple[l
     Args:
         versions: whether what is rejected counts, too.
     """
-    n, f, moved = setup.participation.total, setup.told, [0]
+    n, f, moved = setup.cell.clients.total, setup.cell.told, [0]
     models = [setup.task.initial_model(setup.rng.child("model"))]
     last, coefficients, passed, ages = {}, {}, [], []
-    for release in islice(course(made, setup), n * setup.training.rounds):
+    for release in islice(course(made, setup), n * setup.cell.training.rounds):
         (one,) = release.arrivals
         start, out = models[one.version], torch.empty(1, setup.task.dim)
         setup.task.local_updates(start, [one.device], setup.local_plan, setup.rng.child("round", one.turn), out)

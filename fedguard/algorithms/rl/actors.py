@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.contracts import (
     ActingTask,
-    Combination,
+    Cell,
     Environment,
     FederatedAlgorithm,
     Fraction,
@@ -60,7 +60,7 @@ class Actors(FederatedAlgorithm):
             "rollouts.",
         )
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if not isinstance(cell.data, Environment):
             yield (

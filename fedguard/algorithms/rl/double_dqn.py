@@ -15,8 +15,8 @@ from fedguard.algorithms.rl.epsilon_greedy import EpsilonGreedy
 from fedguard.algorithms.rl.replay import Items, Reals, ReplayBuffer, importance, transitions
 from fedguard.contracts import (
     ActingTask,
+    Cell,
     Choices,
-    Combination,
     Environment,
     Fraction,
     NonNegativeFloat,
@@ -82,7 +82,7 @@ class DoubleDQN(Actors):
     recompute: bool = False
     quota: PositiveInt | None = None
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if isinstance(cell.data, Environment) and not isinstance(cell.data.actions, Choices):
             yield f"{self.name} asks which of a few actions is best, and {cell.data.name} has a range. Use actor_critic."

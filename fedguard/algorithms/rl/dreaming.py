@@ -20,8 +20,8 @@ from fedguard.algorithms.rl.replay import ReplayBuffer
 from fedguard.algorithms.rl.sequences import Sequences, sequences
 from fedguard.contracts import (
     ActingTask,
+    Cell,
     Choices,
-    Combination,
     Environment,
     Evaluation,
     Fraction,
@@ -111,7 +111,7 @@ class Dreaming(Actors):
             f"{self.name}: best: expected at most the {self.candidates} candidates; got {self.best}.",
         )
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if isinstance(cell.data, Environment) and isinstance(cell.data.actions, Choices):
             yield (

@@ -99,7 +99,7 @@ class _RunningFedPG(RunningCritics):
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
         """$(theta_N - theta_0) / eta$."""
         self._aggregates += 1
-        rng, eta = self._rng.child("aggregate", self._aggregates).numpy(), self.setup.training.server_step
+        rng, eta = self._rng.child("aggregate", self._aggregates).numpy(), self.setup.cell.training.server_step
         way = torch.zeros_like(aggregate)
         for k in range(self.steps(rng)):
             way = way + (self._direction(aggregate, model, model + eta * way, rng) if k else aggregate)

@@ -16,7 +16,7 @@ from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import block
 from fedguard.architectures.gossip.place import Matrix, ParcelBroadcast
-from fedguard.contracts import Combination
+from fedguard.contracts import Cell
 from fedguard.simulated.topology import GraphName, Topology
 
 
@@ -59,7 +59,7 @@ class Ako(Gossip):
     def spec(self) -> dict[str, Any]:
         return {key: value for key, value in super().spec().items() if key != "wait" or not value}
 
-    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+    def _of_graph(self, graph: Topology, cell: Cell) -> Iterator[str]:
         if any(not np.allclose(one, 1 / graph.nodes) for one in graph.matrices):
             yield (
                 f"{self.name} sends updates and never models: workers that do not weigh all others alike would drift apart. "

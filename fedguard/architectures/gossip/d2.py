@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
-from fedguard.contracts import Combination
+from fedguard.contracts import Cell
 from fedguard.simulated.topology import Topology
 
 #: The smallest eigenvalue of W must be above this (the source's Assumption 3).
@@ -28,7 +28,7 @@ class D2(Gossip):
     name = "d2"
     source = "Tang et al., D^2: Decentralized Training over Decentralized Data, ICML 2018"
 
-    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+    def _of_graph(self, graph: Topology, cell: Cell) -> Iterator[str]:
         yield from super()._of_graph(graph, cell)
         if graph.smallest <= LEAST + 1e-9:
             yield (

@@ -14,7 +14,7 @@ from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import NUMBER, VALUE, Links, Parcel, largest
 from fedguard.architectures.gossip.place import Matrix
-from fedguard.contracts import Combination, NonNegativeFloat, NonNegativeInt, Share
+from fedguard.contracts import Cell, NonNegativeFloat, NonNegativeInt, Share
 from fedguard.contracts.channels import LOSS, RATE
 from fedguard.contracts.lying import Channels
 from fedguard.simulated.topology import GraphName, Topology
@@ -95,7 +95,7 @@ class DLion(Gossip):
         still = () if self.growth else ("growth", "most", "rate")
         return {key: value for key, value in super().spec().items() if value is not None and key not in still}
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         name, training = self.name, cell.training
         if training.batch_size is None or training.plan().steps is None:
@@ -107,7 +107,7 @@ class DLion(Gossip):
         if self.broadcast:
             yield f"under {name} each link carries as much as it has room for. Leave out broadcast."
 
-    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+    def _of_graph(self, graph: Topology, cell: Cell) -> Iterator[str]:
         rule = cell.pipeline.rule.name
         if self.graph != "complete" or self.weight != 1:
             yield f"under {self.name} all nodes hear all. Leave out graph and weight, or use d_psgd."

@@ -15,7 +15,7 @@ from fedguard.architectures.gossip.masked import MaskedSums
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.contracts import (
     Architecture,
-    Combination,
+    Cell,
     Exposure,
     InferenceAttack,
     Listeners,
@@ -138,7 +138,7 @@ class Gossip(Architecture):
     def rows(self, updates: int) -> int:
         return 1 if self.masks else updates
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         name, clients, training = self.name, cell.clients, cell.training
         try:
             graph = self.topology(clients.total)
@@ -198,7 +198,7 @@ class Gossip(Architecture):
         if self.places != "drawn":
             yield f"{self.name}: at says where malicious nodes stand, and so does places. Leave out one of the two."
 
-    def _of_protocol(self, cell: Combination) -> Iterator[str]:
+    def _of_protocol(self, cell: Cell) -> Iterator[str]:
         """Why it cannot be combined with masks, noise, or a lossy network."""
         name = self.name
         if cell.protocol.masked:
@@ -285,7 +285,7 @@ class Gossip(Architecture):
             next(models)
         return symbols
 
-    def _of_listeners(self, cell: Combination, attack: InferenceAttack) -> Iterator[str]:
+    def _of_listeners(self, cell: Cell, attack: InferenceAttack) -> Iterator[str]:
         """Why no node can observe, or not from its position."""
         name = self.name
         if cell.lookers == 0:
@@ -316,10 +316,10 @@ class Gossip(Architecture):
         """``nodes`` observing nodes of the graph; their positions are drawn for the trial."""
         graph = self.seats(setup)
         seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
-        symbols = self.on_symbols(graph, rounds, _by_sum(setup.pipeline))
+        symbols = self.on_symbols(graph, rounds, _by_sum(setup.cell.pipeline))
         return GossipListeners(seat, symbols, bool(self.masks))
 
-    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+    def _of_graph(self, graph: Topology, cell: Cell) -> Iterator[str]:
         """Why the algorithm does not work on such a graph."""
         if self.both_ways and not (graph.rows_add_up and graph.columns_add_up):
             yield f"{self.name} needs weights whose rows and columns add up to 1, and those of {self.graph} do not. Use sgp."
@@ -328,13 +328,13 @@ class Gossip(Architecture):
         sums = MaskedSums(setup, self.encoding()) if self.masks else None
         nodes = Nodes(setup, self.seats(setup), self.broadcast, sums)
         models = self.models(nodes)
-        for round in range(1, setup.training.rounds + 1):
+        for round in range(1, setup.cell.training.rounds + 1):
             nodes.begin(round)
             yield nodes.report(round, next(models))
 
     def seats(self, setup: Setup) -> Topology:
-        malicious = setup.malicious if setup.attack else frozenset()
-        graph, rng = self.topology(setup.participation.total), setup.rng.child("places")
+        malicious = setup.malicious if setup.cell.attack else frozenset()
+        graph, rng = self.topology(setup.cell.clients.total), setup.rng.child("places")
         return assign_positions(graph, malicious, self.places, rng, self.at if malicious else None)
 
 

@@ -94,7 +94,7 @@ class MaskedSums:
             sessions=self._sums,
             aborted=(),
             survivors=n,
-            anonymity=self._least - self._setup.protocol.colluders(self._least),
+            anonymity=self._least - self._setup.cell.protocol.colluders(self._least),
             contributors=None,
             error=float((self._off / self._length) ** 0.5) if self._length else None,
             clipped=sum(self._clipped) / len(self._clipped) if self._clipped else 0.0,

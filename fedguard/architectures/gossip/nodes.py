@@ -49,7 +49,7 @@ class Nodes:
         self._n = topology.nodes
         #: Nodes in this process: all, unless each is a process of its own.
         self.here: tuple[int, ...] = tuple(range(self._n))
-        malicious = setup.malicious if setup.attack else frozenset()
+        malicious = setup.malicious if setup.cell.attack else frozenset()
         self.honest = tuple(node for node in range(self._n) if node not in malicious)
         self.clients = Clients(setup)
         self.start = setup.task.initial_model(setup.rng.child("model")).expand(self._n, -1).clone()
@@ -92,7 +92,7 @@ class Nodes:
     @property
     def adds_up(self) -> bool:
         """Whether the rule is a sum by the graph's weights, so that its terms may arrive one by one."""
-        pipeline = self._setup.pipeline
+        pipeline = self._setup.cell.pipeline
         return not pipeline.mixings and pipeline.rule.by_graph
 
     @property
@@ -373,7 +373,7 @@ class Nodes:
         if place.weights is not None:
             mixing = place.mixing((*sides.honest, *sides.malicious))
             links = {"receiver": place.node, "mixing": mixing, "slowest": self._slowest(place.node, values)}
-            seat = NodeContext(sides.honest.index(place.node), None if self._setup.pipeline.mixings else mixing)
+            seat = NodeContext(sides.honest.index(place.node), None if self._setup.cell.pipeline.mixings else mixing)
         states = self._rules.states.get(place.key, ())
         known = partial(ColluderPipeline, self._setup, place.model, self._round, states, seat=seat)
         with self._setup.stopwatch.stage("attack"):

@@ -57,18 +57,18 @@ class Rules:
             self.outvoted += len(wire.malicious & set(wire.clients)) > told
         context = rule_context(setup, place.model, self._round, told).restrict(
             "node",
-            setup.rule_sees,
+            setup.cell.rule_sees,
             rng=setup.rng.child("rule", exchange, "node", node),
             clients=wire.clients,
             samples=self._samples(place, wire.clients),
             noise=noise_of(setup, wire.clients),
             own=own,
-            mixing=None if setup.pipeline.mixings else place.mixing(wire.clients),
+            mixing=None if setup.cell.pipeline.mixings else place.mixing(wire.clients),
             root=wire.updates[own],
             root_loss=partial(loss_on, setup, node),
         )
         try:
-            found = aggregate(setup.pipeline, wire.updates, context, self.states.get(place.key, ()))
+            found = aggregate(setup.cell.pipeline, wire.updates, context, self.states.get(place.key, ()))
         except PreconditionError:
             self.abandon(node)
             return wire.updates[own].clone()

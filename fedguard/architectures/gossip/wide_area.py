@@ -13,7 +13,7 @@ from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import largest
 from fedguard.architectures.gossip.place import Matrix
-from fedguard.contracts import Combination, PositiveInt, Share
+from fedguard.contracts import Cell, PositiveInt, Share
 from fedguard.errors import ConfigError
 from fedguard.simulated.topology import GraphName, Topology
 
@@ -54,7 +54,7 @@ class WideArea(Gossip):
         near = (site[:, None] == site[None, :]).astype(np.float64)
         return Topology((near / near.sum(1, keepdims=True), np.full((clients, clients), 1 / clients)))
 
-    def _of_graph(self, graph: Topology, cell: Combination) -> Iterator[str]:
+    def _of_graph(self, graph: Topology, cell: Cell) -> Iterator[str]:
         name, rule = self.name, cell.pipeline.rule.name
         if self.graph != "complete" or self.file is not None or self.weight != 1:
             yield f"under {name} all nodes hear all, near ones more often. Leave out graph and weight, and set sites."

@@ -29,7 +29,7 @@ class FullReceiver(Receiver):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._sessions = SessionRunner(setup, setup.federation.size)
+        self._sessions = SessionRunner(setup, setup.cell.size)
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         return receive_sums(self.setup, sent, [self._sessions.run(sent, sent.clients, "all")])

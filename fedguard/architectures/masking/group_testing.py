@@ -16,7 +16,7 @@ from fedguard.architectures.root import root_loss
 from fedguard.contracts import (
     MASKED_SUM,
     SINGLE_UPDATES,
-    Federation,
+    Cell,
     Masking,
     ReceivedRound,
     Receiver,
@@ -70,8 +70,8 @@ class GroupTesting(Masking):
     def undefended(self) -> Masking:
         return FullMasking()
 
-    def check(self, federation: Federation) -> None:
-        clients, rounds = federation.clients, federation.training.rounds
+    def check(self, cell: Cell) -> None:
+        clients, rounds = cell.clients, cell.training.rounds
         require(
             self.memberships < self.tests,
             f"memberships: expected fewer than tests = {self.tests}, for a client in every group tells nothing; "
@@ -88,8 +88,8 @@ class GroupTesting(Masking):
         if Sight.ROOT_DATA not in server:
             yield "group_testing scores groups on clean data at the server: give it some with server.root_data."
 
-    def smallest_sum(self, federation: Federation) -> int:
-        return smallest_of_design(federation.clients.total, self.tests, self.memberships)
+    def smallest_sum(self, cell: Cell) -> int:
+        return smallest_of_design(cell.clients.total, self.tests, self.memberships)
 
     def receiver(self, setup: Setup) -> Receiver:
         return GroupTester(setup, self)
@@ -105,8 +105,8 @@ class GroupTester(Receiver):
     def __init__(self, setup: Setup, plan: GroupTesting) -> None:
         super().__init__(setup)
         self._plan, self._suspects = plan, frozenset[int]()
-        n, colluders = setup.participation.total, setup.protocol.colluders(setup.participation.total)
-        hidden_among = plan.smallest_sum(setup.federation) - colluders
+        n, colluders = setup.cell.clients.total, setup.cell.protocol.colluders(setup.cell.clients.total)
+        hidden_among = plan.smallest_sum(setup.cell) - colluders
         require(
             hidden_among >= 2,
             f"group_testing: the sums of {plan.tests} groups, each of {n} clients in {plan.memberships} of them, can be "
@@ -117,7 +117,7 @@ class GroupTester(Receiver):
         self._groups = groups[:, setup.rng.child("groups").numpy().permutation(n)]
         sizes = groups.sum(axis=1)
         self._tests = SessionRunner(setup, SessionSize(int(sizes.min()), int(sizes.max()), colluders, honest=0))
-        self._rest = SessionRunner(setup, setup.protocol.session(n, n, len(setup.malicious)))
+        self._rest = SessionRunner(setup, setup.cell.protocol.session(n, n, len(setup.malicious)))
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         if sent.round == self._plan.round:
@@ -136,7 +136,7 @@ class GroupTester(Receiver):
         if not tests:
             return receive_sums(self.setup, sent, [], ran=ran)
         suspected, sums = self._suspect_tests(sent, tests), self._sums(tests)
-        prevalence = self.setup.told / self.setup.participation.total
+        prevalence = self.setup.cell.told / self.setup.cell.clients.total
         self._suspects = frozenset(np.flatnonzero(posterior(sums, suspected, prevalence) > 0.5).tolist())
         trusted = [test for test, out in zip(tests, suspected, strict=True) if not out]
         heard = set(np.flatnonzero(sums[~suspected].any(axis=0)).tolist())
@@ -146,19 +146,19 @@ class GroupTester(Receiver):
             [merge_sessions(trusted)] if trusted else [],
             ran=ran,
             excluded=tuple(sorted(set(np.flatnonzero(sums.any(axis=0)).tolist()) - heard)),
-            anonymity=smallest_combination(sums) - self.setup.protocol.colluders(len(sent.clients)),
+            anonymity=smallest_combination(sums) - self.setup.cell.protocol.colluders(len(sent.clients)),
         )
 
     def _suspect_tests(self, sent: SentRound, tests: Sequence[SessionResult]) -> Matrix:
         """bool ``[tests]``: whether the step of a group gains too little on the server's data."""
-        step, before = self.setup.training.server_step, root_loss(self.setup, sent.model)
+        step, before = self.setup.cell.training.server_step, root_loss(self.setup, sent.model)
         moved = [sent.model + step * test.mean for test in tests if test.mean is not None]
         gains = np.array([before - root_loss(self.setup, model) for model in moved])
         return np.asarray(gains < self._plan.margin * gains.max())
 
     def _sums(self, tests: Sequence[SessionResult]) -> Matrix:
         """bool ``[tests, clients]``: which clients are in which sum."""
-        matrix = np.zeros((len(tests), self.setup.participation.total), bool)
+        matrix = np.zeros((len(tests), self.setup.cell.clients.total), bool)
         for row, test in enumerate(tests):
             matrix[row, list(test.included)] = True
         return matrix

@@ -14,7 +14,7 @@ from fedguard.architectures.masking.sessions import SessionRunner, receive_sums
 from fedguard.contracts import (
     MASKED_SUM,
     SINGLE_UPDATES,
-    Federation,
+    Cell,
     Masking,
     ReceivedRound,
     Receiver,
@@ -57,8 +57,8 @@ class Groups(Masking):
     def sessions(self, clients: int) -> int:
         return self.groups
 
-    def check(self, federation: Federation) -> None:
-        size, clients = federation.size, federation.clients
+    def check(self, cell: Cell) -> None:
+        size, clients = cell.size, cell.clients
         require(
             size.expected >= size.fewest,
             f"groups: {self.groups} groups of {clients.expected} clients have {size.expected}, of whom {size.colluders} may "
@@ -80,7 +80,7 @@ class GroupsReceiver(Receiver):
 
     def __init__(self, setup: Setup, plan: Groups) -> None:
         super().__init__(setup)
-        self._plan, self._sessions = plan, SessionRunner(setup, setup.federation.size)
+        self._plan, self._sessions = plan, SessionRunner(setup, setup.cell.size)
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         groups = self.deal(sent.clients, sent.round)
@@ -90,7 +90,7 @@ class GroupsReceiver(Receiver):
     def deal(self, clients: Sequence[int], round: int) -> list[tuple[int, ...]]:
         """The groups of a round, restricted to ``clients``; some may be empty."""
         rng = self.setup.rng.child("groups", round if self._plan.redraw else 0)
-        everyone = clients if self._plan.redraw else range(self.setup.participation.total)
+        everyone = clients if self._plan.redraw else range(self.setup.cell.clients.total)
         order = rng.numpy().permutation(np.array(everyone, dtype=int)).tolist()
         groups = (order[number :: self._plan.groups] for number in range(self._plan.groups))
         return [tuple(sorted(set(group) & set(clients))) for group in groups]

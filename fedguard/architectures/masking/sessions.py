@@ -59,12 +59,12 @@ class SessionRunner:
     """
 
     def __init__(self, setup: Setup, size: SessionSize) -> None:
-        protocol, self._setup, self._size = setup.protocol, setup, size
-        weighted = setup.pipeline.rule.by_samples
+        protocol, self._setup, self._size = setup.cell.protocol, setup, size
+        weighted = setup.cell.pipeline.rule.by_samples
         self._weights = setup.task.sizes if weighted else (1,) * len(setup.task.sizes)
         self._encoding = Encoding(**asdict(protocol.fixed_point), largest_weight=max(self._weights))
         dim, scale = setup.task.dim, self._encoding.scale
-        self._noise = protocol.privacy.in_sums(setup.federation, size, dim, scale)
+        self._noise = protocol.privacy.in_sums(setup.cell, size, dim, scale)
         fewest = self._noise.fewest if self._noise else 0
         fewest += size.withholding if fewest else 0
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)
@@ -103,7 +103,7 @@ class SessionRunner:
             return vector
 
         silent = sent.silent & set(clients)
-        step = self._setup.protocol.dropout.at
+        step = self._setup.cell.protocol.dropout.at
         drop = {"masked_input": set(clients) & {*sent.not_finite, *sent.absent}}
         drop[step] = drop.get(step, set()) | silent
         try:
@@ -175,12 +175,12 @@ def receive_sums(
     weights = torch.tensor([session.weight for session in done], dtype=torch.float64)
     smallest = min((len(row) for row in behind), default=None)
     if anonymity is None and smallest is not None:
-        anonymity = smallest - setup.protocol.colluders(len(sent.clients))
+        anonymity = smallest - setup.cell.protocol.colluders(len(sent.clients))
     aborted = [session.aborted for session in ran if session.aborted is not None]
     return ReceivedRound(
         rows=rows,
         behind=behind,
-        samples=weights if setup.pipeline.rule.by_samples else None,
+        samples=weights if setup.cell.pipeline.rule.by_samples else None,
         told=min(setup.assume_f_among(len(clients)), len(behind)),
         clients=(*clients, *excluded),
         truth=sent.wire,

@@ -59,12 +59,12 @@ class CollectiveNodeProcess(SumRun):
     def __init__(self, system: AllReduce, setup: Setup, links: ProcessLinks) -> None:
         super().__init__(system, replace(setup, trainer=LocalTrainer(setup, links)))
         self._links = links
-        if setup.attack is None or links.rank not in setup.malicious:
+        if setup.cell.attack is None or links.rank not in setup.malicious:
             self.clients.malicious = RemoteMaliciousClients(self.setup, self.clients.local, _nobody)
 
     def models(self) -> Iterator[Tensor]:
         """The model after each round."""
-        for round in range(1, self.setup.training.rounds + 1):
+        for round in range(1, self.setup.cell.training.rounds + 1):
             nodes = tuple(self.nodes(round))
             sent = SentRound(round, self.model, self._train_nodes(nodes, round), (), (), frozenset(), frozenset())
             result = self.aggregate(round, sent, self.receive_updates(sent))
@@ -92,7 +92,7 @@ class LocalTrainer:
 
     def __init__(self, setup: Setup, links: ProcessLinks) -> None:
         self._clients, self._links = Clients(setup), links
-        self._liars = sorted(setup.malicious) if setup.attack else []
+        self._liars = sorted(setup.malicious) if setup.cell.attack else []
 
     def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> list[Tensor]:
         me, rows = self._links.rank, torch.full((len(clients), model.shape[-1]), math.nan)

@@ -25,7 +25,7 @@ def models(architecture: Gossip, setup: Setup, links: ProcessLinks) -> Iterator[
     """float32 ``[d]``: this node's model after each round."""
     node = GossipNodeProcess(setup, architecture, links)
     after = architecture.models(node)
-    for round in range(1, setup.training.rounds + 1):
+    for round in range(1, setup.cell.training.rounds + 1):
         node.begin(round)
         yield next(after)[links.rank]
 
@@ -41,7 +41,7 @@ class GossipNodeProcess(Nodes):
         super().__init__(setup, architecture.seats(setup), architecture.broadcast)
         self._others, self._me = links, links.rank
         self.here = (self._me,)
-        self._liars = tuple(sorted(setup.malicious)) if setup.attack else ()
+        self._liars = tuple(sorted(setup.malicious)) if setup.cell.attack else ()
         self._lies = self._me in self._liars
         own = self.start[self._me].clone()
         self.start.fill_(math.nan)
@@ -124,7 +124,7 @@ class GossipNodeProcess(Nodes):
         return super()._sums(weights[:, heard], values[heard])
 
     def _summable_nodes(self, values: Tensor, matrix: Matrix) -> list[int]:
-        pipeline, me = self._setup.pipeline, self._me
+        pipeline, me = self._setup.cell.pipeline, self._me
         heard = np.flatnonzero(matrix[me])
         if pipeline.mixings or not pipeline.rule.by_graph or unusable_rows(values[heard]):
             return []

@@ -13,7 +13,7 @@ from fedguard.architectures.collectives.schedule import Schedule
 from fedguard.architectures.systems.peers import PeerRun, Peers
 from fedguard.architectures.systems.sums import AllToAllRun, SplitRun, SumRun, build_schedule
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     Listeners,
     PoisonAttack,
@@ -108,7 +108,7 @@ class AllReduce(Peers):
         """The messages among ``nodes`` nodes."""
         return build_schedule(self.topology, nodes, self.group or 1)
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         n, sums = cell.clients.total, self.topology != "all_to_all"
         if (self.topology == "hierarchical") != (self.group is not None):
@@ -152,9 +152,9 @@ class AllReduce(Peers):
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """``nodes`` observing nodes of the collective."""
-        schedule, sizes = self.schedule(setup.participation.total), setup.task.sizes
+        schedule, sizes = self.schedule(setup.cell.clients.total), setup.task.sizes
         seat = lookouts(neighbors(schedule), place, nodes, setup.rng.child("lookouts"))
-        by_samples = setup.pipeline.rule.by_samples and self.topology != "all_to_all"
+        by_samples = setup.cell.pipeline.rule.by_samples and self.topology != "all_to_all"
         weights, width = sizes if by_samples else [1] * len(sizes), setup.task.dim + by_samples
         return CollectiveListeners(seat, schedule, weights, bool(self.masks), width, setup.task.dim)
 
@@ -166,5 +166,5 @@ class AllReduce(Peers):
         if self.topology == "all_to_all":
             return AllToAllRun(self, setup)
         # Nodes need models of their own only if some of them pass on false sums
-        splits = setup.attack is not None and FINISHED_SUMS in setup.attack.lies
+        splits = setup.cell.attack is not None and FINISHED_SUMS in setup.cell.attack.lies
         return SplitRun(self, setup) if splits else SumRun(self, setup)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedguard.architectures.systems.central_learner import CentralLearner
-from fedguard.contracts import Combination, Participation
+from fedguard.contracts import Cell, Participation
 from fedguard.contracts.channels import PRIORITIES, TRANSITIONS
 from fedguard.simulated.barriers import Barrier, asp
 
@@ -41,7 +41,7 @@ class ApeX(CentralLearner):
     def barrier(self, clients: Participation) -> Barrier:
         return asp()
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         algorithm = cell.training.algorithm
         if algorithm.acts and not algorithm.replays:

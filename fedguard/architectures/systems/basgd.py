@@ -11,7 +11,7 @@ from torch import Tensor
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.systems.mapreduce import CombinerMasking, CombinerReceiver
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     Participation,
     PositiveInt,
@@ -61,7 +61,7 @@ class BASGD(EventServer):
     def rows(self, updates: int) -> int:
         return min(self.buffers, updates)
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if cell.protocol.masked:
             yield (
@@ -76,7 +76,7 @@ class BASGD(EventServer):
 
     def as_trained(self, setup: Setup) -> Setup:
         buffered = BufferMasking(combiners=self.buffers)
-        return replace(setup, protocol=replace(setup.protocol, secure_aggregation=buffered))
+        return setup.with_parts(protocol=replace(setup.cell.protocol, secure_aggregation=buffered))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,4 +102,4 @@ class BufferReceiver(CombinerReceiver):
         dropped = set(each.clients) - {client for row in each.behind for client in row}
         # All f, not their share of those that arrived: one update spoils a buffer. A dropped update was malicious, since honest
         # ones are finite
-        return max(0, self.setup.told - len(dropped))
+        return max(0, self.setup.cell.told - len(dropped))

@@ -16,7 +16,7 @@ from fedguard.architectures.collectives.butterfly import butterfly
 from fedguard.architectures.systems.parameter_server import by_ranges
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     Pipeline,
     PlainReceiver,
@@ -90,7 +90,7 @@ class BTARD(Peers):
     def shows_others(self) -> str:
         return "Every node has the examples of all, to repeat what others train, and reads each update."
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if cell.inference is not None:
             yield f"every node of btard has the examples of all, and {cell.inference.name} need infer nothing. Use all_reduce."
@@ -182,7 +182,7 @@ class CheckedRun(PeerRun):
         In float64: the two sums nearly cancel, and float32 would lose more than `_ROUNDING`. A part that is not finite passes,
         since comparisons with NaN are False; the caller has it in ``_seen``.
         """
-        found, tau = set[int](), _radius(self.setup.pipeline)
+        found, tau = set[int](), _radius(self.setup.cell.pipeline)
         for number, (node, part) in enumerate(parts.items()):
             state = states[number] if states else {}
             centre = state.get("centre", torch.zeros_like(vector[part])).double()

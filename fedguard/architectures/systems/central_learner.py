@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.systems.learner import Learner
-from fedguard.contracts import Combination, Exposure, PoisonAttack, Sight
+from fedguard.contracts import Cell, Exposure, PoisonAttack, Sight
 
 
 class CentralLearner(Learner):
@@ -21,7 +21,7 @@ class CentralLearner(Learner):
     def shows_others(self) -> str:
         return "The learner reads each observation, action and reward of every actor."
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         attack, name = cell.adversary, self.name
         # Whatever such an attack crafts, the learner never gets: the cell would silently run without an attack

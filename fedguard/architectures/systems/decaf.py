@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Participation, PositiveFloat, PositiveInt, Setup, Share
+from fedguard.contracts import Cell, Participation, PositiveFloat, PositiveInt, Setup, Share
 from fedguard.contracts.channels import AVAILABILITY, RATE
 from fedguard.simulated.barriers import Barrier, k_of_n
 from fedguard.simulated.fractions import Deadline, Fractions
@@ -65,7 +65,7 @@ class DeCaf(EventServer):
     def updates(self, clients: Participation) -> int:
         return clients.expected
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         if cell.protocol.masked:
             yield (
                 "under decaf who trains whose examples is settled anew in each round, and a device may send two updates in it. "

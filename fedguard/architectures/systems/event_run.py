@@ -46,12 +46,12 @@ def course_of(
     system: EventSystem, setup: Setup, world: World, kind: Callable[..., ServerSimulation] = ServerSimulation
 ) -> ServerSimulation:
     """The simulation of this training in this world."""
-    barrier = system.barrier(setup.participation)
+    barrier = system.barrier(setup.cell.clients)
     # In a session of secure aggregation a client has one masked input
-    barrier = replace(barrier, once=barrier.once or setup.protocol.masked)
+    barrier = replace(barrier, once=barrier.once or setup.cell.protocol.masked)
     chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
-    clients, rng = setup.participation, setup.rng.child("course")
+    clients, rng = setup.cell.clients, setup.rng.child("course")
 
     def report(channel: Channel[Reported, []], device: int, truth: Reported, round: int) -> Reported:
         return setup.report(channel, device, truth, round) if channel in system.channels else truth
@@ -66,14 +66,14 @@ def by_rounds(
 
     A round is one event if all start together; otherwise as many events as it takes to reach the updates of a round.
     """
-    fresh = system.barrier(setup.participation).fresh
+    fresh = system.barrier(setup.cell.clients).fresh
     releases = (course or course_of(system, setup, world)).releases()
-    for round in range(1, setup.training.rounds + 1):
+    for round in range(1, setup.cell.training.rounds + 1):
         held, last = 0, False
         while not last:
             release = next(releases)
             held += len(release.arrivals)
-            last = fresh or held >= setup.participation.expected
+            last = fresh or held >= setup.cell.clients.expected
             yield release, round, last
 
 
@@ -107,7 +107,7 @@ def check_course(system: EventSystem, setup: Setup, world: World) -> None:
             acting = setup.acting(round)
             armed = armed or bool(acting and any(one.by not in acting for one in release.arrivals))
             # The rest cannot fail any more, unless trainings run out; a long training need not be simulated to its end
-            if armed and setup.participation.most_trainings is None:
+            if armed and setup.cell.clients.most_trainings is None:
                 return
             sent = sent or bool(acting and release.arrivals)
     except StalledError as error:
@@ -132,17 +132,17 @@ class EventRun:
         task, rng = setup.task, setup.rng
         self._clients = Clients(setup)
         self._model = task.initial_model(rng.child("model"))
-        self._server = ServerStep(setup.training, self._model)
-        self._receiver = setup.protocol.secure_aggregation.receiver(self._in_sessions())
+        self._server = ServerStep(setup.cell.training, self._model)
+        self._receiver = setup.cell.protocol.secure_aggregation.receiver(self._in_sessions())
         self._trainings = LocalTrainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._version = 0  # how often the model has moved
         self._moves = {0: 0}  # by the number of aggregates: how often the model had moved by then
         self._armed = self._unarmed = False
         self._states: tuple[State, ...] = ()
-        self._barrier = system.barrier(setup.participation)
+        self._barrier = system.barrier(setup.cell.clients)
         self._world = world(setup, self._model, system)
-        self._private = setup.protocol.privacy.at_server(setup.federation)
+        self._private = setup.cell.protocol.privacy.at_server(setup.cell)
         self._noise = self._private.start() if self._private else None
 
     def course(self) -> ServerSimulation:
@@ -151,8 +151,7 @@ class EventRun:
 
     def _in_sessions(self) -> Setup:
         """The set-up with the federation as seen by sessions of secure aggregation."""
-        meeting = self._system.sessions(self._setup.federation)
-        return replace(self._setup, participation=meeting.clients, protocol=meeting.protocol)
+        return replace(self._setup, cell=self._system.sessions(self._setup.cell))
 
     def reports(self) -> Iterator[RoundReport]:
         """A report of each round, with all its aggregates.
@@ -194,7 +193,7 @@ class EventRun:
         self._trainings.drop((*release.late, *release.interrupted))
         acting = setup.acting(round)
         # An honest client has done the training even if the network loses it, and its momentum has moved
-        remembered = [key for key in release.lost if setup.training.worker_momentum and key[0] not in acting]
+        remembered = [key for key in release.lost if setup.cell.training.worker_momentum and key[0] not in acting]
         self._trainings.lose(remembered)
         self._trainings.drop(key for key in release.lost if key not in remembered)
         due = setup.due(round) and last
@@ -214,17 +213,17 @@ class EventRun:
             arrived = [client for behind in received.behind for client in behind]
             with setup.stopwatch.stage("model"):
                 # The gain comes before the optimizer, whose moments are of the scaled aggregates
-                vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.participation)
+                vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.cell.clients)
                 self._model = self._server.apply_update(model, vector)
         # With noise every aggregate counts: the plan of the noise has ages that are known before anything is trained
-        moved = setup.protocol.private or not torch.equal(self._model, model)
+        moved = setup.cell.protocol.private or not torch.equal(self._model, model)
         self._version += moved
         self._moves[release.version + 1] = self._version
         found = self._report(release, round, sent, received, result, due)
         if watch:
             seen = watch.observe_round(received, result, self._model)
-            found = replace(found, watched=replace(seen, gain=system.gain(setup.participation)))
-        if setup.protocol.privacy.unit != "client":
+            found = replace(found, watched=replace(seen, gain=system.gain(setup.cell.clients)))
+        if setup.cell.protocol.privacy.unit != "client":
             return found
         return replace(found, clip=clip, moment=self._add_weights(found, release))
 
@@ -240,7 +239,7 @@ class EventRun:
             starts = [push.start for push in received.truth.pushes]
             # A function of published models alone: it needs no noise, and no clip
             known = system.toward(torch.zeros_like(received.rows), starts, self._model)
-            vector = vector + weights @ known / system.updates(setup.participation)
+            vector = vector + weights @ known / system.updates(setup.cell.clients)
         return Aggregate(vector, None, ())
 
     def _add_weights(self, found: RoundReport, release: AggregationEvent) -> RoundTiming | None:
@@ -259,14 +258,14 @@ class EventRun:
     def _send_updates(self, release: AggregationEvent, number: int, wire: Wire) -> SentRound:
         """What left the clients; if the session began with the round, missing clients are its dropouts."""
         sent = leave(self._setup, self._model, number, wire)
-        if not (self._setup.protocol.masked and self._barrier.fresh):
+        if not (self._setup.cell.protocol.masked and self._barrier.fresh):
             return sent
         # They have agreed on keys, so their masks are in the sum and have to be opened
         missing = (*release.late, *release.lost, *release.interrupted)
         return replace(sent, absent=tuple(device for device, _ in missing))
 
     def _receive_updates(self, sent: SentRound) -> ReceivedRound:
-        if not self._setup.protocol.masked:
+        if not self._setup.cell.protocol.masked:
             return self._receiver.receive(sent)
         with self._setup.stopwatch.stage("masking"):
             return self._receiver.receive(sent)
@@ -301,7 +300,7 @@ class EventRun:
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [pushes[one].scale for one in side]
             # Under masks each client scales its own update, and a malicious one does not
-            by_client = setup.protocol.masked and side is malicious
+            by_client = setup.cell.protocol.masked and side is malicious
             if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)

@@ -12,7 +12,7 @@ from fedguard.architectures.systems.event_run import EventRun, check_course, cou
 from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     Meeting,
     Participation,
@@ -72,7 +72,7 @@ class EventServer(EventSystem):
         return False
 
     def resolve_meeting(self, setup: Setup) -> Meeting | None:
-        plan, network = setup.meeting, setup.network
+        plan, network = setup.cell.meeting, setup.cell.network
         if plan is None or plan.most is None or not plan.if_all_arrive or network is None or not network.loses:
             return plan
         try:
@@ -88,7 +88,7 @@ class EventServer(EventSystem):
         """As for any algorithm; parameters that are None are left out."""
         return {key: value for key, value in super().spec().items() if value is not None}
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         name, barrier = self.name, self.barrier(cell.clients)
         if cell.protocol.masked:
             yield from self._session_refusals(cell, barrier)
@@ -129,7 +129,7 @@ class EventServer(EventSystem):
                 "Use server."
             )
 
-    def _noisy_reasons(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
+    def _noisy_reasons(self, cell: Cell, barrier: Barrier) -> Iterator[str]:
         """Why the guarantee of the noise would not hold here."""
         name, noise = self.name, cell.protocol.privacy
         if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
@@ -144,7 +144,7 @@ class EventServer(EventSystem):
                 "aggregate of its own. Use fedbuff, or mean."
             )
 
-    def _session_refusals(self, cell: Combination, barrier: Barrier) -> Iterator[str]:
+    def _session_refusals(self, cell: Cell, barrier: Barrier) -> Iterator[str]:
         """Why sessions of secure aggregation cannot sum its updates."""
         if barrier.count == 1 and not barrier.fresh:
             yield (
@@ -173,10 +173,10 @@ class EventServer(EventSystem):
 
     def check(self, setup: Setup) -> None:
         """Refuse settings with aggregates that never come, rounds that are all abandoned, or attacks that never act."""
-        barrier = self.barrier(setup.participation)
+        barrier = self.barrier(setup.cell.clients)
         least = sorted(least_of(setup, self))
         # Without losses and with time passing, a first aggregate always comes: this saves a simulation
-        if not barrier.fresh and setup.network is not None and (setup.network.loses or not least[0]):
+        if not barrier.fresh and setup.cell.network is not None and (setup.cell.network.loses or not least[0]):
             try:
                 next(course_of(self, setup, world(setup, torch.empty(setup.task.dim), self)).releases())
             except StalledError as error:
@@ -189,7 +189,7 @@ class EventServer(EventSystem):
                 f"{barrier.least} updates by then, which take {seconds:.3g} s at least. Raise the window, or lower "
                 "network.compute or network.link."
             )
-        if setup.attack is not None or setup.participation.most_trainings is not None:
+        if setup.cell.attack is not None or setup.cell.clients.most_trainings is not None:
             check_course(self, setup, world(setup, torch.empty(setup.task.dim), self))
 
     def as_trained(self, setup: Setup) -> Setup:

@@ -14,7 +14,7 @@ from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     MaskedRound,
     Masking,
@@ -71,7 +71,7 @@ class Fate(EventServer):
     def rows(self, updates: int) -> int:
         return 1
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if cell.protocol.masked:
             yield "fate brings masks of its own. Set secure_aggregation: none, or use server."
@@ -92,7 +92,7 @@ class Fate(EventServer):
 
     def as_trained(self, setup: Setup) -> Setup:
         masks = PairwiseMasks(bits=self.bits, clip=self.clip)
-        return replace(setup, protocol=replace(setup.protocol, secure_aggregation=masks))
+        return setup.with_parts(protocol=replace(setup.cell.protocol, secure_aggregation=masks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ class PairwiseReceiver(Receiver):
             sessions=1,
             aborted=(),
             survivors=len(came),
-            anonymity=len(came) - self.setup.protocol.colluders(len(came)),
+            anonymity=len(came) - self.setup.cell.protocol.colluders(len(came)),
             contributors=None,
             error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
             clipped=inputs.mean_clip_fraction(came),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, NonNegativeFloat, Participation, Share, Sight
+from fedguard.contracts import Cell, NonNegativeFloat, Participation, Share, Sight
 from fedguard.simulated.barriers import Barrier, asp
 
 
@@ -45,7 +45,7 @@ class FedAsync(EventServer):
     def barrier(self, clients: Participation) -> Barrier:
         return asp()
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if Sight.TIMES | Sight.MODEL in cell.rule_sees:
             yield (

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Interval
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Federation, Participation
+from fedguard.contracts import Cell, Participation
 from fedguard.simulated.barriers import Barrier, buffer_barrier
 
 
@@ -47,7 +47,7 @@ class FedBuff(EventServer):
     def barrier(self, clients: Participation) -> Barrier:
         return replace(buffer_barrier(self.buffer), once=self.once)
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if self.once and self.buffer > cell.clients.total:
             yield (
@@ -58,9 +58,9 @@ class FedBuff(EventServer):
     def updates(self, clients: Participation) -> int:
         return self.buffer
 
-    def sessions(self, federation: Federation) -> Federation:
+    def sessions(self, cell: Cell) -> Cell:
         # A session has the clients of one buffer, whatever clients.per_round says of those at work
-        return replace(federation, clients=replace(federation.clients, per_round=self.buffer, sampling="fixed"))
+        return replace(cell, clients=replace(cell.clients, per_round=self.buffer, sampling="fixed"))
 
     def weight(self, staleness: int) -> float:
         return (1 + staleness) ** -0.5 if self.scaled else 1.0

@@ -12,8 +12,7 @@ from annotated_types import Ge
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
-    Combination,
-    Federation,
+    Cell,
     Meeting,
     Participation,
     PositiveFloat,
@@ -121,13 +120,13 @@ class Google(EventServer):
     def choose_clients(self, setup: Setup, round: int) -> Sequence[int]:
         if self.selection is not None:
             # All that take part at this time may check in; the goal of the selection takes the first
-            return setup.participation.there(round)
-        return setup.choose_clients(round, self.overselect_clients(setup.participation))
+            return setup.cell.clients.there(round)
+        return setup.choose_clients(round, self.overselect_clients(setup.cell.clients))
 
     def after_failures(self, setup: Setup, release: AggregationEvent, round: int) -> AggregationEvent:
         draw = setup.rng.child("failures", round).numpy()
         if self.coordinator_fails and draw.random() < self.coordinator_fails:
-            return release.without(range(setup.participation.total), "the coordinator failed")
+            return release.without(range(setup.cell.clients.total), "the coordinator failed")
         if not self.aggregator_fails or not self.aggregators:
             return release
         # Sorted, as they began in the order of their times, which must not decide who shares an aggregator
@@ -135,22 +134,22 @@ class Google(EventServer):
         dealt = draw.permutation(len(devices)) % self.aggregators
         failed = np.flatnonzero(draw.random(self.aggregators) < self.aggregator_fails)
         left = release.without(devices[np.isin(dealt, failed)].tolist())
-        arrived, least = len(left.arrivals), self._least(setup.participation.expected)
+        arrived, least = len(left.arrivals), self._least(setup.cell.clients.expected)
         if release.abandoned is None and arrived < least:
             return replace(
                 left, abandoned=f"{len(failed)} aggregators failed, and {arrived} updates are left, of at least {least}"
             )
         return left
 
-    def sessions(self, federation: Federation) -> Federation:
+    def sessions(self, cell: Cell) -> Cell:
         """All asked devices agree on keys, and as many may drop out as leave the fewest that a round needs."""
-        clients, protocol = self.overselect_clients(federation.clients), federation.protocol
-        kept = self.barrier(federation.clients).least / clients.expected * (1 - protocol.dropout.rate)
+        clients, protocol = self.overselect_clients(cell.clients), cell.protocol
+        kept = self.barrier(cell.clients).least / clients.expected * (1 - protocol.dropout.rate)
         # A session has to open with the fewest updates that close a round, so its threshold counts all others as dropouts
         silent = replace(protocol.dropout, rate=min(1 - kept, 1 - 1e-9))
-        return replace(federation, clients=clients, protocol=replace(protocol, dropout=silent))
+        return replace(cell, clients=clients, protocol=replace(protocol, dropout=silent))
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         if self.check_ins is not None and self.selection is None:
             yield "google steers the pace of devices that check in, and none do. Set selection, or leave out check_ins."
         if (self.aggregators is None) != (self.aggregator_fails is None):

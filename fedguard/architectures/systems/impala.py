@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.central_learner import CentralLearner
-from fedguard.contracts import Combination, Participation, PositiveInt
+from fedguard.contracts import Cell, Participation, PositiveInt
 from fedguard.contracts.channels import BEHAVIOR
 from fedguard.simulated.barriers import Barrier, buffer_barrier
 
@@ -42,7 +42,7 @@ class Impala(CentralLearner):
     def updates(self, clients: Participation) -> int:
         return self.buffer
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         algorithm = cell.training.algorithm
         if algorithm.acts and not algorithm.corrects and not algorithm.replays:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination
+from fedguard.contracts import Cell
 
 
 class Learner(EventServer):
     """A learner to which actors send gradients: an event server whose clients act."""
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if not cell.training.algorithm.acts:
             yield (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
-    Combination,
+    Cell,
     Exposure,
     Masking,
     Participation,
@@ -67,7 +67,7 @@ class MapReduce(EventServer):
     def rows(self, updates: int) -> int:
         return min(self.combiners, updates)
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if self.combiners > cell.clients.expected:
             yield (
@@ -107,7 +107,7 @@ class MapReduce(EventServer):
 
     def as_trained(self, setup: Setup) -> Setup:
         combined = CombinerMasking(combiners=self.combiners)
-        return replace(setup, protocol=replace(setup.protocol, secure_aggregation=combined))
+        return setup.with_parts(protocol=replace(setup.cell.protocol, secure_aggregation=combined))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ class CombinerReceiver(PlainReceiver):
         each = super().receive(sent)
         if not each.behind or each.samples is None:
             return each
-        by_samples = self.setup.pipeline.rule.by_samples
+        by_samples = self.setup.cell.pipeline.rule.by_samples
         # Weighted within a group as well as across them: only then is the mean of the means the mean of all
         weights = each.samples if by_samples else torch.ones_like(each.samples)
         groups = self.groups(sent, each)

@@ -14,7 +14,7 @@ from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.release import release_aggregate
 from fedguard.architectures.rule_context import rule_context, times_of
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.contracts import Combination, Participation, PositiveInt, ReceivedRound, Setup, Sight, State
+from fedguard.contracts import Cell, Participation, PositiveInt, ReceivedRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
 from fedguard.simulated.barriers import Barrier, asp, bsp, ssp
 
@@ -65,7 +65,7 @@ class ParameterServer(EventServer):
         """1 / n without rounds: a push is one n-th of a round of all clients."""
         return 1.0 if self.consistency == "sequential" else 1 / clients.expected
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if self.consistency == "bounded" and cell.clients.expected < cell.clients.total:
             yield "bounded delay counts the pushes of clients that are always there. Set clients.per_round: 1.0."
@@ -127,7 +127,7 @@ def by_ranges(
         for index, keys in enumerate(cuts):
             context = rule_context(setup, model, round, received.told).restrict(
                 f"server {index}",
-                setup.rule_sees,
+                setup.cell.rule_sees,
                 # Servers do not share randomness: a stage that deals rows into buckets does so anew for each range
                 rng=setup.rng.child("rule", round, index),
                 clients=None if received.of_groups else tuple(client for (client,) in received.behind),
@@ -136,7 +136,7 @@ def by_ranges(
                 layers=_within(setup.task.layers, keys),
             )
             kept = states[index * each : (index + 1) * each]
-            found = aggregate(setup.pipeline, received.rows[:, keys], context, kept)
+            found = aggregate(setup.cell.pipeline, received.rows[:, keys], context, kept)
             vector[keys] = found.vector
             after += found.states
     except PreconditionError as error:

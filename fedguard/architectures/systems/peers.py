@@ -22,7 +22,7 @@ from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
-    Combination,
+    Cell,
     ReceivedRound,
     RoundReport,
     RoundTiming,
@@ -52,7 +52,7 @@ class Peers(Architecture):
 
     in_time = True
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         name = self.name
         if cell.clients.expected < cell.clients.total or cell.clients.schedule:
             yield (
@@ -106,7 +106,7 @@ class PeerRun(ABC):
         self.world = world(setup, self.model)
         self.states: tuple[State, ...] = ()
         self.clients = Clients(setup)
-        self._step = ServerStep(setup.training, self.model)
+        self._step = ServerStep(setup.cell.training, self.model)
         self._buffer: Tensor | None = None
         self._traffic: dict[int, CollectiveCost] = {}
         self._seconds = 0.0
@@ -171,7 +171,7 @@ class PeerRun(ABC):
     def reports(self) -> Iterator[RoundReport]:
         """A report of each round."""
         setup = self.setup
-        for round in range(1, setup.training.rounds + 1):
+        for round in range(1, setup.cell.training.rounds + 1):
             nodes = tuple(self.nodes(round))
             wire = self._train_nodes(nodes, round)
             with setup.stopwatch.stage("aggregation"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.impala import Impala
-from fedguard.contracts import ActingTask, Combination, Exposure, Messages, PoisonAttack, Sight, Task, Training
+from fedguard.contracts import ActingTask, Cell, Exposure, Messages, PoisonAttack, Sight, Task, Training
 from fedguard.contracts.channels import TRAJECTORIES
 
 
@@ -33,7 +33,7 @@ class SeedRL(Impala):
     def shows_others(self) -> str:
         return "The learner reads each observation of every actor as it is made, and decides on each action."
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if isinstance(cell.adversary, PoisonAttack) and TRAJECTORIES in cell.adversary.lies:
             yield (

@@ -61,7 +61,7 @@ class Collective(PeerRun):
     @property
     def width(self) -> int:
         """Elements of a vector: the coordinates, and one for the number of examples with weights by samples or under masks."""
-        return len(self.model) + (self.setup.pipeline.rule.by_samples or self.system.masks is not None)
+        return len(self.model) + (self.setup.cell.pipeline.rule.by_samples or self.system.masks is not None)
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
         seconds = self.carry(self.schedule(nodes), self.width, nodes)
@@ -94,7 +94,7 @@ class SumRun(Collective):
 
     def __init__(self, system: Exchange, setup: Setup) -> None:
         super().__init__(system, setup)
-        self._weighted = setup.pipeline.rule.by_samples
+        self._weighted = setup.cell.pipeline.rule.by_samples
         # Of the claims, since a malicious node's may be the largest, and the ring must hold it
         self._encoding = system.encoding(max(setup.claims) if self._weighted else 1)
         if system.masks:
@@ -209,7 +209,7 @@ class SumRun(Collective):
             sessions=1,
             aborted=(),
             survivors=len(nodes),
-            anonymity=len(nodes) - setup.protocol.colluders(len(nodes)),
+            anonymity=len(nodes) - setup.cell.protocol.colluders(len(nodes)),
             contributors=None,
             error=float((mean - true).norm() / true.norm()) if true.norm() > 0 else None,
             clipped=inputs.mean_clip_fraction(nodes),
@@ -239,10 +239,10 @@ class SplitRun(SumRun):
 
     def __init__(self, system: Exchange, setup: Setup) -> None:
         super().__init__(system, setup)
-        n = setup.participation.total
+        n = setup.cell.clients.total
         self._models = self.model.expand(n, -1).clone()
         # Momentum follows each node's own sums, which differ
-        self._steps = [ServerStep(setup.training, self.model) for _ in range(n)]
+        self._steps = [ServerStep(setup.cell.training, self.model) for _ in range(n)]
         self._honest = tuple(node for node in range(n) if node not in setup.malicious)
         self._means: dict[int, Tensor] = {}
         self._messages = 0

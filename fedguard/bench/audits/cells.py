@@ -15,7 +15,7 @@ from typing import Any
 
 from fedguard.bench.audits.training import CellLab, training_checks
 from fedguard.bench.running.procedures import refusals
-from fedguard.config import Cell, Plan
+from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Subject
 from fedguard.errors import NotAllowed
 from fedguard.privacy.audit import Audit, audit, check_audit_settings
@@ -50,7 +50,7 @@ def audit_suite(
         an audit for each kind; none for cells without noise, or that may not run.
     """
     check_audit_settings(method, canaries, confidence, seed)
-    alike: dict[Any, tuple[Cell, list[str]]] = {}
+    alike: dict[Any, tuple[PlannedCell, list[str]]] = {}
     for swept, cell in plan.positions:
         if cell.protocol.private and not cell.verdict.reasons:
             label = ", ".join(f"{key}: {value}" for key, value in swept.items())
@@ -68,7 +68,9 @@ def audit_suite(
     return found
 
 
-def _leave_out_refused(alike: dict[Any, tuple[Cell, list[str]]], seed: int, before: Callable[[str], None]) -> None:
+def _leave_out_refused(
+    alike: dict[Any, tuple[PlannedCell, list[str]]], seed: int, before: Callable[[str], None]
+) -> None:
     """Leave out cells that cannot run on their data or with their model, with the reason.
 
     Raises:
@@ -83,12 +85,12 @@ def _leave_out_refused(alike: dict[Any, tuple[Cell, list[str]]], seed: int, befo
         raise NotAllowed(f"nothing to audit may run: {next(iter(refused.values()))}")
 
 
-def subjects(cell: Cell, seed: int) -> Iterator[Subject]:
+def subjects(cell: PlannedCell, seed: int) -> Iterator[Subject]:
     """The subjects of an audit in a cell: one per privacy level, else one."""
-    return cell.noise.subjects(cell.federation, CellLab(cell, seed))
+    return cell.noise.subjects(cell.in_sessions, CellLab(cell, seed))
 
 
-def _settings(cell: Cell) -> tuple[Any, ...]:
+def _settings(cell: PlannedCell) -> tuple[Any, ...]:
     """The settings that two cells must share to be audited as one."""
     way = str(cell.architecture)
-    return cell.protocol, cell.participation, cell.meeting, way, cell.training, cell.data, cell.model
+    return cell.protocol, cell.clients, cell.meeting, way, cell.training, cell.data, cell.model

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fedguard.bench.audits.contribution import Contribution
 from fedguard.bench.results.places import label
-from fedguard.config import Cell, Plan
+from fedguard.config import Plan, PlannedCell
 from fedguard.errors import ConfigError
 from fedguard.metrics.stats import ENOUGH, Estimate, student
 
@@ -122,7 +122,7 @@ class Contributions:
         return f"{100 * share:.1f}" if self.measure == "accuracy" else f"{share:.3f}"
 
 
-def cell_named(plan: Plan, name: str | None) -> tuple[str, Cell]:
+def cell_named(plan: Plan, name: str | None) -> tuple[str, PlannedCell]:
     """Label and cell of the only label that contains these words; a suite with one cell needs no words.
 
     Raises:

@@ -14,7 +14,7 @@ from fedguard.architectures.release import release_aggregate
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight, Wire
 from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
@@ -54,7 +54,7 @@ class Contribution:
 
 
 def contribution(
-    cell: Cell,
+    cell: PlannedCell,
     seed: int = 0,
     *,
     measure: Literal["accuracy", "loss"] = "accuracy",
@@ -92,7 +92,7 @@ def contribution(
         rng = setup.rng.child("contribution")
         first = setup.task.initial_model(setup.rng.child("model"))
         utility = partial(_utility, setup, measure)
-        shares, rounds, last = dict.fromkeys(range(setup.participation.total), 0.0), [], first
+        shares, rounds, last = dict.fromkeys(range(setup.cell.clients.total), 0.0), [], first
         malicious: frozenset[int] = frozenset()
         worth = utility(first)
         for number, report in enumerate(cell.architecture.aggregates(setup), 1):
@@ -134,8 +134,8 @@ def _value(
     result = (in_time.aggregate if in_time else release_aggregate)(setup, watched.sent, number, received, ())
     if not isinstance(result, Aggregate):
         return 0.0
-    vector = result.vector * in_time.gain(setup.participation) if in_time else result.vector
-    return utility(watched.sent + setup.training.server_step * vector) - before
+    vector = result.vector * in_time.gain(setup.cell.clients) if in_time else result.vector
+    return utility(watched.sent + setup.cell.training.server_step * vector) - before
 
 
 def _utility(setup: Setup, measure: str, model: Tensor) -> float:
@@ -143,12 +143,12 @@ def _utility(setup: Setup, measure: str, model: Tensor) -> float:
     return evaluation.accuracy if measure == "accuracy" else -evaluation.loss
 
 
-def _check(cell: Cell) -> None:
+def _check(cell: PlannedCell) -> None:
     for reason in _reasons(cell):
         raise ConfigError(f"contribution: {reason}")
 
 
-def _reasons(cell: Cell) -> Iterator[str]:
+def _reasons(cell: PlannedCell) -> Iterator[str]:
     """Why the value of each client's update cannot be determined."""
     yield from cell.verdict.reasons
     if isinstance(cell.data, Environment):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import (
     Check,
     Dataset,
@@ -45,7 +45,7 @@ def silent(what: str) -> None:
     """Ignore progress."""
 
 
-def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
+def training_checks(cell: PlannedCell, seed: int, before: Progress = silent) -> tuple[Check, ...]:
     """Run a few rounds of a cell's training without malicious clients, and test the noise in what the server sees.
 
     None if the server adds up models instead of updates: updates cannot be separated from them here.
@@ -54,14 +54,14 @@ def training_checks(cell: Cell, seed: int, before: Progress = silent) -> tuple[C
     if isinstance(system, EventServer) and type(system).toward is not EventServer.toward:
         before(f"not watched: {system.name} adds up differences between models; canaries alone are run")
         return ()
-    return cell.noise.audit_rounds(cell.federation, CellLab(cell, seed, before))
+    return cell.noise.audit_rounds(cell.in_sessions, CellLab(cell, seed, before))
 
 
 @dataclass(frozen=True)
 class CellLab(Lab):
     """The bench of one cell."""
 
-    cell: Cell
+    cell: PlannedCell
     seed: int
     before: Progress = silent
 
@@ -69,7 +69,7 @@ class CellLab(Lab):
     def task(self) -> Classification:
         # What an audit measures depends on neither, and its own models are float32
         plain = self.cell.training.model_copy(update={"dtype": "float32", "first_model": None})
-        task = Workbench().task(replace(self.cell, training=plain), self.seed)
+        task = Workbench().task(self.cell.with_parts(training=plain), self.seed)
         if not isinstance(task, Classification):
             name = self.cell.data.name
             raise ConfigError(f"{name}: an audit has canaries, which are examples, and actors have none. Leave it out.")
@@ -87,18 +87,20 @@ class CellLab(Lab):
         task = Classification(dataset, tuple(parts), None, model, FlatNetwork(model, SHAPE, CLASSES, Rng(0)))
         setup = replace(
             set_up(self.cell, self.seed, task),
-            pipeline=load_registry().pipeline("mean"),
-            attack=None,
             malicious=frozenset(),
-            told=0,
             evaluate_every=self.cell.training.rounds,
             observer=Observer(None),
-            participation=replace(self.cell.participation, most_trainings=None),
+        ).with_parts(
+            pipeline=load_registry().pipeline("mean"),
+            attack=None,
+            attacking=0,
+            told=0,
+            clients=replace(self.cell.clients, most_trainings=None),
             meeting=self.cell.meeting,  # by which the noise is found that is expected here
         )
         if clients is not None:
-            plain = setup.training.model_copy(update={"worker_momentum": 0.0})
-            setup = replace(setup, participation=clients, training=plain, protocol=Protocol(privacy=self.cell.noise))
+            plain = setup.cell.training.model_copy(update={"worker_momentum": 0.0})
+            setup = setup.with_parts(clients=clients, training=plain, protocol=Protocol(privacy=self.cell.noise))
         return task, list(islice(self.cell.architecture.aggregates(setup), rounds))
 
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:

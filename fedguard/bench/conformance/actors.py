@@ -13,7 +13,7 @@ from fedguard.bench.conformance import remote
 from fedguard.bench.conformance.engine import TrainingOutcome
 from fedguard.bench.conformance.remote import ClientProcess, Key, RemoteTrainer
 from fedguard.bench.running.engines.ray import Ray
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, oneline
 
@@ -39,7 +39,7 @@ class RayEngine:
     def why_not(self, architecture: Architecture) -> str | None:
         return remote.why_not(self.name, architecture)
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
+    def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         with Ray(self.address).connect(self.processes) as cluster:
             actor, of_all = cluster.ray.remote(num_cpus=0)(ClientProcess), [cell.canonical for cell in cells]
             nodes = [actor.remote(of_all, seed) for _ in range(self.processes)]
@@ -47,11 +47,11 @@ class RayEngine:
                 self._run(ActorTrainer(cluster.ray, nodes, number), cell, seed) for number, cell in enumerate(cells)
             ]
 
-    def _run(self, there: ActorTrainer, cell: Cell, seed: int) -> TrainingOutcome:
+    def _run(self, there: ActorTrainer, cell: PlannedCell, seed: int) -> TrainingOutcome:
         there.ready()
         return remote.train_remotely(there, cell, seed)
 
-    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+    def simulate_cell(self, cell: PlannedCell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
         return remote.simulate_in_order(cell, setup, order)
 
 

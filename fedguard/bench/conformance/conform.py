@@ -19,7 +19,7 @@ from fedguard.bench.conformance.engine import RealEngine, SequentialTrainer, Tra
 from fedguard.bench.conformance.gloo import GlooEngine
 from fedguard.bench.conformance.messages import FlowerEngine
 from fedguard.bench.running.trial import share
-from fedguard.config import Cell, Document, plan, read_suite
+from fedguard.config import Document, PlannedCell, plan, read_suite
 from fedguard.errors import ConfigError, NotAllowed, UnknownName
 from fedguard.registry import load_registry
 
@@ -120,7 +120,7 @@ def conform(
     return [compare_with_simulation(engines[engine], *one, seed) for one in found]
 
 
-def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rounds: int) -> Cell:
+def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rounds: int) -> PlannedCell:
     """The cell that both sides train: heterogeneous handwritten digits, or actors that balance a pole.
 
     Raises:
@@ -154,7 +154,7 @@ def cell_of(architecture: str, attack: str | None, defense: str, nodes: int, rou
 
 
 def compare_with_simulation(
-    engine: RealEngine, architecture: str, cell: Cell, real: TrainingOutcome, seed: int
+    engine: RealEngine, architecture: str, cell: PlannedCell, real: TrainingOutcome, seed: int
 ) -> Conformance:
     """The outcome of a cell on real processes, compared with its simulation."""
     setup, began = set_up_of(cell, seed), time.monotonic()

@@ -16,7 +16,7 @@ from fedguard.bench.conformance import remote
 from fedguard.bench.conformance.engine import TrainingOutcome
 from fedguard.bench.conformance.messages import client_app, server_app
 from fedguard.bench.conformance.remote import Key
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, FedGuardError, MissingExtra
@@ -87,7 +87,7 @@ class DeploymentEngine:
             )
         return remote.why_not(self.name, architecture)
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
+    def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         try:
             from fedguard.flower.deployment import FlowerDeployment
         except ImportError:
@@ -97,11 +97,11 @@ class DeploymentEngine:
         with FlowerDeployment(cells[0].config.clients.total, aloud=False) as federation:
             return [_run(federation, cell, seed) for cell in cells]
 
-    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+    def simulate_cell(self, cell: PlannedCell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
         return remote.simulate_in_order(cell, setup, order)
 
 
-def _run(federation: FlowerDeployment, cell: Cell, seed: int) -> TrainingOutcome:
+def _run(federation: FlowerDeployment, cell: PlannedCell, seed: int) -> TrainingOutcome:
     home = federation.place()
     app = home / "app"
     app.mkdir()

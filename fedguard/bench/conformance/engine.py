@@ -13,7 +13,7 @@ from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Setup
 
 
@@ -42,14 +42,14 @@ class RealEngine(Protocol):
     def why_not(self, architecture: Architecture) -> str | None:
         """Why the engine does not run an architecture; None if it does."""
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
+    def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         """Train each cell, one after the other on the same processes.
 
         Raises:
             ConfigError: the engine is not available here, or a process did not finish.
         """
 
-    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
+    def simulate_cell(self, cell: PlannedCell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
         """float32 ``[n, d]``: the final models of the simulated cell, with the arrival order of the real training."""
 
 
@@ -67,7 +67,7 @@ class SequentialTrainer:
         return [self._clients.train_client(*one) for one in zip(clients, rounds, starts, strict=True)]
 
 
-def set_up_of(cell: Cell, seed: int) -> Setup:
+def set_up_of(cell: PlannedCell, seed: int) -> Setup:
     """The input of the cell's architecture."""
     return set_up(cell, seed, Workbench().task(cell, seed))
 
@@ -83,7 +83,7 @@ def simulate_models(architecture: Architecture, setup: Setup) -> Tensor:
         nodes = Nodes(setup, architecture.seats(setup), architecture.broadcast)
         after = architecture.models(nodes)
         final = nodes.start
-        for round in range(1, setup.training.rounds + 1):
+        for round in range(1, setup.cell.training.rounds + 1):
             nodes.begin(round)
             final = next(after)
         return final

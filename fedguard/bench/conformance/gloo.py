@@ -19,7 +19,7 @@ from fedguard.architectures.gossip.dlion import DLion
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.systems.all_reduce import AllReduce
 from fedguard.bench.conformance.engine import TrainingOutcome, simulate_models
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, brief
 
@@ -48,7 +48,7 @@ class GlooEngine:
             return f"{architecture} sends each neighbour what its link has room for, which processes here do not. Take d_psgd."
         return None if isinstance(architecture, Gossip) else f"gloo runs {self.runs}. Take another engine."
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
+    def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         nodes = cells[0].config.clients.total
         with tempfile.TemporaryDirectory(prefix="fedguard-conform-") as name:
             folder = Path(name)
@@ -62,7 +62,7 @@ class GlooEngine:
             seconds = np.max([one["seconds"] for one in found], axis=0)
             return [TrainingOutcome(each, float(took)) for each, took in zip(models, seconds, strict=True)]
 
-    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
+    def simulate_cell(self, cell: PlannedCell, setup: Setup, order: tuple[tuple[int, int], ...] | None) -> Tensor:
         return simulate_models(cell.architecture, setup)
 
 

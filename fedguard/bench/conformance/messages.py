@@ -12,7 +12,7 @@ from torch import Tensor
 from fedguard.architectures.server import Server
 from fedguard.bench.conformance.engine import TrainingOutcome, simulate_models
 from fedguard.bench.conformance.remote import ClientProcess, Key, RemoteTrainer, train_remotely
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Setup
 from fedguard.errors import ConfigError, MissingExtra
 
@@ -40,7 +40,7 @@ class FlowerEngine:
             "gloo."
         )
 
-    def run(self, cells: Sequence[Cell], seed: int) -> list[TrainingOutcome]:
+    def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:
         try:
             from fedguard.flower.inline import run_inline
         except ImportError:
@@ -52,12 +52,12 @@ class FlowerEngine:
             run_inline(server, client, nodes=cell.config.clients.total, config={}, seed=seed)
         return found
 
-    def simulate_cell(self, cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+    def simulate_cell(self, cell: PlannedCell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
         return simulate_models(cell.architecture, setup)
 
 
 def server_app(
-    cell: Cell,
+    cell: PlannedCell,
     number: int,
     seed: int,
     found: Callable[[TrainingOutcome], object],
@@ -86,7 +86,7 @@ def client_app(cell: Callable[[int], Mapping[str, Any]], seed: int) -> ClientApp
     """A client app that trains client ``partition-id`` of cells, with data of its own in each node.
 
     Args:
-        cell: by its number, as `Cell.canonical` writes it.
+        cell: by its number, as `PlannedCell.canonical` writes it.
     """
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp

@@ -19,7 +19,7 @@ from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.times import world
 from fedguard.bench.conformance.engine import TrainingOutcome, set_up_of, simulate_models, start_of
-from fedguard.config import Cell, build_cell
+from fedguard.config import PlannedCell, build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import Architecture, Participation, Setup, Sight
 from fedguard.errors import ConfigError
@@ -35,7 +35,7 @@ class ClientProcess:
     """Some clients in a separate process.
 
     Args:
-        cells: the cells, as `Cell.canonical` writes them.
+        cells: the cells, as `PlannedCell.canonical` writes them.
     """
 
     def __init__(self, cells: Sequence[Mapping[str, Any]], seed: int) -> None:
@@ -122,7 +122,7 @@ def why_not(engine: str, architecture: Architecture) -> str | None:
     return None
 
 
-def train_remotely(remote: RemoteTrainer, cell: Cell, seed: int) -> TrainingOutcome:
+def train_remotely(remote: RemoteTrainer, cell: PlannedCell, seed: int) -> TrainingOutcome:
     """Run a cell's architecture with remote clients.
 
     Raises:
@@ -149,7 +149,7 @@ def train_remotely(remote: RemoteTrainer, cell: Cell, seed: int) -> TrainingOutc
     return TrainingOutcome(last[None], time.monotonic() - began, tuple(order) if order else None)
 
 
-def simulate_in_order(cell: Cell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
+def simulate_in_order(cell: PlannedCell, setup: Setup, order: tuple[Key, ...] | None) -> Tensor:
     """float32 ``[1, d]``: the final model in simulation, with the arrival order of the real training."""
     if order is None or not isinstance(cell.architecture, EventServer):
         return simulate_models(cell.architecture, setup)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from fedguard.bench.explain.catalogue import modes
 from fedguard.bench.running.protocol import noise_in_words
-from fedguard.config import Cell, Document, plan, read_suite
+from fedguard.config import Document, PlannedCell, plan, read_suite
 from fedguard.contracts import Defense, InferenceAttack, Sight
 from fedguard.contracts.rules import AggregationRule
 from fedguard.registry import load_registry
@@ -73,14 +72,14 @@ def who_sees_what() -> list[ProtocolVisibility]:
     return [_sees(name, cell) for name, (_, cell) in zip(setups(), positions, strict=True)]
 
 
-def _sees(name: str, cell: Cell) -> ProtocolVisibility:
+def _sees(name: str, cell: PlannedCell) -> ProtocolVisibility:
     exposure = derive_exposure(cell.architecture.exposes, cell.mode, root_data=True)
     defenses = {
-        defense: dataclasses.replace(cell, pipeline=load_registry().pipeline(spec)).verdict.reasons
+        defense: cell.with_parts(pipeline=load_registry().pipeline(spec)).verdict.reasons
         for defense, spec in _defenses()
     }
     attacks = {
-        cls.name: dataclasses.replace(cell, inference=load_registry().build("inference", cls.name)).verdict.reasons
+        cls.name: cell.with_parts(inference=load_registry().build("inference", cls.name)).verdict.reasons
         for _, cls in load_registry().classes(["inference"])
         if issubclass(cls, InferenceAttack)
     }

@@ -116,7 +116,7 @@ def results_of(run: Run) -> Results:
 def _control(record: CompletedRecord, compared: bool) -> Case:
     """A trial outside the matrix, such as a control, with words for its purpose."""
     attack = record["threat_card"]["attack"]
-    if compared and record["config"]["attack"] == {"name": "dropout", "rate": 1.0}:  # see `Cell.silenced`
+    if compared and record["config"]["attack"] == {"name": "dropout", "rate": 1.0}:  # see `PlannedCell.silenced`
         attack = "silent malicious clients"
     return _case(record, "not in the matrix, trained to compare with" if compared else "not in the matrix", attack)
 

@@ -13,7 +13,7 @@ from fedguard.bench.records.schema.types import MetricName, SweptValues
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import code_of
-from fedguard.config import Cell, Plan, plan, read_suite
+from fedguard.config import Plan, PlannedCell, plan, read_suite
 from fedguard.config.schema import GateSection
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import CensoredValue
@@ -154,12 +154,12 @@ def stale(run: Run, laid_out: Plan) -> tuple[str, ...]:
     )
 
 
-def _code_digests(cell: Cell) -> dict[str, str]:
+def _code_digests(cell: PlannedCell) -> dict[str, str]:
     """The code of a cell, and of the attacks that an ensemble chooses among."""
     return {module: digest for one in (cell, *cell.members) for module, digest in code_of(one).items()}
 
 
-def _measure_cell(run: Run, cell: Cell, rows: Iterable[Mapping[str, Any]], asked: Iterable[str]) -> SnapshotCell:
+def _measure_cell(run: Run, cell: PlannedCell, rows: Iterable[Mapping[str, Any]], asked: Iterable[str]) -> SnapshotCell:
     rows = list(rows) or [{"status": "missing", "reason": "not run as it is laid out now"}]
     bad = next((row for status in _WORST for row in rows if row["status"] == status), None)
     records = [run.records[cell.id, seed] for seed in run.seeds if (cell.id, seed) in run.records]

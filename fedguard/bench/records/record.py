@@ -15,14 +15,14 @@ from fedguard.bench.records.schema.types import SCHEMA
 from fedguard.metrics.figures import number_at
 
 if TYPE_CHECKING:
-    from fedguard.config import Cell
+    from fedguard.config import PlannedCell
 
 UNITS = {"accuracy, success, drop, tax, chance, share": "share in [0, 1]", "loss": "nats", "seconds": "s", "bytes": "B"}
 
 _SEAL = re.compile(rb'"sha256": "([0-9a-f]{64})"}$')
 
 
-def build_record(cell: Cell, seed: int, body: Mapping[str, Any]) -> Record:
+def build_record(cell: PlannedCell, seed: int, body: Mapping[str, Any]) -> Record:
     """A record with its identity in front, and the units and the cell's configuration behind."""
     from fedguard.config.cells import RESULTS_VERSION  # here, since it loads torch, which readers do not need
 

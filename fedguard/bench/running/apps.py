@@ -20,7 +20,7 @@ from fedguard.bench.records.schema import Record
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.metrics.flags import find_red_flags
 from fedguard.metrics.trajectory import FINAL_EVALUATIONS
 
@@ -39,11 +39,11 @@ class Apps:
         self._process: subprocess.Popen[bytes] | None = None
         self._why_not: dict[str, str | None] = {}
 
-    def run_app_trial(self, cell: Cell, seed: int, folder: Path | None = None) -> Told:
+    def run_app_trial(self, cell: PlannedCell, seed: int, folder: Path | None = None) -> Told:
         """Run a trial and return its report; pictures of reconstructions go to the run's folder."""
         return self._query_process(_build_request(cell, seed, folder))
 
-    def why_not(self, cell: Cell) -> str | None:
+    def why_not(self, cell: PlannedCell) -> str | None:
         """Why an app cannot run on its engine, before it does; None if it seems to. Cells of an app and observer share it."""
         asked = {**_build_request(cell, 0), "rehearsal": True}
         key = json.dumps([asked.get(name) for name in ("app", "settings", "metric", "engine", "looks")])
@@ -103,7 +103,7 @@ def _start_process() -> subprocess.Popen[bytes]:
     )
 
 
-def _build_request(cell: Cell, seed: int, folder: Path | None = None) -> dict[str, Any]:
+def _build_request(cell: PlannedCell, seed: int, folder: Path | None = None) -> dict[str, Any]:
     app = cell.config.app
     assert app is not None
     return {
@@ -123,7 +123,7 @@ def _build_request(cell: Cell, seed: int, folder: Path | None = None) -> dict[st
     }
 
 
-def _looks(cell: Cell, seed: int, folder: Path | None) -> dict[str, Any]:
+def _looks(cell: PlannedCell, seed: int, folder: Path | None) -> dict[str, Any]:
     """Who infers, as `fedguard.flower.seen.AppObserver` has it."""
     app = cell.config.app
     assert app is not None and app.training is not None
@@ -136,7 +136,7 @@ def _looks(cell: Cell, seed: int, folder: Path | None) -> dict[str, Any]:
 
 
 def run_app(
-    cell: Cell, seed: int, controls: Mapping[str, float | None], apps: Apps, folder: Path | None = None
+    cell: PlannedCell, seed: int, controls: Mapping[str, float | None], apps: Apps, folder: Path | None = None
 ) -> tuple[Record, str]:
     """One trial of an app, and its output if it failed; for a deployment, always its output.
 
@@ -185,7 +185,9 @@ def _final(found: Mapping[str, Any]) -> float:
     return fmean(found["accuracy"][-FINAL_EVALUATIONS:])
 
 
-def _compare_controls(cell: Cell, found: Mapping[str, Any], controls: Mapping[str, float | None]) -> dict[str, Any]:
+def _compare_controls(
+    cell: PlannedCell, found: Mapping[str, Any], controls: Mapping[str, float | None]
+) -> dict[str, Any]:
     """The four controls; the cost of the defense without attack, and the effect of the attack under the defense."""
     here = ("attack" if cell.attack else "clean") + ("_mean" if cell.own else "_defense")
     names = ("clean_mean", "clean_defense", "attack_mean", "attack_defense")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from fedguard.bench.running.code import parts_of
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Algorithm
 from fedguard.errors import ContractError, printable
 
@@ -25,7 +25,7 @@ def in_words(error: BaseException) -> str:
     return f"{plugin.kind} {plugin.name!r} of {plugin.stands_in()}: {said}"
 
 
-def plugins_of(cell: Cell) -> list[str]:
+def plugins_of(cell: PlannedCell) -> list[str]:
     """The plug-ins of a cell, each with its file, and the algorithms that run third-party functions."""
     found = []
     for one in parts_of(cell):

@@ -51,7 +51,7 @@ def within(setup: Setup, memory: int, held: int) -> tuple[int, int]:
     Raises:
         ConfigError: the training needs more.
     """
-    vector, n = torch.get_default_dtype().itemsize * setup.task.dim, setup.participation.expected
+    vector, n = torch.get_default_dtype().itemsize * setup.task.dim, setup.cell.clients.expected
     wholes = dict(_wholes(setup, n))
     pages = n * min(vector, PAGE)
     parts = {
@@ -72,7 +72,7 @@ def within(setup: Setup, memory: int, held: int) -> tuple[int, int]:
     engines = min(
         USUAL_MEMORY, 1 << (max(rest // 2, LEAST).bit_length() - 1)
     )  # coarse, so that it is the same each time
-    streamed = 1 + (setup.training.worker_momentum > 0)
+    streamed = 1 + (setup.cell.training.worker_momentum > 0)
     share = (rest - engines + vector + pages) // streamed
     return engines, max(share, n * vector) if _read_as_a_whole(setup) else share
 
@@ -84,11 +84,11 @@ def in_words(size: int) -> str:
 
 def _read_as_a_whole(setup: Setup) -> bool:
     """Whether a rule or an attack reads the updates of a round in one piece."""
-    rule, sees = setup.pipeline.rule, setup.attack_sees
+    rule, sees = setup.cell.pipeline.rule, setup.cell.attack_sees
     return (
-        (isinstance(rule, MatrixRule) and not (rule.by_blocks and not setup.pipeline.mixings))
-        or (setup.attack is not None and bool(sees & (Sight.HONEST_UPDATES | Sight.RULE)))
-        or setup.protocol.privacy.added_by == "server"
+        (isinstance(rule, MatrixRule) and not (rule.by_blocks and not setup.cell.pipeline.mixings))
+        or (setup.cell.attack is not None and bool(sees & (Sight.HONEST_UPDATES | Sight.RULE)))
+        or setup.cell.protocol.privacy.added_by == "server"
     )
 
 
@@ -97,15 +97,15 @@ def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
     clients, malicious = len(setup.task.sizes), len(setup.malicious)
     if _read_as_a_whole(setup):
         yield f"{n} updates, which are read as a whole, and a copy", 2 * n
-    if setup.protocol.privacy.added_by == "server":
+    if setup.cell.protocol.privacy.added_by == "server":
         yield "their float64 for the server's clipping", 2 * n
-    if setup.attack is not None and malicious:
+    if setup.cell.attack is not None and malicious:
         yield "what the attack crafts", 2 * min(n, malicious)
-    algorithm = setup.training.algorithm
+    algorithm = setup.cell.training.algorithm
     if kept := algorithm.floats_kept(setup.task):
         yield f"the clients' own vectors of {algorithm.name}", -(-(clients + n) * kept // setup.task.dim)
     if setup.observer is not None:
-        watched = sum(map(setup.observer.watches, range(1, setup.training.rounds + 1)))
+        watched = sum(map(setup.observer.watches, range(1, setup.cell.training.rounds + 1)))
         yield f"{watched} watched rounds", watched * (4 if setup.observer.seat else 2) * n
-    if setup.protocol.masked:
+    if setup.cell.protocol.masked:
         yield "the sums of secure aggregation", 24

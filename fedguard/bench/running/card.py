@@ -6,39 +6,39 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import PUBLIC, Defense, InferenceAttack, PoisonAttack, Sight, ThreatModel
 from fedguard.visibility import derive_exposure
 
 
-def _sampling(cell: Cell) -> str:
-    return cell.participation.sampling if cell.participation.expected < cell.participation.total else "all"
+def _sampling(cell: PlannedCell) -> str:
+    return cell.clients.sampling if cell.clients.expected < cell.clients.total else "all"
 
 
-def _stages(cell: Cell) -> Sequence[Defense]:
+def _stages(cell: PlannedCell) -> Sequence[Defense]:
     """The stages of the defense; none of an app's own, of which nothing is known."""
     return () if cell.own else cell.pipeline.stages
 
 
-def _server_shown(cell: Cell) -> list[str]:
+def _server_shown(cell: PlannedCell) -> list[str]:
     return derive_exposure(cell.architecture.exposes, cell.mode, cell.config.server.root_data > 0).server.names()
 
 
-def _root_data(cell: Cell) -> dict[str, int] | None:
+def _root_data(cell: PlannedCell) -> dict[str, int] | None:
     root = cell.config.server.root_data
     return {"examples": root, "overlap_with_test": 0, "overlap_with_clients": 0} if root else None
 
 
-def threat_in_words(cell: Cell) -> str:
+def threat_in_words(cell: PlannedCell) -> str:
     """Who attacks, and what they see."""
     if cell.inference is None and cell.config.app is not None:
-        who = f"{cell.malicious} of {cell.participation.total} nodes of the Flower app {cell.config.app.name} collude"
+        who = f"{cell.malicious} of {cell.clients.total} nodes of the Flower app {cell.config.app.name} collude"
         return f"{who}; together they see {cell.threat.grants.words()}." if cell.adversary else "Nobody is malicious."
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.mode).clients
-        attackers = describe_threat(cell.threat, cell.malicious, cell.participation.total, seen)
+        attackers = describe_threat(cell.threat, cell.malicious, cell.clients.total, seen)
         return (attackers if cell.adversary else "Nobody is malicious.") + public + others
     return observer_in_words(cell, cell.inference)
 
@@ -54,7 +54,7 @@ def describe_threat(threat: ThreatModel, malicious: int, clients: int, sees: Sig
     )
 
 
-def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
+def observer_in_words(cell: PlannedCell, attack: InferenceAttack) -> str:
     """Who infers the clients' data, and from what."""
     wants = cell.config.observer
     told = ", and is told the labels" if wants.labels else ""
@@ -73,10 +73,10 @@ def observer_in_words(cell: Cell, attack: InferenceAttack) -> str:
     return f"{who} {watched}, and infers the clients' data; it sees {cell.verdict.inference_sees.words()}{told}."
 
 
-def _attacker_data(cell: Cell) -> str:
+def _attacker_data(cell: PlannedCell) -> str:
     if cell.config.app is not None:
         return "the malicious nodes' own"
-    if cell.copying:
+    if cell.copied:
         return "copies of honest clients' shares of the partition, which is among the honest alone"
     return "the malicious clients' own share of the partition" + (
         " and what is public" if cell.config.task.shared else ""
@@ -96,19 +96,19 @@ class Row(NamedTuple):
     The second argument says whether noise for privacy comes from the operating system. `ABSENT` leaves the field out.
     """
 
-    composed: Callable[[Cell, bool], Any]
-    app: Callable[[Cell, bool], Any]
+    composed: Callable[[PlannedCell, bool], Any]
+    app: Callable[[PlannedCell, bool], Any]
 
 
 ABSENT = object()
 
 
-def same(value: Callable[[Cell], Any]) -> Row:
+def same(value: Callable[[PlannedCell], Any]) -> Row:
     """A field that apps have, too."""
     return Row(lambda cell, secret: value(cell), lambda cell, secret: value(cell))
 
 
-def either(composed: Callable[[Cell], Any], app: Any) -> Row:
+def either(composed: Callable[[PlannedCell], Any], app: Any) -> Row:
     """A field that is settled for apps, of which FedGuard knows no more."""
     return Row(lambda cell, secret: composed(cell), lambda cell, secret: app)
 
@@ -124,7 +124,7 @@ CARD: dict[str, Row] = {
     "attack": same(lambda cell: str(cell.named) if cell.named else None),
     "goal": same(lambda cell: cell.named.goal if isinstance(cell.named, PoisonAttack | InferenceAttack) else None),
     "acts_on": same(lambda cell: acts_on(cell.adversary) if isinstance(cell.adversary, PoisonAttack) else []),
-    "attack_sees": same(lambda cell: (cell.verdict.attack_sees | cell.verdict.inference_sees).names()),
+    "attack_sees": same(lambda cell: (cell.attack_sees | cell.verdict.inference_sees).names()),
     "observer": same(lambda cell: cell.config.observer.spec() if cell.inference else None),
     "granted": same(lambda cell: cell.threat.grants.names() if cell.adversary else []),
     "collusion": same(lambda cell: cell.adversary is not None and cell.malicious > 1),
@@ -132,17 +132,17 @@ CARD: dict[str, Row] = {
     "first_round": same(lambda cell: cell.threat.first_round if cell.adversary else None),
     "last_round": same(lambda cell: cell.threat.last_round if cell.adversary else None),
     "every": same(lambda cell: cell.threat.every if cell.adversary else None),
-    "clients": same(lambda cell: cell.participation.total),
-    "per_round": same(lambda cell: cell.participation.expected),
+    "clients": same(lambda cell: cell.clients.total),
+    "per_round": same(lambda cell: cell.clients.expected),
     "sampling": either(_sampling, "the app's"),
     "malicious": same(lambda cell: cell.malicious if cell.adversary else 0),
     "assumed_f": same(lambda cell: cell.told),
-    "f_known": either(lambda cell: cell.participation.assumed_f != "unknown", True),
+    "f_known": either(lambda cell: cell.clients.assumed_f != "unknown", True),
     "rows": same(lambda cell: cell.rows),
     "assumed_f_per_round": same(lambda cell: cell.told_rows),
     "defense": same(lambda cell: cell.defense),
     "rule_needs": same(lambda cell: {one.name: [way.names() for way in one.needs] for one in _stages(cell)}),
-    "server_sees": same(lambda cell: [] if cell.own else cell.verdict.rule_sees.names()),
+    "server_sees": same(lambda cell: [] if cell.own else cell.rule_sees.names()),
     "server_shown": either(_server_shown, (Sight.EACH_UPDATE | Sight.MODEL).names()),
     "unproven": same(lambda cell: [] if cell.own else cell.pipeline.unproven(cell.rows, cell.told_rows)),
     "root_data": same(_root_data),
@@ -168,7 +168,7 @@ CARD: dict[str, Row] = {
 }
 
 
-def threat_card(cell: Cell, *, secret_noise: bool = False) -> dict[str, Any]:
+def threat_card(cell: PlannedCell, *, secret_noise: bool = False) -> dict[str, Any]:
     """The threat card of a cell before it runs; the record adds the measured dissimilarity and malicious share.
 
     Args:

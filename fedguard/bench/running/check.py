@@ -14,7 +14,7 @@ from fedguard.bench.running.card import threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
-from fedguard.config import Cell, Plan
+from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
 from fedguard.tasks.data import load_dataset
 from fedguard.tasks.first_model import describe_first_model
@@ -81,7 +81,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         yield from (Text(f"  {line}") for line in dict.fromkeys(unproven))
 
 
-def _protocols(cells: Sequence[Cell]) -> Iterator[Text]:
+def _protocols(cells: Sequence[PlannedCell]) -> Iterator[Text]:
     """Who sees what under masks, and how exact the sums are; many encodings are only counted."""
     for lines in dict.fromkeys(tuple(protocol_in_words(cell)) for cell in cells):
         yield from (Text(line) for line in lines)
@@ -121,15 +121,15 @@ def _inputs(shape: Sequence[int]) -> str:
     return f"images {list(shape)}: {channels} channel{'s' * (channels > 1)} of {height} rows and {width} columns,"
 
 
-def _copies(cell: Cell) -> list[str]:
+def _copies(cell: PlannedCell) -> list[str]:
     """Duplicates among the records that noise is to hide."""
     if cell.noise.unit != "record" or not isinstance(cell.data, Data):
         return []
     return copies_in_words(cell, [load_dataset(cell.data).train])
 
 
-def _clients(cell: Cell) -> str:
-    sampled, share = cell.participation, 100 * cell.malicious / cell.participation.total
+def _clients(cell: PlannedCell) -> str:
+    sampled, share = cell.clients, 100 * cell.malicious / cell.clients.total
     return (
         f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.malicious} malicious "
         f"({share:.0f} %), and the rules are told f = {cell.told}."

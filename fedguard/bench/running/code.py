@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Algorithm, Data, Source
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import FedGuardError
@@ -24,7 +24,7 @@ READING_ROOMS = ("results", "flags", "audits", "tuning", "gate", "explain", "ter
 _INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib", "stdlib")}
 
 
-def code_of(cell: Cell) -> dict[str, str]:
+def code_of(cell: PlannedCell) -> dict[str, str]:
     """A digest for ``fedguard``, and one for each third-party top-level module with algorithms of the cell.
 
     A package is digested with all its Python files, a module with those beside it, which it may import; of an installed module
@@ -42,7 +42,7 @@ def code_of(cell: Cell) -> dict[str, str]:
     }
 
 
-def parts_of(cell: Cell) -> list[Algorithm]:
+def parts_of(cell: PlannedCell) -> list[Algorithm]:
     """The parts of a cell that may be third-party code."""
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
     parts += [
@@ -54,7 +54,7 @@ def parts_of(cell: Cell) -> list[Algorithm]:
     return [part for part in parts if part is not None]
 
 
-def modules_of(cell: Cell) -> frozenset[str]:
+def modules_of(cell: PlannedCell) -> frozenset[str]:
     """The third-party top-level modules with algorithms and functions of a cell."""
     return frozenset[str]().union(*(part.modules for part in parts_of(cell))) - {"fedguard"}
 

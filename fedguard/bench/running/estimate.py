@@ -14,7 +14,7 @@ from fedguard.bench.running.limit import TrialTimeout, at_most
 from fedguard.bench.running.procedures import procedure
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell, Plan
+from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Examples
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.playing import EnvironmentTask
@@ -98,12 +98,12 @@ def estimate(plan: Plan, refused: Mapping[str, str], jobs: int, budget: float = 
     return TimeEstimate(seconds, min(one.share for one in whole), whole[0].at_least)
 
 
-def selecting(cell: Cell) -> int:
+def selecting(cell: PlannedCell) -> int:
     """Largest number of trials that an ensemble needs for its choice."""
     return len(cell.members) * len(cell.ensemble.choose_on()) if cell.ensemble else 0
 
 
-def _measure(cell: Cell, seed: int, bench: Workbench, budget: float) -> _CostMeasurement:
+def _measure(cell: PlannedCell, seed: int, bench: Workbench, budget: float) -> _CostMeasurement:
     task = bench.task(cell, seed)
     shares = (
         [1.0, 1.0]
@@ -140,7 +140,7 @@ def _extrapolate(found: Mapping[float, CellCost], share: float) -> CellCost:
     return CellCost(*(max(b, b + (b - a) * along) for a, b in ((low.round, high.round), (low.once, high.once))))
 
 
-def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> CellCost:
+def _run(cell: PlannedCell, seed: int, bench: Workbench, warm: bool) -> CellCost:
     """The cost of a training of two rounds: the second gives the cost of a round, since the first has one-time costs.
 
     Args:
@@ -153,7 +153,7 @@ def _run(cell: Cell, seed: int, bench: Workbench, warm: bool) -> CellCost:
         # Simulated time asks for an evaluation of each round, too, and holds back its report until the next one.
         "evaluation": cell.config.evaluation.model_copy(update={"seconds": None, "until": None}),
     }
-    short = dataclasses.replace(cell, training=training, config=cell.config.model_copy(update=changed))
+    short = cell.with_parts(training=training, config=cell.config.model_copy(update=changed))
     record = run_trial(short, seed, {}, bench, progress=lambda *_: ended.append(time.process_time()))[0]
     cost: Mapping[str, Any] = record["cost"] or {}
     stages = sum(stage["cpu_seconds"] for name, stage in cost["stages"].items() if name in ONCE)
@@ -168,7 +168,7 @@ class _SampledWorkbench(Workbench):
         super().__init__()
         self._whole, self._share = whole, share
 
-    def task(self, cell: Cell, seed: int) -> Classification | EnvironmentTask:
+    def task(self, cell: PlannedCell, seed: int) -> Classification | EnvironmentTask:
         task = self._whole.task(cell, seed)
         if isinstance(task, EnvironmentTask):
             return task

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from fedguard.bench.running.code import modules_of
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts.user_function import FAILURES
 from fedguard.modules import beside, load_module
 
@@ -30,7 +30,7 @@ DEEP, MANY = 8, 100_000
 State = Mapping[str, str]
 
 
-def snapshot_plugin_state(cell: Cell) -> State:
+def snapshot_plugin_state(cell: PlannedCell) -> State:
     """Digests by ``module.name`` of all values in the modules of a cell's plug-ins and in the modules beside them."""
     names = modules_of(cell)
     for name in names:  # one that were imported in the middle of the trial could not be compared

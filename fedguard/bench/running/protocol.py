@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from fedguard.bench.records.schema.result import MaskingRecord
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Examples, PrivacyGuarantee, RoundReport, Setup
 from fedguard.metrics.masking import summarize_sessions
 from fedguard.secagg.encoding import Encoding
@@ -46,12 +46,12 @@ ONE_TRAINING = (
 )
 
 
-def noise_drawn(cell: Cell) -> bool:
+def noise_drawn(cell: PlannedCell) -> bool:
     """Whether a training draws noise for privacy, accounted for or not, as far as is known before it runs."""
     return cell.protocol.private or bool(cell.pipeline.transforms)
 
 
-def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | None:
+def protocol_card(cell: PlannedCell, secret_noise: bool = False) -> dict[str, Any] | None:
     """The protocol in a threat card; None without masks.
 
     Returns:
@@ -64,8 +64,8 @@ def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | No
     protocol = cell.protocol
     if not protocol.masked:
         return None
-    chosen = plan_session(cell.federation)
-    size = cell.federation.size
+    chosen = plan_session(cell.in_sessions)
+    size = cell.in_sessions.size
     return {
         "in_words": cell.mode.words,
         "colluding": size.colluders,
@@ -77,29 +77,29 @@ def protocol_card(cell: Cell, secret_noise: bool = False) -> dict[str, Any] | No
             "quorum": chosen.quorum,
             "survivors": chosen.survivors,
         },
-        "anonymity": cell.mode.smallest_sum(cell.federation) - size.colluders,
+        "anonymity": cell.mode.smallest_sum(cell.in_sessions) - size.colluders,
         "kept_by_protocol": None if cell.mode.overlapping else chosen.anonymity,
         "norm_bound": protocol.norm_bound,
         "labels": [REPEATS[secret_noise and noise_drawn(cell)]] + [IDEALISED] * (protocol.norm_bound is not None),
     }
 
 
-def protocol_in_words(cell: Cell) -> list[str]:
+def protocol_in_words(cell: PlannedCell) -> list[str]:
     """The same for `fedguard check`, and the noise that is added for privacy, a line each."""
     return _masks_in_words(cell) + noise_in_words(cell)
 
 
-def noise_in_words(cell: Cell) -> list[str]:
+def noise_in_words(cell: PlannedCell) -> list[str]:
     """What the noise hides from whom, its amount, and what it does not cover; empty without noise."""
     if not cell.protocol.private:
         return []
-    malicious = cell.malicious if cell.attack else 0
-    words = cell.noise.in_words(dataclasses.replace(cell.federation, malicious=malicious))
+    attacking = cell.malicious if cell.attack else 0
+    words = cell.noise.in_words(dataclasses.replace(cell.in_sessions, attacking=attacking))
     prepared = f"Examples are prepared by {_describe_preparation(cell)}."
     return [" ".join([f"{words} {prepared}", *_record_in_words(cell), *_first_model_in_words(cell)])]
 
 
-def _describe_preparation(cell: Cell) -> str:
+def _describe_preparation(cell: PlannedCell) -> str:
     """By what examples are prepared, and whether that is somebody's word."""
     known = cell.data.preparation
     own = type(cell.data).__module__.startswith("fedguard.")
@@ -108,7 +108,7 @@ def _describe_preparation(cell: Cell) -> str:
     )
 
 
-def _record_in_words(cell: Cell) -> list[str]:
+def _record_in_words(cell: PlannedCell) -> list[str]:
     """What one record is, if the noise hides records and the data set says so; else empty."""
     if cell.noise.unit != "record" or not isinstance(cell.data, Data) or not cell.data.record:
         return []
@@ -118,17 +118,15 @@ def _record_in_words(cell: Cell) -> list[str]:
     ]
 
 
-def _first_model_in_words(cell: Cell) -> list[str]:
+def _first_model_in_words(cell: PlannedCell) -> list[str]:
     """What an epsilon assumes of a first model that was read from a file; empty without one."""
     file = cell.training.first_model
-    return (
-        []
-        if file is None
-        else [f"The first model, {file}, is assumed to be public: no record of a client went into it."]
-    )
+    if file is None:
+        return []
+    return [f"The first model, {file}, is assumed to be public: no record of a client went into it."]
 
 
-def copies_in_words(cell: Cell, parts: Sequence[Examples]) -> list[str]:
+def copies_in_words(cell: PlannedCell, parts: Sequence[Examples]) -> list[str]:
     """What is not hidden about a person with several equal examples, or examples at several clients; else empty."""
     unit = cell.noise.unit
     if unit is None or cell.config.task.shared:  # what each client holds a copy of is public
@@ -144,7 +142,7 @@ def copies_in_words(cell: Cell, parts: Sequence[Examples]) -> list[str]:
     ]
 
 
-def _masks_in_words(cell: Cell) -> list[str]:
+def _masks_in_words(cell: PlannedCell) -> list[str]:
     card, protocol = protocol_card(cell), cell.protocol
     if card is None:
         return []
@@ -162,13 +160,13 @@ def _masks_in_words(cell: Cell) -> list[str]:
     return lines + [label[0].upper() + label[1:] + "." for label in card["labels"][1:]]
 
 
-def encoding_in_words(cell: Cell) -> str | None:
+def encoding_in_words(cell: PlannedCell) -> str | None:
     """How exact the sums are, for `fedguard check`; None without masks."""
     protocol = cell.protocol
     if not protocol.masked:
         return None
     encoding = Encoding(**dataclasses.asdict(protocol.fixed_point))
-    clients = cell.federation.size.expected
+    clients = cell.in_sessions.size.expected
     off = encoding.error(clients, 1).typical / clients
     return (
         f"Encoding, {encoding.bits} bits{' after a rotation' if encoding.rotate else ''} in a ring of {encoding.ring}: one "
@@ -177,7 +175,7 @@ def encoding_in_words(cell: Cell) -> str | None:
 
 
 def sums(
-    cell: Cell, reports: Sequence[RoundReport], malicious: Collection[int], secret_noise: bool = False
+    cell: PlannedCell, reports: Sequence[RoundReport], malicious: Collection[int], secret_noise: bool = False
 ) -> MaskingRecord | None:
     """The secure aggregation part of a record."""
     found, card = summarize_sessions(reports, malicious), protocol_card(cell, secret_noise)
@@ -186,7 +184,7 @@ def sums(
     return {"mode": cell.mode.name, **found, "parameters": card["session"], "labels": card["labels"]}
 
 
-def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> dict[str, Any] | None:
+def privacy_spent(cell: PlannedCell, setup: Setup, reports: Sequence[RoundReport]) -> dict[str, Any] | None:
     """The guarantee of the noise, with its assumptions; None without noise.
 
     Returns:
@@ -196,11 +194,11 @@ def privacy_spent(cell: Cell, setup: Setup, reports: Sequence[RoundReport]) -> d
     noise, task = cell.noise, setup.task
     if noise.unit is None:
         return None
-    whole = setup.federation
+    whole = setup.cell
     spent = noise.account_privacy(
         cell.architecture.sessions(whole) if cell.protocol.masked else whole, reports, task.dim
     )
-    units = noise.units(cell.participation.total, sum(task.sizes))
+    units = noise.units(cell.clients.total, sum(task.sizes))
     found = {"kind": noise.name, **_proven(spent), **spent.facts, "units": units}
     if "assumptions" in found:
         found["assumptions"] = (

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.config.sections import ProtocolSection
 from fedguard.contracts import Gram, Pipeline, Protocol, RuleContext, Sight, WeightRule
 
 
-def references(cell: Cell, train: Callable[[Cell], float]) -> dict[str, float | None]:
+def references(cell: PlannedCell, train: Callable[[PlannedCell], float]) -> dict[str, float | None]:
     """Final accuracies of reference trainings; cells with the same data, seed and settings share them.
 
     Args:
@@ -26,7 +26,7 @@ def references(cell: Cell, train: Callable[[Cell], float]) -> dict[str, float | 
     return {"root_only": train(_alone(cell)) if cell.config.server.root_data > 0 else None}
 
 
-def _alone(cell: Cell) -> Cell:
+def _alone(cell: PlannedCell) -> PlannedCell:
     """The cell with one nominal client and no masks; the update of the client gets no weight.
 
     Additions of an algorithm to FedAvg are between clients, so the server trains without them.
@@ -35,8 +35,7 @@ def _alone(cell: Cell) -> Cell:
     training = cell.training.model_copy(update={"algorithm": cell.training.algorithm.alone})
     clients = dataclasses.replace(cell.config.clients, **changes)
     config = cell.config.model_copy(update={"clients": clients, "protocol": ProtocolSection()})
-    return dataclasses.replace(
-        cell,
+    return cell.with_parts(
         config=config,
         training=training,
         protocol=Protocol(),

@@ -29,7 +29,7 @@ from fedguard.architectures.malicious import extract_backdoor
 from fedguard.bench.running.inference.curious import PrivacyAdversary
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench, malicious_clients
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import ROOT, DataView, Examples, Setup, Sight, State
 from fedguard.contracts.return_checks import check_return
 from fedguard.errors import ConfigError, PreconditionError
@@ -46,7 +46,7 @@ NO_TEXT = (
 )
 
 
-def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+def why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
     """Why a cell cannot run on its data with this seed; None if it can."""
     with (
         global_generators(Rng(seed).child("rehearsal")),
@@ -55,16 +55,16 @@ def why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
         return _why_not(cell, seed, bench)
 
 
-def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
+def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
     try:
         task = bench.task(cell, seed)
         if cell.config.server.root_data:
             task.examples(ROOT)
         if cell.noise.unit:
-            units = cell.noise.units(cell.participation.total, sum(task.sizes))
+            units = cell.noise.units(cell.clients.total, sum(task.sizes))
             check_delta(cell.noise.delta, units, cell.noise.unit)
         setup = set_up(cell, seed, task)
-        setup.protocol.secure_aggregation.receiver(setup)
+        setup.cell.protocol.secure_aggregation.receiver(setup)
         start_algorithm(setup)
         cell.architecture.check(setup)
         if isinstance(task, EnvironmentTask):  # nothing that tampers with examples gets so far
@@ -92,7 +92,7 @@ def _why_not(cell: Cell, seed: int, bench: Workbench) -> str | None:
     return None
 
 
-def _tamper(cell: Cell, task: Classification, seed: int) -> State:
+def _tamper(cell: PlannedCell, task: Classification, seed: int) -> State:
     """Let one colluder poison two of its examples, and return the state that it used.
 
     Texts are all poisoned, and in the last round: a fault may have grown until then, and an attack may change few of them.
@@ -102,7 +102,7 @@ def _tamper(cell: Cell, task: Classification, seed: int) -> State:
         return {}
     view = DataView(
         attack.name,
-        cell.verdict.attack_sees,
+        cell.attack_sees,
         rng=Rng(seed),
         round=cell.training.rounds if task.dataset.characters else 1,
         position=0,
@@ -116,7 +116,7 @@ def _tamper(cell: Cell, task: Classification, seed: int) -> State:
         predict=_reading(task, attack.name).logits,
     )
     state = attack.prepare(view) if attack.every_round else view.state
-    if Sight.OWN_DATA in cell.verdict.attack_sees:
+    if Sight.OWN_DATA in cell.attack_sees:
         for examples in view.pool if task.dataset.characters else view.pool[:1]:
             few = examples if task.dataset.characters else examples[torch.arange(min(2, len(examples)))]
             poisoned = attack.poison(few, view.restrict(view.party, view.granted, state=state))
@@ -128,14 +128,14 @@ def _tamper(cell: Cell, task: Classification, seed: int) -> State:
 def _defend(setup: Setup, task: Classification) -> None:
     """Let one client defend two of its examples, and the model itself for an update."""
     model, few = task.initial_model(setup.rng), task.examples(0)[torch.arange(min(2, task.sizes[0]))]
-    for stage, transform in enumerate(setup.pipeline.transforms):
+    for stage, transform in enumerate(setup.cell.pipeline.transforms):
         reading = replace(setup, task=_reading(task, transform.name))
         few = transform.prepare(few, client_context(reading, stage, 0, 1, model, few))
         few = check_return(transform, "prepare", few, Examples)
         _check_text(transform.name, task, few.x)
         if transform.reads_data:
             transform.apply(model, client_context(reading, stage, 0, 1, model, few))
-    for one in setup.pipeline.stages:
+    for one in setup.cell.pipeline.stages:
         if one.makes_inputs and task.dataset.characters:
             raise PreconditionError(f"{one.name} {NO_TEXT}")
 

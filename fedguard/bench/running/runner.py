@@ -18,7 +18,7 @@ from fedguard.bench.running.procedures import procedure, refusals
 from fedguard.bench.running.progress import Listener
 from fedguard.bench.running.schedule import TrialSchedule
 from fedguard.bench.running.selection import Trial
-from fedguard.config import Cell, Plan
+from fedguard.config import Plan, PlannedCell
 from fedguard.metrics.flags import find_red_flags
 
 #: What a record holds beside its identity, its configuration and its seal.
@@ -225,5 +225,5 @@ class Runner:
         )
 
 
-def _not_run(cell: Cell, seed: int, status: str, reason: str) -> Record:
+def _not_run(cell: PlannedCell, seed: int, status: str, reason: str) -> Record:
     return procedure(cell).not_run(cell, seed, status, reason)

@@ -12,7 +12,7 @@ from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.code import code_of, data_digest
 from fedguard.bench.running.engines import Job
 from fedguard.bench.running.selection import AttackSelection, Trial
-from fedguard.config import Cell, Plan
+from fedguard.config import Plan, PlannedCell
 from fedguard.errors import NotAllowed
 from fedguard.metrics.returns import controls, in_shares, score
 
@@ -89,7 +89,7 @@ class TrialSchedule:
         """Number of all trials, as far as it is known now."""
         return len({*self._trials, *pending, *self.final})
 
-    def cell(self, trial: Trial) -> Cell:
+    def cell(self, trial: Trial) -> PlannedCell:
         """The cell of a trial."""
         return self._cells[trial[0]]
 
@@ -156,7 +156,7 @@ class TrialSchedule:
             None,
         )
 
-    def resolve_cell(self, trial: Trial) -> Cell | None:
+    def resolve_cell(self, trial: Trial) -> PlannedCell | None:
         """The cell to be trained: the trial's own, or the cell of the attack that its ensemble chose; None if all failed."""
         race = self.races.get(trial[0])
         return self.cell(trial) if race is None else race.choice(self.shares)
@@ -165,7 +165,7 @@ class TrialSchedule:
         """The ensembles that choose among others on trials of this cell."""
         return {cell for cell, race in self.races.items() if any(one.id == member for one in race.members)}
 
-    def job(self, trial: Trial, cell: Cell) -> Job:
+    def job(self, trial: Trial, cell: PlannedCell) -> Job:
         """The job of a trial for a worker, in which ``cell`` is trained."""
         seed, clean = trial[1], cell.control(attacked=False, defended=True)
         return {
@@ -202,7 +202,7 @@ class TrialSchedule:
         run = {name: (cell, trial[1]) for name, cell in controls.items() if cell not in self.refused}
         return {name: one for name, one in run.items() if not (name.startswith("silent") and one in self._halted)}
 
-    def _controls_of(self, cell: Cell) -> dict[str, str]:
+    def _controls_of(self, cell: PlannedCell) -> dict[str, str]:
         """The ids of the cells, other than itself, that a cell is compared with."""
         ids = {name: control.id for name, control in cell.compared_with.items()}
         return {name: control for name, control in ids.items() if control != cell.id and control in self._cells}

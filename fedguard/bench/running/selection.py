@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 
 Trial = tuple[str, int]
 
@@ -26,13 +26,13 @@ class AttackSelection:
         margin: how far above the worst score a member may be without being given up.
     """
 
-    cell: Cell
-    members: tuple[Cell, ...]
+    cell: PlannedCell
+    members: tuple[PlannedCell, ...]
     seeds: tuple[int, ...]
     margin: float
 
     @classmethod
-    def of(cls, cell: Cell, refused: Container[str] = ()) -> AttackSelection:
+    def of(cls, cell: PlannedCell, refused: Container[str] = ()) -> AttackSelection:
         """The race of a cell with an ensemble, without the members that are ``refused``."""
         assert cell.ensemble is not None
         members = tuple(member for member in cell.members if member.id not in refused)
@@ -48,7 +48,7 @@ class AttackSelection:
                 break
         return missing
 
-    def choice(self, finals: Finals) -> Cell | None:
+    def choice(self, finals: Finals) -> PlannedCell | None:
         """The member with the lowest mean over all selection seeds; None while trials are wanted, or if all failed."""
         if self.due_trials(finals):
             return None
@@ -85,7 +85,7 @@ class AttackSelection:
             "saturation": saturation(self._family_minima(finals)),
         }
 
-    def _racing(self, finals: Finals, number: int) -> list[Cell]:
+    def _racing(self, finals: Finals, number: int) -> list[PlannedCell]:
         """The members still in the race after the first ``number`` seeds: not failed, and never beyond the margin."""
         racing = list(self.members)
         for seed in self.seeds[:number]:
@@ -95,17 +95,17 @@ class AttackSelection:
             racing = [one for one in racing if (value := here[one.id]) is not None and value <= worst + self.margin]
         return racing
 
-    def _has_partial_scores(self, finals: Finals, member: Cell) -> bool:
+    def _has_partial_scores(self, finals: Finals, member: PlannedCell) -> bool:
         """Whether a member was scored but not on every seed."""
         scored = [finals.get((member.id, seed)) is not None for seed in self.seeds]
         return scored[0] and not all(scored)
 
-    def _first(self, finals: Finals, member: Cell) -> float:
+    def _first(self, finals: Finals, member: PlannedCell) -> float:
         value = finals[member.id, self.seeds[0]]
         assert value is not None
         return value
 
-    def _mean(self, finals: Finals, member: Cell) -> float:
+    def _mean(self, finals: Finals, member: PlannedCell) -> float:
         values = [finals[member.id, seed] for seed in self.seeds]
         return math.fsum(value for value in values if value is not None) / len(values)
 

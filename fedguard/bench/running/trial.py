@@ -20,7 +20,7 @@ from fedguard.bench.running.inference.curious import Album, PrivacyAdversary
 from fedguard.bench.running.protocol import privacy_spent, sums
 from fedguard.bench.running.references import references
 from fedguard.bench.running.workbench import Workbench, malicious_clients
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
 from fedguard.metrics.durability import durability
 from fedguard.metrics.evasion import measure_evasion, play_under_evasion
@@ -44,7 +44,7 @@ def silent(round: int, rounds: int, score: float | None) -> None:
 
 
 def run_trial(
-    cell: Cell,
+    cell: PlannedCell,
     seed: int,
     controls: Controls,
     bench: Workbench | None = None,
@@ -56,7 +56,7 @@ def run_trial(
     """Train a cell that may run, with one seed.
 
     Args:
-        controls: final accuracies of the control cells (`Cell.compared_with`) with the same seed, as far as known.
+        controls: final accuracies of the control cells (`PlannedCell.compared_with`) with the same seed, as far as known.
         bench: shared state of the trials of this process; by default a new one.
         progress: called after each round.
         clean_model: the final model of the cell without its attack, if stored; else it is trained again if the success of a
@@ -77,13 +77,13 @@ def run_trial(
     return record, model
 
 
-def _global(cell: Cell, seed: int, bench: Workbench) -> Rng:
+def _global(cell: PlannedCell, seed: int, bench: Workbench) -> Rng:
     """Seed of a trial's global generators, from which FedGuard never draws, but third-party code may."""
     return Rng.secret() if bench.secret_noise and cell.noise.unit else Rng(seed).child("global")
 
 
 def _train_and_score(
-    cell: Cell,
+    cell: PlannedCell,
     seed: int,
     controls: Controls,
     bench: Workbench,
@@ -166,41 +166,34 @@ def _vectors(result: Mapping[str, Any]) -> int:
     return int(result["nodes"]["messages"] if "nodes" in result else result["rounds"]["updates"])
 
 
-def set_up(cell: Cell, seed: int, task: Classification | EnvironmentTask, *, secret_noise: bool = False) -> Setup:
+def set_up(
+    cell: PlannedCell, seed: int, task: Classification | EnvironmentTask, *, secret_noise: bool = False
+) -> Setup:
     """The input of the cell's architecture.
 
     Args:
         secret_noise: draw noise for privacy from the operating system, so that no two trainings are alike.
     """
+    malicious = malicious_clients(cell, seed) if cell.attack else frozenset()
     setup = Setup(
+        cell=replace(cell, attacking=len(malicious)),
         task=task,
-        pipeline=cell.pipeline,
-        attack=cell.attack,
-        malicious=malicious_clients(cell, seed) if cell.attack else frozenset(),
-        threat=cell.threat,
-        told=cell.told,
-        attack_sees=cell.verdict.attack_sees,
-        rule_sees=cell.verdict.rule_sees,
-        training=cell.training,
-        participation=cell.participation,
         rng=Rng(seed),
+        malicious=malicious,
         evaluate_every=1 if cell.config.evaluation.in_time else cell.config.evaluation.every,
-        protocol=cell.protocol,
-        network=cell.network,
-        meeting=cell.meeting,
         noise=Rng.secret() if secret_noise else Rng(seed).child("cell", cell.id),
         secret=secret_noise,
     )
-    return replace(setup, meeting=cell.architecture.resolve_meeting(setup))
+    return setup.with_parts(meeting=cell.architecture.resolve_meeting(setup))
 
 
-def _train(cell: Cell, seed: int, bench: Workbench) -> tuple[list[RoundReport], Tensor]:
+def _train(cell: PlannedCell, seed: int, bench: Workbench) -> tuple[list[RoundReport], Tensor]:
     setup = set_up(cell, seed, bench.task(cell, seed), secret_noise=bench.secret_noise)
     with global_generators(_global(cell, seed, bench)):  # as in a trial of its own
         return _run(bench.limit_memory(cell, seed, setup), cell, silent)
 
 
-def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
+def _run(setup: Setup, cell: PlannedCell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
     reports = []
     model = torch.empty(0)
     ran = cell.architecture.run(setup)
@@ -213,14 +206,14 @@ def _run(setup: Setup, cell: Cell, progress: Progress) -> tuple[list[RoundReport
     return reports, model
 
 
-def _final_score(cell: Cell, seed: int, bench: Workbench) -> float:
+def _final_score(cell: PlannedCell, seed: int, bench: Workbench) -> float:
     reports = _train(cell, seed, bench)[0]
     returns = means([report.evaluation for report in judge_last(reports) if report.evaluation])
     return sum(returns) / len(returns) if returns else float(summarize(reports)["final_accuracy"])
 
 
 def _scores(
-    cell: Cell, setup: Setup, task: Classification | EnvironmentTask, reports: Sequence[RoundReport]
+    cell: PlannedCell, setup: Setup, task: Classification | EnvironmentTask, reports: Sequence[RoundReport]
 ) -> dict[str, Any]:
     """The result from the reports of the rounds."""
     result: dict[str, Any] = {**summarize(reports, cell.training.algorithm.steps_taken(task))}
@@ -258,7 +251,7 @@ def _returns(task: EnvironmentTask, reports: Sequence[RoundReport]) -> dict[str,
 
 
 def _of_examples(
-    cell: Cell,
+    cell: PlannedCell,
     setup: Setup,
     task: Classification,
     reports: Sequence[RoundReport],
@@ -274,7 +267,7 @@ def _of_examples(
     return result
 
 
-def _label_changes(cell: Cell, result: Mapping[str, Any], controls: Controls) -> dict[str, Any]:
+def _label_changes(cell: PlannedCell, result: Mapping[str, Any], controls: Controls) -> dict[str, Any]:
     """`_changes` under the names of accuracies, or of returns; accuracies are then None."""
     found = _changes(cell, score(result), controls)
     of_accuracy = {"drop": "accuracy_drop", "absence": "absence", "harm": "harm", "tax": "robustness_tax"}
@@ -284,7 +277,7 @@ def _label_changes(cell: Cell, result: Mapping[str, Any], controls: Controls) ->
     return {**none, "returns": {**result["returns"], **found}}
 
 
-def _changes(cell: Cell, final: float, controls: Controls) -> dict[str, Any]:
+def _changes(cell: PlannedCell, final: float, controls: Controls) -> dict[str, Any]:
     """The controls, the cost of the defense without attack, and the effect of the attack, split into absence and harm.
 
     drop = clean - attack = (clean - silent) + (silent - attack) = absence + harm, all with the same defense. In the silent
@@ -315,7 +308,7 @@ def _changes(cell: Cell, final: float, controls: Controls) -> dict[str, Any]:
 
 
 def _backdoor(
-    cell: Cell,
+    cell: PlannedCell,
     seed: int,
     setup: Setup,
     reports: Sequence[RoundReport],

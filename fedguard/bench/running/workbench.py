@@ -9,7 +9,7 @@ from typing import TypeVar
 from fedguard.bench.running.apps import Apps
 from fedguard.bench.running.budget import within
 from fedguard.bench.running.environment import resident_memory
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Environment, Model, Partition, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
@@ -47,7 +47,7 @@ class Workbench:
         self._dissimilarity: dict[tuple[_Key, int], dict[str, float | int]] = {}
         self._finals: dict[tuple[str, int], float] = {}
 
-    def task(self, cell: Cell, seed: int) -> Classification | EnvironmentTask:
+    def task(self, cell: PlannedCell, seed: int) -> Classification | EnvironmentTask:
         """The task of a cell, dealt out, or with its actors.
 
         Raises:
@@ -55,7 +55,7 @@ class Workbench:
         """
         return self._task(_key(cell, seed))
 
-    def dissimilarity(self, cell: Cell, seed: int) -> dict[str, float | int] | None:
+    def dissimilarity(self, cell: PlannedCell, seed: int) -> dict[str, float | int] | None:
         """Dissimilarity of the clients, see `fedguard.metrics.dissimilarity`; None for actors, which have no examples."""
         if isinstance(cell.data, Environment):
             return None
@@ -67,7 +67,7 @@ class Workbench:
 
         return _fetch_or_make(self._dissimilarity, (key, floats), TASKS, measure_dissimilarity)
 
-    def limit_memory(self, cell: Cell, seed: int, setup: Setup) -> Setup:
+    def limit_memory(self, cell: PlannedCell, seed: int, setup: Setup) -> Setup:
         """The set-up within the limit of memory, if there is one.
 
         Raises:
@@ -80,7 +80,7 @@ class Workbench:
         self.compute.memory = engines
         return dataclasses.replace(setup, memory=updates)
 
-    def final(self, cell: Cell, seed: int, train: Callable[[], float]) -> float:
+    def final(self, cell: PlannedCell, seed: int, train: Callable[[], float]) -> float:
         """The final accuracy of a reference training, from ``train``; shared by all trials of the process."""
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
@@ -105,16 +105,16 @@ class Workbench:
         return _fetch_or_make(self._tasks, key, TASKS if self.memory is None else 1, deal_task)
 
 
-def malicious_clients(cell: Cell, seed: int) -> frozenset[int]:
+def malicious_clients(cell: PlannedCell, seed: int) -> frozenset[int]:
     """The malicious clients, drawn so that a larger set includes each smaller one."""
     drawn = Rng(seed).child("hostile").numpy().permutation(cell.config.clients.total)[: cell.malicious]
     return frozenset(drawn.tolist())
 
 
-def _key(cell: Cell, seed: int) -> _Key:
+def _key(cell: PlannedCell, seed: int) -> _Key:
     fixed = cell.config.task.partition_seed
     rng = Rng(seed if fixed is None else fixed)
-    copying = malicious_clients(cell, seed) if cell.copying else frozenset()
+    copying = malicious_clients(cell, seed) if cell.copied else frozenset()
     task, root = cell.config.task, cell.config.server.root_data
     many, dtype, first = cell.config.clients.total, cell.training.dtype, cell.training.first_model
     return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, dtype, first

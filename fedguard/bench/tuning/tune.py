@@ -40,7 +40,7 @@ from fedguard.bench.results.run import Run
 from fedguard.bench.tuning.candidates import Candidates, as_text, identity
 from fedguard.bench.tuning.outcome import TunedDefense, Tuning, TuningTrial
 from fedguard.bench.tuning.proxy import on_proxy
-from fedguard.config import Cell, Document, Plan, plan, read_suite
+from fedguard.config import Document, Plan, PlannedCell, plan, read_suite
 from fedguard.config.schema import MOST_SEEDS
 from fedguard.contracts import Algorithm, Ensemble
 from fedguard.contracts.specs import split_spec
@@ -134,7 +134,7 @@ class Proposal:
 
     def judge_run(self, run: Run, file: Path) -> Tuning:
         """The scores and the winners, from the finished run of ``document``."""
-        cells: dict[str, dict[Column, Cell]] = {}
+        cells: dict[str, dict[Column, PlannedCell]] = {}
         for swept, cell in plan(self.document, read_suite(self.document)).positions:
             block = tuple(f"{key} = {value}" for key, value in swept.items() if key not in ("attack", "defense"))
             attack = as_text(cell.adversary) if cell.adversary else "none"
@@ -194,7 +194,7 @@ class _Judge:
     run: Run
     seeds: tuple[int, ...]
 
-    def defense(self, candidates: Candidates, tried: Sequence[Mapping[Column, Cell]]) -> TunedDefense:
+    def defense(self, candidates: Candidates, tried: Sequence[Mapping[Column, PlannedCell]]) -> TunedDefense:
         """Judge the settings of one defense; ``tried`` are the cells of each."""
         columns = [one for one in tried[0] if not all(self._status(cells[one]) == "refused" for cells in tried)]
         left_out = tuple(", ".join((attack, *block)) for block, attack in tried[0] if (block, attack) not in columns)
@@ -210,7 +210,7 @@ class _Judge:
             left_out,
         )
 
-    def _score_setting(self, setting: str, cells: Mapping[Column, Cell]) -> TuningTrial:
+    def _score_setting(self, setting: str, cells: Mapping[Column, PlannedCell]) -> TuningTrial:
         for (_, attack), cell in cells.items():
             for seed in self.seeds:
                 record = self.run.records.get((cell.id, seed))
@@ -226,7 +226,7 @@ class _Judge:
         by_seed = [math.fsum(score for (_, at), score in worst.items() if at == seed) / blocks for seed in self.seeds]
         return TuningTrial(setting, math.fsum(worst.values()) / len(worst), by_seed=tuple(by_seed))
 
-    def _status(self, cell: Cell) -> str:
+    def _status(self, cell: PlannedCell) -> str:
         record = self.run.records.get((cell.id, self.seeds[0]))
         return str(record["status"]) if record else "missing"
 

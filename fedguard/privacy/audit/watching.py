@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedguard.contracts import Check, Examples, Federation, Lab, LocalPlan, Participation
+from fedguard.contracts import Cell, Check, Examples, Lab, LocalPlan, Participation
 from fedguard.contracts.audit import CLASSES, SHAPE, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.shares import NoiseAllocation, shares_checks
@@ -36,38 +36,38 @@ LEFT_OUT = (0, 7, 23)
 AGAIN = 2
 
 
-def audit_server_noise(lab: Lab, federation: Federation, mechanism: CentralDP) -> tuple[Check, ...]:
+def audit_server_noise(lab: Lab, cell: Cell, mechanism: CentralDP) -> tuple[Check, ...]:
     """Audit noise that a trusted server adds."""
-    first, others = (_examples(lab, federation, mechanism.start().clip, now) for now in (True, False))
+    first, others = (_examples(lab, cell, mechanism.start().clip, now) for now in (True, False))
     task, reports = lab.watch(first, WATCHED_AT_SERVER)
     return server_checks(
         reports,
         mechanism,
-        federation.clients,
-        federation.training,
+        cell.clients,
+        cell.training,
         layers=task.layers,
         other=lab.watch(others, AGAIN)[1],
-        in_time=federation.meeting is not None,
+        in_time=cell.meeting is not None,
     )
 
 
 def audit_noise_shares(
-    lab: Lab, federation: Federation, clip: float, shares: Callable[[int, tuple[int, ...]], NoiseAllocation]
+    lab: Lab, cell: Cell, clip: float, shares: Callable[[int, tuple[int, ...]], NoiseAllocation]
 ) -> tuple[Check, ...]:
     """Audit noise that clients share.
 
     Args:
         shares: number of parameters and sizes of layers -> the noise that each client should add.
     """
-    first, others = (_examples(lab, federation, clip, now) for now in (True, False))
-    expected = federation.clients.expected
+    first, others = (_examples(lab, cell, clip, now) for now in (True, False))
+    expected = cell.clients.expected
     lab.before(f"{WATCHED_SUMS} rounds of the protocol among {expected} clients")
     task, reports = lab.watch(first, WATCHED_SUMS)
     lab.before(f"a round of the protocol among {expected} clients with other data")
     return shares_checks(reports, shares(task.dim, task.layers), lab.watch(others, 1)[1])
 
 
-def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
+def audit_local_steps(lab: Lab, cell: Cell, plan: LocalPlan, steps: int, levels: int) -> tuple[Check, ...]:
     """Audit DP-SGD in as many clients as the bound on the work allows, each at least twice, with the turns of the cell.
 
     Examples have a single non-zero input, so large that a clipped gradient vanishes elsewhere: in the other weights and in the
@@ -78,11 +78,11 @@ def audit_local_steps(lab: Lab, federation: Federation, plan: LocalPlan, steps: 
         steps: local steps in a round.
         levels: number of privacy levels.
     """
-    clients = federation.clients
+    clients = cell.clients
     turns, rounds = _everybody(clients, steps, levels)
     lab.before(f"{rounds} rounds of DP-SGD in {turns.total} of {clients.total} clients")
-    if federation.meeting is not None:  # as many aggregates as hold the updates of these rounds
-        rounds = math.ceil(rounds * turns.expected / federation.meeting.updates)
+    if cell.meeting is not None:  # as many aggregates as hold the updates of these rounds
+        rounds = math.ceil(rounds * turns.expected / cell.meeting.updates)
     first, others = ([_one_input(label)] * turns.total for label in (0, 1))
     task, reports = lab.watch(first, rounds, turns)
     still = np.flatnonzero(np.arange(task.dim) % math.prod(SHAPE) != 0)
@@ -158,15 +158,15 @@ def _one_input(label: int) -> Examples:
     return Examples(x, torch.tensor([label, label + 1]))
 
 
-def _examples(lab: Lab, federation: Federation, clip: float, now: bool) -> list[Examples]:
+def _examples(lab: Lab, cell: Cell, clip: float, now: bool) -> list[Examples]:
     """Two examples for each client, of a size at which its first step is about a tenth of the clip, or a hundred clips.
 
     Args:
         now: True for the first data; else clients with short steps have other data.
     """
     draw, found = Rng(lab.seed).child("audit", "examples").torch(), []
-    for client in range(federation.clients.total):
-        length = clip / federation.training.plan().lr * (100 if client % 2 else 0.1)
+    for client in range(cell.clients.total):
+        length = clip / cell.training.plan().lr * (100 if client % 2 else 0.1)
         x, other = torch.randn(2, 2, *SHAPE, generator=draw) * length / math.prod(SHAPE) ** 0.5
         found.append(Examples(x if now or client % 2 else other, torch.arange(2) + client % (CLASSES - 1)))
     return found

@@ -11,9 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Lt
 
 from fedguard.contracts import (
+    Cell,
     Check,
-    Combination,
-    Federation,
     Lab,
     Meeting,
     Noise,
@@ -80,12 +79,12 @@ class ClientNoise(Noise):
     def bands(self) -> int:
         return self.noise.bands if isinstance(self.noise, Bands) else 1
 
-    def check(self, federation: Federation) -> None:
-        check_delta(self.delta, federation.clients.total, "client")
+    def check(self, cell: Cell) -> None:
+        check_delta(self.delta, cell.clients.total, "client")
         require_one(self)
-        self._check_bands(federation.clients)
+        self._check_bands(cell.clients)
         if isinstance(self.clip, AdaptiveClip):
-            self.at_server(federation).sum_noise  # noqa: B018  raises where the count takes too much
+            self.at_server(cell).sum_noise  # noqa: B018  raises where the count takes too much
 
     def _check_bands(self, clients: Participation) -> None:
         if self.bands == 1:
@@ -103,7 +102,7 @@ class ClientNoise(Noise):
             f"{clients.total // self.bands}, or lower bands.",
         )
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         if cell.protocol.masked:
             yield (
@@ -125,15 +124,15 @@ class ClientNoise(Noise):
         if cell.training.server_optimizer:
             yield "the audit of the noise follows a server with momentum, and server_optimizer moves another way. Leave it out."
 
-    def in_words(self, federation: Federation) -> str:
-        found, meeting = self.at_server(federation), federation.meeting
+    def in_words(self, cell: Cell) -> str:
+        found, meeting = self.at_server(cell), cell.meeting
         clip = "an adaptive clip" if isinstance(self.clip, AdaptiveClip) else f"clip {self.clip:g}"
         bands = f", correlated over {self.bands} rounds" if self.bands > 1 else ""
-        sampled = f"clients' sampling: {federation.clients.scheme}"
+        sampled = f"clients' sampling: {cell.clients.scheme}"
         planned = ""
         if meeting:
             sampled = "no sampling hides anybody: each client's releases are counted as they happen"
-            most = most_releases(federation)
+            most = most_releases(cell)
             if most is not None:
                 value = found.account_shift(math.sqrt(most * meeting.in_one), self.delta).value
                 planned = f" At most {most} updates of a client count, so at most epsilon = {value:.4g}."
@@ -147,17 +146,17 @@ class ClientNoise(Noise):
             f"who see the models ({sampled}). Noise: z = {found.noise_multiplier:.4g} and {clip}{bands}.{planned}"
         )
 
-    def at_server(self, federation: Federation) -> CentralDP:
-        return central(self, federation.clients, federation.training.rounds, federation.meeting)
+    def at_server(self, cell: Cell) -> CentralDP:
+        return central(self, cell.clients, cell.training.rounds, cell.meeting)
 
-    def of_mean(self, federation: Federation, dim: int) -> float:
+    def of_mean(self, cell: Cell, dim: int) -> float:
         """``z_d C / m`` with m clients in a round; with an adaptive clip C is the first clip."""
-        mechanism = self.at_server(federation)
+        mechanism = self.at_server(cell)
         return mechanism.sum_noise * mechanism.start().clip / mechanism.expected
 
-    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
+    def account_privacy(self, cell: Cell, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """Epsilon of one client in the published models."""
-        private = self.at_server(federation)
+        private = self.at_server(cell)
         # Clips may be published: each follows from noisy counts that the epsilon already covers.
         clips = [one.clip for one in reports if one.clip is not None]
         facts = {
@@ -170,17 +169,17 @@ class ClientNoise(Noise):
             "divided_by": private.expected,
             "rounds": len(reports),
         }
-        if federation.meeting is not None:
-            return self._account_releases(federation, private, reports, facts)
+        if cell.meeting is not None:
+            return self._account_releases(cell, private, reports, facts)
         # By the rounds that ran, not by those that were planned: a training may have stopped early.
-        epsilon = private.account_rounds(federation.clients, len(reports), self.delta) if reports else None
-        return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(federation), facts=facts)
+        epsilon = private.account_rounds(cell.clients, len(reports), self.delta) if reports else None
+        return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(cell), facts=facts)
 
     def _account_releases(
-        self, federation: Federation, private: CentralDP, reports: Sequence[RoundReport], facts: Mapping[str, Any]
+        self, cell: Cell, private: CentralDP, reports: Sequence[RoundReport], facts: Mapping[str, Any]
     ) -> PrivacyGuarantee:
         """Epsilon of the worst honest client, by the releases that happened."""
-        clients, moved = honest(reports, federation.clients.total), shifts(reports)
+        clients, moved = honest(reports, cell.clients.total), shifts(reports)
         shift = spread(moved, clients)
         each = {which: private.account_shift(one, self.delta) for which, one in shift.items() if one}
         ledger = {
@@ -191,14 +190,14 @@ class ClientNoise(Noise):
             "epsilon": {which: finite(each[which].value) if which in each else 0.0 for which in shift},
         }
         epsilon = each.get("most")
-        return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(federation), facts={**facts, "ledger": ledger})
+        return PrivacyGuarantee(epsilon=epsilon, why=_explain_collusion(cell), facts={**facts, "ledger": ledger})
 
-    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
-        mechanism, clients = self.at_server(federation), federation.clients
-        if federation.meeting is not None:  # whoever is there counts in full
+    def subjects(self, cell: Cell, lab: Lab) -> Iterator[Subject]:
+        mechanism, clients = self.at_server(cell), cell.clients
+        if cell.meeting is not None:  # whoever is there counts in full
             clients = Participation(total=clients.total)
         # The claim is computed for as many rounds as the canaries see, or the bound would be held against too large an epsilon.
-        rounds = min(federation.training.rounds, AUDITED_ROUNDS)
+        rounds = min(cell.training.rounds, AUDITED_ROUNDS)
         yield CentralLevel(
             mechanism=mechanism,
             clients=clients,
@@ -207,8 +206,8 @@ class ClientNoise(Noise):
             curve=lambda delta: mechanism.account_rounds(clients, rounds, delta).value,
         )
 
-    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        return audit_server_noise(lab, federation, self.at_server(federation))
+    def audit_rounds(self, cell: Cell, lab: Lab) -> tuple[Check, ...]:
+        return audit_server_noise(lab, cell, self.at_server(cell))
 
 
 @lru_cache(maxsize=64)
@@ -237,18 +236,18 @@ def central(noise: ClientNoise, clients: Participation, rounds: int, meeting: Me
     return CentralDP(noise_multiplier=multiplier, expected=clients.expected, clip=noise.clip, bands=noise.bands)
 
 
-def _explain_collusion(federation: Federation) -> str | None:
+def _explain_collusion(cell: Cell) -> str | None:
     """Why no guarantee holds: malicious clients put their knowledge of other clients into their updates."""
-    if not federation.malicious:
+    if not cell.attacking:
         return None
     # A malicious update then is a function of honest ones and clipped by itself: one client moves several rows.
-    if Sight.HONEST_UPDATES in federation.attack_sees:
+    if Sight.HONEST_UPDATES in cell.attack_sees:
         return (
             "no guarantee: the malicious clients put what they see of the honest updates into their own, which the noise "
             "is not made for. Take honest_updates from threat.knowledge"
         )
     # Amplification needs a secret cohort; an update that depends on its size may show it in the aggregate.
-    if federation.meeting is None and federation.clients.scheme in ("poisson", "fixed"):
+    if cell.meeting is None and cell.clients.scheme in ("poisson", "fixed"):
         return (
             "no guarantee: the malicious clients know how many take part, and what they send may tell of it, while the "
             "amplification rests on its secrecy. Let all clients take part, or take turns"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from fedguard.contracts import Federation
+from fedguard.contracts import Cell
 from fedguard.errors import require
 
 
@@ -28,17 +28,17 @@ def require_one(asked: NoiseRequest, where: str = "privacy") -> None:
     )
 
 
-def most_releases(federation: Federation) -> int | None:
+def most_releases(cell: Cell) -> int | None:
     """Most updates of one client that a training can release; None if nothing bounds their number."""
     # In simulated time speeds decide who sends when, so the schedule of rounds bounds nothing.
-    if federation.meeting is not None:
-        return federation.meeting.most
-    return federation.clients.participations(federation.training.rounds)
+    if cell.meeting is not None:
+        return cell.meeting.most
+    return cell.clients.participations(cell.training.rounds)
 
 
-def no_bound(asked: NoiseRequest, federation: Federation) -> Iterator[str]:
+def no_bound(asked: NoiseRequest, cell: Cell) -> Iterator[str]:
     """Why noise cannot be calibrated to an epsilon: the number of updates of a client is unknown before the run."""
-    if asked.epsilon is not None and most_releases(federation) is None:
+    if asked.epsilon is not None and most_releases(cell) is None:
         yield (
             "privacy.epsilon: nothing bounds how often a quick client sends here, so no noise is known to be enough before the "
             "run. Set privacy.noise_multiplier, of which the record says what was spent, or clients.most_trainings, after "

@@ -13,10 +13,9 @@ from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from fedguard.contracts import (
+    Cell,
     Check,
-    Combination,
     Epsilon,
-    Federation,
     Lab,
     Noise,
     PrivacyGuarantee,
@@ -72,59 +71,59 @@ class DistributedNoise(Noise):
     def sum_clip(self) -> float:
         return self.clip
 
-    def check(self, federation: Federation) -> None:
-        check_delta(self.delta, federation.clients.total, "client")
+    def check(self, cell: Cell) -> None:
+        check_delta(self.delta, cell.clients.total, "client")
         require(
             self.noise_multiplier is not None or self.epsilon is not None,
             "privacy: expected noise_multiplier or epsilon; got neither.",
         )
         require(
-            federation.protocol.masked,
+            cell.protocol.masked,
             "privacy: distributed noise is added under masks, and secure_aggregation is off: the server would see each update "
             "with too little noise. Set secure_aggregation: full.",
         )
         require(
             # Differences of overlapping sums show a few clients with the noise of those few alone.
-            not federation.protocol.secure_aggregation.overlapping,
+            not cell.protocol.secure_aggregation.overlapping,
             "privacy: a test shows several sums over each client, for which the noise is not made. Set secure_aggregation: "
             "full.",
         )
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         yield from no_bound(self, cell)
         if cell.pipeline.rule.by_samples:
             yield f"the noise is made for clients that count alike, and {cell.pipeline.rule.name} weighs them. Use mean."
 
-    def in_words(self, federation: Federation) -> str:
+    def in_words(self, cell: Cell) -> str:
         amount = "as much as it takes" if self.noise_multiplier is None else f"z = {self.noise_multiplier:.4g}"
         bound = f" for epsilon = {self.epsilon:g} at delta = {self.delta:g}" if self.epsilon is not None else ""
         return (
-            f"Privacy, distributed: {self.mechanism} noise, shared out among {federation.size.honest} clients of a session and "
+            f"Privacy, distributed: {self.mechanism} noise, shared out among {cell.size.honest} clients of a session and "
             f"added before the masks: one client is hidden from all who see the sums. Noise: {amount}{bound} and clip "
             f"{self.clip:g}."
         )
 
-    def in_sums(self, federation: Federation, size: SessionSize, dim: int, scale: float) -> NoiseShare:
+    def in_sums(self, cell: Cell, size: SessionSize, dim: int, scale: float) -> NoiseShare:
         require(
             size.honest >= 1,
             f"privacy: of {size.expected} clients in a session {size.colluders} may collude and others drop out, so nobody is "
             "sure to add noise. Lower colluding or dropout.rate, or take fewer groups.",
         )
-        return NoiseShare(self, _rounds(federation), size, dim, scale)
+        return NoiseShare(self, _rounds(cell), size, dim, scale)
 
-    def of_mean(self, federation: Federation, dim: int) -> float:
+    def of_mean(self, cell: Cell, dim: int) -> float:
         """Each of m clients adds the share with which k honest ones alone would reach z C: ``z C / sqrt(k m)``."""
-        z = self._share(federation, dim).plan.noise_multiplier
-        return z * self.clip / math.sqrt(federation.size.honest * federation.clients.expected)
+        z = self._share(cell, dim).plan.noise_multiplier
+        return z * self.clip / math.sqrt(cell.size.honest * cell.clients.expected)
 
-    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
+    def account_privacy(self, cell: Cell, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """Epsilon of one client in the sums.
 
         Facts include contributors: clients that surely added noise in the worst round; may_withhold: clients of a sum that are
         assumed to add none; most_hostile: the largest number of malicious clients in one sum.
         """
-        share = self._share(federation, dim)
+        share = self._share(cell, dim)
         rounds = [one.masked.contributors for one in reports if one.masked and one.masked.contributors is not None]
         facts = {
             "mechanism": self.mechanism,
@@ -136,15 +135,15 @@ class DistributedNoise(Noise):
             "may_withhold": share.size.withholding,
             "most_hostile": max((len(one.malicious & set(row)) for one in reports for row in one.behind), default=0),
         }
-        if federation.meeting is not None:
-            return _account_sums(share, federation, reports, rounds, facts)
+        if cell.meeting is not None:
+            return _account_sums(share, cell, reports, rounds, facts)
         # Fixed and Poisson cohorts are no secret here, so every client is charged with every round.
-        if federation.clients.scheme == "cyclic":
-            return PrivacyGuarantee(epsilon=_of_turns(share, federation, reports), facts=facts)
+        if cell.clients.scheme == "cyclic":
+            return PrivacyGuarantee(epsilon=_of_turns(share, cell, reports), facts=facts)
         return PrivacyGuarantee(epsilon=share.account_rounds(rounds) if rounds else None, facts=facts)
 
-    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
-        share = self._share(federation, lab.task.dim)
+    def subjects(self, cell: Cell, lab: Lab) -> Iterator[Subject]:
+        share = self._share(cell, lab.task.dim)
         yield subjects.release_distributed_noise(
             share.plan,
             contributors=share.size.honest,
@@ -154,15 +153,15 @@ class DistributedNoise(Noise):
             rounds=min(share.rounds, AUDITED_ROUNDS),
         )
 
-    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
+    def audit_rounds(self, cell: Cell, lab: Lab) -> tuple[Check, ...]:
         def shares(dim: int, layers: tuple[int, ...]) -> NoiseAllocation:
-            share = self._share(federation, dim)
+            share = self._share(cell, dim)
             return NoiseAllocation(plan=share.plan, contributors=share.size.honest, scale=share.scale, layers=layers)
 
-        return audit_noise_shares(lab, federation, self.clip, shares)
+        return audit_noise_shares(lab, cell, self.clip, shares)
 
-    def _share(self, federation: Federation, dim: int) -> NoiseShare:
-        return NoiseShare(self, _rounds(federation), federation.size, dim, _scale(federation.protocol))
+    def _share(self, cell: Cell, dim: int) -> NoiseShare:
+        return NoiseShare(self, _rounds(cell), cell.size, dim, _scale(cell.protocol))
 
 
 @dataclass(frozen=True)
@@ -219,13 +218,13 @@ class NoiseShare(SumNoise):
 
 def _account_sums(
     share: NoiseShare,
-    federation: Federation,
+    cell: Cell,
     reports: Sequence[RoundReport],
     contributors: Sequence[int],
     facts: dict[str, Any],
 ) -> PrivacyGuarantee:
     """In simulated time: epsilon of the client in the most sums, each charged with the fewest contributors of any sum."""
-    clients, sums = honest(reports, federation.clients.total), sums_with(reports)
+    clients, sums = honest(reports, cell.clients.total), sums_with(reports)
     most = max((sums[client] for client in clients), default=0)
     ledger = {"counted": "as it ran", "clients": len(clients), "releases": spread(sums, clients)}
     # Which sums a client was in is not matched with their contributors: the fewest of any sum bounds them all from above.
@@ -235,7 +234,7 @@ def _account_sums(
     return PrivacyGuarantee(epsilon=epsilon, facts={**facts, "ledger": ledger})
 
 
-def _of_turns(share: NoiseShare, federation: Federation, reports: Sequence[RoundReport]) -> Epsilon | None:
+def _of_turns(share: NoiseShare, cell: Cell, reports: Sequence[RoundReport]) -> Epsilon | None:
     """If clients take public turns: the largest epsilon over clients, each by the sums of its own turns."""
     sums: dict[int, tuple[int, ...]] = {}
     for one in reports:
@@ -243,14 +242,14 @@ def _of_turns(share: NoiseShare, federation: Federation, reports: Sequence[Round
             for client in one.chosen:
                 sums[client] = (*sums.get(client, ()), one.masked.contributors)
     # As a set, since clients of one group have the same history, and composing it costs time.
-    turns = {tuple(sorted(sums[client])) for client in honest(reports, federation.clients.total) if client in sums}
+    turns = {tuple(sorted(sums[client])) for client in honest(reports, cell.clients.total) if client in sums}
     return max((share.account_rounds(each) for each in turns), key=lambda epsilon: epsilon.value, default=None)
 
 
-def _rounds(federation: Federation) -> int:
+def _rounds(cell: Cell) -> int:
     """Most sums that contain one client, or the rounds of the training if nothing bounds their number."""
     # Only a plan: where nothing bounds releases, an epsilon is refused before (`no_bound`).
-    return most_releases(federation) or federation.training.rounds
+    return most_releases(cell) or cell.training.rounds
 
 
 @lru_cache(maxsize=64)

@@ -18,10 +18,9 @@ from annotated_types import Gt, Le, Lt
 
 from fedguard.contracts import (
     DPSGD,
+    Cell,
     Check,
-    Combination,
     Epsilon,
-    Federation,
     Lab,
     LocalPlan,
     Meeting,
@@ -105,9 +104,9 @@ class RecordNoise(Noise):
     def differs(self) -> bool:
         return bool(self.levels)
 
-    def check(self, federation: Federation) -> None:
+    def check(self, cell: Cell) -> None:
         require(
-            federation.training.batch_size is not None,
+            cell.training.batch_size is not None,
             "privacy: training.batch_size is what a step's noisy sum is divided by, and must not tell how many examples a "
             "client has; got none. Set training.batch_size.",
         )
@@ -121,7 +120,7 @@ class RecordNoise(Noise):
         for number, level in enumerate(self.levels):
             require_one(level, f"privacy.levels[{number}]")
 
-    def reasons(self, cell: Combination) -> Iterator[str]:
+    def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         yield from no_bound(next((level for level in self.parties if level.epsilon is not None), self), cell)
         # Counts of examples are released without noise: add/remove neighbors differ in them.
@@ -146,10 +145,10 @@ class RecordNoise(Noise):
             return None
         return f"DP-SGD takes the steps of fedavg and fedsgd, and {training.algorithm.name} takes others. Use fedavg or fedsgd."
 
-    def in_words(self, federation: Federation) -> str:
-        training = federation.training
+    def in_words(self, cell: Cell) -> str:
+        training = cell.training
         private, steps = (
-            dp_sgd(self, training, federation.clients, federation.meeting),
+            dp_sgd(self, training, cell.clients, cell.meeting),
             steps_in_a_round(self, training),
         )
         levels = [f"z = {z:.4g} and clip {clip:g}" for clip, z in private.levels]
@@ -158,14 +157,14 @@ class RecordNoise(Noise):
             f"{self.sample_rate:g}: one example is hidden from all who see its updates. Noise: {'; '.join(levels)}."
         )
 
-    def local_plan(self, federation: Federation) -> LocalPlan:
-        private = dp_sgd(self, federation.training, federation.clients, federation.meeting)
-        return replace(federation.training.plan(), private=private)
+    def local_plan(self, cell: Cell) -> LocalPlan:
+        private = dp_sgd(self, cell.training, cell.clients, cell.meeting)
+        return replace(cell.training.plan(), private=private)
 
-    def account_privacy(self, federation: Federation, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
+    def account_privacy(self, cell: Cell, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """The largest epsilon over parties and levels; malicious clients have no guarantee."""
-        training, clients = federation.training, federation.clients
-        promised, meeting = honest(reports, clients.total), federation.meeting
+        training, clients = cell.training, cell.clients
+        promised, meeting = honest(reports, clients.total), cell.meeting
         # Whoever was asked to train counts: an update that never arrived may have been seen on its way.
         asked = Counter(client for one in reports for client in one.chosen)
         ended = asked if meeting is None else trainings(reports)
@@ -195,12 +194,12 @@ class RecordNoise(Noise):
             facts["ledger"] = counted
         return PrivacyGuarantee(epsilon=parallel(list(found.values()), clients.total) if found else None, facts=facts)
 
-    def subjects(self, federation: Federation, lab: Lab) -> Iterator[Subject]:
+    def subjects(self, cell: Cell, lab: Lab) -> Iterator[Subject]:
         """One for each level."""
-        training, clients = federation.training, federation.clients
+        training, clients = cell.training, cell.clients
         steps = steps_in_a_round(self, training)
-        rounds = max(1, min(most_releases(federation) or training.rounds, AUDITED_STEPS // steps))
-        for number, level in enumerate(dp_sgd(self, training, clients, federation.meeting).levels):
+        rounds = max(1, min(most_releases(cell) or training.rounds, AUDITED_STEPS // steps))
+        for number, level in enumerate(dp_sgd(self, training, clients, cell.meeting).levels):
             event = step_event(self, level[1], steps * rounds)
             yield RecordLevel(
                 name="record-level DP-SGD" + (f", level {number}" if self.levels else ""),
@@ -212,9 +211,9 @@ class RecordNoise(Noise):
                 curve=partial(_curve, event),
             )
 
-    def audit_rounds(self, federation: Federation, lab: Lab) -> tuple[Check, ...]:
-        steps = steps_in_a_round(self, federation.training)
-        return audit_local_steps(lab, federation, self.local_plan(federation), steps, len(self.parties))
+    def audit_rounds(self, cell: Cell, lab: Lab) -> tuple[Check, ...]:
+        steps = steps_in_a_round(self, cell.training)
+        return audit_local_steps(lab, cell, self.local_plan(cell), steps, len(self.parties))
 
 
 @lru_cache(maxsize=64)

@@ -249,7 +249,7 @@ def plain_mean(patch):
     patch.setattr(
         Server,
         "run",
-        lambda self, setup: right(self, replace(setup, protocol=replace(setup.protocol, privacy=NoNoise()))),
+        lambda self, setup: right(self, setup.with_parts(protocol=replace(setup.cell.protocol, privacy=NoNoise()))),
     )
 
 

@@ -65,7 +65,7 @@ def test_claims_are_those_of_the_cells_accountant():
     (client,) = subjects(cells[1], 0)
     noisy = client.mechanism
     assert noisy.noise_multiplier == 1.5
-    assert client.claim == noisy.account_rounds(cells[1].participation, 6, 1e-5)
+    assert client.claim == noisy.account_rounds(cells[1].clients, 6, 1e-5)
     first, second = subjects(cells[2], 0)
     assert second.claim.value < first.claim.value
     assert first.claim.unit == "record"

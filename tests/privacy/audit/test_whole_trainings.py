@@ -208,7 +208,9 @@ def wired_with(monkeypatch, changed):
     right = Server.run
 
     def run(self, setup):
-        return right(self, replace(setup, protocol=replace(setup.protocol, privacy=changed(setup.protocol.privacy))))
+        return right(
+            self, setup.with_parts(protocol=replace(setup.cell.protocol, privacy=changed(setup.cell.protocol.privacy)))
+        )
 
     monkeypatch.setattr(Server, "run", run)
 
@@ -241,7 +243,7 @@ def state_is_lost(monkeypatch):
 
 
 def no_private_plan(monkeypatch):
-    monkeypatch.setattr(Setup, "local_plan", property(lambda setup: setup.training.plan()))
+    monkeypatch.setattr(Setup, "local_plan", property(lambda setup: setup.cell.training.plan()))
 
 
 def levels_of_others(monkeypatch):
@@ -269,9 +271,9 @@ def noise_shared_among_more(monkeypatch):
 
 def half_the_noise_in_time(monkeypatch):
     def halved(self, setup):
-        noise = setup.protocol.privacy
+        noise = setup.cell.protocol.privacy
         less = replace(noise, noise_multiplier=noise.noise_multiplier / 2)
-        return replace(setup, protocol=replace(setup.protocol, privacy=less))
+        return setup.with_parts(protocol=replace(setup.cell.protocol, privacy=less))
 
     monkeypatch.setattr(EventServer, "as_trained", halved)
 
@@ -402,7 +404,7 @@ def test_the_verdict_counts_the_wiring(fault, name, monkeypatch):
 
 
 def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
-    clients, training = cell("server").participation, cell("server").training
+    clients, training = cell("server").clients, cell("server").training
     mechanism = CentralDP(noise_multiplier=1.0, expected=20, clip=1.0)
     draw, reports = Rng(0).child("updates").torch(), []
     model, state = torch.zeros(50), mechanism.start()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.running.inference.targets import join_examples
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Examples, InferenceAttack, Listeners, Observer, RoundObservation, Setup, Sight, first_met
 from fedguard.inference import Adapt
 from fedguard.tasks.classification import Classification
@@ -23,11 +23,11 @@ class AdversaryNodes:
     nothing else of the other nodes' updates.
     """
 
-    def __init__(self, cell: Cell, setup: Setup) -> None:
+    def __init__(self, cell: PlannedCell, setup: Setup) -> None:
         assert cell.inference is not None
         self._attack: InferenceAttack = cell.inference
         self._wants, self._setup, self._sums = cell.config.observer, setup, cell.verdict.inference_sees
-        rounds = setup.training.rounds
+        rounds = setup.cell.training.rounds
         until = min(rounds, self._wants.round + self._wants.listens) if self._attack.watches == "round" else rounds
         self._listeners: Listeners = cell.architecture.listeners(setup, self._wants.seat, self._wants.nodes, until)
         self._off: list[float] = []
@@ -65,7 +65,7 @@ class AdversaryNodes:
     def shares(self) -> Mapping[int, float]:
         """The clients that they can attack, each with the share of its update that they know."""
         if self._attack.watches == "model":
-            clients = range(self._setup.participation.total)
+            clients = range(self._setup.cell.clients.total)
             return {client: 1.0 for client in clients if client not in self._listeners.nodes}
         if Sight.EACH_UPDATE in self.sees:
             return self.solved
@@ -137,7 +137,9 @@ class AdversaryNodes:
     @property
     def _rounds(self) -> range:
         one = self._wants.round
-        return range(one, one + 1) if self._attack.watches == "round" else range(1, self._setup.training.rounds + 1)
+        return (
+            range(one, one + 1) if self._attack.watches == "round" else range(1, self._setup.cell.training.rounds + 1)
+        )
 
     @cached_property
     def _behind(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedguard.bench.running.inference.adversary_nodes import AdversaryNodes, where_known
 from fedguard.bench.running.inference.scores import headline, score_claim
 from fedguard.bench.running.inference.targets import InferenceTarget, InferenceTargets, join_examples
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import (
     Examples,
     InferenceAttack,
@@ -43,7 +43,7 @@ class PrivacyAdversary:
         setup: setup of the trial; its seed determines victims and candidates.
     """
 
-    def __init__(self, cell: Cell, setup: Setup, task: Classification) -> None:
+    def __init__(self, cell: PlannedCell, setup: Setup, task: Classification) -> None:
         assert cell.inference is not None
         self._cell, self._setup, self._task = cell, setup, task
         self._attack: InferenceAttack = cell.inference
@@ -152,7 +152,7 @@ class PrivacyAdversary:
         if self._seat is not None:
             return one.rows[0]
         rows = [row for row, behind in enumerate(one.behind) if set(behind) & set(clients)]
-        if not self._setup.protocol.masked:
+        if not self._setup.cell.protocol.masked:
             return one.updates.mean(0) if rows else None
         sizes = torch.tensor([float(len(one.behind[row])) for row in rows])
         return sizes @ one.rows[rows] / sizes.sum() if rows else None
@@ -165,7 +165,7 @@ class PrivacyAdversary:
         means = [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]
         aggregates = torch.stack(means) if means else None
         models = [one.sent for one in rounds] + [rounds[-1].after if rounds else model]
-        fresh = 1 / (1 - self._setup.training.worker_momentum)
+        fresh = 1 / (1 - self._setup.cell.training.worker_momentum)
         return self._build_view(
             target,
             torch.stack(models),
@@ -199,7 +199,7 @@ class PrivacyAdversary:
             candidates=target.candidates,
             noise=self._noise,
             root=self._seat.examples(self._task) if self._seat else self._task.root,
-            adapt=where_known(self._setup.pipeline.adapt(self._network.module), known),
+            adapt=where_known(self._setup.cell.pipeline.adapt(self._network.module), known),
             train=self._shadows,
             rng=self._rng.child("attack", number),
         )
@@ -209,7 +209,13 @@ class PrivacyAdversary:
         """The noise in the view; the factor of the workers' momentum is undone here, too."""
         if self._seat is not None or (self._alone and not self._cell.trusted_server):
             return 0.0  # noise of a mean is in no single update, and what nodes solve for is theirs to know
-        return self._setup.noise_of_mean / (1 - self._setup.training.worker_momentum)
+        return self._noise_of_mean / (1 - self._setup.cell.training.worker_momentum)
+
+    @property
+    def _noise_of_mean(self) -> float:
+        """Standard deviation of the noise in each coordinate of a round's mean: public, so shadow models know it too."""
+        cell = self._setup.cell
+        return cell.protocol.privacy.of_mean(cell, self._task.dim)
 
     def _tamper_model(self, model: Tensor) -> Tensor:
         """The model that a malicious server sends instead: one for all its victims, made with all candidates."""
@@ -228,7 +234,7 @@ class PrivacyAdversary:
     @cached_property
     def _shadows(self) -> Shadows:
         initial = self._task.initial_model(self._setup.rng.child("model"))
-        return Shadows.like(self._network, initial, self._setup, self._setup.noise_of_mean)
+        return Shadows.like(self._network, initial, self._setup, self._noise_of_mean)
 
     def _describe_inputs(
         self, view: InferenceView, rounds: Sequence[RoundObservation], model: Tensor
@@ -245,8 +251,8 @@ class PrivacyAdversary:
             "local_steps": view.steps,
             "labels": self._wants.labels,
             "candidates": len(view.candidates) if view.candidates else None,
-            "transforms": [str(stage) for stage in self._setup.pipeline.transforms],
-            "worker_momentum": self._setup.training.worker_momentum,
+            "transforms": [str(stage) for stage in self._setup.cell.pipeline.transforms],
+            "worker_momentum": self._setup.cell.training.worker_momentum,
         }
 
     def _vector(self, view: InferenceView) -> str:

@@ -81,7 +81,7 @@ class InferenceTargets:
             return target
         (one,) = watched
         there = [client for client in target.clients if client in one.clients]
-        if self._setup.protocol.masked:
+        if self._setup.cell.protocol.masked:
             there = next((list(row) for row in one.behind if set(row) & set(there)), [])
         if not there:
             return None
@@ -102,7 +102,7 @@ class InferenceTargets:
             if final:
                 return [usual] * len(target.clients)
             expected = min(plan.batch_size or usual, usual) if plan.steps == 1 else usual
-            return [expected] * self._setup.participation.expected
+            return [expected] * self._setup.cell.clients.expected
         return [used for client in target.clients if (used := len(self._select_examples(client)))]
 
     @cached_property
@@ -110,7 +110,7 @@ class InferenceTargets:
         """The clients of the watched round; of all rounds for an attack that observes more than one."""
         if self._shares is not None:
             return tuple(sorted(self._shares))
-        rounds = range(1, self._setup.training.rounds + 1)
+        rounds = range(1, self._setup.cell.training.rounds + 1)
         if self._attack.watches == "round":
             rounds = range(self._wants.round, self._wants.round + 1)
         chosen = [self._setup.choose_clients(round) for round in rounds]

@@ -14,19 +14,19 @@ from fedguard.bench.running.procedures.app import AppProcedure
 from fedguard.bench.running.procedures.composed import ComposedProcedure
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.config.apps import AppCell
 from fedguard.config.composed import ComposedCell
 
-PROCEDURES: dict[type[Cell], Procedure] = {ComposedCell: ComposedProcedure(), AppCell: AppProcedure()}
+PROCEDURES: dict[type[PlannedCell], Procedure] = {ComposedCell: ComposedProcedure(), AppCell: AppProcedure()}
 
 
-def procedure(cell: Cell) -> Procedure:
+def procedure(cell: PlannedCell) -> Procedure:
     """How a cell is tried."""
     return PROCEDURES[type(cell)]
 
 
-def refusals(cells: Iterable[Cell], seed: int, timeout: float | None = None) -> dict[str, str]:
+def refusals(cells: Iterable[PlannedCell], seed: int, timeout: float | None = None) -> dict[str, str]:
     """The reason by cell id why a cell cannot run with this seed, as far as is known; cells that can run are left out.
 
     Args:

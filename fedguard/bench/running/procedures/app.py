@@ -11,7 +11,7 @@ from fedguard.bench.running.apps import run_app, without_flower
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.trial import Progress
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.errors import ConfigError
 
 
@@ -28,13 +28,13 @@ class AppProcedure(Procedure):
         if why := without_flower():
             raise ConfigError(why)
 
-    def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
+    def why_not(self, cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
         return bench.apps.why_not(cell)
 
-    def data(self, cell: Cell) -> str | None:
+    def data(self, cell: PlannedCell) -> str | None:
         return None
 
-    def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
+    def trial(self, cell: PlannedCell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
         record, log = run_app(cell, job["seed"], job["controls"], bench.apps, Path(job["folder"]))
         if record["status"] == "ok" and log:  # what its processes said, kept where the log of a failed trial would be
             write_atomically(RunFolder(Path(job["folder"])).log_path(cell.id, job["seed"]), log.encode())

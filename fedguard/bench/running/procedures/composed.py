@@ -22,7 +22,7 @@ from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.shared_state import diff_shared_state, snapshot_shared_state
 from fedguard.bench.running.trial import Progress, run_trial
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Examples, Reconstruction
 from fedguard.tasks.data import load_dataset
 
@@ -35,13 +35,13 @@ class ComposedProcedure(Procedure):
     def require(self, *, cluster: bool) -> None:
         """Nothing beside FedGuard."""
 
-    def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
+    def why_not(self, cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
         return why_not(cell, seed, bench)
 
-    def data(self, cell: Cell) -> str | None:
+    def data(self, cell: PlannedCell) -> str | None:
         return data_digest(cell.data)
 
-    def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
+    def trial(self, cell: PlannedCell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
         def clean_model() -> torch.Tensor | None:
             path = Path(job["clean_model"])
             with contextlib.suppress(OSError, ValueError, EOFError):  # missing or damaged: it is trained again

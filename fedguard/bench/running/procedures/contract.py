@@ -14,7 +14,7 @@ from fedguard.bench.running.code import code_of
 from fedguard.bench.running.environment import environment
 from fedguard.bench.running.trial import Progress
 from fedguard.bench.running.workbench import Workbench
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 
 
 class Procedure(ABC):
@@ -32,14 +32,14 @@ class Procedure(ABC):
         """Raise ConfigError if a requirement of all trials is missing, on this machine or on a cluster."""
 
     @abstractmethod
-    def why_not(self, cell: Cell, seed: int, bench: Workbench) -> str | None:
+    def why_not(self, cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
         """Why a cell cannot run, as far as is known beforehand; None if it seems able to run."""
 
     @abstractmethod
-    def data(self, cell: Cell) -> str | None:
+    def data(self, cell: PlannedCell) -> str | None:
         """The digest of the data; None if they are unknown here."""
 
-    def not_run(self, cell: Cell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:
+    def not_run(self, cell: PlannedCell, seed: int, status: str, reason: str, device: str = "cpu") -> Record:
         """The record of a trial that was ``refused``, or that ``failed`` on a device."""
         body: dict[str, Any] = {
             "status": status,
@@ -53,5 +53,5 @@ class Procedure(ABC):
         return build_record(cell, seed, {**body, "environment": made})
 
     @abstractmethod
-    def trial(self, cell: Cell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
+    def trial(self, cell: PlannedCell, job: Mapping[str, Any], bench: Workbench, progress: Progress) -> dict[str, Any]:
         """Run a job of a worker, and return its last message; see `fedguard.bench.running.worker`."""
