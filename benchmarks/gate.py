@@ -125,7 +125,7 @@ def measure(noise: float, ruined: float, change: str, changes: int) -> dict[str,
 
 
 def _named(verdict: GateVerdict, cell: str) -> bool:
-    return any(one.cell == cell and one.verdict == "regressed" for one in verdict.judgements)
+    return any(one.cell == cell and one.verdict == "regressed" for one in verdict.judgments)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ CLIP, TARGET, MODULUS, WEIGHT = 8.0, 1 << 22, 1 << 32, 1000
 
 
 class Round:
-    """One round among ``n`` clients with ids 1 ... n, all of them neighbours; the first ``dropped`` send no masked input."""
+    """One round among ``n`` clients with ids 1 ... n, all of them neighbors; the first ``dropped`` send no masked input."""
 
     def __init__(self, n: int, threshold: int, d: int, dropped: int) -> None:
         self.threshold, self.ids, self.late = threshold, range(1, n + 1), range(1, dropped + 1)
@@ -153,7 +153,7 @@ class Server:
 
 
 def masked_vector(quantized: list[np.ndarray], seeds: list[bytes]) -> list[np.ndarray]:
-    """The part of the client's stage that masks: the private mask and one with each neighbour, half of them added."""
+    """The part of the client's stage that masks: the private mask and one with each neighbor, half of them added."""
     shapes = [array.shape for array in quantized]
     vector = arithmetic.parameters_addition(quantized, pseudo_rand_gen(seeds[0], MODULUS, shapes))
     for number, seed in enumerate(seeds[1:]):

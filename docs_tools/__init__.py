@@ -1,4 +1,4 @@
-"""Makes the pages of the documentation that are written nowhere: from docstrings, settings, commands and other files.
+"""Generates pages of the documentation from docstrings, settings, commands and other files.
 
 hooks.py        what MkDocs calls while it builds the site
 algorithms.py   attacks, defenses and all else with a name, as `fedguard explain` tells it

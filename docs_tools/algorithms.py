@@ -1,4 +1,4 @@
-"""One page for each kind of algorithm: what `fedguard explain` says of each, from the algorithms themselves."""
+"""One page for each kind of algorithm: the output of `fedguard explain` for each algorithm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedguard.registry import load_registry
 
 _ROOT = Path(__file__).resolve().parents[1]
 
-#: Page -> its title, the kinds on it, and what is said first.
+#: Page -> title, kinds on it, introduction.
 PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "attacks": (
         "Attacks on the training",
@@ -102,7 +102,7 @@ def addresses() -> dict[str, str]:
 
 
 def built_in(*kinds: str) -> list[tuple[str, type[Algorithm]]]:
-    """Those of FedGuard itself: the site does not depend on which plug-ins are installed where it is built."""
+    """The algorithms of FedGuard itself: the site must not depend on the plug-ins installed where it is built."""
     return [
         (kind, cls)
         for kind, cls in load_registry().classes(kinds)
@@ -141,12 +141,12 @@ def _entry(cls: type[Algorithm], level: str) -> str:
 
 
 def _file(cls: type[Algorithm]) -> str:
-    """Where it stands in the repository."""
+    """Path of its file in the repository."""
     return f"`{Path(inspect.getfile(cls)).resolve().relative_to(_ROOT)}`"
 
 
 def _picture(cls: type[Algorithm]) -> str:
-    """What it does to a toy round, drawn in characters; nothing where there is no such picture."""
+    """Its effect on a toy round, drawn in characters; empty if there is no such picture."""
     drawn = picture_of(cls)
     if drawn is None:
         return ""

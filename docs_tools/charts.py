@@ -1,4 +1,4 @@
-"""The pictures on the page on speed: how things grow, and FedGuard beside its peers. They show on light and on dark ground."""
+"""Charts of the page on speed: growth with size, and FedGuard beside its peers, for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIDE = 260
 
 
 def figures(files: Measured) -> list[str]:
-    """HTML of those charts whose files are there."""
+    """HTML of the charts for which there are files."""
     found = Element("div")
     for curves, says in _grown(files.get("growth", {}).get("figures", [])):
         found.append(draw_figure(curves, says))
@@ -34,7 +34,7 @@ def figures(files: Measured) -> list[str]:
 
 
 def _grown(curves: list[dict[str, Any]]) -> list[tuple[alt.HConcatChart, str]]:
-    """Seconds, then memory; in each a panel for everything that grows."""
+    """Seconds, then memory; a panel for each quantity that grows."""
     points = pd.DataFrame([
         {"curve": curve["curve"], "grows": curve["grows"], "size": size, "seconds": seconds, "MiB": (held or 0) / 2**20}
         for curve in curves
@@ -91,7 +91,7 @@ def _rules(rows: list[dict[str, Any]]) -> alt.FacetChart:
 
 
 def _bars(table: pd.DataFrame, of: str, figure: str, title: str) -> alt.FacetChart:
-    """A panel for each work, in it a bar for each system. Bars start at nothing, so the axis is not logarithmic."""
+    """A panel for each workload with a bar for each system. Bars start at zero, so the axis is not logarithmic."""
     base = alt.Chart().encode(
         y=alt.Y("system:N", title=None, sort=None), x=alt.X(f"{figure}:Q", title=title, axis=alt.Axis(grid=False))
     )

@@ -1,4 +1,4 @@
-"""The reference of the commands, from what `--help` knows of them."""
+"""The reference of the commands, from the data behind `--help`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
 
 
 def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every command below a group, with the words that call it."""
+    """Every command below a group, with its full name."""
     for word, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _commands(command, f"{name} {word}")
@@ -49,7 +49,7 @@ def _written(name: str, command: Any) -> str:
 
 
 def _meaning(said: str) -> tuple[str, str]:
-    """What `--help` says of an option, and its default, which stands there in brackets at the end."""
+    """The help text of an option, and its default, which ends the help text in brackets."""
     help_, extra = re.fullmatch(r"(.*?)\s*(\[[^\[]*\])?", said, re.DOTALL).groups()  # type: ignore[union-attr]
     facts = [fact.strip() for fact in (extra or "[]")[1:-1].split(";") if fact.strip()]
     default = next((fact.removeprefix("default:").strip() for fact in facts if fact.startswith("default:")), "")

@@ -25,7 +25,7 @@ from fedguard.tasks.playing import EPISODES, EnvironmentTask
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "episode.svg"
-#: The cells that are shown, by their attacks, and what is said of each.
+#: The cells that are shown, by attack, and the caption of each.
 SHOWN = {"None": "nobody attacks", "reward_flip": "reward_flip", "replay_flood": "replay_flood"}
 
 _SIDE, _LENGTH, _TIMES = 220, 70, 5
@@ -41,7 +41,7 @@ class Episode:
 
 @torch.no_grad()
 def played(task: EnvironmentTask, model: Tensor) -> Episode:
-    """Of a model's test episodes that which starts nearest to hanging down, by its likeliest actions."""
+    """The test episode of a model that starts nearest to hanging down, played by its likeliest actions."""
     world, memory = task.environment, torch.zeros(EPISODES, task.memory)
     state, over = world.start_episodes(EPISODES, task.rng.child("test").numpy()), False
     angles, returned, number = [], 0.0, int(np.cos(state.x[:, 0]).argmin())

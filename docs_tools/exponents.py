@@ -1,4 +1,4 @@
-"""How what a target takes grows as nodes mix slower: five systems, each at its best step size, and the fitted exponents.
+"""Cost of a target accuracy as nodes mix more slowly: five systems, each at its best step size, and fitted exponents.
 
 The picture `exponents` of `docs_tools.pictures`.
 """
@@ -28,7 +28,7 @@ TARGET, HELD = 0.8, 3
 BATCH = 32
 #: Step sizes are 0.4 / 2^i: the first one that is tried, and the number of them.
 _FIRST, _SIZES = 1, 11
-#: A system that takes more rounds than this, or so many times as many as on the graph before, has not reached the target.
+#: Limits on rounds, absolute and relative to the graph before, beyond which a system has not reached the target.
 MOST, _TIMES = 20_000, 12
 
 #: Of a phase: how many exchanges of accelerated gossip bring nodes together, times $(1 - |lambda_2|)^{1/2}$.
@@ -42,7 +42,7 @@ SLOWER: dict[str, tuple[tuple[int, float], ...]] = {
     "rings of 5, 10, 20, 40, k = 1": ((5, 1.0), (10, 1.0), (20, 1.0), (40, 1.0)),
 }
 
-#: What takes tens of thousands of rounds for each step size that is tried.
+#: Cases with tens of thousands of rounds for each step size.
 TOO_LONG = {("d_psgd", "ring of 10, k = 1, 0.1, 0.05, 0.01")}
 
 
@@ -66,7 +66,7 @@ class Graph:
 
 
 def graph(name: str, nodes: int, weight: float) -> Graph:
-    """The ring of so many nodes, of which each keeps 1 - weight of its own; half of the weight under ``d2``, which needs it."""
+    """The ring of ``nodes`` nodes, each with weight 1 - ``weight`` on its own value; half of ``weight`` under ``d2``."""
     weight = weight / 2 if name == "d2" else weight
     gap = topology("ring", nodes, weight=weight).gap
     phase = math.ceil(PHASE / math.sqrt(gap)) if name in ("detag", "defacto") else 1
@@ -76,7 +76,7 @@ def graph(name: str, nodes: int, weight: float) -> Graph:
 
 
 def rounds_to(setup: Setup, system: Any, lr: float, every: int, most: int) -> int | None:
-    """After how many rounds the nodes have the target on average, at `HELD` evaluations in a row; None if not within most."""
+    """Number of rounds until the mean node holds the target for `HELD` evaluations in a row; None if more than ``most``."""
     training = setup.cell.training.model_copy(update={"rounds": most + HELD * every, "lr": lr})
     held = 0
     for report in system.run(replace(setup, evaluate_every=every).with_parts(training=training)):
@@ -90,7 +90,7 @@ def rounds_to(setup: Setup, system: Any, lr: float, every: int, most: int) -> in
 
 
 def fewest(one: Graph, seed: int, every: int, first: int = _FIRST, most: int = MOST) -> tuple[float, int]:
-    """The fewest rounds over all step sizes, and the number of the best one; infinity if none gets there.
+    """The fewest rounds over all step sizes, and the index of the best one; infinity if none reaches the target.
 
     It walks from the first one to smaller ones while that helps, or else to larger ones.
     """
@@ -160,7 +160,7 @@ def exponents(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _slope(part: pd.DataFrame) -> float:
-    """Of what was reached; nan where that is less than two graphs."""
+    """Slope over the graphs on which the target was reached; NaN with fewer than two."""
     there = part[part["number"] < math.inf]
     if len(there) < 2:
         return math.nan

@@ -1,4 +1,4 @@
-"""Formulae as MathML, which browsers set without any script.
+"""Formulae as MathML, which browsers typeset without a script.
 
 Documents hold TeX between dollar signs, which GitHub shows as well. Docstrings hold what reads well in a terminal between the
 same signs, ``$z = Phi^-1((n - f - s) / (n - f))$``: Greek letters by their names, ``x_i``, ``x_(i + 1)``, ``x_{(i)}``, ``x^2``,
@@ -13,7 +13,7 @@ from xml.etree.ElementTree import fromstring, register_namespace, tostring
 
 from latex2mathml.converter import convert
 
-#: What stands for something else than its letters.
+#: Names with a meaning other than their letters.
 _NAMES = {
     **{name: rf"\{name}" for name in ("alpha", "beta", "gamma", "delta", "eta", "theta", "kappa", "lambda", "mu", "nu", "pi")},
     **{name: rf"\{name}" for name in ("rho", "sigma", "tau", "omega", "Delta", "Phi", "Sigma")},
@@ -35,7 +35,7 @@ _AROUND = {"floor": (r"\lfloor ", r"\rfloor "), "ceil": (r"\lceil ", r"\rceil ")
 
 _SPACE = "{http://www.w3.org/1998/Math/MathML}"
 register_namespace("", _SPACE[1:-1])
-#: Signs that the converter writes as if they were variables.
+#: Signs that the converter would typeset as variables.
 _TAKEN_FOR_NAMES = {*"±~⌊⌋⌈⌉"}
 
 _TOKENS = re.compile(
@@ -57,7 +57,7 @@ def mathml(tex: str, display: bool = False) -> str:
 
 
 def set_in(page: str, docstrings: bool) -> str:
-    """A page in HTML with MathML in place of what `pymdownx.arithmatex` has found.
+    """A page in HTML with MathML in place of the formulae that `pymdownx.arithmatex` found.
 
     Args:
         docstrings: whether the formulae are as docstrings have them, and not TeX.
@@ -97,7 +97,7 @@ class _Reader:
         return self._row("")
 
     def _row(self, closing: str) -> str:
-        """All up to one of the closing signs, or to the end."""
+        """All tokens up to one of the closing signs, or to the end."""
         written: list[str] = []
         while (token := self.tokens[self.at]) and not self._closes(token, closing, bool(written)):
             if token == "/" and self.spaced[self.at] and self.spaced[self.at + 1] and written:
@@ -117,7 +117,7 @@ class _Reader:
         return token != "|" or (begun and not self.spaced[self.at] and after not in tuple("+-*/=~,(["))
 
     def _atom(self) -> str:
-        """One thing, with what it is applied to, and what stands above and below it."""
+        """One operand, with its argument, superscript and subscript."""
         written = self._bare_atom()
         while not self.spaced[self.at] and (sign := self.tokens[self.at]) in ("_", "^", "'", "(", "["):
             if sign in "([" and not re.search(r"[A-Za-z}']$", written):

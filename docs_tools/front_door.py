@@ -1,4 +1,4 @@
-"""The reference of the Python front door: every name in `fedguard.__all__`, from its docstring."""
+"""The reference of the Python interface: every name in `fedguard.__all__`, from its docstring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Every error that a user can cause is a `FedGuardError`, and one line: what was e
 
 
 def pages() -> dict[str, str]:
-    """``reference/python.md``; mkdocstrings writes what stands behind each ``:::``."""
+    """``reference/python.md``; mkdocstrings fills in the text for each ``:::``."""
     return {
         "reference/python.md": page("Python", _FIRST, *(f"::: fedguard.{name}" for name in fedguard.__all__), _ERRORS)
     }

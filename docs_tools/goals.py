@@ -1,4 +1,4 @@
-"""How fast FedGuard means to be: the goals as data, and what the benchmarks measured of them.
+"""Speed goals of FedGuard as data, and their measurements by the benchmarks.
 
 Each goal names the file that a script left in `benchmarks/measured/`, the row in it, and the figure. A row is named with its
 sizes, so that figures of small sizes are never taken for the real ones.
@@ -16,7 +16,7 @@ from typing import Any
 from fedguard.errors import InputError
 
 Row = Mapping[str, Any]
-#: What the scripts left, by the name of the file.
+#: Results of the scripts, by file name.
 Measured = Mapping[str, Mapping[str, Any]]
 
 #: File -> the command that writes it, but for ``--json``.
@@ -62,7 +62,7 @@ class Goal:
     why: str = ""
 
     def measured(self, files: Measured) -> float | None:
-        """The figure; None where nobody measured it."""
+        """The measured value; None if not measured."""
         figures = files.get(self.file, {}).get("figures", [])
         found: Row = next((row for row in figures if self.row.items() <= row.items()), {})
         return found.get(self.figure)
@@ -75,7 +75,7 @@ class Goal:
         return "met" if (value <= self.goal if self.at_most else value >= self.goal) else "missed"
 
     def said(self, value: float) -> str:
-        """A figure with its unit, and with enough digits to tell it from the goal."""
+        """A value with its unit, and with enough digits to distinguish it from the goal."""
         scale = 100 if self.unit == "%" else 1
         texts = [(_digits(scale * value, more), _digits(scale * self.goal, more)) for more in range(4)]
         text = next((one for one, goal in texts if one != goal or value == self.goal), texts[-1][0])
@@ -106,7 +106,7 @@ def _file(path: Path) -> dict[str, Any]:
 
 
 def _digits(value: float, more: int) -> str:
-    """Two digits, or those before the point, and some more."""
+    """Two significant digits, or all before the point, and some more."""
     return f"{value:,.{more}f}" if abs(value) >= 10 else f"{value:.{2 + more}g}"
 
 
@@ -218,7 +218,7 @@ def _secure_aggregation() -> list[Goal]:
     ]
 
 
-#: Heading -> what its figures are, and the goals.
+#: Heading -> description of its values, and the goals.
 GOALS: dict[str, tuple[str, list[Goal]]] = {
     "Training beside a plain loop": (
         "How many times more client updates per second of CPU than the loop of `examples/plain_loop.py` makes, one local epoch "

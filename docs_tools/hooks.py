@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site; see `mkdocs.yml`."""
+"""Hooks that MkDocs calls while it builds the site; see `mkdocs.yml`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made."""
+    """Add the generated pages."""
     for source in (algorithms, suite, records, commands, front_door, included, speed):
         for address, markdown in source.pages().items():
             files.append(File.generated(config, address, content=markdown))
@@ -44,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Correct the links; in the catalogue, names lead to what is known of them."""
+    """Correct the links; in the catalogue, link each name to its reference."""
     address = page.file.src_uri
     if address == "catalogue.md":
         known = {key.partition("/")[2]: where for key, where in algorithms.addresses().items()}
@@ -55,5 +55,5 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
-    """Set the formulae: those of docstrings, which make up the reference, and those of documents, which are TeX."""
+    """Typeset the formulae of docstrings, which make up the reference, and of documents, which are TeX."""
     return formulae.set_in(html, docstrings=page.file.src_uri.startswith("reference/"))

@@ -1,4 +1,4 @@
-"""Files outside of docs/ as pages of the site, and links that are right in the repository and on the site.
+"""Files outside of docs/ as pages of the site, with links that work in the repository and on the site.
 
 A document links to other files of the repository by relative paths. Files outside of docs/ are shown by the site as well,
 so such a link leads to their page; one to a file that the site does not show is a warning, which fails a strict build.
@@ -16,7 +16,7 @@ from docs_tools.markup import fenced, page
 ROOT = Path(__file__).parents[1]
 log = logging.getLogger("mkdocs.plugins.fedguard")
 
-#: Documents outside of docs/, and their pages. A line ``[README.md: Limits](...)`` in a page stands for a section of one.
+#: Documents outside of docs/, and their pages. A line ``[README.md: Limits](...)`` in a page is replaced by a section of one.
 DOCUMENTS = {
     "CONTRIBUTING.md": "contributing.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -49,7 +49,7 @@ _SHOWN = {
 
 
 def pages() -> dict[str, str]:
-    """The documents as they are, and one page with every example."""
+    """The documents unchanged, and one page with all examples."""
     return {**{shown: (ROOT / name).read_text() for name, shown in DOCUMENTS.items()}, "examples.md": _examples()}
 
 
@@ -66,7 +66,7 @@ def shown(markdown: str, address: str) -> str:
 
 
 def _section(file: str, title: str) -> str:
-    """What stands under a heading of a document."""
+    """The text under a heading of a document."""
     _, _, rest = (ROOT / file).read_text().partition(f"\n## {title}\n")
     if not rest:
         log.warning("%s has no section %r.", file, title)

@@ -11,7 +11,7 @@ from docs_tools.formulae import mathml, tex
 
 
 def inline(text: str) -> str:
-    """Plain text as HTML; what stands between backticks is code, what stands between dollar signs a formula."""
+    """Plain text as HTML; text between backticks is code, text between dollar signs a formula."""
     written = {"``": code, "`": code, "$": lambda formula: mathml(tex(formula))}
     parts = re.split(r"(``|`|\$)(.+?)\1", " ".join(text.split()))
     texts, signs, within = parts[::3], [*parts[1::3], ""], [*parts[2::3], ""]
@@ -22,7 +22,7 @@ def inline(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Plain text as HTML paragraphs; of an indented one the lines stay, and without a formula it is a block of code."""
+    """Plain text as HTML paragraphs. An indented one keeps its lines; without a formula it is a code block."""
     return "\n\n".join(
         f"<p>{inline(part)}</p>"
         if not part.startswith("    ")
@@ -35,14 +35,14 @@ def paragraphs(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """An HTML table; the cells are HTML already. Without headings, the first column is one."""
+    """An HTML table; the cells are HTML already. Without column headings, the first column holds row headings."""
     head = f"<thead><tr>{''.join(f'<th>{one}</th>' for one in headings)}</tr></thead>" if any(headings) else ""
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table>{head}<tbody>{body}</tbody></table>"
 
 
 def code(text: str) -> str:
-    """A few words of code as HTML."""
+    """Inline code as HTML."""
     return f"<code>{html.escape(text)}</code>"
 
 

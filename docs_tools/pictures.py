@@ -1,4 +1,4 @@
-"""The pictures of the pages on architectures and gossip in `docs/`: for each system its effect, from light runs.
+"""Charts of the pages on architectures and gossip in `docs/`: the effect of each system, from short runs.
 
 python -m docs_tools.pictures               all of them, into docs/pictures/: a minute or two
 python -m docs_tools.pictures google        one of them
@@ -36,7 +36,7 @@ FOLDER = ROOT / "docs" / "pictures"
 STRAGGLER = {"compute": {"seconds": 0.001, "slow": {"share": 0.1, "factor": 5}}, "link": {"latency": 0.05}}
 _HEIGHT, _WIDTH = 220, 300
 
-#: Axes that count no whole things.
+#: Axes with values that are not whole numbers.
 _AXES = {"chance to be silent": alt.Axis(format="%")}
 
 Points = pd.DataFrame
@@ -62,7 +62,7 @@ def speed_up(store: Path, *shorter: str) -> Points:
 
 
 def google(store: Path, *shorter: str) -> Points:
-    """By over-selection: the share of rounds that are abandoned, and those that are not in a simulated minute."""
+    """By over-selection: the share of abandoned rounds, and the number of completed rounds per simulated minute."""
     suite = {
         "name": "google",
         "clients": {"total": 60, "per_round": 20},
@@ -112,7 +112,7 @@ def parameter_server(store: Path, *shorter: str) -> Points:
 
 
 def staleness(store: Path, *shorter: str) -> Points:
-    """Of the updates of FedAsync and of FedBuff: how many models old each was."""
+    """Staleness of the updates of FedAsync and of FedBuff, in model versions."""
     suite = {
         "name": "staleness",
         "clients": {"total": 20},
@@ -223,7 +223,7 @@ _ALIKE = {
 def orderings(store: Path, *shorter: str) -> Points:
     """Accuracy of the nodes of a ring on data sorted by label, along three counts: examples, optimizer steps, exchanges."""
     phase, batch, rounds = 4, 32, 160
-    #: By system: local trainings in a round, and exchanges with each neighbour; half of these in the first, without trackers.
+    #: By system: local trainings in a round, and exchanges with each neighbor; half of these in the first, without trackers.
     of_round = {"d_psgd": (1, 1), "d2": (1, 1), "dsgt": (1, 2), "detag": (phase, 2 * phase), "defacto": (phase, phase)}
     words = {"d2": {"weight": 0.5}, "detag": {"phase": phase}, "defacto": {"phase": phase}}
     suite = {

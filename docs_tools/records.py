@@ -1,4 +1,4 @@
-"""The reference of what is stored: every field of records and manifests, their JSON Schemas, and the table of figures."""
+"""The reference of stored data: every field of records and manifests, their JSON Schemas, and the table of metrics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _row(name: str, figure: Metric) -> list[str]:
 
 
 def _written(form: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    """Each type, the outermost first."""
+    """All types, the outermost first."""
     known = {form.title(): schema} if "properties" in schema else {}
     waiting = _named_in(schema if known else schema["oneOf"])
     while waiting:
@@ -82,7 +82,7 @@ def _written(form: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named_in(part: Any) -> list[str]:
-    """The types that a part of a schema refers to, without what stands in ``$defs``."""
+    """The types that a part of a schema refers to, except from within ``$defs``."""
     part = {key: value for key, value in part.items() if key != "$defs"} if isinstance(part, dict) else part
     return re.findall(r'"#/\$defs/(\w+)"', json.dumps(part))
 

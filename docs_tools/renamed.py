@@ -46,7 +46,7 @@ def page() -> str:
         "Metrics": _rows(RETIRED_METRICS, ALWAYS),
         "Columns of the file of a graph": _rows(RETIRED_COLUMNS, ONE_VERSION),
         "Arguments in Python": _arguments(),
-        "Fields of records and run manifests": _rows(RETIRED_FIELDS, ALWAYS),
+        "Fields of records, run manifests and verdicts": _rows(RETIRED_FIELDS, ALWAYS),
     }
     return "\n".join([_HEAD, *(f"## {title}\n\n{_table(rows)}" for title, rows in tables.items())])
 

@@ -1,4 +1,4 @@
-"""The page on speed: goals beside what was measured, and charts, from the files in `benchmarks/measured/`.
+"""The page on speed: goals beside measurements, and charts, from the files in `benchmarks/measured/`.
 
 `python -m docs_tools.speed FOLDER PAGE` writes the page of other files.
 """
@@ -23,7 +23,7 @@ _FIRST = """Each goal beside what was measured, from the files in `benchmarks/me
 Times are CPU time, jobs alternate in one process, and figures are medians.
 [What each script measures](../benchmarks/README.md)."""
 
-#: What else a file holds: title, what is said of it, and key -> heading of the columns.
+#: Further contents of a file: title, description, and key -> heading of the columns.
 _FURTHER: dict[str, tuple[str, str, dict[str, str]]] = {
     "simulation": (
         "All sizes of a cohort",
@@ -129,7 +129,7 @@ def _goals(title: str, says: str, goals: list[Goal], files: Measured) -> Iterabl
 
 
 def _growth(files: Measured) -> Iterable[str]:
-    """The exponents, and what the largest size took."""
+    """The exponents, and the cost of the largest size."""
     curves = files.get("growth", {}).get("figures", [])
     yield (
         "Seconds grow by a power of the size: 1 means that twice the size takes twice as long. The exponent is that of a "
@@ -178,7 +178,7 @@ def _cell(value: Any) -> str:
 
 
 def _where(files: Measured) -> str:
-    """What each file's figures depend on."""
+    """The conditions under which each file was measured."""
     rows = (
         [
             code(f"{name}.json"),

@@ -21,7 +21,7 @@ from fedguard.config.schema import Suite
 from fedguard.config.sections import Spec
 from fedguard.contracts.participation import CountOrFraction
 
-#: Types whose parts say less than a few words do.
+#: Types that a few words describe better than their parts.
 _WORDS = {
     CountOrFraction: "a count, or a fraction in [0, 1]",
     Spec: "a name, or a mapping with `name` and parameters",
@@ -40,12 +40,12 @@ names the nearest. `fedguard init` writes a file to start from, `fedguard check`
 keeps the suite with all defaults spelled out in `config.resolved.yaml`. Only `true` and `false` are booleans, so `off` and
 `no` stay words; `1e-5` is a number; a key that stands twice is an error.
 
-Any dotted key may stand under `matrix` with a list of values; the product of the lists is the suite."""
+`matrix` takes any dotted key with a list of values; the product of the lists is the suite."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A mapping that may stand at ``key``; ``form`` tells several such mappings apart."""
+    """A mapping that ``key`` accepts; ``form`` distinguishes several such mappings."""
 
     key: str
     kind: type
@@ -67,7 +67,7 @@ def pages() -> dict[str, str]:
 
 
 def _sections(section: Section) -> Iterator[Section]:
-    """A section, and those within it."""
+    """A section, and its subsections."""
     yield section
     for name, hint in _hints(section.kind).items():
         for inner in _within(section, name, hint):
@@ -75,7 +75,7 @@ def _sections(section: Section) -> Iterator[Section]:
 
 
 def _within(section: Section, name: str, hint: Any) -> list[Section]:
-    """The mappings that may stand at a key."""
+    """The mappings that a key accepts."""
     found = _kinds(hint)
     key = f"{section.key}.{name}".strip(".")
     if key == "protocol.privacy":
@@ -101,7 +101,7 @@ def _kinds(hint: Any) -> list[type]:
 
 
 def _form(kind: type) -> str:
-    """What tells a mapping from others at the same key: the key that it alone has."""
+    """The key that only this mapping has among the mappings that the same key accepts."""
     return next(iter(_hints(kind)))
 
 
@@ -136,7 +136,7 @@ def type_in_words(hint: Any) -> str:
 
 
 def _composed(origin: Any, parts: tuple[Any, ...]) -> str:
-    """The words for a type that is made of others."""
+    """The words for a composite type."""
     if origin is Literal:
         return " or ".join(f"`{_yaml(part)}`" for part in parts)
     if origin is Annotated:
@@ -172,7 +172,7 @@ def _limits(constraint: Any) -> Iterator[str]:
 
 
 def _default(kind: type, name: str) -> str:
-    """The default as a suite would spell it; nothing for a mapping with defaults of its own."""
+    """The default as a suite spells it; empty for a mapping with its own defaults."""
     if issubclass(kind, BaseModel):
         field = next(one for key, one in kind.model_fields.items() if (one.alias or key) == name)
         value = "required" if field.is_required() else field.get_default(call_default_factory=True)
@@ -188,7 +188,7 @@ def _yaml(value: Any) -> str:
 
 
 def _meaning(kind: type, name: str) -> str:
-    """What the section's docstring says of a key; of one that is itself a section, what that is."""
+    """The description of a key in its section's docstring; the summary of the section if the key is one."""
     said, inner = meaning(kind, name), _kinds(_hints(kind)[name])
     if said or not inner:
         return said

@@ -187,7 +187,7 @@ class ComparabilityItem(VerdictItem):
             for (cell, figure), (word, why) in rest.items()
             if word in ("regressed", "missing")
         ]
-        if lines or not verdict.judgements:
+        if lines or not verdict.judgments:
             pytest.fail("\n".join(lines or ["cannot judge: nothing to compare."]), pytrace=False)
 
 
@@ -206,7 +206,7 @@ def _worst_first(verdict: GateVerdict) -> dict[tuple[str, str], tuple[Word, str]
     """The verdict of each metric of each cell and over the whole suite; of two cells with one label the worse verdict."""
     from fedguard.bench.gate.verdict import WORDS
 
-    found = [((one.label, one.figure), (one.verdict, one.why)) for one in verdict.judgements]
+    found = [((one.label, one.figure), (one.verdict, one.why)) for one in verdict.judgments]
     found += [((WHOLE, one.figure), (one.verdict, one.why)) for one in verdict.broad]
     return dict(sorted(found, key=lambda one: WORDS.index(one[1][0])))
 

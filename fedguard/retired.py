@@ -92,7 +92,7 @@ RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
 #: Values of today that the identity of a cell stores under their old name
 STORED_VALUES = {"protocol.secure_aggregation": {"none": "off"}, "threat.knowledge": {"defense": "rule"}}
 
-#: Fields of records and manifests in schema 1
+#: Fields of records, manifests and verdicts in schema 1
 RETIRED_FIELDS = {
     "told_f": "assumed_f",
     "told_per_round": "assumed_f_per_round",
@@ -100,6 +100,7 @@ RETIRED_FIELDS = {
     "corners": "controls",
     "neighbours": "neighbors",
     "normalised": "normalized",
+    "judgements": "judgments",
 }
 
 #: Metrics in earlier versions: in ``gate.metrics``, ``--metric``, baselines and verdicts

@@ -40,7 +40,7 @@ _ROW = 24
 
 def drops(verdict: GateVerdict) -> dict[str, alt.LayerChart]:
     """By metric, how much worse each cell became, in the metric's unit: one dot per cell, a bar up to its margin."""
-    figures = dict.fromkeys(one.figure for one in verdict.judgements if one.drop is not None)
+    figures = dict.fromkeys(one.figure for one in verdict.judgments if one.drop is not None)
     return {figure: _drops(verdict, figure) for figure in figures}
 
 
@@ -87,7 +87,7 @@ def _drops(verdict: GateVerdict, figure: str) -> alt.LayerChart:
                 "why": one.why,
                 "zero": 0.0,
             }
-            for one in verdict.judgements
+            for one in verdict.judgments
             if one.figure == figure and one.drop is not None
         ]
     ).sort_values("drop", ascending=False)

@@ -73,7 +73,7 @@ def cost(costs: Sequence[SessionCost]) -> alt.HConcatChart:
         {
             "clients": one.clients,
             "graph": one.graph,
-            "neighbours": one.neighbours,
+            "neighbors": one.neighbors,
             "hidden": one.anonymity,
             "way": way,
             "kB": count / 1000,
@@ -96,7 +96,7 @@ def cost(costs: Sequence[SessionCost]) -> alt.HConcatChart:
             strokeDash=alt.StrokeDash(
                 "graph:N", scale=alt.Scale(domain=["complete", "sparse"], range=[[1, 0], [5, 4]]), legend=bottom
             ),
-            tooltip=tooltips("clients", "graph", "neighbours", alt.Tooltip("hidden:Q", title="fewest in a sum"), "kB"),
+            tooltip=tooltips("clients", "graph", "neighbors", alt.Tooltip("hidden:Q", title="fewest in a sum"), "kB"),
         )
         .properties(title=way, width=340, height=280)
         for way in dict.fromkeys(frame["way"])

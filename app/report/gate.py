@@ -48,7 +48,7 @@ def _last(verdict: GateVerdict) -> list[Element]:
 
 
 def _judgments(verdict: GateVerdict) -> list[Element]:
-    ordered = sorted(verdict.judgements, key=lambda one: -WORDS.index(one.verdict))
+    ordered = sorted(verdict.judgments, key=lambda one: -WORDS.index(one.verdict))
     if not ordered:
         return []
     telling = [one for one in ordered if one.verdict not in ("pass", "identical") or one.lost_seed]
@@ -56,7 +56,7 @@ def _judgments(verdict: GateVerdict) -> list[Element]:
     parts = []
     if telling:
         parts += [
-            _table("One judgement for each figure of each cell, the worst first", telling),
+            _table("One judgment for each figure of each cell, the worst first", telling),
             el("p", NOTE, class_="note"),
         ]
     if rest:
@@ -64,8 +64,8 @@ def _judgments(verdict: GateVerdict) -> list[Element]:
     return parts
 
 
-def _table(caption: str, judgements: Sequence[Judgment]) -> Element:
-    rows = [[*row(one), one.why] for one in judgements]
+def _table(caption: str, judgments: Sequence[Judgment]) -> Element:
+    rows = [[*row(one), one.why] for one in judgments]
     return table(caption, [*HEADS, "why"], rows, "lllrrrrrrrl")
 
 

@@ -87,7 +87,7 @@ def _verdict(verdict: GateVerdict) -> None:
         st.subheader("Over the whole suite")
         st.dataframe([_broad_row(one) for one in verdict.broad], hide_index=True)
     for word, heading in _TROUBLE.items():
-        _judgments(heading, [one for one in verdict.judgements if one.verdict == word])
+        _judgments(heading, [one for one in verdict.judgments if one.verdict == word])
     if verdict.audits:
         st.subheader("Audits of the epsilons")
         st.dataframe([_audit_row(one) for one in verdict.audits], hide_index=True)
@@ -101,9 +101,9 @@ def _verdict(verdict: GateVerdict) -> None:
     for figure, chart in charts.items():
         st.altair_chart(chart, width="stretch", key=f"drops {figure}", alt=f"Drops of {figure} and their margins.")
     st.caption(NOTE)
-    with st.expander(f"All {len(verdict.judgements)} judgements"):
+    with st.expander(f"All {len(verdict.judgments)} judgments"):
         st.dataframe(
-            [{**dict(zip(HEADS, row(one), strict=True)), "why": one.why} for one in verdict.judgements], hide_index=True
+            [{**dict(zip(HEADS, row(one), strict=True)), "why": one.why} for one in verdict.judgments], hide_index=True
         )
 
 

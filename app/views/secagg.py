@@ -113,7 +113,7 @@ def _round(here: PageContext) -> None:  # noqa: ARG001
         plain(str(error))
         return
     st.text(
-        f"Each has {played.config.degree} neighbours; {played.config.threshold} shares rebuild a secret; "
+        f"Each has {played.config.degree} neighbors; {played.config.threshold} shares rebuild a secret; "
         f"{played.config.quorum} signatures are needed before a share leaves."
     )
     kinds = [step.kind for step in played.steps]
@@ -190,14 +190,14 @@ def _cost(here: PageContext) -> None:  # noqa: ARG001
     st.caption(
         "Computed from the form of the messages, 4 bytes for each number of the update, nobody drops out. Up to 100 clients "
         "the protocol takes the complete graph, and beyond the sparsest one that keeps its promises, with 2^40 tries of a "
-        "malicious server reckoned with where it takes the sparse graph. Fewer neighbours cost less, and hide an input among "
+        "malicious server reckoned with where it takes the sparse graph. Fewer neighbors cost less, and hide an input among "
         "fewer in the worst case."
     )
     rows = [
         {
             "clients": one.clients,
             "graph": one.graph,
-            "neighbours": one.neighbours,
+            "neighbors": one.neighbors,
             "shares that rebuild a secret": one.threshold,
             "fewest honest inputs in a sum": one.anonymity,
             "bytes sent": one.up,
@@ -232,7 +232,7 @@ def _cost_row(runs: list[SessionMeasurement]) -> dict[str, Any]:
     seconds = student([1000 * one.seconds for one in runs])
     return {
         "clients": runs[0].clients,
-        "neighbours": runs[0].neighbours,
+        "neighbors": runs[0].neighbors,
         "ms for each client": _spread(seconds, ".3g"),
         "bytes sent": round(runs[0].up),
         "bytes received": round(runs[0].down),

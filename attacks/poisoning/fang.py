@@ -85,16 +85,16 @@ def _krum_strength(honest: Tensor, away: Tensor, f: int, threshold: float, *, pr
     plain = (inner - inner[-1:] - inner[:, -1:] + inner[-1, -1])[:-1, :-1]
     norms = plain.diagonal()[:h]
     apart = (norms[:, None] + norms[None, :] - 2 * plain[:h, :h]).clamp(min=0).fill_diagonal_(0)
-    neighbours = max(n - f - 2, 1)
-    near, others = apart.sort(dim=1).values[:, 1 : 1 + neighbours], max(n - 2 * f - 1, 1)
+    neighbors = max(n - f - 2, 1)
+    near, others = apart.sort(dim=1).values[:, 1 : 1 + neighbors], max(n - 2 * f - 1, 1)
     first = near.sqrt().sum(1).min() / (others * d**0.5) if printed else (near.sum(1).min() / (others * d)).sqrt()
     strength = float(first + norms.max().clamp(min=0).sqrt() / d**0.5)
     while strength > threshold:
         to_copy = (norms - 2 * strength * plain[h, :h] + strength**2 * plain[h, h]).clamp(min=0)
         # A copy has f - 1 others at no distance, an honest update has all f at one.
-        score = to_copy.sort().values[: max(neighbours - (f - 1), 0)].sum()
+        score = to_copy.sort().values[: max(neighbors - (f - 1), 0)].sum()
         honest_near = torch.cat([apart, to_copy[:, None].expand(h, f)], dim=1).sort(dim=1).values
-        if score < honest_near[:, 1 : 1 + neighbours].sum(1).min():
+        if score < honest_near[:, 1 : 1 + neighbors].sum(1).min():
             return strength
         strength /= 2
     return strength

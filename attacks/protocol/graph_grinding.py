@@ -111,7 +111,7 @@ class GraphGrinding(ProtocolAttack):
     def mount(self, arena: Arena) -> Claim:
         parameters = arena.parameters
         story = [
-            f"{parameters.corrupted} of {parameters.clients} clients collude, each has {parameters.degree} neighbours; "
+            f"{parameters.corrupted} of {parameters.clients} clients collude, each has {parameters.degree} neighbors; "
             f"{parameters.threshold} colluders around one client hold its secrets"
         ]
         figures: dict[str, float] = {}

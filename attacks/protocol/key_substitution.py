@@ -152,13 +152,13 @@ class _ManInTheMiddle:
         """The victim's input, from its shares and masks, all under keys of the server; None if it sends none."""
         assert self.share is not None
         config, directory, victim = self.server.config, self.directory, self.victim
-        sid, neighbours = directory.sid, directory.neighbors[self.victim]
-        packets = messages.ShareDistribution(frozenset(directory.entries), tuple(map(self._packet, neighbours)))
+        sid, neighbors = directory.sid, directory.neighbors[self.victim]
+        packets = messages.ShareDistribution(frozenset(directory.entries), tuple(map(self._packet, neighbors)))
         self.server.mask({victim: packets})
         if victim not in self.server.masked:
             return None
-        dealt = dict(zip(neighbours, self.share.packets, strict=True))
-        shares = {client + 1: self._share_of_seed(client, dealt[client]) for client in neighbours[: config.threshold]}
+        dealt = dict(zip(neighbors, self.share.packets, strict=True))
+        shares = {client + 1: self._share_of_seed(client, dealt[client]) for client in neighbors[: config.threshold]}
         seed = combine(shares).to_bytes(keys.SECRET_BYTES, "little")
         masks = [(keys.self_mask_key(sid, seed, victim, config.key_bytes), -1)]
         for client, (_, pair) in self.pairs.items():

@@ -52,7 +52,7 @@ class SurvivorAndDropped(ProtocolAttack):
     source = "Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017, which forbids it"
     number: ClassVar[int] = 1
     by = "both"
-    stopped_by = "a request with one bit per client, and an answer with one share per neighbour: neither can hold both"
+    stopped_by = "a request with one bit per client, and an answer with one share per neighbor: neither can hold both"
     weak = TwoListClient
 
     def draw(self, config: SessionConfig, entropy: Entropy) -> RingVector:

@@ -37,7 +37,7 @@ OPENING: dict[str, dict[str, Any]] = {
 #: Proposals that prepare other attacks, or change the inputs: small rings wrap around, another clip changes the bound.
 PREPARING: dict[str, dict[str, Any]] = {
     "keys of 1 client are enough": {"members": 1},
-    "4 neighbours": {"degree": 4},
+    "4 neighbors": {"degree": 4},
     "AES-128 for AES-256": {"suite": 1},
     "a modulus of 2^32 for 2^64": {"ring": 32},
     "inputs of another length": {"length": 17},

@@ -69,7 +69,7 @@ class WithheldShares(ProtocolAttack):
         story = [
             f"handed t - 1 = {threshold - 1} packets: {server.fate([few])}; none: {server.fate([none])}; "
             f"one less than named: {server.fate([named])}",
-            f"handed t = {threshold}, of {len(kept)} honest neighbours and {threshold - len(kept)} colluders: "
+            f"handed t = {threshold}, of {len(kept)} honest neighbors and {threshold - len(kept)} colluders: "
             f"{server.fate([victim])}",
             f"all others are told that everybody shared, and that the {len(kept)} have dropped out",
         ]
@@ -82,9 +82,9 @@ class WithheldShares(ProtocolAttack):
         server.unmask(dict.fromkeys(signatures.keys() & honest, question), included)
         opened = server.recover_sum([victim])
         figures = {
-            "neighbours": len(near[victim]),
+            "neighbors": len(near[victim]),
             "packets_handed_on": threshold,
-            "neighbours_that_refuse": len(refusing),
+            "neighbors_that_refuse": len(refusing),
         }
         sums = {} if opened is None else {frozenset({victim}): opened}
         return Claim(sums=sums, broken=server.taken, figures=figures, story=story)

@@ -23,7 +23,7 @@ class Bridge(MatrixRule):
     source = "Fang, Yang and Bajwa, BRIDGE: Byzantine-Resilient Decentralized Gradient Descent, 2022"
     needs = (Sight.EACH_UPDATE | Sight.GRAPH,)
     min_rows = (2, 1)
-    breakdown = "f malicious neighbours of each node that hears 2f + 1 or more"
+    breakdown = "f malicious neighbors of each node that hears 2f + 1 or more"
     cost = "O(nd log n): one sort of each column"
     reads_clients = True
     by_blocks = True

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedguard.contracts import Gram, PositiveFloat, RuleContext, Sight, WeightRule
-from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight, weights_of
+from fedguard.defenses.aggregators.neighbors import clip_around, hostile_weight, weights_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class ClippedGossip(WeightRule):
     name = "clipped_gossip"
     source = "He, Karimireddy and Jaggi, Byzantine-Robust Decentralized Learning via ClippedGossip, 2022"
     needs = (Sight.EACH_UPDATE | Sight.GRAPH,)
-    breakdown = "b W-weight of malicious neighbours up to about the spectral gap squared"
+    breakdown = "b W-weight of malicious neighbors up to about the spectral gap squared"
     cost = "O(n^2 d): one Gram matrix"
     reads_clients = True
     grid: ClassVar = {"tau": (None, 0.1, 1.0, 10.0)}

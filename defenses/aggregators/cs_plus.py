@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedguard.contracts import Gram, RuleContext, Sight, WeightRule
-from fedguard.defenses.aggregators.neighbours import clip_around, hostile_weight, weights_of
+from fedguard.defenses.aggregators.neighbors import clip_around, hostile_weight, weights_of
 from fedguard.defenses.aggregators.ties import TIE
 
 

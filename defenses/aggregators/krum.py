@@ -16,9 +16,9 @@ def krum_scores(gram: Gram, f: int) -> Tensor:
 
     Below the source's n >= 2f + 3 that number can reach 0, which would score every update alike; one neighbor is kept.
     """
-    neighbours = max(gram.n - f - 2, 1)
+    neighbors = max(gram.n - f - 2, 1)
     ordered = gram.distances_squared().sort(dim=1).values  # column 0 is the distance to itself
-    return ordered[:, 1 : 1 + neighbours].sum(1)
+    return ordered[:, 1 : 1 + neighbors].sum(1)
 
 
 @dataclass(frozen=True, kw_only=True)

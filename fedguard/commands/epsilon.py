@@ -36,7 +36,7 @@ def epsilon(
     ] = "poisson",
     relation: Annotated[
         str | None,
-        typer.Option(metavar="add/remove|replace", help="Neighbouring inputs. Default: what goes with the sampling."),
+        typer.Option(metavar="add/remove|replace", help="Neighboring inputs. Default: what goes with the sampling."),
     ] = None,
     target: Annotated[
         float | None, typer.Option(metavar="EPSILON", help="Find the least noise multiplier that keeps this epsilon.")

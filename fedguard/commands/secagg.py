@@ -83,7 +83,7 @@ def demo(
     config = round.config
     _say(f"{clients} clients, each with 3 whole numbers. Session {round.sid.hex()[:16]}...")
     _say(
-        f"Each has {config.degree} neighbours; {config.threshold} shares rebuild a secret; "
+        f"Each has {config.degree} neighbors; {config.threshold} shares rebuild a secret; "
         f"{config.quorum} signatures are needed before a share leaves.\n"
     )
     for step in round.steps:

@@ -228,18 +228,18 @@ class Client:
         self._directory = Directory(self.proposal, self._config, self._round, entries)
         self.sid = self._directory.sid
         self._check_enough(entries, "advertised keys", self._config.members)
-        neighbours = self._agree()
+        neighbors = self._agree()
         # The encryption key is not shared: whoever rebuilt it could read the shares that others sent to this client
         secrets = [int.from_bytes(secret, "little") for secret in (self._seed, self._mask.secret)]
         # Points are id + 1, since the polynomial at 0 is the secret itself
-        dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbours], self._entropy)
-        packets = tuple(self._packet(v, shares) for v, shares in zip(neighbours, dealt, strict=True))
+        dealt = split(secrets, self._config.threshold, [v + 1 for v in neighbors], self._entropy)
+        packets = tuple(self._packet(v, shares) for v, shares in zip(neighbors, dealt, strict=True))
         return messages.ShareSubmission(keys.seed_commitment(self.sid, self.id, self._seed), packets)
 
     def _agree(self) -> tuple[int, ...]:
         """Agree on secrets with all neighbors, and return their ids."""
-        neighbours = self._directory.neighbors[self.id]
-        for v in neighbours:
+        neighbors = self._directory.neighbors[self.id]
+        for v in neighbors:
             advertised = self._directory.entries[v]
             try:
                 self._agreed[v] = (
@@ -248,7 +248,7 @@ class Client:
                 )
             except ValueError:
                 raise self._error(errors.BadPublicKey, f"client {v} advertised a point of low order", v) from None
-        return neighbours
+        return neighbors
 
     def _check_keys(self, roster: messages.KeyRoster) -> None:
         # Compared, not only verified: an older advertisement of this client verifies too if the server repeats its nonce
@@ -289,7 +289,7 @@ class Client:
         partners = self._directory.among(self.id, shares.shared)
         # Exactly one share of each partner: R4 reveals one for each, and tells them apart by their position alone
         if [delivery.owner for delivery in shares.deliveries] != partners:
-            message = "the packets are not those of the neighbours that are said to have shared"
+            message = "the packets are not those of the neighbors that are said to have shared"
             raise self._error(errors.BadSurvivorSet, message)
         for delivery in shares.deliveries:
             self._held[delivery.owner] = self._decrypt_shares(delivery)
@@ -383,7 +383,7 @@ class Client:
         self._check_set(survivors.included, self._shared, "masked inputs")
         near, shared = self._directory.among(self.id, survivors.included), codec.set_hash(self._shared)
         if len(survivors.proofs) != len(near):
-            message = f"expected proofs of {len(near)} neighbours; got {len(survivors.proofs)}"
+            message = f"expected proofs of {len(near)} neighbors; got {len(survivors.proofs)}"
             raise self._error(errors.InconsistentSurvivors, message)
         for v, proof in zip(near, survivors.proofs, strict=True):
             digest = messages.digest_masked_input(shared, proof[:32])

@@ -68,4 +68,4 @@ class Directory:
     def among(self, client: int, others: Collection[int]) -> list[int]:
         """The neighbors of a client that are in a set, in ascending order."""
         # Messages refer to neighbors by their position in this list, so both ends must have this one order
-        return [neighbour for neighbour in self.neighbors[client] if neighbour in others]
+        return [neighbor for neighbor in self.neighbors[client] if neighbor in others]

@@ -39,7 +39,7 @@ class Parameters:
         corrupted: A, clients that may collude with the server.
         dropped: clients that may drop out without stopping the round.
         degree: k, neighbors of each client; n - 1 is the complete graph.
-        corrupted_neighbours: t1, colluders that a client may have among its neighbors.
+        corrupted_neighbors: t1, colluders that a client may have among its neighbors.
         threshold: t, shares that rebuild a secret.
         quorum: T_sig, signatures over one set of survivors before a client reveals a share; 0 without attestation.
         exposure: log2 P[some client has more than t1 colluders among its neighbors]; -inf if it cannot happen.
@@ -51,7 +51,7 @@ class Parameters:
     corrupted: int
     dropped: int
     degree: int
-    corrupted_neighbours: int
+    corrupted_neighbors: int
     threshold: int
     quorum: int
     exposure: float = -math.inf
@@ -88,14 +88,14 @@ class Parameters:
         t - t1 + 1: to open a client's self mask takes t shares, so at least t - t1 from honest neighbors. These have seen the
         same survivors, so they are in the sum themselves, under masks shared with that client.
         """
-        return self.threshold - self.corrupted_neighbours + 1
+        return self.threshold - self.corrupted_neighbors + 1
 
     def exposure_among(self, members: int) -> float:
         """`exposure` in a session in which only ``members`` clients advertise keys, all colluders among them."""
         # Of the whole session, not of one client: hence `members` times the tail, at most 1
         draws = min(self.degree, members - 1)
         exposed, total = tails(members, self.corrupted, draws)
-        return _log2(min(Fraction(members * exposed[min(self.corrupted_neighbours, draws) + 1], total), Fraction(1)))
+        return _log2(min(Fraction(members * exposed[min(self.corrupted_neighbors, draws) + 1], total), Fraction(1)))
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Name, value and meaning of each parameter, for a table."""
@@ -106,16 +106,16 @@ class Parameters:
             ("clients", f"{self.clients}", "n"),
             ("corrupted", f"{self.corrupted}", "A: may collude with the server"),
             ("dropped", f"{self.dropped}", "may vanish without stopping the round"),
-            ("degree", f"{self.degree}", "k: neighbours of each client" + (", all others" if self.complete else "")),
+            ("degree", f"{self.degree}", "k: neighbors of each client" + (", all others" if self.complete else "")),
             ("threshold", f"{self.threshold}", "t: shares that rebuild a secret"),
             ("quorum", f"{self.quorum}", trust if self.attested else semi_honest),
             ("members", f"{self.members}", "the fewest that must advertise keys"),
             ("survivors", f"{self.survivors}", "the fewest with which a round can end"),
             ("anonymity", f"{self.anonymity}", "honest inputs in any sum, whoever the server says has dropped"),
-            ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbours} colluders around some client"),
+            ("exposure", _chance(self.exposure), f"more than {self.corrupted_neighbors} colluders around some client"),
             ("exposure, fewest members", fewest, f"the same, if the server leaves out all but {self.members}"),
             ("disconnection", _chance(self.disconnection), "the honest survivors fall apart into several sums"),
-            ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbours of some client stay"),
+            ("failure", _chance(self.failure), f"fewer than {self.threshold} neighbors of some client stay"),
         ]
 
 
@@ -219,7 +219,7 @@ def sparse(
         if threshold > degree:
             continue
         lost, _ = tails(n, whole.dropped, degree)
-        stopped = n * lost[degree - threshold + 1]  # fewer than t neighbours alive: at least k - t + 1 dropped
+        stopped = n * lost[degree - threshold + 1]  # fewer than t neighbors alive: at least k - t + 1 dropped
         if stopped * alive > total:
             continue
         # Colluders count as removed: a path through one hides nothing, since the server knows its masks
@@ -229,7 +229,7 @@ def sparse(
         return replace(
             whole,
             degree=degree,
-            corrupted_neighbours=bound,
+            corrupted_neighbors=bound,
             threshold=threshold,
             exposure=_log2(Fraction(n * exposed[bound + 1], total)),
             disconnection=_log2(cut),

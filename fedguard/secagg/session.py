@@ -121,7 +121,7 @@ class SessionConfig:
         """Why no graph can be drawn among this number of clients, or None."""
         # A ring joins each member to degree / 2 on either side
         if self.degree < clients - 1 and self.degree % 2:
-            return f"degree: expected an even number of neighbours, or all {clients - 1} others; got {self.degree}"
+            return f"degree: expected an even number of neighbors, or all {clients - 1} others; got {self.degree}"
         return None
 
     def hash(self) -> bytes:
@@ -207,7 +207,7 @@ class SessionPolicy:
             if got < least:
                 return f"{name}: expected at least {least}; the server proposes {got}"
         if config.degree != self.degree:
-            return f"degree: expected {self.degree} neighbours; the server proposes {config.degree}"
+            return f"degree: expected {self.degree} neighbors; the server proposes {config.degree}"
         # Equal, not at least: another length or encoding would make this client send something else than it meant
         if config.length != self.length:
             return f"length: expected {self.length} ring elements; the server proposes {config.length}"

@@ -69,7 +69,7 @@ def page(store, name, tmp_path, **query: str) -> AppTest:
 
 
 def verdict(**more) -> GateVerdict:
-    judgement = Judgment(
+    judgment = Judgment(
         swept={"attack": "alie", "defense": "krum"},
         cell="0" * 12,
         figure="final_accuracy",
@@ -84,7 +84,7 @@ def verdict(**more) -> GateVerdict:
         detectable=0.03,
     )
     known = {"run": "r", "baseline": "b.json", "time": 1.8e9, "commit": "abc", "baseline_commit": "def"}
-    return GateVerdict(**{**known, "judgements": (judgement,), **more})
+    return GateVerdict(**{**known, "judgments": (judgment,), **more})
 
 
 def test_a_planted_drop_stands_on_top_with_its_figures(judged, tmp_path):
@@ -95,7 +95,7 @@ def test_a_planted_drop_stands_on_top_with_its_figures(judged, tmp_path):
     assert "figure" in test.dataframe[0].value and "cells" in test.dataframe[0].value  # what all cells share, first
     (row,) = test.dataframe[1].value.to_dict("records")
     said = verdicts(run.folder)[-1]
-    (found,) = [one for one in said.judgements if one.verdict == "regressed"]
+    (found,) = [one for one in said.judgments if one.verdict == "regressed"]
     assert row["cell"] == "no attack against mean"
     assert row["worse by"] == "15.0 points"
     assert row["before"] == f"{100 * found.before:.1f} %"
@@ -209,7 +209,7 @@ def test_no_word_is_told_by_its_colour_alone():
 
 def test_a_figure_without_drops_has_no_chart():
     missing = Judgment(swept={"attack": "none", "defense": "mean"}, cell="1", figure="psnr", verdict="missing", why="x")
-    assert drops(verdict(judgements=(missing,))) == {}
+    assert drops(verdict(judgments=(missing,))) == {}
 
 
 def test_what_is_drawn_over_time_holds_every_point():

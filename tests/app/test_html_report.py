@@ -266,10 +266,8 @@ def hostile(run, tmp_path_factory) -> Page:
         why="worse by 7.0 points", before=0.9, after=0.83, drop=0.07, margin=0.02, seeds=(0, 1),
     )  # fmt: skip
     (folder / "gate").mkdir()
-    for time, judgements in ((1.0, ()), (2.0, (one,))):
-        verdict = GateVerdict(
-            run=EVIL, baseline="b", time=time, commit=None, baseline_commit=None, judgements=judgements
-        )
+    for time, judgments in ((1.0, ()), (2.0, (one,))):
+        verdict = GateVerdict(run=EVIL, baseline="b", time=time, commit=None, baseline_commit=None, judgments=judgments)
         (folder / "gate" / f"{time}.json").write_text(json.dumps(verdict.as_dict()))
     return Page(html(Run.open(folder)))
 

@@ -130,24 +130,24 @@ def test_unknown_steps_and_clients_are_told():
 @pytest.mark.parametrize("clients", [3, 4, 9, 17, 40])
 def test_computed_traffic_is_that_of_a_real_round(clients):
     measured = measure(clients, 7, 0.1, 0.1)
-    assert traffic(clients, measured.neighbours, 7) == (measured.up, measured.down)
+    assert traffic(clients, measured.neighbors, 7) == (measured.up, measured.down)
 
 
 def test_computed_traffic_on_a_sparse_graph_is_that_of_a_real_round():
     measured = measure(105, 3, 0.0, 0.0)
-    assert measured.neighbours < 104
-    assert traffic(105, measured.neighbours, 3) == (measured.up, measured.down)
+    assert measured.neighbors < 104
+    assert traffic(105, measured.neighbors, 3) == (measured.up, measured.down)
 
 
 def test_the_sparse_graph_costs_less_and_hides_among_fewer():
     found = {(one.clients, one.graph): one for one in costs([50, 1000], 0.1, 0.1, 1000)}
     for clients in (50, 1000):
         whole, ring = found[clients, "complete"], found[clients, "sparse"]
-        assert whole.neighbours == clients - 1
+        assert whole.neighbors == clients - 1
         assert ring.up < whole.up
         assert ring.down < whole.down
         assert ring.anonymity < whole.anonymity
-    assert (found[1000, "sparse"].neighbours, found[1000, "sparse"].threshold) == (64, 41)  # docs/secagg_parameters.md
+    assert (found[1000, "sparse"].neighbors, found[1000, "sparse"].threshold) == (64, 41)  # docs/secagg_parameters.md
     drawn = [row for rows in cost(list(found.values())).to_dict()["datasets"].values() for row in rows]
     assert {(row["clients"], row["graph"], row["way"]): row["kB"] for row in drawn}[
         1000, "sparse", "a client sends"
@@ -220,7 +220,7 @@ def test_costs_are_shown_and_what_cannot_be_is_told(tmp_path, monkeypatch):
     test = page(tmp_path, "", "What it costs", monkeypatch)
     table = test.dataframe[0].value
     row = table[(table["clients"] == 100) & (table["graph"] == "complete")].iloc[0]
-    assert (row["neighbours"], row["shares that rebuild a secret"]) == (99, 55)
+    assert (row["neighbors"], row["shares that rebuild a secret"]) == (99, 55)
     assert row["bytes sent"] == traffic(100, 99, 1000)[0]
     monkeypatch.setattr("fedguard.app.views.secagg.MEASURED", (3, 5))
     test.button[0].click().run()

@@ -484,7 +484,7 @@ def test_minorities_are_honest_clients_with_what_few_have():
         report((2, 3, 5), (2, 5)),
         report((0, 2, 3), ()),
         report((0, 2), (2,)),
-        report((2, 3), None),  # a round that was abandoned: no judgement
+        report((2, 3), None),  # a round that was abandoned: no judgment
         report((2, 3), (3,), not_finite=(2,)),
     ]
     found = minorities(task, reports, malicious={4}, class_accuracy=[1.0, 0.8, 0.25, None])

@@ -717,7 +717,7 @@ def test_fl_detector_asks_as_often_as_the_program_of_its_source(monkeypatch):
 def test_fl_detector_leaves_out_nobody_where_all_are_alike():
     federation = Federation(10, set(range(10)))
     dropped = [federation.step(list(range(10))) for _ in range(20)]
-    assert sum(map(len, dropped)) <= 10  # of the 150 judgements
+    assert sum(map(len, dropped)) <= 10  # of the 150 judgments
 
 
 def test_fl_detector_leaves_out_a_majority_that_is_the_noisier_part():

@@ -28,7 +28,7 @@ SEVEN = torch.tensor([[31.0], [16], [0], [39], [7], [17], [35]])
     ("defense", "updates", "expected"),
     [
         ("geometric_median(nu=0.1, steps=3)", THREE, [3.7879, 4.7879, 5.7879]),
-        ("multi_krum", THREE, [4, 5, 6]),  # each as far from its one neighbour: all three share the two places
+        ("multi_krum", THREE, [4, 5, 6]),  # each as far from its one neighbor: all three share the two places
         ("multi_krum", FIVE, [5.5, 6.5, 7.5]),
         ("trimmed_mean", FIVE, [7, 5, 7.3333]),
         ("median", FIVE[:4], [5.5, 6.5, 7.5]),  # even n: the mean of the middle two
@@ -39,7 +39,7 @@ def test_golden_values(defense, updates, expected):
     assert run(defense, updates, f=1).vector.tolist() == pytest.approx(expected, abs=5e-5)
 
 
-def test_krum_counts_n_f_2_neighbours():
+def test_krum_counts_n_f_2_neighbors():
     assert run("krum", SEVEN, f=2).vector.tolist() == [7]
     assert run("krum", SEVEN, f=1).vector.tolist() == [31]
     assert run("krum", SEVEN, f=3).vector.tolist() == [35]
@@ -371,7 +371,7 @@ def test_krum_says_where_its_proof_ends():
         ("trimmed_mean", 6 / 3 * (1 + 1 / 3)),
         ("median", 4 * (4 / 3) ** 2),
         ("geometric_median", 4 * (4 / 3) ** 2),
-        ("krum", 6 * 16 / 11),  # n - f - 2 neighbours; for n - f - 1 it would be 8
+        ("krum", 6 * 16 / 11),  # n - f - 2 neighbors; for n - f - 1 it would be 8
         ("nnm >> krum", 8 * 4 / 16 * (6 * 16 / 11 + 1)),
         ("mean", None),
         ("bucketing >> median", None),

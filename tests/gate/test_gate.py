@@ -24,8 +24,8 @@ def moved(by: float, wobble: float = 0.002, fresh_by: float | None = None, fresh
 
 
 def one(verdict: GateVerdict) -> Judgment:
-    assert len(verdict.judgements) == 1
-    return verdict.judgements[0]
+    assert len(verdict.judgments) == 1
+    return verdict.judgments[0]
 
 
 WORDS_REACHED = {
@@ -64,7 +64,7 @@ def test_what_fresh_seeds_do_not_confirm_passes():
     """A drop of 6 points on the suite's seeds, and of 1 point on fresh ones, in one of many cells."""
     others = {f"y{number}": USUAL for number in range(20)}
     verdict = judged({"x": USUAL, **others}, {"x": moved(-0.06, fresh_by=-0.01), **others})
-    assert verdict.judgements[0].verdict == "pass" and verdict.judgements[0].why.endswith("not confirmed.")
+    assert verdict.judgments[0].verdict == "pass" and verdict.judgments[0].why.endswith("not confirmed.")
     assert verdict.exit_code == 0
 
 
@@ -124,7 +124,7 @@ def test_what_is_watched_unless_the_suite_says():
         ("final_accuracy", "best_accuracy", "kappa", "attack_success", "epsilon", "psnr", "psnr_gain"), [0.5] * 3
     )
     run = snapshot({"x": cell(there)})
-    watched = {found.figure: found.margin for found in judge(run, baseline(run), confirm=never).judgements}
+    watched = {found.figure: found.margin for found in judge(run, baseline(run), confirm=never).judgments}
     assert watched == {"final_accuracy": 0.02, "attack_success": 0.05, "psnr_gain": 1.0, "epsilon": 0.0}
 
 
@@ -149,7 +149,7 @@ def test_bounds_hold_for_cells_that_the_baseline_does_not_know():
     assert judge(good, base, confirm=never).exit_code == 0
     verdict = judge(bad, base, confirm=never)
     assert verdict.exit_code == 3
-    assert verdict.judgements[-1].why == "new in the run: the mean of 40.0 % is below the floor of 50.0 %."
+    assert verdict.judgments[-1].why == "new in the run: the mean of 40.0 % is below the floor of 50.0 %."
 
 
 def test_a_larger_epsilon_needs_no_training():
@@ -164,7 +164,7 @@ def test_a_larger_epsilon_needs_no_training():
 def test_an_epsilon_that_is_gone_is_a_regression():
     before = snapshot({"x": cell({"epsilon": [3.0] * 3, "final_accuracy": [0.8] * 3})})
     verdict = judge(snapshot(accuracies(x=[0.8] * 3)), baseline(before), confirm=never)
-    assert {found.figure: found.verdict for found in verdict.judgements} == {
+    assert {found.figure: found.verdict for found in verdict.judgments} == {
         "final_accuracy": "identical",
         "epsilon": "regressed",
     }
@@ -184,8 +184,8 @@ def test_fresh_trials_that_fail_are_missing_not_passed():
         return snapshot({"x": cell({}, (), status="failed", reason="ValueError: no such luck")}, FRESH)
 
     verdict = judge(snapshot(accuracies(x=[0.7] * 3, y=[0.8] * 3)), baseline(before, fresh), confirm=confirm)
-    assert [found.verdict for found in verdict.judgements] == ["missing", "identical"]
-    assert "no such luck" in verdict.judgements[0].why
+    assert [found.verdict for found in verdict.judgments] == ["missing", "identical"]
+    assert "no such luck" in verdict.judgments[0].why
 
 
 def test_fresh_trials_on_other_data_are_missing():
@@ -202,7 +202,7 @@ def test_fresh_trials_on_other_data_are_missing():
 def missing(run, base) -> str:
     """Why the one cell that cannot be judged cannot be."""
     verdict = judge(run, base, confirm=never)
-    (found,) = (one for one in verdict.judgements if one.verdict == "missing")
+    (found,) = (one for one in verdict.judgments if one.verdict == "missing")
     assert verdict.exit_code == 4
     return found.why
 
@@ -259,7 +259,7 @@ def test_what_is_refused_in_both_is_no_matter_and_what_runs_anew_is_said():
     x = cell({"final_accuracy": [0.8] * 3})
     base = baseline(snapshot({"x": x, "y": gone}))
     verdict = judge(snapshot({"x": x, "y": gone}), base, confirm=never)
-    assert verdict.exit_code == 0 and len(verdict.judgements) == 1 and verdict.warnings == ()
+    assert verdict.exit_code == 0 and len(verdict.judgments) == 1 and verdict.warnings == ()
     verdict = judge(snapshot({"x": x, "y": x}), base, confirm=never)
     assert verdict.exit_code == 0
     assert verdict.warnings == ("1 positions are new and compared with nothing, such as no attack against y.",)
@@ -276,7 +276,7 @@ def test_nothing_to_compare_is_no_pass():
 def test_other_data_cannot_be_compared():
     base = baseline(snapshot(accuracies(x=[0.8] * 3)))
     verdict = judge(snapshot({"x": cell({"final_accuracy": [0.8] * 3}, data="d2")}), base, confirm=never)
-    assert verdict.exit_code == 4 and verdict.judgements == ()
+    assert verdict.exit_code == 4 and verdict.judgments == ()
     assert verdict.incompatible == (
         "the data digits had the digest d1 in the baseline and has d2 now: other data. If it is meant, make a new baseline.",
     )
@@ -286,7 +286,7 @@ def test_other_results_versions_and_stale_runs_cannot_be_compared():
     run = snapshot(accuracies(x=[0.8] * 3))
     assert judge(snapshot(accuracies(x=[0.8] * 3), results_version=3), baseline(run), confirm=never).exit_code == 4
     verdict = judge(run, baseline(run), confirm=never, stale=("made by other code than is installed.",))
-    assert verdict.exit_code == 4 and verdict.judgements == ()
+    assert verdict.exit_code == 4 and verdict.judgments == ()
 
 
 def test_a_figure_that_was_asked_for_and_is_nowhere_cannot_be_judged():
@@ -370,8 +370,11 @@ def test_a_verdict_survives_its_json():
 
     verdict = judged({"x": USUAL, "y": USUAL}, {"x": moved(-0.06), "y": USUAL})
     assert GateVerdict.from_dict(json.loads(json.dumps(verdict.as_dict(), allow_nan=False))) == verdict
+    old = {**verdict.as_dict(), "schema": 1}
+    old["judgements"] = old.pop("judgments")
+    assert GateVerdict.from_dict(json.loads(json.dumps(old))) == verdict, "a verdict of an earlier version"
     with pytest.raises(ValueError, match="another version"):
-        GateVerdict.from_dict({**verdict.as_dict(), "schema": 2})
+        GateVerdict.from_dict({**verdict.as_dict(), "schema": 3})
     with pytest.raises(ValueError, match="not a verdict"):
         GateVerdict.from_dict({"schema": 1})
 
@@ -382,11 +385,11 @@ def test_a_regression_outweighs_what_is_missing():
         Judgment(swept={"attack": "none", "defense": "x"}, cell="x", figure="kappa", verdict=word, why="")
         for word in WORDS
     ]
-    assert GateVerdict(**known, judgements=tuple(words)).exit_code == 3
-    assert GateVerdict(**known, judgements=tuple(one for one in words if one.verdict != "regressed")).exit_code == 4
-    assert GateVerdict(**known, judgements=()).exit_code == 4
+    assert GateVerdict(**known, judgments=tuple(words)).exit_code == 3
+    assert GateVerdict(**known, judgments=tuple(one for one in words if one.verdict != "regressed")).exit_code == 4
+    assert GateVerdict(**known, judgments=()).exit_code == 4
     broad = SuiteJudgment(figure="kappa", verdict="regressed", why="")
-    assert GateVerdict(**known, judgements=tuple(words[:2]), broad=(broad,)).exit_code == 3
+    assert GateVerdict(**known, judgments=tuple(words[:2]), broad=(broad,)).exit_code == 3
 
 
 def ruined(seed: int) -> list[float]:
@@ -400,15 +403,15 @@ def test_a_seed_that_is_ruined_is_said_and_may_be_forbidden(seed):
     after = ruined(seed) if seed < 3 else [value - 0.6 * (number in (1, seed)) for number, value in enumerate(USUAL)]
     others = {f"y{number}": USUAL for number in range(40)}
     found = judged({"x": USUAL, **others}, {"x": after, **others})
-    assert found.exit_code == 0 and found.judgements[0].verdict in ("pass", "inconclusive")
+    assert found.exit_code == 0 and found.judgments[0].verdict in ("pass", "inconclusive")
     many = "one seed lost" if seed < 3 else "2 of 11 seeds lost up to"
-    assert found.judgements[0].lost_seed.startswith(f"{many} 60.0 points (seed 1), not confirmed on fresh ones")
-    assert found.judgements[0].lost_seed in found.judgements[0].why
-    assert found.judgements[0].worst_seed == 1 and found.judgements[0].worst_seed_drop == pytest.approx(0.6)
-    assert not any(one.lost_seed for one in found.judgements[1:])
+    assert found.judgments[0].lost_seed.startswith(f"{many} 60.0 points (seed 1), not confirmed on fresh ones")
+    assert found.judgments[0].lost_seed in found.judgments[0].why
+    assert found.judgments[0].worst_seed == 1 and found.judgments[0].worst_seed_drop == pytest.approx(0.6)
+    assert not any(one.lost_seed for one in found.judgments[1:])
     strict = judged({"x": USUAL, **others}, {"x": after, **others}, gate={"single_seed": "fail"})
-    assert strict.judgements[0].verdict == "regressed" and strict.exit_code == 3
-    assert "gate.single_seed forbids it" in strict.judgements[0].why
+    assert strict.judgments[0].verdict == "regressed" and strict.exit_code == 3
+    assert "gate.single_seed forbids it" in strict.judgments[0].why
 
 
 @pytest.mark.parametrize(("margin", "limit"), [(0.02, 0.10), (0.04, 0.20), (0.001, 0.10)])

@@ -19,7 +19,7 @@ USUAL = [0.90, 0.88, 0.91, 0.89, 0.90, 0.87, 0.92, 0.90, 0.88, 0.91, 0.89]
 
 
 def one(verdict):
-    (found,) = verdict.judgements
+    (found,) = verdict.judgments
     return found
 
 

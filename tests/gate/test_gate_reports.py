@@ -18,7 +18,7 @@ from fedguard.bench.records.store import RunFolder
 NASTY = "<script>alert(1)</script> | `x` **bold** [a](http://b) \x00\x1b[31m \ud800 &amp; ]]>"
 
 
-def judgement(word: str, **more) -> Judgment:
+def judgment(word: str, **more) -> Judgment:
     known = {
         "swept": {"attack": "none", "defense": f"d_{word}"},
         "cell": word,
@@ -46,7 +46,7 @@ VERDICT = GateVerdict(
     time=1_700_000_000.0,
     commit="abc",
     baseline_commit=None,
-    judgements=tuple(judgement(word) for word in WORDS),
+    judgments=tuple(judgment(word) for word in WORDS),
     broad=(BROAD, SuiteJudgment(figure="attack_success", verdict="pass", why="fine.")),
     audits=(AUDIT, {**AUDIT, "verdict": "consistent"}),
     warnings=("torch was 1, is 2.",),
@@ -54,14 +54,14 @@ VERDICT = GateVerdict(
 
 
 def nasty() -> GateVerdict:
-    bad = judgement("regressed", swept={"attack": NASTY, "defense": NASTY, NASTY: NASTY}, why=NASTY)
+    bad = judgment("regressed", swept={"attack": NASTY, "defense": NASTY, NASTY: NASTY}, why=NASTY)
     audit = {**AUDIT, "subject": NASTY, "words": NASTY}
     return replace(
         VERDICT,
         run=NASTY,
         baseline=NASTY,
         commit=NASTY,
-        judgements=(bad,),
+        judgments=(bad,),
         audits=(audit,),
         warnings=(NASTY,),
         incompatible=(NASTY,),
@@ -164,7 +164,7 @@ def test_every_report_can_be_written_and_none_moves_a_terminal():
 
 
 def test_what_cannot_be_judged_is_never_an_empty_report():
-    nothing = replace(VERDICT, judgements=(), broad=(), audits=())
+    nothing = replace(VERDICT, judgments=(), broad=(), audits=())
     (suite,) = ElementTree.fromstring(junit(nothing))
     assert suite.get("errors") == "1"
     assert "CANNOT JUDGE" in markdown(nothing) and "CANNOT JUDGE" in plain(nothing)
@@ -175,7 +175,7 @@ def test_what_cannot_be_judged_is_never_an_empty_report():
 
 
 def test_what_got_better_is_kept_by_an_update():
-    better = replace(VERDICT, judgements=(judgement("improved"),), broad=(), audits=())
+    better = replace(VERDICT, judgments=(judgment("improved"),), broad=(), audits=())
     for text in (plain(better), markdown(better)):
         assert "fedguard baseline update mine --baseline b.json" in text
     assert "baseline update" not in plain(VERDICT)
@@ -188,8 +188,8 @@ def test_verdicts_are_kept_beside_the_run(tmp_path):
         keep(one, folder)
     (tmp_path / "gate" / "0.json").write_text("{")
     (tmp_path / "gate" / "1.json").write_text("[]")
-    (tmp_path / "gate" / "2.json").write_text(json.dumps({**VERDICT.as_dict(), "schema": 2}))
-    (tmp_path / "gate" / "3.json").write_text(json.dumps({**VERDICT.as_dict(), "judgements": [1]}))
+    (tmp_path / "gate" / "2.json").write_text(json.dumps({**VERDICT.as_dict(), "schema": 3}))
+    (tmp_path / "gate" / "3.json").write_text(json.dumps({**VERDICT.as_dict(), "judgments": [1]}))
     unheard_of = json.dumps(VERDICT.as_dict()).replace('"attack_success"', '"kappa"')
     (tmp_path / "gate" / "4.json").write_text(unheard_of)
     broken = []
@@ -201,19 +201,17 @@ def test_verdicts_are_kept_beside_the_run(tmp_path):
 
 def test_what_is_no_json_number_is_not_written():
     with pytest.raises(ValueError, match="not JSON compliant"):
-        as_json(replace(VERDICT, judgements=(judgement("pass", drop=float("nan")),)))
+        as_json(replace(VERDICT, judgments=(judgment("pass", drop=float("nan")),)))
 
 
-LOST = judgement(
+LOST = judgment(
     "pass", why="not confirmed.", drop=0.0, worst_seed=1, worst_seed_drop=0.6,
     lost_seed="one seed lost 60.0 points (seed 1), not confirmed on fresh ones",
 )  # fmt: skip
 
 
 def test_a_ruined_seed_is_said_everywhere_though_the_verdict_is_a_pass():
-    verdict = replace(
-        VERDICT, judgements=(replace(LOST, why=f"not confirmed. {LOST.lost_seed}."),), broad=(), audits=()
-    )
+    verdict = replace(VERDICT, judgments=(replace(LOST, why=f"not confirmed. {LOST.lost_seed}."),), broad=(), audits=())
     assert verdict.exit_code == 0 and "in 1 cell a seed is ruined" in verdict.headline
     head = markdown(verdict).split("<details>")[0]
     for said in (squeezed(plain(verdict)), head.replace("\\", ""), junit(verdict), as_json(verdict)):
@@ -230,7 +228,7 @@ def squeezed(text: str) -> str:
 
 
 def test_a_narrow_terminal_breaks_no_word():
-    verdict = replace(VERDICT, judgements=(judgement("regressed", swept={
+    verdict = replace(VERDICT, judgments=(judgment("regressed", swept={
         "attack": "sign_flip", "defense": "nnm >> trimmed_mean", "protocol.secure_aggregation": "full",
     }), LOST))  # fmt: skip
     text = plain(verdict, 80)

@@ -130,7 +130,7 @@ def test_the_baseline_has_every_cell_on_both_kinds_of_seeds(saved):
 def test_an_unchanged_run_is_identical_and_nothing_is_trained(place):
     listener = Counted()
     verdict = gate(fg.open_run("tiny", place.store), place.file, listener=listener)
-    assert {one.verdict for one in verdict.judgements} == {"identical"} and len(verdict.judgements) == 4
+    assert {one.verdict for one in verdict.judgments} == {"identical"} and len(verdict.judgments) == 4
     assert verdict.exit_code == 0 and verdict.warnings == () and listener.ran == []
     assert place.judge(code=0).counts["identical"] == 4
 
@@ -140,14 +140,14 @@ def test_a_rule_made_worse_is_confirmed_on_fresh_seeds(saved, place):
     shutil.copytree(saved.store / "tiny" / "confirmation", place.store / "tiny" / "confirmation", dirs_exist_ok=True)
     place.run(factor=0.1)
     verdict = place.judge("--quiet", code=3)
-    words = {one.label: one.verdict for one in verdict.judgements}
+    words = {one.label: one.verdict for one in verdict.judgments}
     assert words == {
         "no attack against mean": "identical",
         "ipm against mean": "identical",
         "no attack against gated": "regressed",
         "ipm against gated": "regressed",
     }
-    worse = [one for one in verdict.judgements if one.verdict == "regressed"]
+    worse = [one for one in verdict.judgments if one.verdict == "regressed"]
     assert all(one.confirmed_on == (20_000, 20_001, 20_002) and one.p_value < 0.05 for one in worse)
     fresh = fg.open_run(place.store / "tiny" / "confirmation")
     for one in worse:
@@ -188,13 +188,13 @@ def test_a_cell_that_is_gone_cannot_be_judged(place):
     place.run(defenses="[mean, fltrust]")
     verdict = place.judge(code=4)
     assert verdict.counts["missing"] == 2 and verdict.counts["identical"] == 2
-    assert {one.why for one in verdict.judgements if one.verdict == "missing"} == {"the run does not have it."}
+    assert {one.why for one in verdict.judgments if one.verdict == "missing"} == {"the run does not have it."}
 
 
 def test_changed_settings_cannot_be_judged_and_are_named(place):
     place.run(rounds=3)
     verdict = place.judge(code=4)
-    assert {one.why for one in verdict.judgements} == {"configured otherwise: training.rounds was 4, is 3."}
+    assert {one.why for one in verdict.judgments} == {"configured otherwise: training.rounds was 4, is 3."}
 
 
 def test_loosened_thresholds_need_a_new_baseline(place):
@@ -209,7 +209,7 @@ def test_a_lost_record_cannot_be_judged(place):
     cell = next(row["cell"] for row in run.rows() if row["defense"] == "gated")
     (place.store / "tiny" / "cells" / cell / "seed-001.json").unlink()
     verdict = place.judge(code=4)
-    assert [one.why for one in verdict.judgements if one.verdict == "missing"] == ["missing: not run yet"]
+    assert [one.why for one in verdict.judgments if one.verdict == "missing"] == ["missing: not run yet"]
 
 
 def test_the_reports_are_written_where_they_are_asked_for(place, tmp_path):

@@ -42,7 +42,7 @@ def shown(verdict: GateVerdict) -> str:
 
 def one(before, after, **more):
     verdict = judged({"x": before}, {"x": after}, FIGURE, GATE, **more)
-    (found,) = verdict.judgements
+    (found,) = verdict.judgments
     return verdict, found
 
 
@@ -77,7 +77,7 @@ def test_one_seed_that_gets_there_no_more_is_told_though_the_others_do():
     assert found.verdict == "pass"
     assert found.lost_seed == "one seed never gets to the target, or far later (seed 0), not confirmed on fresh ones"
     forbidden = judged({"x": USUAL}, {"x": [CensoredValue(60.0), *USUAL[1:]]}, FIGURE, {**GATE, "single_seed": "fail"})
-    assert forbidden.judgements[0].verdict == "regressed"
+    assert forbidden.judgments[0].verdict == "regressed"
 
 
 def test_never_before_and_never_now_is_nothing_known():
@@ -102,10 +102,10 @@ def test_seeds_of_which_nothing_is_known_are_left_out():
 
 def test_a_ceiling_is_broken_by_what_never_gets_there():
     told = {"metrics": {FIGURE: {"margin": 5, "ceiling": 50}}}
-    (found,) = judged({"x": USUAL}, {"x": [CensoredValue(9.0), *USUAL[1:]]}, FIGURE, told).judgements
+    (found,) = judged({"x": USUAL}, {"x": [CensoredValue(9.0), *USUAL[1:]]}, FIGURE, told).judgments
     assert found.verdict == "regressed"
     assert found.why == "1 of 3 seeds never get there, where the ceiling is 50 simulated seconds."
-    assert judged({"x": USUAL}, {"x": USUAL}, FIGURE, told).judgements[0].verdict == "identical"
+    assert judged({"x": USUAL}, {"x": USUAL}, FIGURE, told).judgments[0].verdict == "identical"
 
 
 def test_over_the_whole_suite_only_cells_count_that_got_there():
@@ -116,7 +116,7 @@ def test_over_the_whole_suite_only_cells_count_that_got_there():
 
 def test_a_verdict_with_what_never_came_is_written_and_read():
     verdict, found = one(USUAL, NEVER)
-    assert GateVerdict.from_dict(json.loads(as_json(verdict))).judgements == (found,)
+    assert GateVerdict.from_dict(json.loads(as_json(verdict))).judgments == (found,)
     for text in (markdown(verdict), junit(verdict), shown(verdict)):
         assert "reached on 3 of 3 seeds, and is on 0 now" in " ".join(text.split())
         assert "inf" not in text.replace("information", "") and "nan" not in text
@@ -210,7 +210,7 @@ def test_a_rule_made_slower_is_a_regression(tmp_path, monkeypatch, factor, why):
     assert gate(run, tmp_path / "b.json", jobs=1).headline == "passed: 1 identical"
     file.write_text(RULE.replace("{factor}", str(factor)))
     verdict = gate(fg.run("suite.yaml", store=tmp_path, jobs=1, fresh=True), tmp_path / "b.json", jobs=1)
-    (found,) = verdict.judgements
+    (found,) = verdict.judgments
     sys.modules.pop("paced_rules", None)
     assert (found.verdict, verdict.exit_code) == ("regressed", 3), found.why
     assert found.why.startswith(why)

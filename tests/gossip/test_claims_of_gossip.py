@@ -46,7 +46,7 @@ def test_at_equal_traffic_a_server_is_ahead_soon():
 
 @pytest.mark.parametrize(("system", "rounds", "busiest"), [(TORUS, 20, 8), (RING, 40, 4)], ids=["torus", "ring"])
 def test_what_equal_traffic_is(system, rounds, busiest):
-    """1,280 vectors, as 40 rounds of 16 clients with a server take; and no place carries more than its neighbours send."""
+    """1,280 vectors, as 40 rounds of 16 clients with a server take; and no place carries more than its neighbors send."""
     training = {"rounds": 1, "local_steps": 1, "batch_size": 16, "lr": 0.1}
     made, setup = scene(system, 0, clients={"total": 16}, training=training)
     (report,) = made.architecture.run(setup)

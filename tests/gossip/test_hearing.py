@@ -47,7 +47,7 @@ def test_noise_of_each_nodes_own_is_that_of_a_client(name):
 
 
 def test_what_a_node_sends_first_is_its_update_in_clear():
-    """Every model is the same at first: so a neighbour reads what a server without masks reads, to the last digits."""
+    """Every model is the same at first: so a neighbor reads what a server without masks reads, to the last digits."""
     found, setup = nodes({"name": "d_psgd", "graph": "ring"})
     sent = found.start + found.updates(found.start)
     rows = torch.empty(6, setup.task.dim)
@@ -128,7 +128,7 @@ def lied_to(attack: PoisonAttack, system: Any, malicious: set[int], **changes: A
     return found, setup
 
 
-def test_each_neighbour_is_told_something_else_made_for_it():
+def test_each_neighbor_is_told_something_else_made_for_it():
     Tagged.seen.clear()
     found, setup = lied_to(Tagged(), {"name": "d_psgd", "graph": "ring"}, {2})
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
@@ -214,7 +214,7 @@ def test_what_is_not_finite_is_dropped_and_told():
     assert found.report(1, made).not_finite == (2,)
 
 
-def test_a_rule_is_told_the_share_of_a_neighbourhood_rounded_up_and_says_when_it_is_outvoted():
+def test_a_rule_is_told_the_share_of_a_neighborhood_rounded_up_and_says_when_it_is_outvoted():
     """Of six nodes two are malicious: of three rows a rule reckons with one, and a node between both has two."""
     found, setup = lied_to(Loud(), {"name": "d_psgd", "graph": "ring"}, {1, 3}, defense="median")
     values = draws(6, setup.task.dim)
@@ -235,7 +235,7 @@ class Remembers(Loud):
         return {"times": view.state.get("times", torch.zeros(())) + 1}
 
 
-def test_liars_remember_each_neighbour_and_each_channel_by_itself():
+def test_liars_remember_each_neighbor_and_each_channel_by_itself():
     found, setup = lied_to(Remembers(), {"name": "d_psgd", "graph": "ring"}, {2})
     zeros = torch.zeros(6, setup.task.dim)
     for times in range(3):
@@ -244,7 +244,7 @@ def test_liars_remember_each_neighbour_and_each_channel_by_itself():
     assert float(found.mix_values(zeros, zeros, trackers_at=zeros)[1].abs().max()) == 0
 
 
-def test_nodes_wait_for_their_neighbours_alone():
+def test_nodes_wait_for_their_neighbors_alone():
     """A slow node at one end of a directed ring holds up the next one after one round, and the one after that after two."""
     slow = {"compute": {"seconds": 1e-6, "slow": {"share": 1 / 6, "factor": 1e9}}, "link": {"latency": 1}}
     found, setup = nodes({"name": "d_psgd", "graph": "directed_ring"}, network=slow)

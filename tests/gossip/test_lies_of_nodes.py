@@ -1,4 +1,4 @@
-"""What malicious nodes can do without a server alone: weights, hermits, eigenvectors; and another lie to each neighbour."""
+"""What malicious nodes can do without a server alone: weights, hermits, eigenvectors; and another lie to each neighbor."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_hermit_keeps_its_value_and_sends_it_as_it_is(defense):
     assert found.report(1, made).malicious == setup.malicious
 
 
-def test_a_hermit_ends_where_it_would_alone_and_costs_its_neighbours():
+def test_a_hermit_ends_where_it_would_alone_and_costs_its_neighbors():
     settings = FEW | {"task": {"partition": "label_sorted"}, "attack": "hermit"}
     made, setup = scene({"name": "d_psgd", "graph": "ring"}, **settings)
     (hermit,) = setup.malicious
@@ -204,7 +204,7 @@ def test_spectral_dissensus_is_its_formula_over_the_honest_nodes():
         assert torch.allclose(made[i].double(), want, atol=1e-5)
 
 
-# Each attack of the catalogue tells each neighbour something else.
+# Each attack of the catalogue tells each neighbor something else.
 
 #: These say the same to all, and why.
 ALIKE = {
@@ -217,8 +217,8 @@ def _attacks() -> list[str]:
 
 
 @pytest.mark.parametrize("name", _attacks())
-def test_each_attack_of_the_catalogue_is_made_anew_for_each_neighbour(name, monkeypatch):
-    """What two neighbours of a liar in a ring hear differs, once their models do; or the attack says nothing at all."""
+def test_each_attack_of_the_catalogue_is_made_anew_for_each_neighbor(name, monkeypatch):
+    """What two neighbors of a liar in a ring hear differs, once their models do; or the attack says nothing at all."""
     settings: dict[str, Any] = {
         "attack": name,
         "clients": {"malicious": 1, "assumed_f": 1},

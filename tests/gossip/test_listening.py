@@ -72,7 +72,7 @@ def test_the_leak_on_a_ring_of_sixteen(exchanges, clear, masked):
 
 
 @pytest.mark.parametrize("name", ["d_psgd", "sgp", "d2", "dsgt"])
-def test_what_is_new_in_each_round_is_read_of_neighbours_in_the_first_alone(name):
+def test_what_is_new_in_each_round_is_read_of_neighbors_in_the_first_alone(name):
     system = {"name": name, "weight": 0.5} if name == "d2" else name
     assert read(system, 16, (0,), 4) == [{1, 15}, set(), set(), set()]
     assert read(system, 16, (0,), 4, summed=True) == [set()] * 4
@@ -105,7 +105,7 @@ def test_how_many_pairs_of_sixteen_undo_masks(graph, undone):
     assert len(pairs) == undone
 
 
-def test_differences_of_overlapping_neighbourhoods_undo_masks():
+def test_differences_of_overlapping_neighborhoods_undo_masks():
     """A wheel of four: each of the rim hears the two beside it and the hub, and two opposite ones hear the same. What the hub
     hears and what one of the rim hears differ by themselves and the node opposite, which they so have alone."""
     links = np.zeros((5, 5), bool)
@@ -176,7 +176,7 @@ def test_what_is_solved_for_is_what_was_sent(system, seat, rounds):
     assert checked >= 2
 
 
-def test_what_a_neighbour_solves_for_is_what_training_by_hand_gives():
+def test_what_a_neighbor_solves_for_is_what_training_by_hand_gives():
     """Float32, and the truth from the task itself, and not from what the nodes say that they sent."""
     listeners, watched, _, setup = listened("d_psgd", (0,), 1)
     rows = torch.empty(6, setup.task.dim)

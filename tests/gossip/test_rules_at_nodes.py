@@ -53,7 +53,7 @@ def clipped(rows, own, w, radius):
 
 
 def radius_of_he(rows, own, w, f):
-    """sqrt((1 / b) sum over the nearest that weigh 1 - b of w |x_j - x_i|^2), b the weight of the f heaviest neighbours."""
+    """sqrt((1 / b) sum over the nearest that weigh 1 - b of w |x_j - x_i|^2), b the weight of the f heaviest neighbors."""
     b = sum(sorted((w[j] for j in range(len(rows)) if j != own), reverse=True)[:f])
     total, taken = 0.0, 0.0
     for j in sorted(range(len(rows)), key=lambda j: np.linalg.norm(rows[j] - rows[own])):
@@ -94,15 +94,15 @@ def test_cs_plus_is_its_formula(n, f, own, seed):
     assert np.allclose(run("cs_plus", rows, own, f, w), want, atol=1e-5)
 
 
-def test_cs_plus_clips_the_two_farthest_of_equal_neighbours_to_the_third():
-    """Five neighbours of weight 1/6 and f = 1: 1 - 2b = 2/3 is the own row and the three nearest."""
+def test_cs_plus_clips_the_two_farthest_of_equal_neighbors_to_the_third():
+    """Five neighbors of weight 1/6 and f = 1: 1 - 2b = 2/3 is the own row and the three nearest."""
     rows = np.zeros((6, 1), np.float32)
     rows[:, 0] = [0, 1, 2, 3, 10, -100]
     want = (1 + 2 + 3 + 3 - 3) / 6
     assert run("cs_plus", rows, 0, 1, np.full(6, 1 / 6))[0] == pytest.approx(want)
 
 
-def test_cs_plus_takes_equally_far_neighbours_together_whatever_their_order():
+def test_cs_plus_takes_equally_far_neighbors_together_whatever_their_order():
     """1 - 2b = 0.45 holds the own row and the nearest, and of the two at distance 2 only one: so neither."""
     rows, w = np.array([[0], [1], [2], [-2], [9]], np.float32), np.array([0.2, 0.15, 0.1, 0.275, 0.275])
     want = clipped(rows.astype(float), 0, w, 1.0)
@@ -110,7 +110,7 @@ def test_cs_plus_takes_equally_far_neighbours_together_whatever_their_order():
         assert run("cs_plus", rows[order], order.index(0), 1, w[order])[0] == pytest.approx(want[0])
 
 
-def test_clipped_gossip_takes_the_first_of_equally_far_neighbours():
+def test_clipped_gossip_takes_the_first_of_equally_far_neighbors():
     """More rows than an unstable sort leaves in their order."""
     n = 65
     rows = np.concatenate(
@@ -122,7 +122,7 @@ def test_clipped_gossip_takes_the_first_of_equally_far_neighbours():
 
 
 @pytest.mark.parametrize("rule", ["clipped_gossip", "cs_plus"])
-def test_without_malicious_neighbours_nothing_is_clipped(rule):
+def test_without_malicious_neighbors_nothing_is_clipped(rule):
     rows, w = rows_of(6, 4, 0), weights_of(6, 0)
     assert np.allclose(run(rule, rows, 2, 0, w), w @ rows, atol=1e-5)
 
@@ -135,7 +135,7 @@ def test_nna_is_the_mean_of_the_nearest(n, f, own, seed):
 
 
 @pytest.mark.parametrize(("n", "f", "own", "seed"), SHAPES)
-def test_bridge_trims_the_neighbours_and_keeps_its_own(n, f, own, seed):
+def test_bridge_trims_the_neighbors_and_keeps_its_own(n, f, own, seed):
     rows = rows_of(n, 6, seed)
     want = []
     for k in range(6):
@@ -159,7 +159,7 @@ def test_ubar_looks_at_the_near_and_takes_the_good(n, f, own, seed, alpha):
 
 
 @pytest.mark.parametrize("rule", ["clipped_gossip", "cs_plus", "nna", "bridge"])
-def test_a_neighbour_far_away_does_not_take_the_node_along(rule):
+def test_a_neighbor_far_away_does_not_take_the_node_along(rule):
     rows, w = rows_of(7, 6, 3), np.full(7, 1 / 7)
     rows[3] = 1e6
     assert np.abs(run(rule, rows, 0, 1, w)).max() < 10

@@ -1,4 +1,4 @@
-"""Nodes that look: attacks on privacy mounted by a neighbour, by several nodes, and by members of a collective."""
+"""Nodes that look: attacks on privacy mounted by a neighbor, by several nodes, and by members of a collective."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def beside(node: int, n: int = 8) -> set[int]:
     return {(node - 1) % n, (node + 1) % n}
 
 
-def test_a_neighbour_restores_the_digits_of_both_and_of_nobody_else():
+def test_a_neighbor_restores_the_digits_of_both_and_of_nobody_else():
     found = inferred()
     (node,) = found["seat"]["nodes"]
     assert set(map(int, found["seat"]["solved"])) == beside(node)
@@ -154,7 +154,7 @@ def test_under_masks_a_node_has_the_mean_of_others_without_its_own(system, hidde
     assert set(target["clients"]) == (beside(node) if hidden == 2 else set(range(8)) - {node})
 
 
-def test_noise_of_a_nodes_own_is_in_what_its_neighbour_solves_for():
+def test_noise_of_a_nodes_own_is_in_what_its_neighbor_solves_for():
     """What comes is solved to the last digits, and it is noise: the digit is not in it."""
     noise = {"kind": "record", "clip": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.01}
     found = inferred(protocol={"privacy": noise})
@@ -180,8 +180,8 @@ def test_what_looks_at_the_final_model_has_the_nodes_own():
     assert set(target["clients"]) == set(range(8)) - {node}
 
 
-def test_all_rounds_of_a_neighbour_where_they_can_be_had():
-    """What watches the whole training has a ring's neighbours in round 1, and those between two of its nodes in each."""
+def test_all_rounds_of_a_neighbor_where_they_can_be_had():
+    """What watches the whole training has a ring's neighbors in round 1, and those between two of its nodes in each."""
     one = {"attack": "gradient_cosine", "training": {**ONE["training"], "rounds": 3}, "observer": {"candidates": 50}}
     assert inferred(**one)["given"]["rounds"] == 1
     around = inferred(**{**one, "observer": {"candidates": 50, "seat": "around", "nodes": 2, "victims": 8}})

@@ -693,7 +693,7 @@ def test_what_a_record_says_of_the_sums():
     # Complete graph, A = 2: T_sig = floor((20 + 2) / 2) + 1.
     assert card["protocol"]["session"] == {
         "clients": 20,
-        "neighbours": 19,
+        "neighbors": 19,
         "threshold": 11,
         "quorum": 12,
         "survivors": 12,

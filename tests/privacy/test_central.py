@@ -47,7 +47,7 @@ def test_a_round_is_the_clipped_sum_with_noise_over_the_public_number():
     assert torch.allclose(released.double(), (total + noise) / 20, atol=1e-6)
 
 
-def test_neighbouring_rounds_differ_by_one_clipped_update_and_nothing_else():
+def test_neighboring_rounds_differ_by_one_clipped_update_and_nothing_else():
     mechanism, rows = CentralDP(noise_multiplier=1.0, expected=10, clip=1.0), updates(12)
     rows[4] *= 1e6
     everyone, _ = mechanism.release(rows, mechanism.start(), Rng(0))

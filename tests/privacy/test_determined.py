@@ -71,7 +71,7 @@ def test_a_node_of_a_ring_reads_an_nth_of_the_two_beside_it(n):
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6])
 def test_whoever_pools_what_they_hear_reads_what_lies_between_two_of_them(n):
-    """Each set of readers: all of a node whose two neighbours are readers, an n-th of one with one, nothing of others."""
+    """Each set of readers: all of a node whose two neighbors are readers, an n-th of one with one, nothing of others."""
     ring = TOPOLOGIES["ring"](n, 1)
     for k in range(1, n):
         for readers in map(set, combinations(range(n), k)):
@@ -144,7 +144,7 @@ def test_what_is_determined_can_be_solved_for_and_nothing_else(readers):
 
 
 def ring_of(n):
-    """Each node takes a third of its own and of each neighbour's."""
+    """Each node takes a third of its own and of each neighbor's."""
     third = Fraction(1, 3)
     return [[third if (i - j) % n in (0, 1, n - 1) else 0 for j in range(n)] for i in range(n)]
 
@@ -158,7 +158,7 @@ def test_a_node_of_a_gossip_ring_solves_for_the_first_values_of_ever_more(rounds
 
 
 @pytest.mark.parametrize("n", [15, 16])
-def test_where_masks_leave_it_the_sum_of_its_neighbours_it_solves_for_none_or_for_the_one_opposite(n):
+def test_where_masks_leave_it_the_sum_of_its_neighbors_it_solves_for_none_or_for_the_one_opposite(n):
     """Who hears the sum of the two values alone knows the two halves of the ring together; opposite stands one that is both."""
     for rounds in (1, 2, 4, 7, 8, 20):
         heard = trace_gossip(ring_of(n), {0}, rounds)
@@ -170,7 +170,7 @@ def test_where_masks_leave_it_the_sum_of_its_neighbours_it_solves_for_none_or_fo
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4, 8])
-def test_where_each_round_brings_new_updates_only_the_first_of_its_neighbours_are_determined(rounds):
+def test_where_each_round_brings_new_updates_only_the_first_of_its_neighbors_are_determined(rounds):
     heard = trace_gossip(ring_of(16), {0}, rounds, fresh=True)
     assert find_exposed_vectors(heard, {16 * round for round in range(rounds)}) == {1, 15}
 

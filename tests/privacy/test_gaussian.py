@@ -306,7 +306,7 @@ def replaced_law(s, q):
 
 @pytest.mark.parametrize(("n", "k"), [(3, 2), (4, 1), (5, 2)])
 def test_the_law_of_a_replaced_unit_bounds_every_hockey_stick_of_every_small_data_set(n, k):
-    """delta(e) = int_e^inf exp(e - t) P[L > t] dt, at negative e too, as composition needs; one neighbour attains it."""
+    """delta(e) = int_e^inf exp(e - t) P[L > t] dt, at negative e too, as composition needs; one neighbor attains it."""
     s, x, t = 1.5, np.linspace(-25, 25, 20_001), np.linspace(-12, 12, 48_001)
     law = replaced_law(s, k / n)
     with np.errstate(all="ignore"):
@@ -331,7 +331,7 @@ def test_the_law_of_a_replaced_unit_bounds_every_hockey_stick_of_every_small_dat
 @pytest.mark.parametrize(
     ("q", "s", "steps", "delta"), [(0.05, 10.0, 300, 1e-5), (0.05, 1.2, 100, 5e-4), (0.2, 2.0, 5, 1e-5)]
 )
-def test_a_fixed_number_costs_no_less_than_its_worst_neighbours_and_no_more_than_by_divergences(q, s, steps, delta):
+def test_a_fixed_number_costs_no_less_than_its_worst_neighbors_and_no_more_than_by_divergences(q, s, steps, delta):
     """All others at -C and one moved from C to -C, or back: these two pairs exist, so their epsilons bound from below."""
     below = max(composed([(q, s / 2, steps)], delta, added=added) for added in (False, True))
     found, by_rdp = (epsilon(s, q, steps, delta, name, sampling="fixed") for name in ("prv", "rdp"))

@@ -1,6 +1,6 @@
 """One record more, less or another: all sources of data and all their options, and not a bit of the others may change.
 
-Or the source says that it looks at the records, and is refused beside an epsilon. A neighbour that is refused as a whole (a label that is
+Or the source says that it looks at the records, and is refused beside an epsilon. A neighbor that is refused as a whole (a label that is
 no class, a text among numbers) changes nothing either: nothing is trained on it.
 """
 
@@ -61,7 +61,7 @@ ODD = {
 }
 
 
-def neighbours():
+def neighbors():
     """By name, the records that are there instead of `BASE`, and how many of them differ on each side."""
     for name, odd in ODD.items():
         for place in (0, len(BASE)):
@@ -375,14 +375,14 @@ def test_one_record_changes_itself_alone_or_no_epsilon_stands_beside_it(case, tm
     data, before = loaded(case, BASE, tmp_path / "base", monkeypatch)
     assert before is not None
     moved, met = [], 0
-    for number, (name, records) in enumerate(neighbours()):
+    for number, (name, records) in enumerate(neighbors()):
         if case.startswith("image_folder") and ("twice" in name or "client" in name):
             continue  # the same file
         _, after = loaded(case, records, tmp_path / str(number), monkeypatch)
         met += after is not None
         if after is not None and apart(before, after):
             moved.append(name)
-    assert met > 5, "hardly any neighbour is read at all"
+    assert met > 5, "hardly any neighbor is read at all"
     if refused(data):
         assert moved, "it is refused beside an epsilon for nothing, or this test sees nothing"
     else:

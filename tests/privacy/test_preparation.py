@@ -37,7 +37,7 @@ def write(path, x, y, owner):
     return str(path)
 
 
-def neighbours(folder):
+def neighbors(folder):
     """Two federations of 4,000 records; the second one has one more, far out, at the first client."""
     draw = np.random.default_rng(0)
     x, owner = draw.random((CLIENTS * EACH, 8)), np.repeat(np.arange(CLIENTS), EACH)
@@ -81,7 +81,7 @@ def shifts(files, noise, **parameters):
 
 def test_one_record_told_itself_through_the_mean_of_all_and_is_refused_now(tmp_path):
     """At q = 1 a step is a Gaussian mechanism, so the shifts give the epsilon that the updates really have, from below."""
-    files, noise = neighbours(tmp_path), 8.6  # one step: epsilon = 0.5 at delta = 1e-5 if the sum moves by 1 C at most
+    files, noise = neighbors(tmp_path), 8.6  # one step: epsilon = 0.5 at delta = 1e-5 if the sum moves by 1 C at most
     assert exact_gaussian(1 / noise, 1e-5) < 0.5
 
     moved = shifts(files, noise)
@@ -102,7 +102,7 @@ def test_one_record_told_itself_through_the_mean_of_all_and_is_refused_now(tmp_p
 )
 def test_every_kind_of_noise_is_refused_beside_statistics_of_records(privacy, tmp_path):
     mode = {"secure_aggregation": "full"} if privacy["kind"] == "distributed" else {}
-    data = {"name": "npz", "file": neighbours(tmp_path)[0]}
+    data = {"name": "npz", "file": neighbors(tmp_path)[0]}
     refused = cell(data, protocol={"privacy": privacy, **mode})
     assert [reason for reason in refused.verdict.reasons if "from the clients' own records" in reason]
     assert cell(data, "none").verdict.reasons == ()

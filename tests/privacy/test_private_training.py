@@ -129,7 +129,7 @@ def test_a_client_moves_by_clipped_gradients_with_noise_over_the_public_batch(mo
         assert (batches < 0).all(axis=1).any()
 
 
-def test_neighbouring_data_sets_meet_the_same_noise_the_same_steps_and_the_same_divisor():
+def test_neighboring_data_sets_meet_the_same_noise_the_same_steps_and_the_same_divisor():
     """With q = 1 and one step, all that a left-out example changes is its own clipped gradient over B."""
     task, private = deal("softmax", clients=6), plan(q=1.0, steps=1, noise=2.0)
     whole = task.examples(0)

@@ -1,4 +1,4 @@
-"""What a neighbour in a ring makes of the part that it reads: of a gradient of one example, the example; under masks, nothing."""
+"""What a neighbor in a ring makes of the part that it reads: of a gradient of one example, the example; under masks, nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def restored(chunk, first):
 
 
 def likeness(system, monkeypatch):
-    """For each node whose first chunk lies in the weights: the largest cosine between what its neighbour makes of the chunk that
+    """For each node whose first chunk lies in the weights: the largest cosine between what its neighbor makes of the chunk that
     comes to it, and an example of this node; and of the examples of all other nodes."""
     wires = []
     received = sums.SumRun.receive_updates

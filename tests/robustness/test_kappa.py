@@ -52,7 +52,7 @@ def test_finds_what_is_known_and_the_witness_proves_it(rule, known, effort):
 def test_krum_selects_the_colluders_across_from_a_crowd():
     """By hand: eleven honest rows on a simplex, five in a place on one side of it, four malicious clients on the other side.
 
-    The malicious clients, at t^2 = 15 / 7, have the eleven and each other for neighbours: 11 (1 + t^2) = 10 * 2.2 + 4 (1 +
+    The malicious clients, at t^2 = 15 / 7, have the eleven and each other for neighbors: 11 (1 + t^2) = 10 * 2.2 + 4 (1 +
     t^2), the score of a row on the simplex; the five, at a little more than t, score worse.
     """
     rows = np.zeros((20, 12))
@@ -219,7 +219,7 @@ def test_a_published_bound_does_not_count_where_it_is_not_proven():
     with pytest.warns(GuaranteeWarning, match="krum needs n >= 2f"):
         found = fg.kappa("krum", n=7, f=3, effort=0.05)
     assert found.upper_bound is None
-    assert math.isinf(found.value)  # three malicious clients in one place have the n - f - 2 = 2 nearest neighbours
+    assert math.isinf(found.value)  # three malicious clients in one place have the n - f - 2 = 2 nearest neighbors
 
 
 def test_the_seed_decides():

@@ -189,7 +189,7 @@ def test_what_is_replayed_meets_its_error():
 
 @EACH_SEED
 def test_withheld_packets(seed):
-    """Fewer than t are refused. With t, no neighbour that was withheld gives a share of the victim's seed."""
+    """Fewer than t are refused. With t, no neighbor that was withheld gives a share of the victim's seed."""
     finding = contest(WithheldShares(), entropy=expand_seed(seed))
     parameters = WithheldShares.settings.parameters(WithheldShares.clients)
     k, t = parameters.degree, parameters.threshold
@@ -197,10 +197,10 @@ def test_withheld_packets(seed):
     assert refusals.count("TooFewSurvivors") == 2 and refusals.count("BadSurvivorSet") == 1
     assert said(finding, f"handed t = {t}, of ").endswith("answered")
     assert "answered" not in said(finding, "those who hold shares of client")
-    assert not parameters.complete and (finding.figures["neighbours"], finding.figures["packets_handed_on"]) == (k, t)
-    assert finding.figures["neighbours_that_refuse"] == k - t  # the other t are said to have dropped out, or collude
+    assert not parameters.complete and (finding.figures["neighbors"], finding.figures["packets_handed_on"]) == (k, t)
+    assert finding.figures["neighbors_that_refuse"] == k - t  # the other t are said to have dropped out, or collude
     weak = contest(WithheldShares(), weak=True, entropy=expand_seed(seed))
-    assert weak.figures["neighbours_that_refuse"] == 0
+    assert weak.figures["neighbors_that_refuse"] == 0
 
 
 def test_every_proposal_is_refused_or_taken():

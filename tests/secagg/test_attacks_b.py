@@ -190,7 +190,7 @@ def test_groups_that_hide_nothing_or_do_not_divide_the_clients_are_refused():
 
 
 def surrounded(n: int, colluders: int, degree: int, least: int) -> float:
-    """P[Hyp(n - 1, colluders, degree) >= least]: a client and its neighbours, drawn without putting back."""
+    """P[Hyp(n - 1, colluders, degree) >= least]: a client and its neighbors, drawn without putting back."""
     total = 0.0
     for i in range(least, degree + 1):
         total += math.comb(colluders, i) * math.comb(n - 1 - colluders, degree - i)
@@ -199,7 +199,7 @@ def surrounded(n: int, colluders: int, degree: int, least: int) -> float:
 
 @EACH_SEED
 def test_rings_are_as_bad_as_the_hypergeometric_law_says(seed):
-    """75,776 neighbourhoods; those of one ring hang together, so the spread of a share is some times the binomial one."""
+    """75,776 neighborhoods; those of one ring hang together, so the spread of a share is some times the binomial one."""
     figures = found(GraphGrinding, seed).figures
     assert figures["rings_tried"] == 2048
     assert figures["log2_chance_per_ring"] == pytest.approx(math.log2(37 * surrounded(48, 11, 12, 11)))
@@ -253,11 +253,11 @@ class DenserGraph(GraphGrinding):
     settings = LooseGrinding.settings
 
 
-def test_a_graph_with_more_neighbours_at_the_same_threshold_would_open_everything():
+def test_a_graph_with_more_neighbors_at_the_same_threshold_would_open_everything():
     finding = contest(DenserGraph(), weak=True, entropy=expand_seed(SEEDS[0]))
     assert finding.verdict == "succeeded" and finding.story[2].startswith("the complete graph")
     refused = found(GraphGrinding, SEEDS[0]).stopped_by
-    assert "degree: expected 12 neighbours; the server proposes 47" in refused[0]
+    assert "degree: expected 12 neighbors; the server proposes 47" in refused[0]
 
 
 # --- seed search

@@ -236,8 +236,8 @@ def test_the_planted_deafness_shows_only_when_somebody_drops_out():
 
 @pytest.mark.parametrize("owner_is_in", [True, False])
 @pytest.mark.parametrize("left", [4, 3])
-def test_exactly_t_neighbours_are_enough_on_a_sparse_graph_and_one_fewer_are_not(left, owner_is_in):
-    """t = 4 of 6 neighbours: ``left`` of those of client 0 reveal their shares, whatever its own input came to."""
+def test_exactly_t_neighbors_are_enough_on_a_sparse_graph_and_one_fewer_are_not(left, owner_is_in):
+    """t = 4 of 6 neighbors: ``left`` of those of client 0 reveal their shares, whatever its own input came to."""
     run = Round(14, degree=6, threshold=4, quorum=8, length=3)
     silent = set()
 

@@ -172,11 +172,11 @@ def test_an_odd_degree_is_refused_by_both_sides(degree):
 
     odd = config(6, degree=degree, threshold=1)
     run = Round(6)
-    with pytest.raises(ConfigError, match=f"even number of neighbours, or all 5 others; got {degree}"):
+    with pytest.raises(ConfigError, match=f"even number of neighbors, or all 5 others; got {degree}"):
         ProtocolServer(odd, run.roster, round=1, model_hash=MODEL)
     client = run.client(0, policy=SessionPolicy.like(odd))
     header = Header(1, Phase.HELLO, proposal_id(odd, 1, MODEL, bytes(32), run.roster), 1, SERVER)
-    with pytest.raises(errors.PolicyViolation, match="even number of neighbours"):
+    with pytest.raises(errors.PolicyViolation, match="even number of neighbors"):
         client.receive(messages.pack(header, messages.Hello(odd.pack(), bytes(32))))
 
 

@@ -31,7 +31,7 @@ def test_without_a_command_it_tells_what_there_is():
 def test_params_prints_what_a_session_needs():
     found = json.loads(secagg("params", "-n", "1000", "--grinding", "0", "--json"))
     assert (found["degree"], found["threshold"], found["quorum"]) == ("48", "27", "551")
-    assert "neighbours of each client, all others" in secagg("params", "-n", "20", "--gamma", "0.2")
+    assert "neighbors of each client, all others" in secagg("params", "-n", "20", "--gamma", "0.2")
     assert "semi-honest" in secagg("params", "-n", "20", "--semi-honest")
     assert "at least 3 clients" in secagg("params", "-n", "2", code=2)
 

@@ -1,4 +1,4 @@
-"""The neighbour graph: a ring by a plain loop, regular, symmetric, every ring equally likely."""
+"""The neighbor graph: a ring by a plain loop, regular, symmetric, every ring equally likely."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_ring_is_equally_likely():
 
 
 def test_every_pair_is_adjacent_equally_often():
-    """The neighbours of u are k of the n - 1 others, none twice; so sum_v (O - E)^2 / (N p (1 - p)) (n - 2) / (n - 1) ~ chi2."""
+    """The neighbors of u are k of the n - 1 others, none twice; so sum_v (O - E)^2 / (N p (1 - p)) (n - 2) / (n - 1) ~ chi2."""
     n, degree, draws = 14, 4, 1500
     graphs = [neighbors(seed, range(n), degree) for seed in seeds(draws)]
     share = degree / (n - 1)

@@ -127,7 +127,7 @@ def test_the_degree_is_the_smallest_that_keeps_all_bounds(n, gamma, delta, attes
             return t1, t
         return None
 
-    assert kept(chosen.degree) == (chosen.corrupted_neighbours, chosen.threshold)
+    assert kept(chosen.degree) == (chosen.corrupted_neighbors, chosen.threshold)
     assert chosen.disconnection < -41
     for degree in range(2, chosen.degree, 2):
         assert kept(degree) is None or disconnection_probability(n, corrupted + dropped, degree) >= Fraction(1, 2**41)
@@ -137,7 +137,7 @@ def test_the_degree_is_the_smallest_that_keeps_all_bounds(n, gamma, delta, attes
 def test_probabilities_reached(attested):
     ring = sparse(400, 0.1, 0.1, attested=attested)
     colluders, living = drawn_one_by_one(400, 40, ring.degree), drawn_one_by_one(400, 360, ring.degree)
-    exposed, stopped = math.fsum(colluders[ring.corrupted_neighbours + 1 :]), math.fsum(living[: ring.threshold])
+    exposed, stopped = math.fsum(colluders[ring.corrupted_neighbors + 1 :]), math.fsum(living[: ring.threshold])
     assert ring.exposure == pytest.approx(math.log2(400 * exposed))
     assert ring.failure == pytest.approx(math.log2(400 * stopped))
     assert ring.disconnection == pytest.approx(math.log2(disconnection_probability(400, 80, ring.degree)))
@@ -151,12 +151,12 @@ def test_exposure_when_the_server_leaves_honest_clients_out():
     among = [ring.exposure_among(members) for members in (1000, 900, 700, ring.survivors)]
     assert among == sorted(among)
     colluders = drawn_one_by_one(ring.survivors, 100, ring.degree)
-    expected = math.log2(ring.survivors * math.fsum(colluders[ring.corrupted_neighbours + 1 :]))
+    expected = math.log2(ring.survivors * math.fsum(colluders[ring.corrupted_neighbors + 1 :]))
     assert among[-1] == pytest.approx(expected)
     assert ring.exposure_among(110) == 0  # no probability is above 1
     assert complete(50, 0.1, 0.1).exposure_among(20) == -math.inf
     # with no more members than degree + 1 the graph is complete, and every honest client sees all colluders
-    few = Parameters(clients=200, corrupted=9, dropped=0, degree=40, corrupted_neighbours=8, threshold=9, quorum=105)
+    few = Parameters(clients=200, corrupted=9, dropped=0, degree=40, corrupted_neighbors=8, threshold=9, quorum=105)
     assert few.exposure_among(20) == 0
 
 
@@ -197,7 +197,7 @@ def test_complete_graph_keeps_its_promises(n, gamma, attested):
             complete(n, gamma, 0)
         return
     chosen = complete(n, gamma, 0, attested=attested)
-    assert (chosen.corrupted, chosen.degree, chosen.corrupted_neighbours) == (corrupted, n - 1, corrupted)
+    assert (chosen.corrupted, chosen.degree, chosen.corrupted_neighbors) == (corrupted, n - 1, corrupted)
     assert chosen.threshold > corrupted
     assert 2 <= chosen.threshold <= chosen.degree
     assert chosen.survivors <= n
@@ -251,9 +251,7 @@ def test_anonymity_holds_whichever_clients_the_server_declares_dropped():
     """All dropouts that a server can think of, on a ring with two colluders: no opened client is in a smaller sum."""
     n, colluders, graph = 11, {0, 5}, neighbors(bytes(32), range(11), 4)
     t1 = max(len(colluders.intersection(graph[u])) for u in range(n) if u not in colluders)
-    chosen = Parameters(
-        clients=n, corrupted=2, dropped=0, degree=4, corrupted_neighbours=t1, threshold=t1 + 1, quorum=7
-    )
+    chosen = Parameters(clients=n, corrupted=2, dropped=0, degree=4, corrupted_neighbors=t1, threshold=t1 + 1, quorum=7)
     honest = set(range(n)) - colluders
     sums = []
     for size in range(len(honest) + 1):
@@ -265,7 +263,7 @@ def test_anonymity_holds_whichever_clients_the_server_declares_dropped():
 
 
 def test_split_views_cannot_open_both_secrets_of_a_client():
-    """Each honest neighbour answers once, each colluder twice: t of both kinds are not to be had."""
+    """Each honest neighbor answers once, each colluder twice: t of both kinds are not to be had."""
     for n in (3, 4, 10, 51):
         for gamma in (0, 0.1, 0.3):
             chosen = complete(n, gamma, 0, attested=False)

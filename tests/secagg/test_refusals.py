@@ -277,7 +277,7 @@ def test_config_mismatch_seen_by_the_server():
         ({"quorum": 1}, "quorum: expected at least 3"),
         ({"suite": 1}, "suite: expected at least 2"),
         ({"length": 6}, "length: expected 5 ring elements"),
-        ({"degree": 2}, "degree: expected 3 neighbours"),
+        ({"degree": 2}, "degree: expected 3 neighbors"),
         ({"ring": 32}, "ring: expected at least 64"),
         ({"attested": False}, "consistency round"),
         ({"context": b"c" * 32}, "another encoding"),
@@ -374,8 +374,8 @@ def test_too_few_members_though_a_quorum():
     fails(run, altered(Phase.ROSTER, fewer, receiver=0), 0, errors.TooFewSurvivors)
 
 
-def test_too_few_neighbours_though_enough_clients():
-    """On a sparse graph a client counts its own neighbours."""
+def test_too_few_neighbors_though_enough_clients():
+    """On a sparse graph a client counts its own neighbors."""
     run = Round(12, degree=4, threshold=3, quorum=7)
 
     def tap(sender, receiver, data):
@@ -438,7 +438,7 @@ def test_inconsistent_survivors_where_clients_were_shown_different_sets():
 
 
 @pytest.mark.parametrize("change", ["left out", "of another", "vector", "signature"])
-def test_inconsistent_survivors_where_a_neighbour_has_not_signed_its_input(change):
+def test_inconsistent_survivors_where_a_neighbor_has_not_signed_its_input(change):
     bent = {
         "left out": lambda proofs: proofs[1:],
         "of another": lambda proofs: (proofs[1], *proofs[1:]),
@@ -451,7 +451,7 @@ def test_inconsistent_survivors_where_a_neighbour_has_not_signed_its_input(chang
 
 
 @pytest.mark.parametrize("attested", [True, False])
-def test_inconsistent_survivors_where_a_neighbour_masked_for_fewer(attested):
+def test_inconsistent_survivors_where_a_neighbor_masked_for_fewer(attested):
     """A server that tells client 0 of fewer shares, and accepts its input nonetheless: no share of its seed leaves."""
     run = Round(5, attested=attested, quorum=3 if attested else 0)
     run.server._add_input = accepting(run.server)

@@ -204,7 +204,7 @@ def test_parameters_that_are_off_are_no_part_of_a_cell():
     assert cell("all_reduce").canonical["architecture"] == {"name": "all_reduce", "topology": "ring"}
 
 
-def test_the_card_says_what_a_neighbour_reads():
+def test_the_card_says_what_a_neighbor_reads():
     assert "1/n of the updates of the two beside it" in threat_card(cell("all_reduce"))["in_words"]
     assert "masked" in threat_card(cell(MASKED))["in_words"]
     assert threat_card(cell("all_reduce"))["server_shown"] == ["sum", "model"]
@@ -222,7 +222,7 @@ def test_under_masks_the_sum_is_that_of_the_encoding(topology, settings):
     assert off(models(system, **SETTINGS[settings]), models(**SETTINGS[settings])) < 1e-3
 
 
-def test_what_a_neighbour_gets_under_masks_tells_nothing():
+def test_what_a_neighbor_gets_under_masks_tells_nothing():
     """Messages of a masked ring look uniform, also where k nodes pool what they have; and all of them sum to the sum."""
     _, setup = scene(MASKED)
     run = SumRun(cell(MASKED).architecture, setup)

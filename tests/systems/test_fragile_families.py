@@ -84,7 +84,7 @@ def test_a_ring_is_the_server_with_the_mean():
 
 
 @pytest.mark.slow
-def test_few_neighbours_cost_a_rule_much_soon():
+def test_few_neighbors_cost_a_rule_much_soon():
     """After sixteen rounds on one seed: the cheap sibling of whole runs."""
     assert (
         ends(SERVER, "sign_flip", "geometric_median", 1, 16)

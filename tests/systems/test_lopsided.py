@@ -234,11 +234,11 @@ def test_layers_of_a_range_are_what_lies_of_each_in_it():
         assert _within(layers, keys) == tuple(count for count in counts if count)
 
 
-# Neighbours.
+# Neighbors.
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_in_order_neighbours_hold_classes_side_by_side(shards):
+def test_in_order_neighbors_hold_classes_side_by_side(shards):
     def classes(**further: Any) -> list[set[int]]:
         task = {"partition": {"name": "label_sorted", "shards": shards, **further}}
         _, setup = scene(clients={"total": 10}, task=task)

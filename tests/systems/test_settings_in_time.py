@@ -170,7 +170,7 @@ def test_a_malicious_node_stands_where_it_is_told():
 
 
 def test_several_stand_in_the_order_of_their_numbers():
-    """On a ring at 1, 2 and 4: two of them are neighbours, and the third hears none of them."""
+    """On a ring at 1, 2 and 4: two of them are neighbors, and the third hears none of them."""
     system = {"name": "d_psgd", "graph": "ring", "at": [4, 1, 2]}
     found = next(
         iter(reports(system, attack="sign_flip", clients={"total": 8, "malicious": 3}, training={"rounds": 1}))

@@ -177,7 +177,7 @@ class Gossip(Architecture):
         by_link = isinstance(cell.adversary, PoisonAttack) and all(Sight.GRAPH in way for way in cell.adversary.needs)
         if self.broadcast and cell.adversary is not None and by_link:
             yield (
-                f"{cell.adversary.name} tells each neighbour something else, and where broadcast is set all hear the same. "
+                f"{cell.adversary.name} tells each neighbor something else, and where broadcast is set all hear the same. "
                 "Leave out broadcast."
             )
 
@@ -202,7 +202,7 @@ class Gossip(Architecture):
         """Why it cannot be combined with masks, noise, or a lossy network."""
         name = self.name
         if cell.protocol.masked:
-            yield f"under {name} each node hears its neighbours one by one, and nobody sums. Set secure_aggregation: none."
+            yield f"under {name} each node hears its neighbors one by one, and nobody sums. Set secure_aggregation: none."
         if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.trainings() > 1):
             yield (
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
@@ -211,7 +211,7 @@ class Gossip(Architecture):
         network = cell.network
         if cell.protocol.dropout.rate or (network is not None and network.availability.may_leave):
             yield (
-                f"under {name} a node waits for its neighbours, and one that leaves would be waited for for ever. Leave "
+                f"under {name} a node waits for its neighbors, and one that leaves would be waited for for ever. Leave "
                 "out protocol.dropout and network.availability."
             )
         if network is not None and network.link.loss and not self.stands_loss:
@@ -233,16 +233,16 @@ class Gossip(Architecture):
         if not self.masks:
             return
         if not _by_sum(pipeline):
-            yield f"masks leave a node one sum of its neighbours; {pipeline} needs single values. Use mean, or leave out masks."
+            yield f"masks leave a node one sum of its neighbors; {pipeline} needs single values. Use mean, or leave out masks."
         if not self.whole:
-            yield f"under {name} nodes send parts of vectors, of which neighbours choose different ones. Leave out masks."
+            yield f"under {name} nodes send parts of vectors, of which neighbors choose different ones. Leave out masks."
         elif min(graph.sizes) < 3:
             yield (
                 f"over {self.graph} some node hears fewer than two others, and of one the sum is its value. Take a denser "
                 "graph, or leave out masks."
             )
         elif self.broadcast:
-            yield "under masks a node sends each neighbour something else, and where broadcast is set all hear the same."
+            yield "under masks a node sends each neighbor something else, and where broadcast is set all hear the same."
         elif (leak := self._leaks(graph)) is not None:
             yield (
                 f"masks would not hide it: from the sums of {LISTENED} rounds node {leak[0]} of {self.graph} can solve for the "

@@ -45,7 +45,7 @@ class GlooEngine:
         if isinstance(architecture, Gossip) and architecture.masks:
             return f"masks of {architecture.name} are agreed on in one process. Leave out masks."
         if isinstance(architecture, DLion) or (isinstance(architecture, Ako) and not architecture.wait):
-            return f"{architecture} sends each neighbour what its link has room for, which processes here do not. Take d_psgd."
+            return f"{architecture} sends each neighbor what its link has room for, which processes here do not. Take d_psgd."
         return None if isinstance(architecture, Gossip) else f"gloo runs {self.runs}. Take another engine."
 
     def run(self, cells: Sequence[PlannedCell], seed: int) -> list[TrainingOutcome]:

@@ -22,28 +22,28 @@ MEANING = {
     "HELLO": "proposes a session: configuration and a nonce",
     "ADVERTISE": "R0: fresh public keys, the hash of its model, signed",
     "ROSTER": "all keys with their signatures",
-    "SHARE": "R1: encrypted shares of its two secrets for its neighbours, signed commitments",
+    "SHARE": "R1: encrypted shares of its two secrets for its neighbors, signed commitments",
     "SHARES": "who shared, and the shares for this client",
     "MASKED": "R2: its input under all masks",
     "SURVIVORS": "whose input has arrived",
     "ATTEST": "R3: its signature on who shared and who is included",
     "QUORUM": "the signatures of the others",
-    "UNMASK": "R4: for each neighbour one share, of b if it survived, else of its mask key",
+    "UNMASK": "R4: for each neighbor one share, of b if it survived, else of its mask key",
 }
 #: Of the clients' messages, what the server can read, and what it cannot.
 READS = {
     "ADVERTISE": ("public keys, and which model the client holds", "the secret keys, which never leave the client"),
     "SHARE": (
         "for whom each share is, and the commitments to it",
-        "the shares: each is encrypted for the neighbour that it is for",
+        "the shares: each is encrypted for the neighbor that it is for",
     ),
     "MASKED": (
         "the masked input, ring elements that look like noise",
-        "the input: it lacks the seed of the client's own mask, and the keys that it shares with each neighbour",
+        "the input: it lacks the seed of the client's own mask, and the keys that it shares with each neighbor",
     ),
     "ATTEST": ("who vouches for which list of survivors", "nothing in it is secret"),
     "UNMASK": (
-        "one share of one of the two secrets of each neighbour; with enough of them it opens that secret",
+        "one share of one of the two secrets of each neighbor; with enough of them it opens that secret",
         "the other secret: of a survivor the mask key, of a dropped client the seed of its own mask",
     ),
 }
@@ -139,14 +139,14 @@ class SessionCost:
 
     Attributes:
         graph: ``complete`` or ``sparse``.
-        neighbours: number of clients with which each shares keys, masks and shares.
+        neighbors: number of clients with which each shares keys, masks and shares.
         anonymity: the fewest honest inputs in any sum, whichever clients the server declares dropped.
         up, down: bytes that a client sends and receives without dropouts, its input included.
     """
 
     clients: int
     graph: str
-    neighbours: int
+    neighbors: int
     threshold: int
     anonymity: int
     up: int
@@ -175,22 +175,22 @@ def costs(sizes: Sequence[int], colluding: float, dropping: float, length: int) 
     return found
 
 
-def traffic(clients: int, neighbours: int, length: int) -> tuple[int, int]:
+def traffic(clients: int, neighbors: int, length: int) -> tuple[int, int]:
     """Bytes that a client sends and receives in a round without dropouts."""
     head, listed, marked = HEADER_BYTES, 4, 4 + -(-clients // 8)  # a header, the length of a list, a set of clients
-    path = listed + 32 * (neighbours - 1).bit_length()
+    path = listed + 32 * (neighbors - 1).bit_length()
     up = {
         "ADVERTISE": KeyAdvertisement.BYTES,
-        "SHARE": 32 + listed + neighbours * Packet.BYTES,
+        "SHARE": 32 + listed + neighbors * Packet.BYTES,
         "MASKED": 32 + 8 + 4 * length,
         "ATTEST": 2 * 32,
-        "UNMASK": listed + neighbours * SHARE_BYTES,
+        "UNMASK": listed + neighbors * SHARE_BYTES,
     }
     down = {
         "HELLO": CONFIG_BYTES + 32,
         "ROSTER": listed + clients * (4 + KeyAdvertisement.BYTES + SIGNATURE_BYTES),
-        "SHARES": marked + listed + neighbours * (4 + Packet.BYTES + 32 + SIGNATURE_BYTES + path),
-        "SURVIVORS": marked + listed + neighbours * PROOF_BYTES,
+        "SHARES": marked + listed + neighbors * (4 + Packet.BYTES + 32 + SIGNATURE_BYTES + path),
+        "SURVIVORS": marked + listed + neighbors * PROOF_BYTES,
         "QUORUM": marked + listed + clients * SIGNATURE_BYTES,
     }
     return sum(head + body + SIGNATURE_BYTES for body in up.values()), sum(head + body for body in down.values())
@@ -206,7 +206,7 @@ class SessionMeasurement:
     """
 
     clients: int
-    neighbours: int
+    neighbors: int
     seconds: float
     up: float
     down: float

@@ -49,11 +49,11 @@ def judge(
         now: seconds since 1970.
     """
     why = (*stale, *incompatible(run, baseline.snapshot))
-    judgements: tuple[Judgment, ...] = ()
+    judgments: tuple[Judgment, ...] = ()
     broad: tuple[SuiteJudgment, ...] = ()
     if not why:
         comparison = BaselineComparison(run, baseline)
-        judgements = comparison.judgments(confirm)
+        judgments = comparison.judgments(confirm)
         broad = comparison.broad()
     return GateVerdict(
         run=run_name or run.suite,
@@ -61,7 +61,7 @@ def judge(
         time=time.time() if now is None else now,
         commit=run.commit,
         baseline_commit=baseline.snapshot.commit,
-        judgements=judgements,
+        judgments=judgments,
         broad=broad,
         audits=tuple(audit()) if run.gate.audit and not why else (),
         incompatible=(*why, *list_relaxations(run, baseline.snapshot)),

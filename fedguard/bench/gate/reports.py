@@ -89,7 +89,7 @@ def junit(verdict: GateVerdict) -> str:
         known[f"lost_seed_{number}"] = f"{one.label}, {FIGURES[one.figure].title}: {one.lost_seed}"
     for name, value in known.items():
         SubElement(properties, "property", name=name, value=_clean(str(value or "")))
-    for one in verdict.judgements:
+    for one in verdict.judgments:
         _case(suite, verdict, f"cell.{one.figure}", one.label, one.verdict, one.why)
     for whole in verdict.broad:
         _case(suite, verdict, "suite", f"{whole.figure} over the whole suite", whole.verdict, whole.why)
@@ -161,18 +161,18 @@ def _sentences(verdict: GateVerdict) -> list[str]:
 
 
 def _with(verdict: GateVerdict, *words: Word) -> list[Judgment]:
-    return [one for word in words for one in verdict.judgements if one.verdict == word]
+    return [one for word in words for one in verdict.judgments if one.verdict == word]
 
 
-def _table(judgements: Sequence[Judgment]) -> list[str]:
-    if not judgements:
+def _table(judgments: Sequence[Judgment]) -> list[str]:
+    if not judgments:
         return []
     rows = [HEADS, ["---"] * 3 + ["---:"] * (len(HEADS) - 3)]
     return [
         "",
         *(
             f"| {' | '.join(fields)} |"
-            for fields in (*rows, *([escape_markdown(one) for one in row(each)] for each in judgements))
+            for fields in (*rows, *([escape_markdown(one) for one in row(each)] for each in judgments))
         ),
         "",
     ]

@@ -13,6 +13,7 @@ from fedguard.bench.records.reading import describe_error
 from fedguard.bench.records.schema.types import MetricName, SweptValues, Time
 from fedguard.bench.results.places import label
 from fedguard.config.schema import watchable
+from fedguard.retired import RETIRED_FIELDS
 
 #: From best to worst. ``missing`` cannot be judged: no record, a failed or refused cell, or another configuration.
 Word = Literal["improved", "identical", "pass", "inconclusive", "regressed", "missing"]
@@ -92,7 +93,7 @@ class GateVerdict:
         run, baseline: name of the run, and file of the baseline.
         time: seconds since 1970.
         commit, baseline_commit: commits of the code, if known.
-        judgements: one for each cell and metric.
+        judgments: one for each cell and metric.
         broad: one for each metric.
         audits: of the epsilons, as `CellAudit.as_dict`; empty if nothing adds noise or the suite asks for none.
         incompatible: why nothing can be compared, such as other data; or which requirements of the baseline's gate are relaxed.
@@ -105,7 +106,7 @@ class GateVerdict:
     time: Time
     commit: str | None
     baseline_commit: str | None
-    judgements: tuple[Judgment, ...]
+    judgments: tuple[Judgment, ...]
     broad: tuple[SuiteJudgment, ...] = ()
     audits: tuple[Mapping[str, Any], ...] = ()
     incompatible: tuple[str, ...] = ()
@@ -115,13 +116,13 @@ class GateVerdict:
     @property
     def counts(self) -> dict[Word, int]:
         """Number of judgments of each kind."""
-        counted = Counter(one.verdict for one in self.judgements)
+        counted = Counter(one.verdict for one in self.judgments)
         return {word: counted[word] for word in WORDS}
 
     @property
     def lost_seeds(self) -> tuple[Judgment, ...]:
         """The judgments with a ruined seed, whatever the verdict."""
-        return tuple(one for one in self.judgements if one.lost_seed)
+        return tuple(one for one in self.judgments if one.lost_seed)
 
     @property
     def violated(self) -> tuple[Mapping[str, Any], ...]:
@@ -131,12 +132,12 @@ class GateVerdict:
     @property
     def exit_code(self) -> int:
         """3 if anything got worse; else 4 if anything could not be judged; else 0."""
-        found = {one.verdict for one in self.judgements} | {one.verdict for one in self.broad}
+        found = {one.verdict for one in self.judgments} | {one.verdict for one in self.broad}
         if "regressed" in found or self.violated:
             return REGRESSED
         # A regression goes first: it is known, whatever else could not be judged. An empty comparison is no pass
         open_ = "inconclusive" in found or any(one["verdict"] == "not judged" for one in self.audits)
-        if self.incompatible or "missing" in found or not self.judgements or (self.strict and open_):
+        if self.incompatible or "missing" in found or not self.judgments or (self.strict and open_):
             return CANNOT_JUDGE
         return PASSED
 
@@ -160,7 +161,7 @@ class GateVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON; `from_dict` reads it back."""
-        return {"schema": 1, "exit_code": self.exit_code, "headline": self.headline, **asdict(self)}
+        return {"schema": 2, "exit_code": self.exit_code, "headline": self.headline, **asdict(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GateVerdict:
@@ -171,13 +172,14 @@ class GateVerdict:
         """
         if not isinstance(data, Mapping):
             raise ValueError("not a verdict")
-        if data.get("schema") != 1:
+        if data.get("schema") not in (1, 2):
             raise ValueError("written by another version of FedGuard")
+        data = {RETIRED_FIELDS.get(key, key): value for key, value in data.items()}
         try:
             found = _VERDICT.validate_python(data)
         except ValidationError as error:
             raise ValueError(f"not a verdict: {describe_error(error)}") from None
-        figures = {one.figure for one in found.judgements} | {one.figure for one in found.broad}
+        figures = {one.figure for one in found.judgments} | {one.figure for one in found.broad}
         try:  # views look each of these up in FIGURES, and a stored verdict may come from anywhere
             for figure in sorted(figures):
                 watchable(figure)
@@ -185,7 +187,7 @@ class GateVerdict:
             raise ValueError(f"not a verdict: {error}") from None
         if not all(isinstance(one.get("verdict"), str) for one in found.audits):
             raise ValueError("not a verdict: expected a verdict of each audit")
-        if not all({"attack", "defense"} <= one.swept.keys() for one in found.judgements):
+        if not all({"attack", "defense"} <= one.swept.keys() for one in found.judgments):
             raise ValueError("not a verdict: expected an attack and a defense of each judgment")
         return found
 

@@ -87,7 +87,7 @@ class PrivacyClaim:
         estimated = "" if self.facts["bound"] else " An estimate, which proves nothing."
         return (
             f"Hides one {self.facts['unit']} from whoever sees {self.facts['view']}: epsilon = {self.figure} at delta = "
-            f"{self.facts['delta']:g}, by {self.facts['accountant']}. Neighbours: {self.facts['relation']}; sampling: "
+            f"{self.facts['delta']:g}, by {self.facts['accountant']}. Neighbors: {self.facts['relation']}; sampling: "
             f"{self.facts['sampling']}.{estimated}"
         )
 

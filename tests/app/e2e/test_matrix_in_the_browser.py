@@ -15,7 +15,7 @@ from tests import stores
 
 pytestmark = pytest.mark.e2e
 
-#: Pixels between the anchors of two neighbouring names at an angle of 40 degrees, so that their lines do not touch.
+#: Pixels between the anchors of two neighboring names at an angle of 40 degrees, so that their lines do not touch.
 APART = 20
 
 #: Where each name of a column begins, in pixels of the window. One that is dropped stays in the page, and is transparent.
@@ -43,7 +43,7 @@ def test_every_name_stays_readable(reader, dashboard, store, run, width):
     )  # the chart scrolls, the page does not
 
 
-def test_the_numbers_of_neighbours_do_not_touch(reader, dashboard):
+def test_the_numbers_of_neighbors_do_not_touch(reader, dashboard):
     seen = reader(dashboard).open("matrix", run="wide").shows("Matrix")
     squares = seen.charts().first.locator('path[aria-label*="attack: sign_flip;"]')
     box = squares.first.bounding_box()

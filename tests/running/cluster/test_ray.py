@@ -117,7 +117,7 @@ def test_a_baseline_and_a_gate(plugin, connected, tmp_path):
         fg.save_baseline(run, file, listener=ear, **how)
         assert len(ear.ran) == 9  # two cells and the one in which the malicious are silent, on three fresh seeds
         same = fg.gate(run, file, **how)
-        assert same.passed and {one.verdict for one in same.judgements} == {"identical"}
+        assert same.passed and {one.verdict for one in same.judgments} == {"identical"}
         module.write_text(
             PLUGIN.replace(
                 "torch.full((view.f, view.dim), FACTOR)", "torch.linspace(99, -99, view.dim).repeat(view.f, 1)"
@@ -129,7 +129,7 @@ def test_a_baseline_and_a_gate(plugin, connected, tmp_path):
         cells = read(file).snapshot.cells
         found[where] = (
             {key: cell.values for key, cell in cells.items()},
-            [(one.label, one.verdict, one.drop, one.p_value) for one in worse.judgements],
+            [(one.label, one.verdict, one.drop, one.p_value) for one in worse.judgments],
             records(fg.open_run(tmp_path / where / "gated" / "confirmation")),
         )
     assert found["there"] == found["here"]

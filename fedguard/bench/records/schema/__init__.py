@@ -4,7 +4,7 @@ The field of a metric is defined beside the function that computes it (`fedguard
 are the reader: parsed content is checked against them and stays a dict, and fields that are not listed are not read. The types
 are strict: a number is no text, and no number is infinite. Fields that records of earlier versions lack are ``NotRequired``.
 
-Schema 2 is written. Schema 1 has other names for six fields (`fedguard.retired.RETIRED_FIELDS`), under today's of which it is
+Schema 2 is written. Schema 1 has other names for some fields (`fedguard.retired.RETIRED_FIELDS`), under today's of which it is
 read (`fedguard.bench.records.schema.types`): a run may hold records of both.
 """
 

@@ -50,7 +50,7 @@ def test_the_sum_is_that_of_a_plain_loop():
     assert told.bytes_up == 3 * 4 * dim + 6 * 32, "three vectors, and each the keys of two others"
 
 
-def test_the_anonymity_of_a_round_is_that_of_its_smallest_neighbourhood():
+def test_the_anonymity_of_a_round_is_that_of_its_smallest_neighborhood():
     """Of four, two and three values; the order in which they are summed is no matter."""
     for order in itertools.permutations(((0, (1, 2, 3, 4)), (5, (3, 4)), (2, (0, 1, 5)))):
         masks, dim = sums()
@@ -133,7 +133,7 @@ def test_a_lie_stands_in_the_sum():
     assert off(masked, plain) < 0.01 < 0.2 < off(clean, plain)
 
 
-def test_what_is_not_finite_costs_a_neighbourhood_its_sum():
+def test_what_is_not_finite_costs_a_neighborhood_its_sum():
     found = list(
         reports({"name": "d_psgd", "graph": "torus", "masks": 20}, attack="nan", clients={"total": 9, "malicious": 1})
     )
@@ -146,7 +146,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ({"name": "d_psgd", "graph": "star", "masks": 20}, {}, "some node hears fewer than two others"),
     ({"name": "d_psgd", "graph": "directed_ring", "masks": 20}, {}, "some node hears fewer than two others"),
     ({"name": "d_psgd", "clip": 1.0}, {}, "clip of d_psgd is what the masks' encoding cuts"),
-    ({"name": "d_psgd", "masks": 20, "broadcast": True}, {}, "under masks a node sends each neighbour something else"),
+    ({"name": "d_psgd", "masks": 20, "broadcast": True}, {}, "under masks a node sends each neighbor something else"),
     ({"name": "ako", "graph": "complete", "masks": 20}, {}, "send parts of vectors"),
     ({"name": "defacto", "phase": 3, "masks": 20}, {}, "from the sums of 3 rounds node 0 of ring can solve for the update of node 3"),
     ({"name": "d_psgd", "masks": 20}, {"attack": "dissensus", "clients": {"malicious": 1}}, "dissensus needs the honest clients' updates"),
