@@ -30,6 +30,7 @@ CATALOGUE = {
     "sign_guard_adaptive": "fedguard.attacks.poisoning.sign_guard_adaptive:SignGuardAdaptive",
     "dissensus": "fedguard.attacks.poisoning.dissensus:Dissensus",
     "spectral_dissensus": "fedguard.attacks.poisoning.spectral_dissensus:SpectralDissensus",
+    "receiver_ipm": "fedguard.attacks.poisoning.receiver_ipm:ReceiverIPM",
     "hermit": "fedguard.attacks.poisoning.hermit:Hermit",
     "inflated_weight": "fedguard.attacks.poisoning.inflated_weight:InflatedWeight",
     "tracker_bias": "fedguard.attacks.poisoning.tracker_bias:TrackerBias",

@@ -21,8 +21,8 @@ from torch import Tensor
 _MAPPINGS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
 
 
-def wrap_memmap(array: np.memmap[tuple[int, int], np.dtype[np.float32]]) -> Tensor:
-    """float32 ``[n, d]``: a memory-mapped matrix as a tensor, without a copy; in mode "r" it may only be read."""
+def wrap_memmap(array: np.memmap[tuple[int, int], np.dtype[np.float32 | np.float64]]) -> Tensor:
+    """``[n, d]``: a memory-mapped matrix as a tensor, without a copy; in mode "r" it may only be read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # rules only read
         tensor = torch.from_numpy(array)
@@ -45,8 +45,10 @@ def let_go(updates: Tensor) -> None:
 
 
 def round_buffer(n: int, d: int, memory: int | None, before: Tensor | None = None) -> Tensor:
-    """float32 ``[n, d]`` for the updates of a round, uninitialized: in memory if it takes no more than ``memory`` bytes (None:
-    always), else in an unnamed file in the folder for temporary files, which is deleted with the tensor.
+    """``[n, d]`` of torch's default type for the updates of a round, uninitialized.
+
+    It is in memory if it takes no more than ``memory`` bytes (None: always), else in an unnamed file in the folder for
+    temporary files, which is deleted with the tensor.
 
     ``before`` is the buffer of the previous round, reused if it is large enough.
 
@@ -56,12 +58,16 @@ def round_buffer(n: int, d: int, memory: int | None, before: Tensor | None = Non
     if before is not None and before.untyped_storage().nbytes() >= before.element_size() * n * d:
         # A fresh file each round would have its blocks allocated on disk once more
         return before.as_strided((n, d), (d, 1))
-    return torch.empty(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
+    return torch.empty(n, d) if memory is None or _bytes(n, d) <= memory else _in_a_file(n, d)
 
 
 def allocate_rows(n: int, d: int, memory: int | None) -> Tensor:
-    """float32 ``[n, d]`` of zeros, which outlive a round: in memory or in a file, as for `round_buffer`."""
-    return torch.zeros(n, d) if memory is None or 4 * n * d <= memory else _in_a_file(n, d)
+    """``[n, d]`` of zeros, which outlive a round: in memory or in a file, as for `round_buffer`."""
+    return torch.zeros(n, d) if memory is None or _bytes(n, d) <= memory else _in_a_file(n, d)
+
+
+def _bytes(n: int, d: int) -> int:
+    return torch.get_default_dtype().itemsize * n * d
 
 
 def slice_rows(updates: Tensor, memory: int | None) -> Iterator[slice]:
@@ -72,12 +78,12 @@ def slice_rows(updates: Tensor, memory: int | None) -> Iterator[slice]:
     n, d = updates.shape
     count = max(1, n)
     if is_mapped(updates):
-        count = 1 << (max(1, (memory or 0) // (4 * d)).bit_length() - 1)
+        count = 1 << (max(1, (memory or 0) // (updates.element_size() * d)).bit_length() - 1)
     return (slice(start, min(start + count, n)) for start in range(0, n, count))
 
 
 def _in_a_file(n: int, d: int) -> Tensor:
-    size = 4 * n * d
+    size = _bytes(n, d)
     with tempfile.TemporaryFile() as file:
         try:  # a disk that is full only later would end the process, since only the kernel notices
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
@@ -86,4 +92,5 @@ def _in_a_file(n: int, d: int) -> Tensor:
                 f"no room for {size / 2**30:.2f}G of updates in {tempfile.gettempdir()}: {error.strerror}. "
                 "Set TMPDIR to a folder on a larger disk, or raise --memory."
             ) from None
-        return wrap_memmap(np.memmap(file, np.float32, "r+", shape=(n, d)))
+        dtype = np.float64 if torch.get_default_dtype() == torch.float64 else np.float32
+        return wrap_memmap(np.memmap(file, dtype, "r+", shape=(n, d)))

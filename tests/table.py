@@ -174,6 +174,8 @@ ATTACKS = [
     Attack("dissensus"),
     Attack("dissensus", {"epsilon": 4.0}),
     Attack("spectral_dissensus"),
+    Attack("receiver_ipm"),
+    Attack("receiver_ipm", {"reach": 0.5}),
     Attack("hermit"),
     Attack("inflated_weight"),
     Attack("tracker_bias"),

@@ -240,7 +240,7 @@ def explains_bias(view: InferenceView, x: Tensor, bias: Tensor, neurons: Tensor)
 
 def inputs(view: InferenceView, x: Tensor) -> Tensor:
     """float32 ``[k, *shape]``: flat candidates ``[k, i]`` as inputs, within the value range."""
-    return x.clamp(*view.value_range).float().view(-1, *view.shape)
+    return x.clamp(*view.value_range).to(torch.get_default_dtype()).view(-1, *view.shape)
 
 
 def _sample(view: InferenceView) -> Tensor:

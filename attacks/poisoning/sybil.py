@@ -68,5 +68,5 @@ def _apart(common: Tensor, view: PoisonView, seed: int) -> Tensor:
     f = len(drawn)
     centring = torch.eye(f, dtype=torch.float64) - 1 / f
     # Centering orthonormal rows gives inner products -1/f, so the factor sqrt(f) |u| makes them -|u|^2
-    apart: Tensor = reach * f**0.5 * (centring @ orthonormal).float() @ drawn
+    apart: Tensor = reach * f**0.5 * (centring @ orthonormal).to(drawn.dtype) @ drawn
     return apart

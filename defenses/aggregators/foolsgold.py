@@ -67,7 +67,7 @@ def _similarities(updates: Tensor, context: RuleContext) -> Tensor:
     places = [known.index(context.clients[row]) for row in again]
     inner = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for block in column_blocks(len(updates), updates.shape[1]):
-        sums = updates[:, block].double()
+        sums = updates[:, block].to(torch.float64, copy=True)  # float64 would be the updates themselves
         if again:
             sums[again] += context.state["history"][places, block]
         inner += sums @ sums.T

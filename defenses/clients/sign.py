@@ -24,7 +24,7 @@ class Sign(ClientTransform):
     cost = "O(nd): signs, at the clients"
 
     def apply(self, update: Tensor, context: ClientContext) -> Tensor:
-        return update.sign() * update.abs().double().mean().float()
+        return update.sign() * update.abs().double().mean().to(update.dtype)
 
     def adapt(self, dummy: Tensor, observed: Tensor, module: nn.Module) -> tuple[Tensor, Tensor]:
         # sign() has a gradient of 0 everywhere, so that the attacker could not optimize through it; tanh has one

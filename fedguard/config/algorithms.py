@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from fedguard.config.sections import TrainingSection
 from fedguard.contracts import Training
+from fedguard.contracts.first_model import pin
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
@@ -50,6 +51,8 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
     training = section.training(known.build("algorithm", {"name": name, **given, **own}, where))
     try:
         training.algorithm.check(training)
+        if training.first_model is not None:
+            training = training.model_copy(update={"first_model": pin(training.first_model)})
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
     return training
@@ -59,5 +62,5 @@ def settings(training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again; keys added in later versions appear only if they are set."""
     spec, optimizer = training.algorithm.spec(), training.server_optimizer
     kept = vars(training) | {"server_optimizer": optimizer and asdict(optimizer), "algorithm": spec.pop("name")} | spec
-    later = ("local_steps", "server_optimizer")
-    return {key: value for key, value in kept.items() if value is not None or key not in later}
+    later = {"local_steps": None, "server_optimizer": None, "dtype": "float32", "first_model": None}
+    return {key: value for key, value in kept.items() if later.get(key, ...) != value}

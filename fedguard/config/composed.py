@@ -23,6 +23,11 @@ class ComposedCell(PlannedCell):
 
     def reasons(self) -> Iterator[str]:
         """Why noise, rule or algorithm is incompatible with the others or with the rest of the cell."""
+        if self.training.dtype != "float32" and isinstance(self.data, Environment):
+            yield (
+                f"training.dtype: {self.training.dtype} is for tasks with examples; what actors see and are rewarded with in "
+                f"{self.data.name} is float32. Leave dtype out."
+            )
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
                 f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "

@@ -20,6 +20,7 @@
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
     federated.py       Training and its FederatedAlgorithm: what clients train and keep, and what the server does with it
+    first_model.py     the file of a first model, pinned by its digest
     noise.py           Noise: what is added for privacy, by whom, and what it proves
     audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
     protocol.py        Protocol: secure aggregation, dropouts, noise
@@ -34,7 +35,8 @@
     observers.py       Observer, Listeners: who infers from what it receives
     architectures.py   Architecture
 
-Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round.
+Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for a round; under ``training.dtype: float64``
+float64, wherever these pages say float32.
 """
 
 from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, WorldModel

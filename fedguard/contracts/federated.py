@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 from torch import Tensor
@@ -247,6 +247,12 @@ class Training(BaseModel):
         server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
         local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
         server_optimizer: optimizer that moves the model, instead of server momentum.
+        dtype: type of the numbers in which clients train, the server aggregates and the model is evaluated. ``float64`` takes
+            the same examples and the same first model as ``float32``; messages count 4 bytes for a parameter with either.
+        first_model: file with the parameters from which the training starts, instead of drawn ones: ``.npz`` or
+            ``.safetensors`` with the network's parameters by name, or ``.npy`` with all of them as one vector, such as a run's
+            final model. Relative to the folder in which ``fedguard`` was started; ``FILE@sha256:DIGEST`` demands its content.
+            Noise for privacy hides nothing that is in it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -262,6 +268,8 @@ class Training(BaseModel):
     server_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     local_steps: Many | None = None
     server_optimizer: ServerOptimizer | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    first_model: str | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

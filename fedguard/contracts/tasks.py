@@ -315,7 +315,7 @@ class Task(ABC):
 
     @abstractmethod
     def initial_model(self, rng: Rng) -> Tensor:
-        """float32 ``[d]``: the model before the first round."""
+        """float32 ``[d]``: the model before the first round: drawn, or the one of ``training.first_model``."""
 
     @abstractmethod
     def local_updates(

@@ -105,7 +105,7 @@ def align_claims(
 
     good = _finite(check_claimed_inputs(claimed, tuple(x.shape[1:]), most or len(x)))
     rows = torch.full((max(len(x), len(claimed)), *x.shape[1:]), sum(value_range) / 2)
-    rows[: len(claimed)][good] = claimed.float()[good]
+    rows[: len(claimed)][good] = claimed.to(rows.dtype)[good]
     exact = rows.double()
     quality = [psnr(exact, row[None], value_range) for row in x.double()]
     _, order = linear_sum_assignment(torch.stack(quality).numpy(), maximize=True)

@@ -130,7 +130,7 @@ class CentralDP(ServerNoise[CentralState]):
         each = torch.ones(len(updates)) if weights is None else weights
         # Clipped before it is weighted, so that a client moves the sum by its weight times C. For a row of zeros C / 0 is
         # infinite, and the clamp makes it 1.
-        total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).float().mul(each) @ updates
+        total = (state.clip / lengths).clamp(max=1).nan_to_num(nan=1.0).to(updates.dtype).mul(each) @ updates
         # Noise is carried on in clips, without C; with more than one band the clip is fixed.
         carried = CentralState(self._next_clip(lengths, state.clip, rng, each), (noise, *state.past)[: self.bands - 1])
         return (total + state.clip * noise) / self.expected, carried

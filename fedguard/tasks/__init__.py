@@ -10,7 +10,8 @@ policies.py      what an actor does, given the outputs of its network
 cohort.py        trains all clients of a round at once
 network.py       a network with its parameters in one flat vector
 shadows.py       shadow models, for attacks on privacy
-compute.py       where it computes: on the processor or on a CUDA device
+first_model.py   the parameters that a training starts from, if a suite names a file
+compute.py       where it computes, on the processor or on a CUDA device, and in which type
 engines/         the ways cohort.py does so: engines/dense.py for MLPs, engines/module.py for any other network
 """
 

@@ -19,7 +19,7 @@ from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.compute import Compute
+from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.data import load_dataset
 from fedguard.tasks.network import FlatNetwork, Predictor
 
@@ -36,6 +36,7 @@ class Classification(Task):
     root: Examples | None
     model: Model
     network: FlatNetwork = field(repr=False)
+    first: Tensor | None = field(default=None, repr=False)
 
     @classmethod
     def deal(
@@ -79,6 +80,19 @@ class Classification(Task):
         network = fitting(model, dataset, compute)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
+    def in_dtype(self, dtype: str) -> Classification:
+        """The same examples in another type, ``float32`` or ``float64``, with a network of that type.
+
+        Raises:
+            ConfigError: the network does not compute in it.
+        """
+        data = replace(self.dataset, train=_to(self.dataset.train, dtype), test=_to(self.dataset.test, dtype))
+        with computing_in(dtype):
+            network = fitting(self.model, data, self.network.compute)
+        parts = tuple(_to(part, dtype) for part in self.parts)
+        root = None if self.root is None else _to(self.root, dtype)
+        return replace(self, dataset=data, parts=parts, root=root, network=network)
+
     @property
     def dim(self) -> int:  # type: ignore[override]
         return self.network.dim
@@ -117,6 +131,8 @@ class Classification(Task):
         return self.dataset.test.x.to(self.network.compute.device)
 
     def initial_model(self, rng: Rng) -> Tensor:
+        if self.first is not None:
+            return self.first.clone()
         return FlatNetwork(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
 
     def local_updates(
@@ -189,6 +205,10 @@ class Classification(Task):
 
     def with_examples(self, replaced: Mapping[int, Examples]) -> Classification:
         return replace(self, parts=tuple(replaced.get(client, part) for client, part in enumerate(self.parts)))
+
+
+def _to(examples: Examples, dtype: str) -> Examples:
+    return examples.replace(x=examples.x.to(getattr(torch, dtype)))
 
 
 def _public(examples: int, root: int, shared: float) -> int:
@@ -272,6 +292,12 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetw
             f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
+    if torch.promote_types(logits.dtype, extremes.dtype) != logits.dtype:
+        used, wanted = (str(one.dtype).removeprefix("torch.") for one in (logits, extremes))
+        raise ConfigError(
+            f"model {model}: expected logits of {wanted} for inputs of {wanted}; got {used}. Make its constants of the type of "
+            "its inputs (x.new_zeros), or leave out training.dtype."
+        )
     if draws or not torch.allclose(logits, again, equal_nan=True):
         raise ConfigError(f"model {model}: expected the same logits for the same input; got others. Leave out Dropout.")
     return network

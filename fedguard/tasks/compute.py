@@ -6,6 +6,9 @@ memory. Random numbers are drawn in main memory too, so a seed gives the same dr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from fedguard.errors import ConfigError, require
@@ -14,8 +17,20 @@ from fedguard.errors import ConfigError, require
 USUAL_MEMORY = 256 << 20
 
 
+@contextmanager
+def computing_in(dtype: str) -> Iterator[None]:
+    """Within the context torch makes tensors of floats in this type, ``float32`` or ``float64``, if no other one is given."""
+    before, wanted = torch.get_default_dtype(), getattr(torch, dtype)
+    torch.set_default_dtype(wanted)
+    try:
+        yield
+    finally:
+        if torch.get_default_dtype() == wanted:  # what a plug-in has set is left for whoever looks for such changes
+            torch.set_default_dtype(before)
+
+
 class Compute:
-    """The processor, or a CUDA device in full float32, with an allowance of memory.
+    """The processor, or a CUDA device in full float32 or float64, with an allowance of memory.
 
     Attributes:
         device: the device that computes.
@@ -31,12 +46,17 @@ class Compute:
 
     @property
     def memory(self) -> int:
-        return 4 * self.floats
+        return self._memory
 
     @memory.setter
     def memory(self, size: int) -> None:
         require(size > 0, f"memory of the training: expected more than 0 bytes; got {size}.")
-        self.floats = size // 4
+        self._memory = size
+
+    @property
+    def floats(self) -> int:
+        """The memory in numbers of the type that is computed in."""
+        return self._memory // torch.get_default_dtype().itemsize
 
     @property
     def name(self) -> str:

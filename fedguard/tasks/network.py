@@ -14,16 +14,18 @@ from torch import Tensor, nn
 from fedguard.contracts import Model
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, global_generators
-from fedguard.tasks.compute import Compute
+from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.engines.conv_shapes import dense_widths, plain_layers
 
 
 class FlatNetwork:
-    """Holds a module whose parameters are views of one flat float32 vector, so that loading is one copy.
+    """Holds a module whose parameters are views of one flat vector, so that loading is one copy.
+
+    They are drawn in float32 whatever is computed in, so that a training in float64 starts from the same model.
 
     Attributes:
         compute: device and memory; by default the processor, with the usual memory.
-        flat: float32 ``[d]``: the parameters, in the order of ``module.parameters()``.
+        flat: float32 or float64 ``[d]``: the parameters, in the order of ``module.parameters()``.
         widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
         value_range, characters: properties of the inputs, as in `Dataset`.
     """
@@ -34,9 +36,9 @@ class FlatNetwork:
     def __init__(
         self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng, compute: Compute | None = None
     ) -> None:
-        self.compute, self.name = compute or Compute(), str(model)
-        with global_generators(rng):  # torch's layers initialise themselves from torch's
-            self.module = model.build(shape, classes)
+        self.compute, self.name, dtype = compute or Compute(), str(model), torch.get_default_dtype()
+        with global_generators(rng), computing_in("float32"):  # torch's layers initialise themselves from torch's
+            self.module = model.build(shape, classes).to(dtype)
         if buffers := [name for name, _ in self.module.named_buffers()]:
             raise ConfigError(
                 f"model {model} has buffers ({buffers[0]}), which are not parameters and would escape aggregation. "
@@ -78,7 +80,7 @@ class FlatNetwork:
 
     @torch.no_grad()
     def logits(self, model: Tensor, x: Tensor, batch: int = 1000) -> Tensor:
-        """float32 ``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
+        """``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
         module, flat = self.on(self.compute.device)
         flat.copy_(model)
         return torch.cat([module(part.to(flat.device)) for part in torch.split(x, batch)]).cpu()

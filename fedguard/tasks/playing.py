@@ -75,6 +75,7 @@ class EnvironmentTask(ActingTask):
     policy: Policy
     liars: frozenset[int] = frozenset()
     falsify: Callable[..., Any] | None = None
+    first: Tensor | None = field(default=None, repr=False)
     _tried: list[bool] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
@@ -125,6 +126,8 @@ class EnvironmentTask(ActingTask):
         return self.module.memory if self.model.recurrent and isinstance(self.module, RecurrentNetwork) else 0
 
     def initial_model(self, rng: Rng) -> Tensor:
+        if self.first is not None:
+            return self.first.clone()
         return FlatNetwork(self.model, self.shape, self.classes, rng).flat.clone()
 
     def local_updates(

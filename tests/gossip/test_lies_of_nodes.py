@@ -204,6 +204,85 @@ def test_spectral_dissensus_is_its_formula_over_the_honest_nodes():
         assert torch.allclose(made[i].double(), want, atol=1e-5)
 
 
+# Inner products around the receiver's own value.
+
+#: Two liars, and six nodes that all hear each other: h = 4 honest values at each node.
+AROUND: dict[str, Any] = {"name": "d_psgd", "graph": "complete"}
+
+
+def around_receiver(values, about, honest, i, f, reach):
+    """The message to node i as a plain loop in float64, relative to the model that the node has had before."""
+    rows = {j: values[j].double() - about[i].double() for j in honest}
+    mean = sum(rows.values()) / len(rows)
+    away = sorted(float((rows[j] - rows[i]).norm()) for j in honest if j != i)
+    return rows[i] - reach * away[len(honest) - f - 1] * mean / mean.norm()
+
+
+@pytest.mark.parametrize("reach", [0.99, 0.5])
+def test_receiver_ipm_is_its_formula_around_each_receiver(reach):
+    attack = load_registry().build("attack", f"receiver_ipm(reach={reach})")
+    found, setup = lied_to(attack, AROUND, {1, 4})
+    setup = setup.with_parts(attack_sees=attack.needs[1])
+    found = Nodes(setup, topology("complete", 6), broadcast=False)
+    found.begin(1)
+    values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
+    values *= torch.tensor([1.0, 1, 3, 0.2, 1, 7])[:, None]  # lopsided: no two distances are alike
+    made, w, honest = found.mix_values(values, about), topology("complete", 6).at(0), (0, 2, 3, 5)
+    lies = {i: about[i].double() + around_receiver(values, about, honest, i, 2, reach) for i in honest}
+    assert len({tuple(lie.tolist()) for lie in lies.values()}) == 4
+    for i in honest:
+        want = sum(w[i, j] * values[j].double() for j in honest) + (w[i, 1] + w[i, 4]) * lies[i]
+        assert torch.allclose(made[i].double(), want, rtol=1e-4, atol=1e-4), i
+
+
+def test_receiver_ipm_passes_the_nearest_neighbors_of_each_receiver_and_a_longer_one_does_not():
+    """NNA averages the h values nearest to a node's own: both messages are among them below that distance, neither above it."""
+    values, about = draws(6, 650), draws(6, 650, 1)
+    values *= torch.tensor([1.0, 1, 3, 0.2, 1, 7])[:, None]
+    honest = (0, 2, 3, 5)
+    for reach, passes in ((0.99, True), (1.01, False)):
+        attack = load_registry().build("attack", f"receiver_ipm(reach={reach})")
+        found, setup = lied_to(attack, AROUND, {1, 4}, defense="nna")
+        found = Nodes(setup.with_parts(attack_sees=attack.needs[1]), topology("complete", 6), broadcast=False)
+        found.begin(1)
+        made = found.mix_values(values, about)
+        for i in honest:
+            lie = around_receiver(values, about, honest, i, 2, reach)
+            near = sorted((j for j in honest if j != i), key=lambda j: float((values[j] - values[i]).norm()))
+            rows = [values[j].double() - about[i].double() for j in (i, *near)]
+            kept = [*rows[:2], lie, lie] if passes else rows[:3]
+            rest = torch.stack(kept).sum(0) / 4
+            if passes:
+                assert torch.allclose(made[i].double() - about[i].double(), rest, rtol=1e-3, atol=1e-3), (i, reach)
+            else:  # both tie, and one place is left between them
+                assert torch.allclose(made[i].double() - about[i].double(), rest + lie / 4, rtol=1e-3, atol=1e-3), i
+
+
+def test_receiver_ipm_needs_the_honest_values_and_a_graph():
+    granted = {"threat": {"knowledge": ["own_data", "model", "defense"]}, "clients": {"malicious": 1}}
+    reasons = cell({"name": "d_psgd", "graph": "ring"}, attack="receiver_ipm", **granted).verdict.reasons
+    assert "receiver_ipm needs the honest clients' updates" in reasons[0]
+    for other in ("server", {"name": "d_psgd", "graph": "ring", "broadcast": True}):
+        assert cell(other, attack="receiver_ipm", clients={"malicious": 1}).verdict.reasons, other
+
+
+@pytest.mark.parametrize("defense", ["clipped_gossip", "nna", "geometric_median"])
+def test_receiver_ipm_with_the_rule_moves_a_node_no_less_than_without(defense):
+    """By the distance of what the rule makes from the mean honest value, at each receiver."""
+    attack = load_registry().build("attack", "receiver_ipm")
+    away = {}
+    for sees in attack.needs:
+        found, setup = lied_to(attack, AROUND, {1, 4}, defense=defense)
+        found = Nodes(setup.with_parts(attack_sees=sees), topology("complete", 6), broadcast=False)
+        found.begin(1)
+        values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
+        made = found.mix_values(values, about)
+        away[sees] = [float((made[i] - values[[0, 2, 3, 5]].mean(0)).norm()) for i in (0, 2, 3, 5)]
+    known, unknown = (away[sees] for sees in attack.needs)
+    assert all(one >= other * (1 - 1e-4) for one, other in zip(known, unknown, strict=True))
+    assert sum(known) > sum(unknown)
+
+
 # Each attack of the catalogue tells each neighbor something else.
 
 #: These say the same to all, and why.

@@ -18,7 +18,7 @@ from fedguard.registry import load_registry
 from tests.forked import fedguard
 
 #: What sets its own strength against rules at nodes without a server.
-AGAINST_NODES = {"dissensus", "spectral_dissensus"}
+AGAINST_NODES = {"dissensus", "spectral_dissensus", "receiver_ipm"}
 
 MEMBERS = ("sign_flip", "ipm(tau=0.1)", "ipm(tau=5)", "alie(z=-4)", "gaussian(scale=10)", "free_rider")
 

@@ -158,5 +158,7 @@ def infer_labels(view: InferenceView) -> Tensor:
 
 
 def claim(view: InferenceView, x: Tensor, labels: Tensor) -> Reconstruction:
-    """One restart's examples as a claim: inputs within the value range, in float32."""
-    return Reconstruction(x.detach().view(view.count, *view.shape).clamp(*view.value_range).float(), labels)
+    """One restart's examples as a claim: inputs within the value range."""
+    return Reconstruction(
+        x.detach().view(view.count, *view.shape).clamp(*view.value_range).to(torch.get_default_dtype()), labels
+    )

@@ -132,7 +132,7 @@ class SessionRunner:
         return dataclasses.replace(
             traffic,
             included=outcome.included,
-            mean=mean.float(),
+            mean=mean.to(torch.get_default_dtype()),
             weight=float(weight),
             contributors=max(0, len(outcome.included) - self._size.colluders - malicious),
             off=float((mean - true).square().sum()),

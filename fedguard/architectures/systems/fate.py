@@ -156,7 +156,7 @@ class PairwiseReceiver(Receiver):
             bytes_down=down,
         )
         return ReceivedRound(
-            rows=mean.float()[None],
+            rows=mean.to(sent.model.dtype)[None],
             behind=(came,),
             samples=torch.tensor([weight], dtype=torch.float64),
             told=min(self.setup.assume_f_among(len(came)), 1),

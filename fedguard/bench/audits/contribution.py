@@ -19,6 +19,7 @@ from fedguard.contracts import Architecture, Environment, Observer, RoundObserva
 from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import ShapleyValues, shapley
+from fedguard.tasks.compute import computing_in
 
 
 @dataclass(frozen=True)
@@ -86,25 +87,26 @@ def contribution(
     """
     _check(cell)
     bench = bench or Workbench()
-    setup = replace(set_up(cell, seed, bench.task(cell, seed)), observer=Observer(None))
-    rng = setup.rng.child("contribution")
-    first = setup.task.initial_model(setup.rng.child("model"))
-    utility = partial(_utility, setup, measure)
-    shares, rounds, last = dict.fromkeys(range(setup.cell.clients.total), 0.0), [], first
-    malicious: frozenset[int] = frozenset()
-    worth = utility(first)
-    for number, report in enumerate(cell.architecture.aggregates(setup), 1):
-        watched, malicious, last = report.watched, malicious | report.malicious, report.model
-        if watched is not None and watched.clients and report.abandoned is None:
-            before, worth = worth, utility(last)
-            value = partial(_value, cell.architecture, setup, number, watched, utility, before, worth)
-            players = tuple(dict.fromkeys(watched.clients))
-            found = shapley(value, players, rng.child(number), permutations=permutations, tolerance=tolerance)
-            rounds.append(found)
-            for client, share in found.shares.items():
-                shares[client] += share
-        after(report.round)
-    return Contribution(shares, utility(last) - utility(first), malicious, tuple(rounds))
+    with computing_in(cell.training.dtype):
+        setup = replace(set_up(cell, seed, bench.task(cell, seed)), observer=Observer(None))
+        rng = setup.rng.child("contribution")
+        first = setup.task.initial_model(setup.rng.child("model"))
+        utility = partial(_utility, setup, measure)
+        shares, rounds, last = dict.fromkeys(range(setup.cell.clients.total), 0.0), [], first
+        malicious: frozenset[int] = frozenset()
+        worth = utility(first)
+        for number, report in enumerate(cell.architecture.aggregates(setup), 1):
+            watched, malicious, last = report.watched, malicious | report.malicious, report.model
+            if watched is not None and watched.clients and report.abandoned is None:
+                before, worth = worth, utility(last)
+                value = partial(_value, cell.architecture, setup, number, watched, utility, before, worth)
+                players = tuple(dict.fromkeys(watched.clients))
+                found = shapley(value, players, rng.child(number), permutations=permutations, tolerance=tolerance)
+                rounds.append(found)
+                for client, share in found.shares.items():
+                    shares[client] += share
+            after(report.round)
+        return Contribution(shares, utility(last) - utility(first), malicious, tuple(rounds))
 
 
 def _value(

@@ -67,7 +67,9 @@ class CellLab(Lab):
 
     @cached_property
     def task(self) -> Classification:
-        task = Workbench().task(self.cell, self.seed)
+        # What an audit measures depends on neither, and its own models are float32
+        plain = self.cell.training.model_copy(update={"dtype": "float32", "first_model": None})
+        task = Workbench().task(self.cell.with_parts(training=plain), self.seed)
         if not isinstance(task, Classification):
             name = self.cell.data.name
             raise ConfigError(f"{name}: an audit has canaries, which are examples, and actors have none. Leave it out.")

@@ -47,7 +47,7 @@ def save(
     x, found = truth.x[:IMAGES], found[:IMAGES]
     path = folder.path / "artifacts" / f"{cell}-seed-{seed:03d}-{name}.npz"
     arrays = io.BytesIO()
-    np.savez(arrays, truth=x.numpy(), found=found.numpy())
+    np.savez(arrays, truth=x.float().numpy(), found=found.float().numpy())
     write_atomically(path, arrays.getvalue())
     pixels = grid(x, found, value_range)
     if pixels is None:

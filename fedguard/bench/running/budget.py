@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import torch
+
 from fedguard.contracts import MatrixRule, Setup, Sight
 from fedguard.errors import ConfigError
 from fedguard.tasks.compute import USUAL_MEMORY
@@ -49,7 +51,7 @@ def within(setup: Setup, memory: int, held: int) -> tuple[int, int]:
     Raises:
         ConfigError: the training needs more.
     """
-    vector, n = 4 * setup.task.dim, setup.cell.clients.expected
+    vector, n = torch.get_default_dtype().itemsize * setup.task.dim, setup.cell.clients.expected
     wholes = dict(_wholes(setup, n))
     pages = n * min(vector, PAGE)
     parts = {

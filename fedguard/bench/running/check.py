@@ -17,6 +17,7 @@ from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, 
 from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
 from fedguard.tasks.data import load_dataset
+from fedguard.tasks.first_model import describe_first_model
 
 #: Columns of a table that are told of one by one.
 MOST_COLUMNS = 30
@@ -54,6 +55,9 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     for data in dict.fromkeys(cell.data for cell in legal if isinstance(cell.data, Data)):
         yield from map(Text, _data(data))
+    for file in dict.fromkeys(cell.training.first_model for cell in legal):
+        if file is not None:
+            yield Text(f"First model: {describe_first_model(file)}.")
     yield from _protocols(legal)
     yield from (Text(line) for line in dict.fromkeys(line for cell in legal for line in _copies(cell)))
     if refused:

@@ -95,7 +95,8 @@ def noise_in_words(cell: PlannedCell) -> list[str]:
         return []
     attacking = cell.malicious if cell.attack else 0
     words = cell.noise.in_words(dataclasses.replace(cell.in_sessions, attacking=attacking))
-    return [" ".join([f"{words} Examples are prepared by {_describe_preparation(cell)}.", *_record_in_words(cell)])]
+    prepared = f"Examples are prepared by {_describe_preparation(cell)}."
+    return [" ".join([f"{words} {prepared}", *_record_in_words(cell), *_first_model_in_words(cell)])]
 
 
 def _describe_preparation(cell: PlannedCell) -> str:
@@ -115,6 +116,14 @@ def _record_in_words(cell: PlannedCell) -> list[str]:
         f"A record is {cell.data.record}; to hide all that a client holds, take privacy: {{name: client}}, with the partition "
         "natural where a client is to be a person."
     ]
+
+
+def _first_model_in_words(cell: PlannedCell) -> list[str]:
+    """What an epsilon assumes of a first model that was read from a file; empty without one."""
+    file = cell.training.first_model
+    if file is None:
+        return []
+    return [f"The first model, {file}, is assumed to be public: no record of a client went into it."]
 
 
 def copies_in_words(cell: PlannedCell, parts: Sequence[Examples]) -> list[str]:
@@ -197,6 +206,7 @@ def privacy_spent(cell: PlannedCell, setup: Setup, reports: Sequence[RoundReport
             *found["assumptions"],
             ONE_TRAINING,
             *map(_format_list_item, _record_in_words(cell)),
+            *map(_format_list_item, _first_model_in_words(cell)),
             *map(
                 _format_list_item,
                 copies_in_words(cell, setup.task.parts if isinstance(setup.task, Classification) else ()),

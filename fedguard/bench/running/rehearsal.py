@@ -36,6 +36,7 @@ from fedguard.errors import ConfigError, PreconditionError
 from fedguard.privacy.accounting import check_delta
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.compute import computing_in
 from fedguard.tasks.network import flatten
 from fedguard.tasks.playing import EnvironmentTask
 
@@ -47,7 +48,10 @@ NO_TEXT = (
 
 def why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
     """Why a cell cannot run on its data with this seed; None if it can."""
-    with global_generators(Rng(seed).child("rehearsal")):  # it runs in the user's own process
+    with (
+        global_generators(Rng(seed).child("rehearsal")),
+        computing_in(cell.training.dtype),
+    ):  # it runs in the user's own process
         return _why_not(cell, seed, bench)
 
 

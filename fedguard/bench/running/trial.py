@@ -31,6 +31,7 @@ from fedguard.metrics.returns import mean_return, means, normalize_return, score
 from fedguard.metrics.trajectory import judge_last, summarize
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.compute import computing_in
 from fedguard.tasks.playing import EPISODES, EnvironmentTask
 
 Controls = Mapping[str, float | None]
@@ -63,13 +64,13 @@ def run_trial(
         album: receives the pictures of a reconstruction.
 
     Returns:
-        the record, and the final model (float32 ``[d]``).
+        the record, and the final model (``[d]`` of the training's dtype).
 
     Raises:
         ConfigError: the training needs more memory.
     """
     bench = bench or Workbench()
-    with global_generators(_global(cell, seed, bench)) as drawn:
+    with global_generators(_global(cell, seed, bench)) as drawn, computing_in(cell.training.dtype):
         record, model = _train_and_score(cell, seed, controls, bench, progress, clean_model, album)
         if drew := drawn():
             record["environment"]["drew"] = drew

@@ -14,7 +14,8 @@ from fedguard.contracts import Data, Environment, Model, Partition, Setup
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
-from fedguard.tasks.compute import Compute
+from fedguard.tasks.compute import Compute, computing_in
+from fedguard.tasks.first_model import read_first_model
 from fedguard.tasks.playing import EnvironmentTask
 
 Kept = TypeVar("Kept")
@@ -23,8 +24,8 @@ Kept = TypeVar("Kept")
 TASKS = 4
 
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
-#: copies of others' examples, and the share of the examples that is everybody's.
-_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float]
+#: copies of others' examples, the share of the examples that is everybody's, the type that is computed in, and the first model.
+_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, str, str | None]
 
 
 class Workbench:
@@ -84,17 +85,20 @@ class Workbench:
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
-        data, model, partition, clients, rng, root, copying, shared = key
+        data, model, partition, clients, rng, root, copying, shared, dtype, first = key
 
         def deal_task() -> Classification | EnvironmentTask:
-            with global_generators(rng.child("task")):  # since it is kept for trials of other cells
-                return create_task()
+            # Generators, since it is kept for trials of other cells; float32, so that the draws are those of any dtype
+            with global_generators(rng.child("task")), computing_in("float32"):
+                task = create_task()
+                return task if first is None else dataclasses.replace(task, first=read_first_model(first, task.module))
 
         def create_task() -> Classification | EnvironmentTask:
             if isinstance(data, Environment):
                 return EnvironmentTask.build_task(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")
             task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute, shared)
+            task = task if dtype == "float32" else task.in_dtype(dtype)
             self._held = resident_memory() if self.memory is not None else 0
             return task
 
@@ -112,7 +116,8 @@ def _key(cell: PlannedCell, seed: int) -> _Key:
     rng = Rng(seed if fixed is None else fixed)
     copying = malicious_clients(cell, seed) if cell.copied else frozenset()
     task, root = cell.config.task, cell.config.server.root_data
-    return cell.data, cell.model, cell.partition, cell.config.clients.total, rng, root, copying, task.shared
+    many, dtype, first = cell.config.clients.total, cell.training.dtype, cell.training.first_model
+    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, dtype, first
 
 
 _K = TypeVar("_K")

@@ -46,7 +46,7 @@ class ComposedProcedure(Procedure):
             path = Path(job["clean_model"])
             with contextlib.suppress(OSError, ValueError, EOFError):  # missing or damaged: it is trained again
                 found = np.load(path, allow_pickle=False) if path.is_file() else None
-                if isinstance(found, np.ndarray) and found.dtype == np.float32 and found.ndim == 1:
+                if isinstance(found, np.ndarray) and found.dtype in (np.float32, np.float64) and found.ndim == 1:
                     return torch.from_numpy(found)
             return None
 

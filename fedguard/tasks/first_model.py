@@ -1,0 +1,137 @@
+"""A first model from a file: its parameters by name, or one vector. Files are parsed, and nothing in them is executed."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedguard.contracts.first_model import read_pinned
+from fedguard.errors import ConfigError, oneline
+
+#: The entry of a file that holds all parameters as one vector
+WHOLE = ""
+
+
+def read_first_model(pinned: str, module: nn.Module) -> Tensor:
+    """``[d]``, of the type of the module's parameters: the parameters in a file, in the order of ``module.parameters()``.
+
+    A file has the parameters under their names in the network, in any order (``.npz``, ``.safetensors``), or all of them as
+    one vector (``.npy``, as runs store final models).
+
+    Args:
+        pinned: the file with its digest: `fedguard.contracts.first_model.pin`.
+
+    Raises:
+        ConfigError: it cannot be read, or has other names, shapes or types than the network, or numbers that are not finite.
+    """
+    file, held = read_pinned(pinned)
+    arrays, wanted = _parse(file, held), {name: tuple(one.shape) for name, one in module.named_parameters()}
+    dtype = next(module.parameters()).dtype
+    if arrays.keys() == {WHOLE}:
+        wanted = {WHOLE: (sum(one.numel() for one in module.parameters()),)}
+    if others := sorted(wanted.keys() ^ arrays.keys()):
+        missing = [name for name in others if name in wanted]
+        more = [name for name in others if name not in wanted]
+        told = " and ".join(
+            f"{what} {', '.join(names)}" for what, names in (("lacks", missing), ("has", more)) if names
+        )
+        raise ConfigError(
+            f"training.first_model: {file}: expected the network's parameters {', '.join(wanted)}; the file {told}. "
+            "Save exactly these, under these names."
+        )
+    for name, shape in wanted.items():
+        _check_array(f"{file}: {name}" if name else file, arrays[name], shape, dtype)
+    return torch.cat(
+        [
+            torch.from_numpy(arrays[name].astype(arrays[name].dtype.newbyteorder("="))).reshape(-1).to(dtype)
+            for name in wanted
+        ]
+    )
+
+
+def describe_first_model(pinned: str) -> str:
+    """``first.npz@sha256:...: 650 parameters of float32: 1.weight [10, 64], 1.bias [10]``; raises as `read_first_model`."""
+    file, held = read_pinned(pinned)
+    arrays = _parse(file, held)
+    kinds = ", ".join(sorted({str(one.dtype) for one in arrays.values()}))
+    parts = ", ".join(f"{name} {list(one.shape)}".strip() for name, one in arrays.items())
+    return f"{pinned}: {sum(one.size for one in arrays.values()):,} parameters of {kinds}: {parts}"
+
+
+def _check_array(where: str, array: NDArray[Any], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    wanted = str(dtype).removeprefix("torch.")
+    if array.shape != shape:
+        turned = array.shape == shape[::-1]
+        remedy = (
+            "It is transposed: save it as the network has it" if turned else "Save the network that the suite names"
+        )
+        raise ConfigError(
+            f"training.first_model: {where}: expected shape {list(shape)}; got {list(array.shape)}. {remedy}."
+        )
+    if array.dtype.kind != "f" or array.dtype.itemsize not in (4, dtype.itemsize):
+        more = ", or set training.dtype: float64" if array.dtype == np.float64 else ""
+        raise ConfigError(
+            f"training.first_model: {where}: expected {wanted}; got {array.dtype}. Save it as {wanted}{more}."
+        )
+    if not (finite := np.isfinite(array)).all():
+        place = np.argwhere(~finite)[0].tolist()
+        raise ConfigError(
+            f"training.first_model: {where}: expected finite numbers; got {array[tuple(place)]} at {place}. "
+            "Train the first model again, at a smaller rate."
+        )
+
+
+def _parse(file: str, held: bytes) -> Mapping[str, NDArray[Any]]:
+    """The arrays of a file by name; one without name is under `WHOLE`."""
+    suffix = Path(file).suffix.lower()
+    if suffix not in (".npz", ".npy", ".safetensors"):
+        raise ConfigError(
+            f"training.first_model: {file}: expected a file of .npz, .npy or .safetensors, which are parsed and never "
+            f"executed; got {suffix or 'no suffix'}. Save it with numpy.savez."
+        )
+    try:
+        if suffix == ".safetensors":
+            return _load_safetensors(held)
+        found = np.load(io.BytesIO(held), allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {WHOLE: found}
+        with found:
+            return {name: found[name] for name in found.files}
+    except ImportError:
+        raise ConfigError(
+            f"training.first_model: {file}: safetensors is not installed. pip install 'fedguard[safetensors]'."
+        ) from None
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        BadZipFile,
+        zlib.error,
+        MemoryError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
+        # NumPy would tell how to read objects all the same
+        objects = any(sign in str(error) for sign in ("Object arrays", "Cannot load file", "(object)"))
+        told = "it holds Python objects, and to read them is to run what they say" if objects else oneline(error)
+        raise ConfigError(
+            f"training.first_model: {file}: expected plain arrays, as numpy.savez writes them: {told}."
+        ) from None
+
+
+def _load_safetensors(held: bytes) -> Mapping[str, NDArray[Any]]:
+    from safetensors.numpy import load
+
+    try:
+        return dict(load(held))
+    except Exception as error:  # the library has an error of its own for what is no such file
+        raise ValueError(oneline(error)) from None
