@@ -63,7 +63,7 @@ def measure_aggregate(
 
 
 def summarize_aggregates(rounds: Sequence[Mapping[str, float | None]]) -> AggregateMetrics:
-    """The metrics of a training, from those of its measured rounds."""
+    """The metrics of a training, from the metrics of its measured rounds."""
     return {
         "kappa": max((one["kappa"] for one in rounds if one["kappa"] is not None), default=None),
         "cosine": _mean_of_finite([one["cosine"] for one in rounds]),

@@ -53,13 +53,13 @@ def test_each_cell_has_a_result_or_a_reason(rows):
 
 
 def test_noise_and_masks_hide_what_a_bare_update_gives_away(rows):
-    bare = one(rows, "secure_aggregation=off", "robbing_the_fed")
+    bare = one(rows, "secure_aggregation=none", "robbing_the_fed")
     assert bare["recovered"] > 0.5 and bare["psnr_gain"] > 50 and bare["epsilon"] is None
     for protocol in ("privacy=record", "secure_aggregation=full", "secure_aggregation=full privacy=distributed"):
         hidden = one(rows, protocol, "robbing_the_fed")
         assert hidden["recovered"] < 0.1 and hidden["psnr_gain"] < 3, protocol
     labels = [
-        one(rows, p, "labels_bias_corrected")["label_accuracy"] for p in ("secure_aggregation=off", "privacy=record")
+        one(rows, p, "labels_bias_corrected")["label_accuracy"] for p in ("secure_aggregation=none", "privacy=record")
     ]
     assert labels[0] > 0.95 > 0.9 > labels[1]
 

@@ -573,7 +573,7 @@ def test_a_bound_holds_beside_malicious_clients():
     [
         ({"encoding": {"bits": 29}}, {}, "Lower bits to 27, or lower the number of clients to 7, or set ring: 64."),
         ({"secure_aggregation": {"groups": 4}, "encoding": {"bits": 31}}, {}, "the sum of 5 clients may reach"),
-        ({"dropout": {"rate": 0.5}}, {}, "12 of 20 clients must survive; got delta = 0.5, 10 dropouts"),
+        ({"dropout": {"rate": 0.5}}, {}, "12 of 20 clients must survive; got dropout = 0.5, 10 clients"),
         ({"colluding": 0.95}, {}, "At least two clients must be honest"),
         ({}, {"clients": {"total": 2}}, "needs at least 3 clients"),
         ({"secure_aggregation": {"groups": 7}}, {}, "7 groups of 20 clients have 2, of whom 2 may collude with the server; expected at least 4 in each. Take at most 5 groups"),
