@@ -8,7 +8,9 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from torch import nn
 
 import fedguard as fg
 from fedguard.bench import starters
@@ -175,31 +177,20 @@ def test_shells_complete_commands(tmp_path):
     assert fedguard(cwd=tmp_path, **asked).split() == ["run"]
 
 
-def test_a_training_begins_with_the_weights_that_the_page_puts_there(tmp_path):
-    """Both ways of the page, as they stand there: the state of a module, and the model that a run kept."""
-    import numpy as np
-    import torch
-    from torch import nn
-
-    page = (ROOT / "docs" / "add_task.md").read_text().partition("## Your own initial model")[2]
-    state, kept = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    module = shown("add_task.md", "moons.py")
-    (tmp_path / "moons.py").write_text(module)
-    suite = shown("add_task.md", "moons.yaml").replace("rounds: 10", "rounds: 1")
-    (tmp_path / "moons.yaml").write_text(suite)
-    fedguard("run", "moons.yaml", cwd=tmp_path)
-    (tmp_path / "first.npy").write_bytes(min((tmp_path / "runs/moons/artifacts").glob("*-seed-000.npy")).read_bytes())
-    first = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
-    torch.save(first.state_dict(), tmp_path / "first.pt")
-    lines = state.splitlines(keepends=True)
-    for name, body in {"state": state, "kept": "".join([lines[0], kept, lines[-1]])}.items():
-        *_, plain = module.splitlines(keepends=True)
-        text = module.replace(plain, body).replace("import numpy", "from pathlib import Path\n\nimport numpy", 1)
-        file = tmp_path / f"{name}.py"
-        file.write_text(text)
-        spec = importlib.util.spec_from_file_location(f"first_{name}", file)
-        own = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(own)
-        found = nn.utils.parameters_to_vector(own.Wave(width=8).build((2,), 2).parameters()).detach().numpy()
-        expected = nn.utils.parameters_to_vector(first.parameters()).detach().numpy()
-        assert np.array_equal(found, expected if name == "state" else np.load(tmp_path / "first.npy"))
+def test_a_training_begins_with_the_parameters_that_the_page_writes(tmp_path):
+    """Both ways of the page: the line that writes a module's parameters, and the model that a run has stored."""
+    page = (ROOT / "docs" / "algorithms.md").read_text().partition("## The first model")[2]
+    (line,) = re.findall(r"`(numpy\.savez\(.*?\))` writes such a file", page)
+    (tmp_path / "moons.py").write_text(shown("add_task.md", "moons.py"))
+    still = shown("add_task.md", "moons.yaml").replace("rounds: 10, lr: 0.5", "rounds: 1, lr: 1.0e-12")
+    module = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+    exec(line.replace("first.npz", str(tmp_path / "first.npz")), {"numpy": np, "module": module})
+    wanted = nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
+    file = "first.npz"
+    for name in ("from_module", "from_run"):
+        (tmp_path / f"{name}.yaml").write_text(still.replace("name: moons", f"name: {name}", 1))
+        fedguard("run", f"{name}.yaml", "--set", f"training.first_model={file}", cwd=tmp_path)
+        file = (
+            f"runs/{name}/artifacts/{min(path.name for path in (tmp_path / 'runs' / name / 'artifacts').glob('*.npy'))}"
+        )
+        assert np.allclose(np.load(tmp_path / file), wanted, atol=1e-7)
