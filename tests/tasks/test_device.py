@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from opacus.optimizers import DPOptimizer
@@ -247,3 +248,20 @@ def test_on_a_gpu_a_suite_learns_the_same(tmp_path, capsys):
     assert accuracy["cuda"] == pytest.approx(accuracy["cpu"], abs=0.02)
     with capsys.disabled():
         sys.stdout.write(f"\nCPU : GPU {seconds['cpu'] / seconds['cuda']:.2f}, on {torch.cuda.get_device_name()}\n")
+
+
+@cuda
+@needs_one
+@pytest.mark.parametrize("model", ["mlp(hidden=(20,))", "lenet5"])
+def test_on_a_gpu_a_suite_of_float64_ends_at_the_same_model(model, tmp_path):
+    """Nothing on the way to the GPU and back is rounded to float32, which alone moves a model by some 1e-7 of its length."""
+    suite, ends = small("double"), []
+    suite["task"]["model"], suite["training"] = model, {"rounds": 3, "dtype": "float64"}
+    suite["matrix"] = {"attack": ["none"], "defense": ["geometric_median"]}
+    for name in ("cpu", "cuda"):
+        records = fg.run(suite, device=name, jobs=1, store=tmp_path / name).records.values()
+        assert {record["status"] for record in records} == {"ok"}
+        files = [tmp_path / name / "double" / "artifacts" / f"{record['cell']}-seed-000.npy" for record in records]
+        ends.append(torch.cat([torch.from_numpy(np.load(file)) for file in files]))
+    assert ends[0].dtype == torch.float64
+    assert (ends[0] - ends[1]).norm() < 1e-11 * ends[0].norm()
