@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -100,8 +101,8 @@ def files_of(
         appended: forms that are added to a file, which may be there.
 
     Raises:
-        ConfigError: none of the forms, a name that no file can have, a file that is named twice in two forms, a file that a run
-            is stored in, or one that exists and is not to be written over.
+        ConfigError: none of the forms, a folder, a name that no file can have, one in a folder that is not there, a file that
+            is named twice in two forms, a file that a run is stored in, or one that exists and is not to be written over.
     """
     from fedguard.bench.records.store import is_stored
 
@@ -126,8 +127,11 @@ def files_of(
             )
         try:
             there, whole = path.is_file(), Path(os.path.realpath(path))
+            if whole.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            os.stat(f"{whole.parent}/")  # noqa: PTH116  raises if no folder is there; a Path has no slash at its end
         except OSError as error:  # such as a name that is too long
-            raise ConfigError(f"--to {brief(one)}: cannot be written: {error.strerror}.") from None
+            raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
         if any(str(whole) == os.path.realpath(other) and form != earlier for earlier, other in found):
             raise ConfigError(f"--to: expected one form of each file; got two of {path}. Choose another file for one.")
         if there and is_stored(whole):

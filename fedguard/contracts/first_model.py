@@ -20,18 +20,26 @@ def pin(named: str) -> str:
     """
     file, _, given = named.partition(MARK)
     found = _digest(file, *_stamp(file))
-    if given and given != found:
-        raise ConfigError(
-            f"training.first_model: {file}: expected content with the digest {given}; got {found}. Bring that file back, or "
-            "name the file without a digest, which makes it another cell."
-        )
+    _require_digest(file, given or found, found)
     return f"{file}{MARK}{found}"
 
 
 def read_pinned(pinned: str) -> tuple[str, bytes]:
     """The path and the content of a file that `pin` has named. Raises as `pin`."""
-    file = pin(pinned).partition(MARK)[0]
-    return file, Path(file).expanduser().read_bytes()
+    file, _, given = pinned.partition(MARK)
+    _stamp(file)
+    # Of what was read, not of the file: it may change meanwhile, or change and keep its time and size
+    held = _read(file)
+    _require_digest(file, given, _digest_of(held))
+    return file, held
+
+
+def _require_digest(file: str, given: str, found: str) -> None:
+    if given != found:
+        raise ConfigError(
+            f"training.first_model: {file}: expected content with the digest {given}; got {found}. Bring that file back, or "
+            "name the file without a digest, which makes it another cell."
+        )
 
 
 def _stamp(file: str) -> tuple[int, int]:
@@ -49,7 +57,15 @@ def _stamp(file: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _digest(file: str, changed: int, size: int) -> str:  # noqa: ARG001  parts of the cache's key
+    return _digest_of(_read(file))
+
+
+def _digest_of(held: bytes) -> str:
+    return hashlib.sha256(held).hexdigest()[:16]
+
+
+def _read(file: str) -> bytes:
     try:
-        return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest()[:16]
+        return Path(file).expanduser().read_bytes()
     except OSError as error:
         raise ConfigError(f"training.first_model: {file}: cannot be read: {oneline(error)}.") from None

@@ -133,3 +133,15 @@ def test_conform_writes_its_table(tmp_path, monkeypatch):
 def test_files_are_refused_before_anything_is_computed():
     with pytest.raises(ConfigError, match="expected NAME.md"):
         files_of(["x.txt"], ("md",), force=False)
+
+
+def test_a_folder_and_what_is_in_none_are_refused_before_anything_is_computed(tmp_path):
+    (tmp_path / "there.json").mkdir()
+    (tmp_path / "file").touch()
+    for name, why in (
+        ("there.json", "Is a directory"),
+        ("nowhere/x.json", "No such file or directory"),
+        ("file/x.json", "Not a directory"),
+    ):
+        with pytest.raises(ConfigError, match=rf"{name}: cannot be written: {why}"):
+            files_of([str(tmp_path / name)], ("json",), force=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import struct
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -143,6 +146,17 @@ def test_another_content_is_another_cell_and_the_default_is_none(tmp_path):
         build_cell(CellConfig.model_validate(one.canonical), load_registry())
 
 
+def test_a_content_of_the_same_size_and_time_is_noticed(tmp_path):
+    """As `cp -p` leaves it, or a file system whose times are coarse."""
+    file = tmp_path / "first.npy"
+    np.save(file, vector(parts()).numpy())
+    cell, before = cell_of(file), file.stat()
+    np.save(file, vector(parts(seed=1)).numpy())
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ConfigError, match="expected content with the digest"):
+        start_of(cell)
+
+
 def test_its_controls_start_from_it_too(tmp_path):
     np.savez(tmp_path / "first.npz", **parts())
     cell = cell_of(tmp_path / "first.npz", attack="sign_flip", defense="median", clients={"total": 4, "malicious": 1})
@@ -208,6 +222,28 @@ def _nan(file: Any) -> None:
     np.savez(file, **given)
 
 
+def _add(name: str, content: bytes, size: int = 0) -> Any:
+    """A file with one more entry: these bytes, and as many zeros."""
+
+    def write(file: Any) -> None:
+        np.savez(file, **parts())
+        with (
+            zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as packed,
+            packed.open(name, "w", force_zip64=True) as entry,
+        ):
+            entry.write(content)
+            for _ in range(size >> 24):
+                entry.write(bytes(1 << 24))
+
+    return write
+
+
+def _head(shape: str) -> bytes:
+    """An array of NumPy without its numbers."""
+    said = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(said)) + said
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "transposed": (
         _with(**{"1.weight": parts()["1.weight"].T}),
@@ -224,6 +260,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "objects": (_with(**{"3.bias": np.array([1, "a", None], object)}), "it holds Python objects"),
     "a pickle": (lambda file: file.write_bytes(pickle.dumps(parts())), "it holds Python objects"),
     "nothing": (lambda file: file.write_bytes(b""), "expected plain arrays"),
+    "two of a name": (_add("3.bias", b""), r"3\.bias is there twice"),
+    "no array": (_add("notes.txt", b"hi"), r"notes\.txt is no array"),
+    "a shape beyond int64": (_add("5.bias.npy", _head(f"({2**70},)")), "expected plain arrays"),
+    "a head that does not end": (_add("5.bias.npy", _head("((((")), "expected plain arrays"),
+    "a zip bomb": (_add("5.bias.npy", _head("(3,)"), 5 << 28), r"it unpacks to 1,342,\d{3},\d{3} bytes"),
     "cut off": (lambda file: (_with()(file), file.write_bytes(file.read_bytes()[:300])), "expected plain arrays"),
 }  # fmt: skip
 
