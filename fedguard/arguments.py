@@ -22,8 +22,7 @@ def whole_number(value: Any, what: str, least: int, most: float = math.inf) -> i
     """
     if is_whole(value) and least <= int(value) <= most:
         return int(value)
-    high = f"{most:g}" if most > 2**40 else f"{most}"
-    words = f"{least} or more" if most == math.inf else f"from {least} to {high}"
+    words = f"{least} or more" if most == math.inf else f"from {least} to {most}"
     raise InputError(f"{what}: expected a whole number, {words}; got {brief(value)}.")
 
 

@@ -87,6 +87,11 @@ def reconstruct(
     shape, value_range = whole_numbers(shape, "shape", 1), read_range(value_range)
     classes = _classes(model, shape, None if classes is None else whole_number(classes, "classes", 1))
     start, sent = _vector(list(model.parameters()), model, "model"), _vector(gradient, model, "gradient")
+    if not bool(sent.any()):
+        raise InputError(
+            "gradient: expected numbers other than 0; got only zeros, which hold nothing to reconstruct from. With one logit, "
+            "cross-entropy has no gradient: use binary cross-entropy."
+        )
     if classes == 1:
         model, classes = OneLogit(model), 2
     if is_whole(batch_size) and batch_size < 1:
@@ -239,11 +244,10 @@ def _vector(parts: Gradient, model: nn.Module, what: str) -> Tensor:
 
 def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
     of_kind(labels, "labels", Tensor, f"an int64 tensor of shape [{count}]")
-    if (
-        tuple(labels.shape) != (count,)
-        or labels.dtype != torch.int64
-        or not bool(((labels >= 0) & (labels < classes)).all())
-    ):
+    if tuple(labels.shape) == (count,) and labels.dtype == torch.int64:
+        if outside := [label for label in labels.tolist() if not 0 <= label < classes]:
+            raise InputError(f"labels: expected labels in 0 to {classes - 1}; got {outside[0]}.")
+    else:
         raise InputError(
             f"labels: expected int64 of shape [{count}] in 0 to {classes - 1}; got {_describe_shape(labels)} of "
             f"{labels.dtype}. "

@@ -242,6 +242,10 @@ def load_registry() -> Registry:
     return Registry(entries)
 
 
+#: Name of `load_registry` in earlier versions
+installed = load_registry
+
+
 def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entry) -> None:
     known = entries[kind].get(name)
     if known is not None and known.place != entry.place:

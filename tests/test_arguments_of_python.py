@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import numpy as np
 import pytest
@@ -159,6 +160,7 @@ REFUSED = {
     (fg.compare, "a"): (None, "quick", 3),
     (fg.compare, "b"): (None, "quick", 3),
     (fg.gate, "run"): (None, "quick", 3),
+    (fg.gate, "fail_on"): (3, "flags", ["inconclusive", "flags"]),
     (fg.save_baseline, "run"): (None, "quick", 3),
     (fg.report, "run"): (None, "quick", 3),
     (fg.explain, "name"): (None, 3, "nothing", ["krum"]),
@@ -174,7 +176,7 @@ BESIDES = {
     fg.tune: {"suite": SUITE},
     fg.open_run: {"run": "quick"},
     fg.compare: {"a": None, "b": None},
-    fg.gate: {"baseline": "baseline.json"},
+    fg.gate: {"run": "quick", "baseline": "baseline.json"},
     fg.save_baseline: {"to": "baseline.json"},
     fg.report: {"html": "report.html"},
     fg.explain: {"name": "krum"},
@@ -258,3 +260,20 @@ def test_a_seed_of_a_suite_ends_where_records_do(seed):
         with pytest.raises(ConfigError, match=r"expected (less|greater) than or equal to (4611686018427387904|0)"):
             read_suite(Document(key))
     assert read_suite(Document({"seeds": [2**62]})).seeds == (2**62,)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fg.epsilon(1.0, 0.01, 2**64, accountant="gdp"), r"steps: expected at most 2\^53"),
+        (lambda: fg.epsilon(1.0, 0.01, 10**400, accountant="prv"), r"steps: expected at most 2\^53"),
+        (lambda: fg.epsilon(1e300, 0.01, 5), "noise_multiplier: expected less than 1e300; got 1e[+]300"),
+        (lambda: fg.epsilon(10**400, 0.01, 5), "noise_multiplier: expected less than 1e300"),
+        (lambda: fg.Guard(seed=2**62 + 1), "from 0 to 4611686018427387904; got 4611686018427387905"),
+        (lambda: fg.aggregate("weighted_mean", torch.eye(3), samples=[1, 1e40, 2]), r"at most 2\^112 examples; samples\[1\] is 1e[+]40"),
+        (lambda: fg.aggregate("weighted_mean", torch.eye(3), samples=[1, 2, math.inf]), r"finite numbers of examples, 0 or more; samples\[2\]"),
+    ],
+)  # fmt: skip
+def test_a_number_beyond_its_bound_is_named_with_the_bound(call, said):
+    with pytest.raises(FedGuardError, match=said):
+        call()

@@ -6,6 +6,7 @@ claim, as it drops one that is not finite. An invalid claim that a caller passes
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterable
 from typing import Any
@@ -53,6 +54,10 @@ def check_claims(claims: Any, n: int, what: str = "samples") -> tuple[float, ...
         InputError: a different number of claims, an invalid one, or only zeros.
     """
     read = read_claims(claims, n, what)
+    if large := [row for row, claim in enumerate(read) if MOST < claim < math.inf]:
+        raise InputError(
+            f"{what}: expected at most 2^112 examples; {what}[{large[0]}] is {read[large[0]]:g}. Leave it out."
+        )
     if bad := [row for row, claim in enumerate(read) if not counts(claim)]:
         raise InputError(
             f"{what}: expected finite numbers of examples, 0 or more; {what}[{bad[0]}] is {read[bad[0]]:g}. Leave it out."

@@ -199,14 +199,16 @@ def _resolve_relation(s: float, q: float, steps: int, sampling: str, unit: str, 
     for name, value in (("noise_multiplier", s), ("sample_rate", q)):
         known = is_real(value)
         require(known, f"{name}: expected a number; got {brief(value)}.")
+    require(not s >= 1e300, f"noise_multiplier: expected less than 1e300; got {brief(s)}.")
     require(
-        0 < s < 1e300,
+        s > 0,
         f"noise_multiplier: expected a positive number; got {s}. Without noise nothing is private, and epsilon is infinite.",
     )
     require(0 < q <= 1, f"sample_rate: expected more than 0 and at most 1; got {q}.")
     require(sampling != "none" or q == 1, f"sample_rate: expected 1 with sampling none, where all take part; got {q}.")
     whole = is_whole(steps) or (is_real(steps) and math.isfinite(steps) and steps == int(steps))
     require(whole and steps >= 1, f"steps: expected a whole number, 1 or more; got {brief(steps)}.")
+    require(steps <= 2**53, f"steps: expected at most 2^53, beyond what any training takes; got {brief(steps)}.")
     chosen = relation or RELATIONS[sampling][0]
     require(chosen in ("add/remove", "replace"), f"relation: expected one of add/remove, replace; got {relation!r}.")
     require(

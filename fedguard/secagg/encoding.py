@@ -125,7 +125,7 @@ class Encoding:
             remedies.append(f"lower bits to {share.bit_length()}")
         elif share >= self.steps + 1:
             remedies.append(f"lower largest_weight to {share}")
-        if room - noise_tail >= largest:
+        if room - noise_tail >= 3 * largest:  # fewer clients are no session
             remedies.append(f"lower the number of clients to {(room - noise_tail) // largest}")
         if self.ring == 32 and needed < 2**63:
             remedies.append("set ring: 64")

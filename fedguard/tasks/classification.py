@@ -283,7 +283,7 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetw
             logits, again = module(extremes), module(extremes)
             draws = not torch.equal(before, torch.get_rng_state())  # Dropout may hit the same units twice
         loss = model.loss(logits, torch.arange(2) % dataset.classes)
-        torch.autograd.grad(loss, list(module.parameters()))
+        slopes = torch.autograd.grad(loss, list(module.parameters()), allow_unused=True)
     except ConfigError:
         raise
     except FAILURES as error:  # a network of the user's own may fail in any way
@@ -292,6 +292,8 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetw
             f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
+    if unused := [name for (name, _), slope in zip(module.named_parameters(), slopes, strict=True) if slope is None]:
+        raise ConfigError(f"model {model}: {unused[0]} is a parameter that forward does not use. Remove it.")
     if torch.promote_types(logits.dtype, extremes.dtype) != logits.dtype:
         used, wanted = (str(one.dtype).removeprefix("torch.") for one in (logits, extremes))
         raise ConfigError(

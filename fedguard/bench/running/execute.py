@@ -66,7 +66,7 @@ def execute(
             at_least(1, many, name)
     seconds = is_real(timeout)
     if timeout is not None and not (seconds and 0 < timeout < 1e9):
-        raise ConfigError(f"timeout: expected more than 0 seconds; got {brief(timeout)}.")
+        raise ConfigError(f"timeout: expected more than 0 seconds and less than 1e9; got {brief(timeout)}.")
     for name, chosen in (
         ("retry_failed", retry_failed),
         ("fresh", fresh),

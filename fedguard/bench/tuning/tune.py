@@ -102,7 +102,9 @@ class Proposal:
         if not proxy:
             _require_no_epsilon(document, laid_out)
         if not is_whole(budget) or budget < 1:
-            raise ConfigError(f"budget: expected at least 1 setting of each defense; got {brief(budget)}.")
+            raise ConfigError(
+                f"budget: expected a whole number of settings of each defense, 1 or more; got {brief(budget)}."
+            )
         tuned_on, held_out = _split(laid_out.known, document, matrix["attack"], attacks)
         tuning_seeds = _seeds(seeds, laid_out.suite.seeds)
         defenses = tuple((spec, Candidates.of(laid_out.known.pipeline(spec), budget)) for spec in matrix["defense"])
