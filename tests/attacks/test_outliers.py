@@ -450,7 +450,7 @@ def test_a_rare_class_that_cannot_be_dealt_says_so(spec, clients, message):
 
 
 def report(clients, excluded, not_finite=()) -> RoundReport:
-    facts = dict.fromkeys(("abandoned", "evaluation", "kappa", "cosine", "backdoor", "planted"))
+    facts = dict.fromkeys(("abandoned", "evaluation", "aggregate", "backdoor", "planted"))
     return RoundReport(
         round=1,
         model=torch.zeros(1),

@@ -121,7 +121,7 @@ def test_more_trainings_than_a_plan_has_are_reckoned_with_before_the_first() -> 
 def test_where_nothing_is_lost_the_plan_stands() -> None:
     planned, _, found = trained(VARIANTS[0], "record", NETWORKS["speeds"], {})
     lossy, _, more = trained(VARIANTS[0], "record", NETWORKS["loss"], {})
-    assert planned.meeting.trainings == ROUNDS + 1 + 1 <= lossy.meeting.trainings
+    assert planned.cell.meeting.trainings == ROUNDS + 1 + 1 <= lossy.cell.meeting.trainings
     assert more["noise_multiplier"] >= found["noise_multiplier"]
 
 

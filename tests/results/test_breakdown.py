@@ -279,7 +279,7 @@ def test_narrow_terminals(run):
     assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= 60
 
 
-@pytest.mark.parametrize("name", ["breakdown", "heterogeneity"])
+@pytest.mark.parametrize("name", ["breakdown_f", "heterogeneity"])
 def test_the_examples_can_be_laid_out(name):
 
     from fedguard.api import lay_out

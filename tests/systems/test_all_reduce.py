@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,13 +59,9 @@ def test_in_float64_it_is_the_server_to_twelve_digits(doubled, settings):
     bench = Workbench()
 
     def trained(system):
-        made = cell(system, **SETTINGS[settings])
-        task = bench.task(made, 0)
-        sets = [task.dataset.train, task.dataset.test]
-        train, test = (one.replace(x=one.x.double()) for one in sets)
-        parts = tuple(part.replace(x=part.x.double()) for part in task.parts)
-        task = replace(task, dataset=replace(task.dataset, train=train, test=test), parts=parts)
-        setup = set_up(made, 0, task)
+        given = SETTINGS[settings]
+        made = cell(system, **{**given, "training": {**given.get("training", {}), "dtype": "float64"}})
+        setup = set_up(made, 0, bench.task(made, 0))
         start = setup.task.initial_model(setup.rng.child("model"))
         found = torch.stack([start, *(report.model.clone() for report in made.architecture.run(setup))])
         assert found.dtype == torch.float64

@@ -118,15 +118,10 @@ def float64():
     torch.set_default_dtype(torch.float32)
 
 
-def doubled(examples):
-    return examples.replace(x=examples.x.double())
-
-
 def models_in_float64(system="server", **settings):
-    made = cell(system, **settings)
+    made = cell(system, **{**settings, "training": {**settings.get("training", {}), "dtype": "float64"}})
     task = Workbench().task(made, 0)  # of its own: no other test gets a network of float64
-    dataset = replace(task.dataset, train=doubled(task.dataset.train), test=doubled(task.dataset.test))
-    setup = set_up(made, 0, replace(task, dataset=dataset, parts=tuple(map(doubled, task.parts))))
+    setup = set_up(made, 0, task)
     start = setup.task.initial_model(setup.rng.child("model"))
     return torch.stack([start, *(report.model.clone() for report in made.architecture.run(setup))])
 
