@@ -39,8 +39,8 @@ class FlatNetwork:
         self.compute, self.name, dtype = compute or Compute(), str(model), torch.get_default_dtype()
         with global_generators(rng), computing_in("float32"):  # torch's layers initialise themselves from torch's
             self.module = model.build(shape, classes)
-        if dtype != torch.float32:
-            self.module.to(dtype)
+            if dtype != torch.float32:
+                self.module.to(dtype)
         if buffers := [name for name, _ in self.module.named_buffers()]:
             raise ConfigError(
                 f"model {model} has buffers ({buffers[0]}), which are not parameters and would escape aggregation. "
