@@ -41,7 +41,7 @@ def begun(devices: int, way: str, there: str, seconds: float) -> tuple[ServerSim
     network = Network(
         compute=Speeds(seconds=seconds, spread=0.5, jitter=0.3),
         link=Links(latency=0.1, up=1e6),
-        there=load_registry().build("availability", there),
+        availability=load_registry().build("availability", there),
     )
     crew = range(int(devices * share))
     world = World(network, [1.0] * devices, 1_000_000, Rng(0))

@@ -16,7 +16,7 @@ from fedguard.api import lay_out
 from fedguard.bench.records.record import to_text
 from fedguard.bench.running.environment import peak_memory
 from fedguard.bench.running.trial import run_trial, set_up
-from fedguard.config import Cell
+from fedguard.config import PlannedCell
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
@@ -48,7 +48,7 @@ def measured(clients: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def rounds_of(cell: Cell, task: Classification) -> tuple[float, float]:
+def rounds_of(cell: PlannedCell, task: Classification) -> tuple[float, float]:
     """Medians over rounds that are not evaluated, in milliseconds; the same clients train again, alone."""
     setup, plan = set_up(cell, 0, task), cell.training.plan()
     whole, alone = [], []
