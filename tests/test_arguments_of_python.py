@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 import fedguard as fg
+from fedguard.bench.results.run import Run
 from fedguard.contracts import Reconstruction
-from fedguard.errors import ConfigError, FedGuardError, GuaranteeWarning, InputError, StoreError
+from fedguard.errors import ConfigError, FedGuardError, GuaranteeWarning, InputError, StoreError, UnknownName
 from fedguard.registry import load_registry
 from fedguard.secagg.simulation import Settings
 
@@ -176,7 +177,7 @@ BESIDES = {
     fg.tune: {"suite": SUITE},
     fg.open_run: {"run": "quick"},
     fg.compare: {"a": None, "b": None},
-    fg.gate: {"run": "quick", "baseline": "baseline.json"},
+    fg.gate: {"run": object.__new__(Run), "baseline": "baseline.json"},  # never opened: what is wrong is seen before
     fg.save_baseline: {"to": "baseline.json"},
     fg.report: {"html": "report.html"},
     fg.explain: {"name": "krum"},
@@ -277,3 +278,14 @@ def test_a_seed_of_a_suite_ends_where_records_do(seed):
 def test_a_number_beyond_its_bound_is_named_with_the_bound(call, said):
     with pytest.raises(FedGuardError, match=said):
         call()
+
+
+@pytest.mark.parametrize("wrong", ["flags", ["inconclusive", "flags"]])
+def test_a_gate_knows_its_reasons_to_fail_before_it_reads_anything(wrong):
+    with pytest.raises(UnknownName, match="^fail_on: unknown reason to fail 'flags'"):
+        fg.gate(object.__new__(Run), "baseline.json", fail_on=wrong)
+
+
+def test_a_gate_takes_one_reason_to_fail_as_a_word(tmp_path):
+    with pytest.raises(StoreError, match="baseline.json"):  # which is read after the word is checked
+        fg.gate(object.__new__(Run), tmp_path / "baseline.json", fail_on="inconclusive")

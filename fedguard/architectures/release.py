@@ -70,7 +70,8 @@ def report_round(
         due: whether the round is evaluated; if not, only the current backdoor is given.
         more: what the architecture alone knows.
     """
-    planted, malicious = clients.malicious.current_backdoor(), clients.malicious
+    malicious = clients.malicious
+    planted = malicious.current_backdoor()
     evaluation = backdoor = metrics = None
     if due:
         with setup.stopwatch.stage("evaluation"):
@@ -113,8 +114,9 @@ class RoundFacts(TypedDict, total=False):
 def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:
     wire, arrived = received.truth, set(received.clients)
     here = [row for row, client in enumerate(wire.clients) if client in arrived]
+    honest = [row for row in here if wire.clients[row] not in wire.malicious]
     malicious = [row for row in here if wire.clients[row] in wire.malicious]
-    return measure_aggregate(result.vector, wire.updates, [row for row in here if row not in malicious], malicious)
+    return measure_aggregate(result.vector, wire.updates, honest, malicious)
 
 
 def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> tuple[int, ...] | None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedguard as fg
 from fedguard.errors import ConfigError, InputError
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError
 from fedguard.secagg.entropy import expand_seed
@@ -432,3 +433,12 @@ def test_a_weight_out_of_range_is_refused(weight):
 def test_a_total_of_another_shape_or_ring_is_refused(total):
     with pytest.raises(InputError, match=r"^total: expected 4 elements of uint32; got .*\.$"):
         Encoding().decode(total, dim=3, seed=SEED)
+
+
+def test_no_remedy_leaves_fewer_clients_than_a_session_has():
+    """A sum of two fits, of which each would know the other's input."""
+    with pytest.raises(OverflowBudgetError, match="Lower bits to 29, or set ring: 64") as caught:
+        fg.secure_sum([np.full(2, 0.5, np.float32)] * 4, bits=31)
+    assert "number of clients" not in str(caught.value)
+    with pytest.raises(OverflowBudgetError, match="lower the number of clients to 3"):
+        fg.secure_sum([np.full(2, 0.5, np.float32)] * 4, bits=30)

@@ -58,7 +58,7 @@ def gate(
     """
     of_kind(run, "run", Run, "a Run, as fedguard.open_run gives")
     path_like(baseline, "baseline")
-    for one in words(fail_on, "fail_on"):
+    for one in words([fail_on] if isinstance(fail_on, str) else fail_on, "fail_on"):
         if one != "inconclusive":
             raise UnknownName("reason to fail", one, ("inconclusive",), "fail_on")
     base, work = read(baseline), Work(run, jobs, listener, engine)
