@@ -70,8 +70,7 @@ def report_round(
         due: whether the round is evaluated; if not, only the current backdoor is given.
         more: what the architecture alone knows.
     """
-    malicious = clients.malicious
-    planted = malicious.current_backdoor()
+    planted = clients.malicious.current_backdoor()
     evaluation = backdoor = metrics = None
     if due:
         with setup.stopwatch.stage("evaluation"):
@@ -95,8 +94,8 @@ def report_round(
         aggregate=metrics,
         backdoor=backdoor,
         planted=planted,
-        effect=malicious.effect if due else None,
-        notes=malicious.notes(),
+        effect=clients.malicious.effect if due else None,
+        notes=clients.malicious.notes(),
         masked=received.masked,
         **more,
     )

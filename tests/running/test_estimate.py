@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -123,22 +124,53 @@ def test_a_limit_in_cpu_time_does_not_count_waiting():
             pass
 
 
-def test_an_alarm_within_the_garbage_collector_is_not_lost():
-    """What is raised in a callback of the collector is swallowed, so that the block would go on to the next alarm, unheard."""
-    ended = []
+class Finalized:
+    def __init__(self, slow):
+        self.slow = slow
 
+    def __del__(self):
+        self.slow()
+
+
+class Key:
+    """What a weak dictionary can hold."""
+
+
+def by_finalizer(slow):
+    one = Finalized(slow)
+    del one
+
+
+def by_weak_dictionary(slow):
+    weak, key = weakref.WeakKeyDictionary(), Key()
+    weak[key] = Finalized(slow)
+    del key
+
+
+def by_collector(slow):
     def long(phase, info):
-        while phase == "start" and not ended and time.process_time() < until:
-            pass
+        if phase == "start":
+            slow()
 
-    until = time.process_time() + 0.2
     gc.callbacks.append(long)
     try:
-        with pytest.raises(TrialTimeout), at_most(0.05, of_cpu=True):
-            gc.collect()  # the alarm comes in the midst of it
-            ended.append(True)
-            while time.process_time() < until + 3:
-                pass
+        gc.collect()
     finally:
         gc.callbacks.remove(long)
-    assert ended
+
+
+@pytest.mark.parametrize("collect", [by_finalizer, by_weak_dictionary, by_collector])
+def test_an_alarm_while_an_object_is_collected_is_not_lost(collect):
+    """What is raised there is printed and dropped, so that the block would go on to its end."""
+    slowed, until = [], time.process_time() + 0.2
+
+    def slow():
+        while not slowed and time.process_time() < until:
+            pass
+
+    with pytest.raises(TrialTimeout), at_most(0.05, of_cpu=True):
+        collect(slow)  # the alarm comes in the midst of it
+        slowed.append(True)
+        while time.process_time() < until + 3:
+            pass
+    assert slowed

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import _weakrefset
 import gc
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+#: The modules whose callbacks Python runs when an object is collected.
+_WEAK = frozenset({weakref.__file__, _weakrefset.__file__})
 
 
 class TrialTimeout(BaseException):
@@ -39,6 +44,11 @@ def at_most(seconds: float | None, *, of_cpu: bool = False) -> Iterator[None]:
 
 
 def _up(_: int, frame: FrameType | None) -> None:
-    if frame is not None and any(frame.f_code is getattr(one, "__code__", None) for one in gc.callbacks):
-        return  # nothing that is raised in a callback of the garbage collector comes out of it; the next alarm is a second away
+    # What a finalizer raises is printed and dropped, so the block would go on without a word; the next alarm is a second away.
+    collecting = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None:
+        code = frame.f_code
+        if code in collecting or code.co_name == "__del__" or code.co_filename in _WEAK:
+            return
+        frame = frame.f_back
     raise TrialTimeout
