@@ -50,7 +50,7 @@ def measured(clients: int, rounds: int) -> dict[str, Any]:
 
 def rounds_of(cell: PlannedCell, task: Classification) -> tuple[float, float]:
     """Medians over rounds that are not evaluated, in milliseconds; the same clients train again, alone."""
-    setup, plan = set_up(cell, 0, task), cell.training.plan()
+    setup, plan = set_up(cell, 0, task), cell.plan
     whole, alone = [], []
     running = cell.architecture.run(setup)
     begun = time.process_time()

@@ -18,8 +18,8 @@ from docs_tools.algorithms import built_in
 from docs_tools.markup import code, inline, page, paragraphs, table
 from fedguard.bench.docstrings import meaning, prose
 from fedguard.config.schema import Suite
-from fedguard.config.sections import Spec
 from fedguard.contracts.participation import CountOrFraction
+from fedguard.contracts.specs import Spec
 
 #: Types that a few words describe better than their parts.
 _WORDS = {

@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from fedguard.contracts import Cell, Protocol, Setup
+from fedguard.config.algorithms import build_algorithm
+from fedguard.contracts import Cell, Participation, Protocol, Setup, Training
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
 
+def cell_of_parts(**parts: Any) -> Cell:
+    """A cell; what ``parts`` lack is that of a suite that says nothing, with the algorithm that their training names."""
+    known, training = load_registry(), parts.get("training", Training())
+    return Cell(
+        **{
+            "data": known.build("data", "digits"),
+            "model": known.build("model", "softmax"),
+            "clients": Participation(),
+            "training": training,
+            "algorithm": build_algorithm(training, known, {})[0],
+            "protocol": Protocol(),
+            "pipeline": known.pipeline("mean"),
+            **parts,
+        }
+    )
+
+
 def setup_of_parts(task: Classification, rng: Rng, malicious: Collection[int] = (), **parts: Any) -> Setup:
     """A set-up of ``task``; ``parts`` are those of its cell."""
-    usual = {"data": load_registry().build("data", "digits"), "model": task.model, "protocol": Protocol()}
-    cell = Cell(**{**usual, "attacking": len(malicious), **parts})
+    cell = cell_of_parts(**{"model": task.model, "attacking": len(malicious), **parts})
     return Setup(cell=cell, task=task, rng=rng, malicious=frozenset(malicious))

@@ -73,5 +73,5 @@ def judge_composition(suite: Mapping[str, Any]) -> CompositionCheck:
         defense=position["defense"],
         trials=len(plan.suite.seeds) * sum(cell.id not in refused for cell in plan.cells),
         rounds=cell.training.rounds,
-        measure="returns" if cell.training.algorithm.acts else "accuracy",
+        measure="returns" if cell.algorithm.acts else "accuracy",
     )

@@ -6,7 +6,7 @@ from fedguard.algorithms.client_state import check_kept
 from fedguard.contracts import RunningAlgorithm, Setup
 
 ALGORITHMS = {
-    "fedavg": "fedguard.contracts.federated:FedAvg",
+    "fedavg": "fedguard.algorithms.fedavg:FedAvg",
     "fedsgd": "fedguard.algorithms.fedsgd:FedSGD",
     "fedprox": "fedguard.algorithms.fedprox:FedProx",
     "scaffold": "fedguard.algorithms.scaffold:Scaffold",
@@ -28,6 +28,6 @@ def start_algorithm(setup: Setup) -> RunningAlgorithm:
     Raises:
         ConfigError: the algorithm cannot run on this task, or the state of its clients does not fit into memory.
     """
-    algorithm = setup.cell.training.algorithm
+    algorithm = setup.cell.algorithm
     check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))
     return algorithm.start(setup)

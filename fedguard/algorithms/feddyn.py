@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from fedguard.algorithms.client_state import check_single
-from fedguard.contracts import FederatedAlgorithm, LocalPlan, PositiveFloat, RunningAlgorithm, Setup, Task, Training
+from fedguard.contracts import (
+    AlgorithmSetup,
+    FederatedAlgorithm,
+    LocalPlan,
+    PositiveFloat,
+    RunningAlgorithm,
+    Task,
+    Training,
+)
 from fedguard.errors import require
 from fedguard.rng import Streams
 
@@ -48,12 +56,12 @@ class FedDyn(FederatedAlgorithm):
     def floats_kept(self, task: Task) -> int:
         return task.dim
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _RunningFedDyn(setup, self.alpha)
 
 
 class _RunningFedDyn(RunningAlgorithm):
-    def __init__(self, setup: Setup, alpha: float) -> None:
+    def __init__(self, setup: AlgorithmSetup, alpha: float) -> None:
         super().__init__(setup)
         self._alpha = alpha
         self._server = torch.zeros(setup.task.dim)

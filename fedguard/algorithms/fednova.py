@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import FederatedAlgorithm, LocalPlan, RunningAlgorithm, Setup, Task
+from fedguard.contracts import AlgorithmSetup, FederatedAlgorithm, LocalPlan, RunningAlgorithm, Task
 from fedguard.rng import Streams
 
 
@@ -30,7 +30,7 @@ class FedNova(FederatedAlgorithm):
     source = "Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020"
     tells = "the server is told each client's number of steps before the round, and tells all of them tau"
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _RunningFedNova(setup)
 
 

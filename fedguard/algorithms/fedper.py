@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.contracts import (
-    Cell,
+    AlgorithmSetup,
+    CellContext,
     Evaluation,
     FederatedAlgorithm,
     LocalPlan,
     PoisonAttack,
     RunningAlgorithm,
-    Setup,
     Sight,
     Task,
 )
@@ -41,7 +41,7 @@ class FedPer(FederatedAlgorithm):
     source = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
     keeps = "its last layer"
 
-    def reasons(self, cell: Cell) -> Iterator[str]:
+    def reasons(self, cell: CellContext) -> Iterator[str]:
         """Nobody but a client has a whole model, since the last layers stay at the clients."""
         yield from super().reasons(cell)
         looking = cell.pipeline.looking_at_data
@@ -71,12 +71,12 @@ class FedPer(FederatedAlgorithm):
         )
         return size
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _RunningFedPer(setup, self.floats_kept(setup.task))
 
 
 class _RunningFedPer(RunningAlgorithm):
-    def __init__(self, setup: Setup, size: int) -> None:
+    def __init__(self, setup: AlgorithmSetup, size: int) -> None:
         super().__init__(setup)
         self._size = size
         self._heads: dict[int, Tensor] = {}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.algorithms.client_state import check_single
-from fedguard.contracts import FederatedAlgorithm, LocalPlan, RunningAlgorithm, Setup, Task, Training
+from fedguard.contracts import AlgorithmSetup, FederatedAlgorithm, LocalPlan, RunningAlgorithm, Task, Training
 from fedguard.errors import require
 from fedguard.rng import Streams
 
@@ -50,12 +50,12 @@ class Scaffold(FederatedAlgorithm):
     def floats_kept(self, task: Task) -> int:
         return task.dim
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _RunningScaffold(setup)
 
 
 class _RunningScaffold(RunningAlgorithm):
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: AlgorithmSetup) -> None:
         super().__init__(setup)
         steps = setup.cell.training.local_steps
         assert steps is not None  # `Scaffold.check`

@@ -187,5 +187,5 @@ def client_context(
         model=model,
         module=setup.task.module,
         predict=setup.task.logits,
-        plan=setup.cell.training.plan(),
+        plan=setup.cell.plan,
     )

@@ -123,7 +123,7 @@ class MaliciousClients:
                 task = _poison_task(
                     setup, self._local, sides.malicious, round, model, self._attack_state, self._predict
                 )
-            plan = attack.plan(setup.cell.training.plan(), self._view(sides.malicious, first, round, model))
+            plan = attack.plan(setup.cell.plan, self._view(sides.malicious, first, round, model))
             plan = check_return(attack, "plan", plan, LocalPlan)
             self._train(task, model, round, sides.malicious, plan, sides.malicious_rows)
             self._local.note(sides.malicious, sides.malicious_rows)
@@ -135,8 +135,8 @@ class MaliciousClients:
             malicious=sides.malicious,
             layers=setup.task.layers,
             ranks=[parameter.dim() for parameter in setup.task.module.parameters()],
-            local_lr=fmean(setup.cell.training.plan().reach(setup.task.sizes[client]) for client in sides.malicious),
-            server_lr=setup.cell.training.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
+            local_lr=fmean(setup.cell.plan.reach(setup.task.sizes[client]) for client in sides.malicious),
+            server_lr=setup.cell.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
             rng=setup.rng.child(
                 "attack", round
             ).apart(),  # a child would lead to the draws of the honest and the server
@@ -236,7 +236,7 @@ def _data_view(
     def clean() -> Tensor:
         assert model is not None
         out, rng = torch.empty(len(malicious), len(model)), setup.rng.child("round", round)
-        local.train(setup.task, model, malicious, setup.cell.training.plan(), rng, out)
+        local.train(setup.task, model, malicious, setup.cell.plan, rng, out)
         return out
 
     return DataView(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Training
+from fedguard.contracts import Cell
 
 
 class ServerStep:
@@ -15,8 +15,9 @@ class ServerStep:
         model: float32 ``[d]``, the first model.
     """
 
-    def __init__(self, training: Training, model: Tensor) -> None:
-        self._training = training
+    def __init__(self, cell: Cell, model: Tensor) -> None:
+        training = self._training = cell.training
+        self._factor = cell.server_step
         self._velocity = torch.zeros_like(model)
         self._moments = training.server_optimizer.start(model) if training.server_optimizer else None
 
@@ -29,4 +30,4 @@ class ServerStep:
             step = self._velocity = training.server_momentum * self._velocity + update
         else:
             step = update
-        return model + training.server_step * step
+        return model + self._factor * step

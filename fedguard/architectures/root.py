@@ -11,7 +11,7 @@ from fedguard.contracts import ROOT, Setup
 def root_update(setup: Setup, model: Tensor, round: int) -> Tensor:
     """float32 ``[d]``: the update that honest training on the root data gives, from ``model`` (float32 ``[d]``)."""
     rng, out = setup.rng.child("round", round), torch.empty(1, len(model))
-    return setup.task.local_updates(model, [ROOT], setup.cell.training.plan(), rng, out)[0]
+    return setup.task.local_updates(model, [ROOT], setup.cell.plan, rng, out)[0]
 
 
 def root_loss(setup: Setup, model: Tensor) -> float:

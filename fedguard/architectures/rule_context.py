@@ -25,7 +25,7 @@ def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleCont
         state={},
         layers=setup.task.layers,
         shape=setup.task.shape,
-        server_lr=setup.cell.training.server_step,
+        server_lr=setup.cell.server_step,
         model=model,
         predict=setup.task.logits,
     )

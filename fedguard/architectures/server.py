@@ -57,7 +57,7 @@ class Server(Architecture):
         training, stopwatch = setup.cell.training, setup.stopwatch
         clients, receiver = Clients(setup), setup.cell.protocol.secure_aggregation.receiver(setup)
         model = setup.task.initial_model(setup.rng.child("model"))
-        server = ServerStep(training, model)
+        server = ServerStep(setup.cell, model)
         states: tuple[State, ...] = ()
         private = setup.cell.protocol.privacy.at_server(setup.cell)
         noise = private.start() if private else None

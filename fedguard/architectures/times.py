@@ -18,7 +18,7 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
         model: float32 ``[d]``; the size of a message, unless ``system`` gives another one.
         system: architecture that says what devices send and receive.
     """
-    messages = system.messages(setup.cell.training, setup.task) if system and model.element_size() == 4 else None
+    messages = system.messages(setup.cell, setup.task) if system and model.element_size() == 4 else None
     malicious = setup.malicious if setup.cell.attack else frozenset()
     return World(
         setup.cell.network or Network(),
@@ -34,7 +34,7 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
 def least_of(setup: Setup, system: Architecture) -> list[float]:
     """Lower bound on the simulated seconds of a training of each device under ``system``, see `least_seconds`."""
     quick = setup.malicious if setup.cell.attack else frozenset()
-    messages = system.messages(setup.cell.training, setup.task)
+    messages = system.messages(setup.cell, setup.task)
     return least_seconds(setup.cell.network or Network(), _work(setup), 4 * setup.task.dim, quick, messages)
 
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
-from fedguard.config.sections import TrainingSection
-from fedguard.contracts import Training
+from fedguard.contracts import FederatedAlgorithm, Training
 from fedguard.contracts.first_model import pin
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
 
 
-def build_training(section: TrainingSection, known: Registry, places: Mapping[str, str]) -> Training:
-    """Build the training of the federation.
+def build_algorithm(
+    training: Training, known: Registry, places: Mapping[str, str]
+) -> tuple[FederatedAlgorithm, Training]:
+    """Build the algorithm that a training names; also the training, with its first model pinned.
 
     Args:
         places: location of ``training``, and of each of its keys that belongs to the algorithm, for messages.
@@ -24,14 +25,14 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
         ConfigError: the algorithm or a parameter is unknown, or settings are incompatible.
     """
     where = places.get("training", "training")
-    name, given = split_spec("algorithm", section.algorithm, places.get("training.algorithm", where))
-    cls, keys = known.get("algorithm", name, places.get("training.algorithm", where)), TrainingSection.model_fields
+    name, given = split_spec("algorithm", training.algorithm, places.get("training.algorithm", where))
+    cls, keys = known.get("algorithm", name, places.get("training.algorithm", where)), Training.model_fields
     parameters = [field.name for field in cls.fields()]
     if taken := sorted({*parameters} & {*keys}):
         raise ConfigError(
             f"{where}: {name} has a parameter {taken[0]}, which is a key of training. Rename the parameter."
         )
-    for key, value in section.own.items():
+    for key, value in training.own.items():
         at = places.get(f"training.{key}", f"training.{key}")
         if key in parameters:
             if key in given:
@@ -45,22 +46,22 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
     # Older versions spelled out null for every parameter; where null is not allowed, it means the default
     own = {
         key: value
-        for key, value in section.own.items()
+        for key, value in training.own.items()
         if key in parameters and (value is not None or type(None) in get_args(cls.types()[key]))
     }
-    training = section.training(known.build("algorithm", {"name": name, **given, **own}, where))
+    algorithm: FederatedAlgorithm = known.build("algorithm", {"name": name, **given, **own}, where)
     try:
-        training.algorithm.check(training)
+        algorithm.check(training)
         if training.first_model is not None:
             training = training.model_copy(update={"first_model": pin(training.first_model)})
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
-    return training
+    return algorithm, training
 
 
-def settings(training: Training) -> dict[str, Any]:
+def settings(algorithm: FederatedAlgorithm, training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again; keys added in later versions appear only if they are set."""
-    spec, optimizer = training.algorithm.spec(), training.server_optimizer
+    spec, optimizer = algorithm.spec(), training.server_optimizer
     kept = vars(training) | {"server_optimizer": optimizer and asdict(optimizer), "algorithm": spec.pop("name")} | spec
     later = {"local_steps": None, "server_optimizer": None, "dtype": "float32", "first_model": None}
     return {key: value for key, value in kept.items() if later.get(key, ...) != value}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fedguard.config.sections import Section
-from fedguard.contracts.federated import Many
+from fedguard.contracts.training import Many
 
 #: The defense that is an app's own strategy, whatever it does
 OWN = "own"

@@ -13,12 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from fedguard.config.algorithms import build_training
+from fedguard.config.algorithms import build_algorithm
 from fedguard.config.app_section import OWN
 from fedguard.config.protocol import check, masking
 from fedguard.config.renaming import as_stored
 from fedguard.config.schema import CellConfig
-from fedguard.config.sections import Spec
 from fedguard.contracts import (
     Architecture,
     Availability,
@@ -36,7 +35,7 @@ from fedguard.contracts import (
     PoisonAttack,
     Sight,
 )
-from fedguard.contracts.specs import split_spec
+from fedguard.contracts.specs import Spec, split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
 from fedguard.registry import Registry
 from fedguard.visibility import Admissibility, derive_exposure, judge, judge_inference
@@ -84,9 +83,11 @@ class PlannedCell(Cell, ABC):
         noise = known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy"))
         at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
         mode = masking(config.protocol.secure_aggregation, known, at)
+        algorithm, training = build_algorithm(config.training, known, places)
         cell = cls(
             config=config,
-            training=build_training(config.training, known, places),
+            algorithm=algorithm,
+            training=training,
             protocol=config.protocol.protocol(mode, noise),
             clients=config.clients,
             data=known.build("data", task.data, places.get("task.data", "task.data")),

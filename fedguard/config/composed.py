@@ -10,7 +10,7 @@ from typing import Any
 from fedguard.config.algorithms import settings
 from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
-from fedguard.contracts import Environment
+from fedguard.contracts import Environment, Sight
 from fedguard.contracts.channels import SAMPLES
 
 
@@ -68,12 +68,17 @@ class ComposedCell(PlannedCell):
             )
         if isinstance(self.data, Environment):
             yield from self.data.reasons(self)
-        if self.training.algorithm.replays and not self.architecture.replays:
+        if self.algorithm.replays and not self.architecture.replays:
             yield (
-                f"{self.training.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
-                f"{self.training.algorithm.learner}, or training.algorithm: actor_critic."
+                f"{self.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
+                f"{self.algorithm.learner}, or training.algorithm: actor_critic."
             )
-        yield from self.training.algorithm.reasons(self)
+        if not self.algorithm.only_updates and Sight.ROOT_DATA in self.rule_sees | self.mode.needs[0]:
+            yield (
+                f"the server trains on its root data as fedavg does, and {self.algorithm.name} sends another kind of update. "
+                "Use fedavg."
+            )
+        yield from self.algorithm.reasons(self)
         yield from self.architecture.reasons(self)
 
     def content(self) -> dict[str, Any]:
@@ -90,7 +95,7 @@ class ComposedCell(PlannedCell):
                 **({"shared": config.task.shared} if config.task.shared else {}),
             },
             "clients": self._clients(),
-            "training": settings(self.training),
+            "training": settings(self.algorithm, self.training),
             "protocol": effective(self.protocol),
             "threat": {key: value for key, value in dataclasses.asdict(threat).items() if value or key != "stays"},
             "server": config.server.model_dump(),

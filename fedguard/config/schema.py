@@ -28,12 +28,11 @@ from fedguard.config.sections import (
     ProtocolSection,
     Section,
     ServerSection,
-    Spec,
     TaskSection,
-    TrainingSection,
 )
 from fedguard.config.validation import validate_data
-from fedguard.contracts import Participation, ThreatModel
+from fedguard.contracts import Participation, ThreatModel, Training
+from fedguard.contracts.specs import Spec
 from fedguard.metrics.figures import FIGURES, TargetMetric
 from fedguard.retired import renew_metric
 
@@ -189,7 +188,7 @@ class CellConfig(Section):
 
     task: TaskSection = TaskSection()
     clients: Participation = Participation()
-    training: TrainingSection = TrainingSection()
+    training: Training = Training()
     protocol: ProtocolSection = ProtocolSection()
     threat: ThreatModel = ThreatModel()
     observer: ObserverSection = ObserverSection()

@@ -14,17 +14,15 @@ from pydantic import (
 
 from fedguard.contracts import (
     Availability,
-    FederatedAlgorithm,
     Masking,
     Network,
     Noise,
     Protocol,
     Seating,
-    Training,
 )
+from fedguard.contracts.specs import Spec
 from fedguard.rng import MOST_SEED
 
-Spec = str | dict[str, Any]
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
 
 
@@ -77,23 +75,6 @@ class ProtocolSection(Protocol):
     def under(self, protocol: Protocol) -> ProtocolSection:
         """Return this section with the secure aggregation mode and the norm bound of ``protocol``."""
         return replace(self, secure_aggregation=protocol.secure_aggregation.setting, norm_bound=protocol.norm_bound)
-
-
-class TrainingSection(Training):
-    """How the federation trains, with its algorithm by name. Parameters of the algorithm are given beside these keys."""
-
-    model_config = ConfigDict(extra="allow")
-
-    algorithm: Spec = "fedavg"  # type: ignore[assignment]
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """The parameters beside the keys that every algorithm has."""
-        return self.model_extra or {}
-
-    def training(self, algorithm: FederatedAlgorithm) -> Training:
-        """Build the training with the algorithm that ``algorithm`` names."""
-        return Training(**{**vars(self), "algorithm": algorithm})
 
 
 class ObserverSection(Section):

@@ -19,7 +19,8 @@
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
-    federated.py       Training and its FederatedAlgorithm: what clients train and keep, and what the server does with it
+    training.py        Training: rounds, steps and learning rates, and the algorithm by name
+    federated.py       FederatedAlgorithm: what clients train and keep, and what the server does with it
     first_model.py     the file of a first model, pinned by its digest
     noise.py           Noise: what is added for privacy, by whom, and what it proves
     audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
@@ -31,6 +32,7 @@
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
     reports.py         RoundReport, RoundTiming: what happened in a round, and when
+    context.py         CellContext: what the parts of a cell are asked about
     cell.py            Cell, Setup: a cell as its parts see each other, and its training with one seed
     observers.py       Observer, Listeners: who infers from what it receives
     architectures.py   Architecture
@@ -46,9 +48,10 @@ from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
 from fedguard.contracts.cell import Cell, Setup, scale_assumed_f
+from fedguard.contracts.context import CellContext
 from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
-from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm, Training
+from fedguard.contracts.federated import AlgorithmSetup, FederatedAlgorithm, RunningAlgorithm
 from fedguard.contracts.gram import Gram
 from fedguard.contracts.inference import (
     ONE_VECTOR,
@@ -137,6 +140,7 @@ from fedguard.contracts.tasks import (
     Task,
     Trigger,
 )
+from fedguard.contracts.training import Training
 from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
 
 __all__ = [
@@ -154,10 +158,12 @@ __all__ = [
     "ActingTask",
     "AggregationRule",
     "Algorithm",
+    "AlgorithmSetup",
     "Architecture",
     "Availability",
     "Box",
     "Cell",
+    "CellContext",
     "Channel",
     "Check",
     "Choices",
@@ -176,7 +182,6 @@ __all__ = [
     "EvasionAttack",
     "Examples",
     "Exposure",
-    "FedAvg",
     "FedOpt",
     "FederatedAlgorithm",
     "FixedPoint",

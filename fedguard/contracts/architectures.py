@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.cell import Cell, Setup
-from fedguard.contracts.federated import Training
 from fedguard.contracts.lying import Channels
 from fedguard.contracts.observers import Listeners, Seating
 from fedguard.contracts.participation import Meeting, Participation
@@ -54,9 +53,9 @@ class Architecture(Algorithm):
         """What to do about a rule that gets too few rows if more clients do not help; empty if they do."""
         return ""
 
-    def messages(self, training: Training, task: Task) -> Messages:
+    def messages(self, cell: Cell, task: Task) -> Messages:
         """What a client sends and receives in one local training."""
-        return Messages(training.algorithm.bytes_sent(task), 4 * task.dim)
+        return Messages(cell.algorithm.bytes_sent(task), 4 * task.dim)
 
     def rows(self, updates: int) -> int:
         """Number of rows that the rule gets of this number of updates, before masks."""

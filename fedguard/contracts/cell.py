@@ -2,79 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
-from typing import Protocol as Protocol_
 
-from torch import Tensor
-
-from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.channels import SAMPLES
-from fedguard.contracts.evasion import EvasionAttack
-from fedguard.contracts.federated import Training
-from fedguard.contracts.inference import InferenceAttack
+from fedguard.contracts.context import CellContext
+from fedguard.contracts.federated import AlgorithmSetup, FederatedAlgorithm, Trainer
 from fedguard.contracts.lying import Channel, Reported
-from fedguard.contracts.network import Network
 from fedguard.contracts.observers import Observer
-from fedguard.contracts.participation import Meeting, Participation
-from fedguard.contracts.protocol import Protocol, SessionSize
-from fedguard.contracts.rules import Pipeline
-from fedguard.contracts.sight import Sight, ThreatModel
+from fedguard.contracts.participation import Participation
+from fedguard.contracts.protocol import SessionSize
 from fedguard.contracts.stopwatch import Stopwatch
-from fedguard.contracts.tasks import Examples, LocalPlan, Model, Source, Task
+from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.rng import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(CellContext):
     """One combination of task, clients, training, protocol, attack and defense, without a seed.
 
     Attributes:
-        clients: the clients of the federation, or of one session of secure aggregation (`Architecture.sessions`).
-        network: the simulated network; None if time is not simulated.
-        meeting: how updates meet in simulated time; None if rounds consist of their selected clients.
-        pipeline: the defense.
-        attack, ensemble: the attack on the training, or the attacks of which the strongest counts.
-        inference: the attack on the clients' privacy.
-        evasion: the attack at test time on the final model.
-        attacking: number of malicious clients of a training, who add no noise; 0 before it runs.
-        told: f, the number of malicious clients that the server assumes, among all clients.
-        attack_sees: what the attack sees (see `fedguard.visibility`).
-        rule_sees: what the server's rule sees.
-        copied: whether malicious clients hold copies of honest clients' examples.
-        shared: share of the training examples that is public, of which each client holds a copy.
-        lookers: number of observing nodes in a training without a server; 0 if a server observes.
-        watched_round: the round that an attack on privacy watches, if it watches one.
+        algorithm: the federated algorithm, built from what ``training`` names.
     """
 
-    data: Source
-    model: Model
-    clients: Participation
-    training: Training
-    protocol: Protocol
-    pipeline: Pipeline
-    network: Network | None = None
-    meeting: Meeting | None = None
-    threat: ThreatModel = field(default_factory=ThreatModel)
-    attack: PoisonAttack | None = None
-    ensemble: Ensemble | None = None
-    inference: InferenceAttack | None = None
-    evasion: EvasionAttack | None = None
-    attacking: int = 0
-    told: int = 0
-    attack_sees: Sight = Sight.NOTHING
-    rule_sees: Sight = Sight.NOTHING
-    copied: bool = False
-    shared: float = 0.0
-    lookers: int = 0
-    watched_round: int = 1
+    algorithm: FederatedAlgorithm
 
     @property
-    def adversary(self) -> PoisonAttack | Ensemble | None:
-        """The adversary of the training: a single attack, or the ensemble of which the worst counts."""
-        return self.attack or self.ensemble
+    def plan(self) -> LocalPlan:
+        """What one honest client does in one round, apart from noise and from what depends on earlier rounds."""
+        return self.algorithm.plan(self.training)
+
+    @property
+    def server_step(self) -> float:
+        """Factor of the aggregate before the server adds it to the model."""
+        return self.algorithm.server_step(self.training)
 
     @property
     def size(self) -> SessionSize:
@@ -82,24 +44,11 @@ class Cell:
         return self.protocol.session(self.clients.expected, self.clients.most, self.attacking)
 
 
-class Trainer(Protocol_):
-    """Trains honest clients outside this process, on machines of their own, each on its own examples."""
-
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> Sequence[Tensor]:
-        """The message of each of these clients, float32 ``[any]``: see `RunningAlgorithm.pack_message`.
-
-        Args:
-            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
-            rounds: the round in which each of them is.
-        """
-
-
 @dataclass(frozen=True, kw_only=True)
-class Setup:
+class Setup(AlgorithmSetup):
     """All that an architecture needs to train one cell with one seed.
 
     Attributes:
-        malicious: the malicious clients (or the faulty ones).
         evaluate_every: rounds between evaluations.
         observer: an adversary that infers; None if nobody does.
         memory: bytes that one matrix of updates may take. A larger one is kept in a file, with about this much in memory at a
@@ -113,9 +62,6 @@ class Setup:
     """
 
     cell: Cell
-    task: Task
-    rng: Rng
-    malicious: frozenset[int] = frozenset()
     evaluate_every: int = 1
     observer: Observer | None = None
     memory: int | None = None

@@ -91,7 +91,7 @@ class Environment(Source):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         """Why actors cannot train in this cell: a line for each reason."""
-        algorithm, attack = cell.training.algorithm, cell.adversary
+        algorithm, attack = cell.algorithm, cell.adversary
         if not algorithm.acts:
             yield (
                 f"{self.name} is an environment, in which actors act, and {algorithm.name} trains on examples. Set "

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.optimizers import ServerOptimizer
-from fedguard.contracts.sight import Sight
+from fedguard.contracts.context import CellContext
 from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
-from fedguard.rng import Streams
+from fedguard.contracts.training import Training
+from fedguard.rng import Rng, Streams
 
-if TYPE_CHECKING:
-    from fedguard.contracts.cell import Cell, Setup
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmSetup:
+    """What an algorithm starts from: the part of `Setup` that it may use.
+
+    Attributes:
+        malicious: the malicious clients (or the faulty ones).
+    """
+
+    cell: CellContext
+    task: Task
+    rng: Rng
+    malicious: frozenset[int] = frozenset()
 
 
 class RunningAlgorithm:
@@ -32,7 +42,7 @@ class RunningAlgorithm:
     last layer under FedPer or its environments, goes on from the training that it did.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: AlgorithmSetup) -> None:
         self.setup = setup
 
     def begin(self, chosen: Sequence[int]) -> None:
@@ -123,11 +133,6 @@ class FederatedAlgorithm(Algorithm):
     #: What is sent to whom beside the models and updates
     tells: ClassVar[str] = "nothing"
 
-    @property
-    def alone(self) -> FederatedAlgorithm:
-        """The part of it that applies to a server that trains alone, without clients."""
-        return self if self.only_updates else FedAvg()
-
     def check(self, training: Training) -> None:
         """Check the settings of a training.
 
@@ -135,7 +140,7 @@ class FederatedAlgorithm(Algorithm):
             ConfigError: it does not have a setting, or settings exclude each other.
         """
 
-    def reasons(self, cell: Cell) -> Iterator[str]:
+    def reasons(self, cell: CellContext) -> Iterator[str]:
         """Why it is incompatible with an attack, a defense, a model or the protocol: a line for each reason."""
         rule = cell.pipeline.rule
         if cell.model.imagines != self.imagines:
@@ -160,10 +165,6 @@ class FederatedAlgorithm(Algorithm):
             yield (
                 f"{cell.inference.name} replays the local steps of fedavg and fedsgd, and {self.name} takes others. Use fedavg "
                 "or fedsgd."
-            )
-        if not self.only_updates and Sight.ROOT_DATA in cell.rule_sees | cell.protocol.secure_aggregation.needs[0]:
-            yield (
-                f"the server trains on its root data as fedavg does, and {self.name} sends another kind of update. Use fedavg."
             )
         if self.keeps_account and not rule.estimates_mean:
             yield (
@@ -205,7 +206,7 @@ class FederatedAlgorithm(Algorithm):
         """Steps of its environments that a client takes in one local training; 0 without environments."""
         return 0
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         """The algorithm before the first round of a training.
 
         Raises:
@@ -214,75 +215,13 @@ class FederatedAlgorithm(Algorithm):
         return RunningAlgorithm(setup)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FedAvg(FederatedAlgorithm):
-    """Each client runs SGD on its examples and sends what it moved by; the server adds the mean.
+class Trainer(Protocol):
+    """Trains honest clients outside this process, on machines of their own, each on its own examples."""
 
-    A client makes ``local_epochs`` passes, or ``local_steps`` steps, of size ``lr``; the server adds ``server_lr`` times the
-    aggregate.
-    """
+    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> Sequence[Tensor]:
+        """The message of each of these clients, float32 ``[any]``: see `RunningAlgorithm.pack_message`.
 
-    name = "fedavg"
-    source = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
-    plain_steps = True
-    only_updates = True
-
-
-#: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
-Many = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-class Training(BaseModel):
-    """How the federation trains.
-
-    Args:
-        algorithm: the federated algorithm: how clients train, and what the server does with their updates.
-        rounds: number of rounds.
-        local_epochs: passes of each client over its examples in a round; not for FedSGD, which takes a single step.
-        batch_size: examples per local step; null takes all examples of the client.
-        lr: learning rate of the local SGD; for FedSGD, a factor of the server's step.
-        momentum: momentum of the local SGD, reset to 0 in each round; not for FedSGD.
-        worker_momentum: beta of ``m <- beta m + (1 - beta) u``. Each client keeps m across rounds, and sends m instead of u.
-        server_lr: learning rate of the server.
-        server_momentum: mu of ``v <- mu v + aggregate``. The server adds v to the model instead of the aggregate.
-        local_steps: local steps of each client in a round, instead of epochs, each on a newly drawn batch; not for FedSGD.
-        server_optimizer: optimizer that moves the model, instead of server momentum.
-        dtype: type of the numbers in which clients train, the server aggregates and the model is evaluated. ``float64`` takes
-            the same examples and the same first model as ``float32``; messages count 4 bytes for a parameter with either.
-        first_model: file with the parameters from which the training starts, instead of drawn ones: ``.npz`` or
-            ``.safetensors`` with the network's parameters by name, or ``.npy`` with all of them as one vector, such as a run's
-            final model. Relative to the folder in which ``fedguard`` was started; ``FILE@sha256:DIGEST`` demands its content.
-            Noise for privacy hides nothing that is in it.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    algorithm: InstanceOf[FederatedAlgorithm] = FedAvg()
-    rounds: Many = 30
-    local_epochs: Many = 1
-    batch_size: Annotated[int, Field(ge=1)] | None = 16
-    lr: Annotated[float, Field(gt=0)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    worker_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    server_lr: Annotated[float, Field(gt=0)] = 1.0
-    server_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    local_steps: Many | None = None
-    server_optimizer: ServerOptimizer | None = None
-    dtype: Literal["float32", "float64"] = "float32"
-    first_model: str | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        for one, other in (("local_steps", "local_epochs"), ("server_optimizer", "server_momentum")):
-            if getattr(self, one) and getattr(self, other) != type(self).model_fields[other].default:
-                raise ValueError(f"{one} replaces {other}; expected one of them; got both")
-        return self
-
-    def plan(self) -> LocalPlan:
-        """What one honest client does in one round, apart from what depends on earlier rounds."""
-        return self.algorithm.plan(self)
-
-    @property
-    def server_step(self) -> float:
-        """Factor of the aggregate before the server adds it to the model."""
-        return self.algorithm.server_step(self)
+        Args:
+            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
+            rounds: the round in which each of them is.
+        """

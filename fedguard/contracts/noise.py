@@ -23,7 +23,7 @@ from fedguard.rng import Rng
 
 if TYPE_CHECKING:
     from fedguard.contracts.cell import Cell
-    from fedguard.contracts.federated import Training
+    from fedguard.contracts.federated import FederatedAlgorithm
     from fedguard.contracts.protocol import SessionSize
     from fedguard.contracts.reports import RoundReport
 
@@ -166,15 +166,15 @@ class Noise(Algorithm):
                 "a record's epsilon is accounted for by the number of a client's examples, and with task.shared public ones "
                 "are among them. Set shared: 0, or hide whole clients."
             )
-        if why := self.beyond(cell.training):
+        if why := self.beyond(cell.algorithm):
             yield why
 
-    def beyond(self, training: Training) -> str | None:
+    def beyond(self, algorithm: FederatedAlgorithm) -> str | None:
         """Why its guarantee does not hold for an algorithm; None if it holds."""
-        if training.algorithm.only_updates:
+        if algorithm.only_updates:
             return None
         return (
-            f"the noise is proven and audited for updates and their mean, and {training.algorithm.name} works with more. Use "
+            f"the noise is proven and audited for updates and their mean, and {algorithm.name} works with more. Use "
             "fedavg or fedprox."
         )
 
@@ -184,7 +184,7 @@ class Noise(Algorithm):
 
     def local_plan(self, cell: Cell) -> LocalPlan:
         """What an honest client does in one round."""
-        return cell.training.plan()
+        return cell.plan
 
     def at_server(self, cell: Cell) -> ServerNoise[Any] | None:
         """What a trusted server publishes; None if the server adds no noise."""

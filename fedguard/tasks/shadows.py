@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedguard.contracts import DPSGD, Examples, LocalPlan, Setup, Training
+from fedguard.contracts import DPSGD, Cell, Examples, LocalPlan, Setup
 from fedguard.rng import Rng
 from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.network import FlatNetwork
@@ -27,7 +27,7 @@ class Shadows:
     Attributes:
         network: a network of the federation's architecture.
         initial: float32 ``[d]``.
-        training: the federation's.
+        cell: the federation's.
         plan: how a client trains in a round.
         usual: mean number of examples of a client.
         clients: number of clients.
@@ -37,7 +37,7 @@ class Shadows:
 
     network: FlatNetwork = field(repr=False)
     initial: Tensor = field(repr=False)
-    training: Training
+    cell: Cell
     plan: LocalPlan
     usual: float
     clients: int
@@ -49,7 +49,7 @@ class Shadows:
         """Shadows of a trial's federation."""
         sizes, clients = setup.task.sizes, setup.cell.clients
         usual, together = sum(sizes) / len(sizes), min(clients.expected, len(sizes))
-        return cls(network, initial, setup.cell.training, setup.local_plan, usual, len(sizes), together, noise)
+        return cls(network, initial, setup.cell, setup.local_plan, usual, len(sizes), together, noise)
 
     def __call__(self, parts: Sequence[Examples], rng: Rng) -> Tensor:
         """float32 ``[k, d]``: one model for each of k sets of examples."""
@@ -64,7 +64,7 @@ class Shadows:
 
     def _plan(self, size: int, rng: Rng) -> LocalPlan:
         """The plan of the whole training on ``size`` examples."""
-        training, plan = self.training, self.plan
+        cell, plan = self.cell, self.plan
         batch = min(plan.batch_size or self.usual, self.usual)
         local = plan.steps or (plan.epochs or 1) * math.ceil(self.usual / batch)
         if plan.private is not None:
@@ -73,15 +73,15 @@ class Shadows:
         together = max(1, round(share * batch))
         whole = replace(
             plan,
-            lr=training.algorithm.lr_alone(training),
+            lr=cell.algorithm.lr_alone(cell.training),
             epochs=None,
-            steps=training.rounds * local,
+            steps=cell.training.rounds * local,
             batch_size=together,
         )
         if plan.private is not None:
             return replace(whole, private=self._private(plan.private, share))
         if self.noise:
-            std, draw = training.server_step * self.noise / math.sqrt(local), rng.torch()
+            std, draw = cell.server_step * self.noise / math.sqrt(local), rng.torch()
             return replace(whole, project=lambda at, _start: at + std * torch.randn(len(at), generator=draw))
         return whole
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import fedguard as fg
 from fedguard import cli
 from fedguard.api import lay_out
+from fedguard.bench.running.references import references
 from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.errors import FedGuardError
@@ -124,7 +125,9 @@ def test_what_it_says_of_itself_decides_with_what_it_goes(suite):
         (["server.root_data=20", "matrix.defense=[fltrust]"], "and decayed sends another kind of update"),
     ):
         assert reason in " ".join(laid_out(suite, *settings)[0].verdict.reasons)
-    assert laid_out(suite)[0].training.algorithm.alone == load_registry().build("algorithm", "fedavg")
+    alone = []
+    references(laid_out(suite, "server.root_data=20")[0], lambda cell: alone.append(cell) or 0.0)
+    assert alone[0].algorithm == load_registry().build("algorithm", "fedavg")
 
 
 def test_it_is_listed_and_explained(suite):
@@ -147,7 +150,7 @@ def test_it_is_listed_and_explained(suite):
 def test_no_file_but_its_own_names_a_federated_algorithm():
     """Whoever deals with one deals with any: no class is named elsewhere, and no name is compared with."""
     classes = {cls.__name__: cls for _, cls in load_registry().classes(["algorithm"])}
-    del classes["FedAvg"]  # with which a training starts
+    del classes["FedAvg"]  # a class of Flower has the same name
     names = set(load_registry().names("algorithm"))
     files = [
         file

@@ -62,7 +62,7 @@ def test_clients_that_start_from_their_own_models_learn_as_the_formula_says(tmp_
     assert record["status"] == "ok" and record["result"]["final_accuracy"] > 0.5
     assert (full - half).norm() > 1e-4
 
-    task, plan = bench.task(cells[0.5], 0), cells[0.5].training.plan()
+    task, plan = bench.task(cells[0.5], 0), cells[0.5].plan
     models = [task.initial_model(Rng(0).child("model"))] * 4
     for round in (1, 2, 3):
         rng = Rng(0).child("round", round)

@@ -8,7 +8,6 @@ import importlib.util
 import pytest
 import torch
 
-from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
 from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
@@ -60,7 +59,7 @@ def set_up(task, training, *, participation=None, pipeline="mean", attack=None, 
 
 def twin_of(setup: Setup, task: Classification) -> list[torch.Tensor]:
     """The models of the plain loop, with the same shards, start, choice of clients and batches."""
-    training, plan = setup.cell.training, setup.cell.training.plan()
+    training, plan = setup.cell.training, setup.cell.plan
     start = task.initial_model(setup.rng.child("model"))
 
     def batches(round: int, client: int):
@@ -74,19 +73,20 @@ def twin_of(setup: Setup, task: Classification) -> list[torch.Tensor]:
         training.rounds,
         lambda round: setup.cell.clients.choose(setup.rng.child("participation", round), round),
         batches,
+        algorithm=setup.cell.algorithm.name,
         **{
             name: getattr(training, name)
-            for name in ("algorithm", "lr", "momentum", "worker_momentum", "server_lr", "server_momentum")
+            for name in ("lr", "momentum", "worker_momentum", "server_lr", "server_momentum")
         },
     )
 
 
 TRAININGS = {
-    "fedsgd": Training(algorithm=FedSGD(), rounds=3, lr=0.5, batch_size=16),
+    "fedsgd": Training(algorithm="fedsgd", rounds=3, lr=0.5, batch_size=16),
     "fedsgd, momenta": Training(
-        algorithm=FedSGD(), rounds=3, lr=0.5, batch_size=16, worker_momentum=0.9, server_momentum=0.5, server_lr=0.7
+        algorithm="fedsgd", rounds=3, lr=0.5, batch_size=16, worker_momentum=0.9, server_momentum=0.5, server_lr=0.7
     ),
-    "fedsgd, full batch": Training(algorithm=FedSGD(), rounds=2, lr=0.5, batch_size=None),
+    "fedsgd, full batch": Training(algorithm="fedsgd", rounds=2, lr=0.5, batch_size=None),
     "fedavg": Training(rounds=2, lr=0.1, batch_size=16),
     "fedavg, 3 epochs, momenta": Training(
         rounds=2,
@@ -230,7 +230,7 @@ def test_a_round_without_enough_updates_changes_nothing_and_says_so():
     task = deal("softmax", clients=8)
     participation = Participation(total=8, per_round=2, sampling="poisson")
     setup = set_up(task, TRAININGS["fedsgd"], participation=participation, pipeline="trimmed_mean", told=1)
-    setup = setup.with_parts(training=Training(algorithm=FedSGD(), rounds=40, lr=0.5))
+    setup = setup.with_parts(training=Training(rounds=40, lr=0.5))
     models = [task.initial_model(setup.rng.child("model"))]
     abandoned = 0
     for report in Server().run(setup):

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import fedguard as fg
 import tests.reference as reference
 from fedguard.aggregation import KnownPipeline
-from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.gossip.d_psgd import DecentralizedSGD
 from fedguard.architectures.server import Server
 from fedguard.attacks.poisoning.alie import supportive_z
@@ -95,7 +94,7 @@ def data_view(attack="test", sees=Sight.OWN_DATA, **facts) -> DataView:
         ({"lr": 0.5, "local_steps": 7}, 0.5 * 7),
         ({"lr": 0.1, "local_epochs": 3, "batch_size": 16}, 0.1 * 3 * 3),  # 40 examples make batches of 16, 16 and 8
         ({"lr": 0.1, "local_epochs": 2, "batch_size": None}, 0.1 * 2),
-        ({"lr": 0.3, "algorithm": FedSGD()}, 1.0),
+        ({"lr": 0.3, "algorithm": "fedsgd"}, 1.0),
     ],
 )
 def test_an_attack_knows_how_far_a_unit_of_gradient_reaches(given, unit):
@@ -244,7 +243,7 @@ def test_model_replacement_replaces_the_model():
     setup = set_up(task, Training(rounds=1, lr=0.05), attack="model_replacement", malicious=(2,), told=1)
     (report,) = Server().run(setup)
     start = task.initial_model(setup.rng.child("model"))
-    rng, plan = setup.rng.child("round", 1), setup.cell.training.plan()
+    rng, plan = setup.rng.child("round", 1), setup.cell.plan
     honest, malicious = torch.empty(5, task.dim), torch.empty(1, task.dim)
     task.local_updates(start, [0, 1, 3, 4, 5], plan, rng, honest)
     attack = setup.cell.attack

@@ -333,7 +333,7 @@ def test_projected_updates_stay_in_the_ball_and_the_default_is_the_honest_length
     for (round, trained, crafted), model in zip(sent, models, strict=False):
         honest = torch.empty(2, setup.task.dim)
         rng = setup.rng.child("round", round)
-        setup.task.local_updates(model, MALICIOUS, setup.cell.training.plan(), rng, honest)
+        setup.task.local_updates(model, MALICIOUS, setup.cell.plan, rng, honest)
         radius = 0.3 if bound else sum(float(row.double().norm()) for row in honest) / 2
         for own, row in zip(trained, crafted, strict=True):
             assert float(own.double().norm()) <= radius * (1 + 1e-6)  # so it was in training
@@ -387,7 +387,7 @@ def test_neurotoxin_moves_no_coordinate_that_moved_most(momentum):
     setup, reports = train(attack, training=TRAINING.model_copy(update={"rounds": 4, "worker_momentum": momentum}))
     models = [setup.task.initial_model(setup.rng.child("model")), *(report.model for report in reports)]
     honest = torch.empty(2, setup.task.dim)
-    setup.task.local_updates(models[0], MALICIOUS, setup.cell.training.plan(), setup.rng.child("round", 1), honest)
+    setup.task.local_updates(models[0], MALICIOUS, setup.cell.plan, setup.rng.child("round", 1), honest)
     for round, (_, _, crafted) in enumerate(sent):
         moved = honest.mean(0) if round == 0 else models[round] - models[round - 1]
         out = forbidden(moved.tolist(), 0.2)
@@ -645,7 +645,7 @@ def test_colluders_pool_all_their_data_and_know_what_honesty_would_give():
         assert len(pool) == 3
         assert all(torch.equal(part.x, task.parts[client].x) for part, client in zip(pool, (0, 2, 5), strict=True))
         expected = torch.empty(len(malicious), task.dim)
-        task.local_updates(model, malicious, setup.cell.training.plan(), setup.rng.child("round", round), expected)
+        task.local_updates(model, malicious, setup.cell.plan, setup.rng.child("round", round), expected)
         assert torch.equal(clean, expected)
     blind = data_view("curious", Sight.MODEL, pool=(), clean=lambda: None)
     for field in ("pool", "clean"):

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.api import lay_out
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
@@ -29,7 +28,7 @@ from tests.table import normal
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 ON_DATA = ["label_noise", "dead_pixels", "stuck_sensor", "gain_drift", "wrong_normalization"]
-FEDSGD = Training(algorithm=FedSGD(), rounds=4, lr=0.5, batch_size=16)
+FEDSGD = Training(algorithm="fedsgd", rounds=4, lr=0.5, batch_size=16)
 
 
 def images(count=50, shape=(1, 8, 8), seed=0) -> Examples:
@@ -203,7 +202,7 @@ def test_a_duplicated_client_sends_what_the_next_honest_one_sends():
 def test_stale_sends_what_was_computed_that_many_rounds_ago(delay):
     """Through the clients' own side of the round: what they send in round t is what they computed in round t - delay."""
     task, rounds, malicious = deal("softmax"), delay + 8, (1, 4)
-    training = Training(algorithm=FedSGD(), rounds=rounds, lr=0.5, batch_size=16, worker_momentum=0.9)
+    training = Training(algorithm="fedsgd", rounds=rounds, lr=0.5, batch_size=16, worker_momentum=0.9)
     clean = Clients(set_up(task, training))
     late = Clients(set_up(task, training, attack=f"stale(delay={delay})", malicious=malicious, told=2))
     models = [task.initial_model(Rng(round)) for round in range(rounds)]
@@ -243,7 +242,7 @@ def test_a_client_that_drops_out_is_absent_from_the_round():
 
 def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_comes():
     task = deal("softmax", clients=10)
-    training = Training(algorithm=FedSGD(), rounds=80, lr=0.01, batch_size=1)
+    training = Training(algorithm="fedsgd", rounds=80, lr=0.01, batch_size=1)
     setup = set_up(task, training, attack="dropout(rate=0.3)", malicious=range(5), told=5)
     reports = list(Server().run(setup))
     there = np.array([[client in report.clients for client in range(10)] for report in reports])
@@ -343,7 +342,7 @@ def test_the_server_gets_what_the_fault_makes_of_the_honest_update(name):
     task = deal("softmax")
     attack = build(name)
     setup = set_up(task, Training(rounds=3, lr=0.1), attack=attack, malicious=(2,), told=1)
-    clients, plan = Clients(setup), setup.cell.training.plan()
+    clients, plan = Clients(setup), setup.cell.plan
     model = task.initial_model(Rng(0))
     for round in (1, 2, 3):
         wire = clients.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))

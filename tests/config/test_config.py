@@ -14,11 +14,11 @@ import yaml
 import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.config import Document, build_cell, plan, read_document, read_suite
-from fedguard.config.algorithms import build_training, settings
+from fedguard.config.algorithms import build_algorithm, settings
 from fedguard.config.document import parse_yaml
 from fedguard.config.layout import override
 from fedguard.config.schema import CellConfig
-from fedguard.config.sections import TrainingSection
+from fedguard.contracts import Training
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, FedGuardError
 from fedguard.registry import load_registry
@@ -366,9 +366,10 @@ def test_a_parameter_that_is_null_and_is_not_so_by_default_is_null_in_the_worker
             if type(None) in get_args(cls.types()[field.name]) and field.default is not None
         ]
         for parameter in optional:
-            section = TrainingSection(algorithm={"name": cls.name, parameter: None})
-            training = build_training(section, load_registry(), {})
-            again = build_training(TrainingSection(**json.loads(json.dumps(settings(training)))), load_registry(), {})
-            assert getattr(training.algorithm, parameter) is None and again == training
+            training = Training(algorithm={"name": cls.name, parameter: None})
+            algorithm, _ = build_algorithm(training, load_registry(), {})
+            stored = json.loads(json.dumps(settings(algorithm, training)))
+            assert getattr(algorithm, parameter) is None
+            assert build_algorithm(Training(**stored), load_registry(), {})[0] == algorithm
             tried.append((cls.name, parameter))
     assert ("vtrace", "rho") in tried and ("vtrace", "trace") in tried

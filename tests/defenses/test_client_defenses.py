@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy, softplus
 
-from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
 from fedguard.contracts import ClientContext, Examples, Participation, Setup, Sight, Training
@@ -375,7 +374,7 @@ def federation(
         told=len(malicious),
         attack_sees=Sight.OWN_DATA,
         rule_sees=Sight.EACH_UPDATE.with_implied(),
-        training=training or Training(algorithm=FedSGD(), rounds=1, batch_size=None),
+        training=training or Training(algorithm="fedsgd", rounds=1, batch_size=None),
         clients=Participation(total=3),
     )
 
@@ -391,12 +390,12 @@ def sent(setup: Setup) -> torch.Tensor:
 @pytest.mark.parametrize("batch", [None, 8])
 def test_clients_train_on_what_they_prepared(batch):
     """The update is the gradient of the transformed images, found from the transformed images by a plain gradient."""
-    setup = federation("ats(policy=('invert',)) >> mean", training=Training(algorithm=FedSGD(), batch_size=batch))
+    setup = federation("ats(policy=('invert',)) >> mean", training=Training(algorithm="fedsgd", batch_size=batch))
     model = setup.task.initial_model(setup.rng.child("model"))
     module = setup.task.module
     for number, update in enumerate(sent(setup)):
         part = setup.task.examples(number)
-        used = setup.task.examples_used(number, setup.cell.training.plan(), setup.rng.child("round", 1))
+        used = setup.task.examples_used(number, setup.cell.plan, setup.rng.child("round", 1))
         assert len(used) == (batch or len(part))
         nn.utils.vector_to_parameters(model, module.parameters())
         assert torch.allclose(update, -gradient(module, used.replace(x=1 - used.x)), atol=1e-6)
@@ -414,11 +413,11 @@ def test_malicious_clients_prepare_and_transform_nothing():
 
 def test_soteria_scores_the_batch_of_the_step():
     """Beside the same transform, called by hand with the batch."""
-    setup = federation("soteria(share=0.4) >> mean", training=Training(algorithm=FedSGD(), batch_size=1))
+    setup = federation("soteria(share=0.4) >> mean", training=Training(algorithm="fedsgd", batch_size=1))
     plain = sent(federation("mean", training=setup.cell.training))
     model = setup.task.initial_model(setup.rng.child("model"))
     for number, (update, before) in enumerate(zip(sent(setup), plain, strict=True)):
-        used = setup.task.examples_used(number, setup.cell.training.plan(), setup.rng.child("round", 1))
+        used = setup.task.examples_used(number, setup.cell.plan, setup.rng.child("round", 1))
         nn.utils.vector_to_parameters(model, setup.task.module.parameters())
         expected = Soteria(share=0.4).apply(before, client(setup.task.module, used))
         assert torch.equal(update, expected)

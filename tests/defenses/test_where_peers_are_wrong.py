@@ -9,7 +9,6 @@ import torch
 
 import fedguard as fg
 from fedguard.aggregation import aggregate
-from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures import wire
 from fedguard.architectures.server import Server
 from fedguard.contracts import Gram, Model, Training
@@ -87,7 +86,7 @@ def test_bucketing_deals_every_pair_together_at_times():
     assert ((together - 60).abs() < 5 * (300 * 0.2 * 0.8) ** 0.5).all()  # each pair in a fifth of the rounds
 
 
-TRAINING = Training(algorithm=FedSGD(), rounds=25, lr=0.5, batch_size=32)
+TRAINING = Training(algorithm="fedsgd", rounds=25, lr=0.5, batch_size=32)
 
 
 def poisoned(pipeline="median"):

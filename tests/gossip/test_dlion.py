@@ -219,7 +219,7 @@ def test_all_are_done_at_once_and_train_on_what_was_dealt():
     even = [2 * 16 / rate for rate in found.said.rates]
     assert max(seconds) < 0.7 * max(even)
     for node, batch in enumerate(batches):
-        plan = setup.cell.training.plan()
+        plan = setup.cell.plan
         (row,) = setup.task.local_updates(
             found.start[0],
             (node,),

@@ -51,7 +51,7 @@ def test_what_a_node_sends_first_is_its_update_in_clear():
     found, setup = nodes({"name": "d_psgd", "graph": "ring"})
     sent = found.start + found.updates(found.start)
     rows = torch.empty(6, setup.task.dim)
-    plan, rng = setup.cell.training.plan(), setup.rng.child("round", 1)
+    plan, rng = setup.cell.plan, setup.rng.child("round", 1)
     setup.task.local_updates(found.start[0], tuple(range(6)), plan, rng, rows)
     read = sent - found.start
     assert float((read - rows).norm() / rows.norm()) < 1e-6

@@ -181,7 +181,7 @@ def test_what_a_neighbor_solves_for_is_what_training_by_hand_gives():
     listeners, watched, _, setup = listened("d_psgd", (0,), 1)
     rows = torch.empty(6, setup.task.dim)
     start = setup.task.initial_model(setup.rng.child("model"))
-    setup.task.local_updates(start, tuple(range(6)), setup.cell.training.plan(), setup.rng.child("round", 1), rows)
+    setup.task.local_updates(start, tuple(range(6)), setup.cell.plan, setup.rng.child("round", 1), rows)
     assert len(listeners.reads(1)) == 2
     for node in listeners.reads(1):
         found = listeners.solve_update(watched, 1, (node,))

@@ -62,7 +62,7 @@ def test_what_it_recovers_are_the_examples_of_that_batch():
     assert found["score"]["recovered"] == 1.0 and found["score"]["psnr"] > 100
     assert [len(target["clients"]) for target in found["targets"]] == [1, 1, 1]
     task = Workbench().task(one, 0)
-    plan, rng = one.training.plan(), Rng(0).child("round", 2)
+    plan, rng = one.plan, Rng(0).child("round", 2)
     for number, target in enumerate(found["targets"]):
         claim, truth = taken[f"target-{number}"]
         used = task.examples_used(target["clients"][0], plan, rng)
@@ -206,9 +206,7 @@ def test_the_view_holds_what_the_server_sees_and_no_more(monkeypatch):
     setup = set_up(one, 0, task)
     model = task.initial_model(setup.rng.child("model"))
     assert torch.equal(view.model, model)
-    expected = task.local_updates(
-        model, [client], one.training.plan(), Rng(0).child("round", 1), torch.empty(1, task.dim)
-    )
+    expected = task.local_updates(model, [client], one.plan, Rng(0).child("round", 1), torch.empty(1, task.dim))
     # One client's training by itself rounds otherwise than among all, on some processors.
     assert torch.allclose(view.target, expected[0], rtol=1e-5, atol=1e-7)
     assert view.labels is None and view.candidates is None

@@ -117,7 +117,7 @@ def views(spy: type[Reads] = Reads, **changes: Any):
     Reads.views.clear()
     one = cell(**changes).with_parts(inference=spy())
     result = run_trial(one, 0, {})[0]["result"]["inference"]
-    setup = Workbench().task(one, 0), one.training.plan()
+    setup = Workbench().task(one, 0), one.plan
     return list(Reads.views), result, *setup
 
 

@@ -166,7 +166,7 @@ class Actors:
     """All actors of a training, one after the other, each with its own environments."""
 
     def __init__(self, setup: Any) -> None:
-        self.setup, self.algorithm = setup, setup.cell.training.algorithm
+        self.setup, self.algorithm = setup, setup.cell.algorithm
         self.states = {
             one: setup.task.start_actor(setup.rng.child("actor", one).numpy()) for one in range(len(setup.task.sizes))
         }

@@ -194,14 +194,14 @@ def test_actors_try_by_chances_that_fall_from_one_to_the_next() -> None:
     assert (drawn[1] == 1).all()
     assert law.log_prob(outputs, torch.ones(2, 30_000).long())[:, 0].exp().tolist() == pytest.approx([0.8, 1.0])
     _, setup = scene("apex", training=training(", epsilon=0.4, spread=7"))
-    chances = setup.cell.training.algorithm.start(setup).law(range(4)).epsilon[:, 0].tolist()
+    chances = setup.cell.algorithm.start(setup).law(range(4)).epsilon[:, 0].tolist()
     assert chances == pytest.approx([0.4 ** (1 + 7 * i / 3) for i in range(4)])
 
 
 def test_apex_is_the_papers_loop_over_who_came_when() -> None:
     """A replay as a list, whose oldest is overwritten; priorities claimed by actors, and then the learner's own errors."""
     made, setup = scene("apex", network=SLOW, training=training())
-    task, one = setup.task, setup.cell.training.algorithm
+    task, one = setup.task, setup.cell.algorithm
     states = {actor: task.start_actor(setup.rng.child("actor", actor).numpy()) for actor in range(4)}
     models = [task.initial_model(setup.rng.child("model")).double()]
     begun: dict[tuple[int, int], Tensor] = {}
@@ -257,7 +257,7 @@ def after(attack: str, more: str = "", malicious: int = 1) -> tuple[Tensor, Any]
         evaluation={"every": 7},
     )
     learners: list[Any] = []
-    algorithm = setup.cell.training.algorithm
+    algorithm = setup.cell.algorithm
     start = type(algorithm).start
 
     def watched(self: Any, given: Any) -> Any:

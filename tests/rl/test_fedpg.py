@@ -97,7 +97,7 @@ def parts(rollout: Rollout, size: int) -> list[Rollout]:
 
 def test_the_number_of_steps_is_geometric() -> None:
     _, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)"})  # three copies an actor
-    local = setup.cell.training.algorithm.start(setup)
+    local = setup.cell.algorithm.start(setup)
     rng = np.random.default_rng(0)
     seen = Counter(min(local.steps(rng), 8) for _ in range(5000))
     chance = 3 / (3 + 2)
@@ -108,7 +108,7 @@ def test_the_number_of_steps_is_geometric() -> None:
 
 def test_a_training_is_the_papers_loop() -> None:
     made, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)", "rounds": 8})
-    algorithm = setup.cell.training.algorithm
+    algorithm = setup.cell.algorithm
     actors, n, own = Actors(setup), setup.cell.clients.total, setup.task.with_copies(2)
     model = start = setup.task.initial_model(setup.rng.child("model")).double()
     stream, took = setup.rng.child("server acts"), []
@@ -133,7 +133,7 @@ def test_a_training_is_the_papers_loop() -> None:
 def test_lies_are_the_actors_and_never_the_servers() -> None:
     _, setup = scene("a2c", training={"algorithm": "fedpg(t_max=4, batch=2)"})
     lies = setup.task.with_liars(RewardFlip().report, range(4))
-    here, there = (setup.cell.training.algorithm.start(replace(setup, task=task)) for task in (setup.task, lies))
+    here, there = (setup.cell.algorithm.start(replace(setup, task=task)) for task in (setup.task, lies))
     model = setup.task.initial_model(setup.rng.child("model"))
     aggregate = near(torch.zeros_like(model), 0.5)
     for _ in range(8):

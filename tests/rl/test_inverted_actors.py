@@ -31,7 +31,7 @@ def missed(attack: str, steps: int, trials: int) -> Tensor:
             classes=task.classes,
             plan=LocalPlan(lr=1.0, steps=1),
             counts=(steps,),
-            updates=-made.training.algorithm.gradients(task, model[None], [met])[None],
+            updates=-made.algorithm.gradients(task, model[None], [met])[None],
             value_range=task.value_range,
         )
         claim = load_registry().build("inference", attack).infer(view)

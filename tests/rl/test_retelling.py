@@ -46,7 +46,7 @@ def learned_from(
     """By client, each of its rollouts as it was met with and as it was learned from."""
     made, setup = scene(architecture, training={"algorithm": ALGORITHMS[architecture], "rounds": 5}, **changes)
     met, found, play = list[Rollout](), dict[int, list[tuple[Rollout, Rollout]]](), EnvironmentTask.rollouts
-    running = type(made.training.algorithm.start(setup))
+    running = type(made.algorithm.start(setup))
     learn = running.fill_rows
 
     def played(self: EnvironmentTask, *given: Any) -> Any:

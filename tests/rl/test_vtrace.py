@@ -119,7 +119,7 @@ def gradient_of_loss(task: Any, algorithm: Any, model: Tensor, rollout: Any) -> 
 def test_impala_is_the_papers_loop_over_who_came_when() -> None:
     scaled = {**VTRACE, "algorithm": "vtrace(t_max=4, reward_scale=0.3)"}
     made, setup = scene("impala(buffer=3)", network=SLOW, training=scaled)
-    task, algorithm = setup.task, setup.cell.training.algorithm
+    task, algorithm = setup.task, setup.cell.algorithm
     states = {one: task.start_actor(setup.rng.child("actor", one).numpy()) for one in range(4)}
     models = [task.initial_model(setup.rng.child("model")).double()]
     begun: dict[tuple[int, int], Tensor] = {}

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from fedguard.bench.running.protocol import privacy_spent
-from fedguard.contracts import Meeting, Participation, RoundReport, RoundTiming, Span, Training
+from fedguard.contracts import Meeting, RoundReport, RoundTiming, Span, Training
 from fedguard.privacy.accounting import RDPAccountant
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.gaussian import epsilon, gaussian_event
@@ -23,6 +23,7 @@ from fedguard.privacy.ledger import shift_event, shifts, trainings
 from fedguard.rng import Rng
 from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
+from tests.parts import cell_of_parts
 from tests.systems.scenes import EVEN, cell, scene
 from tests.systems.test_asynchronous import UNEVEN
 
@@ -313,12 +314,9 @@ def test_what_is_said_before_a_run_counts_all_updates_of_a_client_in_one_sum(onc
 def test_the_steps_of_a_client_are_planned_for_as_many_trainings_as_it_may_release(monkeypatch):
     asked = []
     monkeypatch.setattr(record, "least_noise", lambda **given: asked.append(given["steps"]) or 1.0)
-    plan, noise = (
-        Training(local_steps=2),
-        record.RecordNoise(epsilon=3.25, **{k: v for k, v in OWN.items() if k != "kind"}),
-    )
+    noise = record.RecordNoise(epsilon=3.25, **{k: v for k, v in OWN.items() if k != "kind"})
     for most in (4, 7):
-        record.dp_sgd(noise, plan, Participation(total=6), Meeting(updates=1, most=most))
+        record.dp_sgd(noise, cell_of_parts(training=Training(local_steps=2), meeting=Meeting(updates=1, most=most)))
     assert asked == [2 * 4, 2 * 7]
 
 

@@ -60,7 +60,7 @@ def test_each_node_trains_from_its_own_model():
     _, (_, (wire, updates)), _, _ = run_of("all_reduce", **ONE | {"training": {"rounds": 2}})
     for node in set(range(6)) - setup.malicious:
         out = torch.empty(1, 650)
-        setup.task.local_updates(own[node], (node,), setup.cell.training.plan(), setup.rng.child("round", 2), out)
+        setup.task.local_updates(own[node], (node,), setup.cell.plan, setup.rng.child("round", 2), out)
         assert torch.allclose(updates[wire.clients.index(node)], out[0], atol=1e-6)
 
 

@@ -18,6 +18,7 @@ from torch import nn
 
 from fedguard.algorithms import ALGORITHMS
 from fedguard.architectures.server import Server
+from fedguard.config.algorithms import build_algorithm
 from fedguard.contracts import Dataset, Examples, LocalPlan, Participation, Training
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
@@ -137,14 +138,14 @@ FORGETFUL = ("fedsgd", "fedavg", "fedprox", "fednova")
 
 def trainings(algorithm: str) -> list[Training]:
     """Of two rounds, or one where a second is as the first; those of `FORMS` that go with the algorithm."""
-    rounds, built = 1 if algorithm in FORGETFUL else 2, load_registry().build("algorithm", algorithm)
-    made = [Training(algorithm=built, rounds=rounds, lr=0.05, **form) for form in FORMS]
+    rounds = 1 if algorithm in FORGETFUL else 2
+    made = [Training(algorithm=algorithm, rounds=rounds, lr=0.05, **form) for form in FORMS]
     return [training for training in made if _goes(training)]
 
 
 def _goes(training: Training) -> bool:
     try:
-        training.algorithm.check(training)
+        build_algorithm(training, load_registry(), {})
     except ConfigError:
         return False
     return True

@@ -11,7 +11,7 @@ from torch.func import grad, vmap
 
 from fedguard.algorithms.rl.actors import Actors, RunningActors
 from fedguard.algorithms.rl.rollouts import n_step_returns, stack_rollouts
-from fedguard.contracts import ActingTask, NonNegativeFloat, Rollout, RunningAlgorithm, Setup
+from fedguard.contracts import ActingTask, AlgorithmSetup, NonNegativeFloat, Rollout, RunningAlgorithm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +69,14 @@ class ActorCritic(Actors):
         found: Tensor = vmap(of_one)(models, *stack_rollouts(list(rollouts)).parts)
         return found
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return RunningCritics(setup, self)
 
 
 class RunningCritics(RunningActors):
     """Actors that compute their gradients themselves."""
 
-    def __init__(self, setup: Setup, algorithm: ActorCritic) -> None:
+    def __init__(self, setup: AlgorithmSetup, algorithm: ActorCritic) -> None:
         super().__init__(setup)
         self.algorithm = algorithm
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fedguard.contracts import (
     ActingTask,
-    Cell,
+    AlgorithmSetup,
+    CellContext,
     Environment,
     FederatedAlgorithm,
     Fraction,
@@ -21,7 +22,6 @@ from fedguard.contracts import (
     PositiveInt,
     Rollout,
     RunningAlgorithm,
-    Setup,
     Task,
     Training,
 )
@@ -60,7 +60,7 @@ class Actors(FederatedAlgorithm):
             "rollouts.",
         )
 
-    def reasons(self, cell: Cell) -> Iterator[str]:
+    def reasons(self, cell: CellContext) -> Iterator[str]:
         yield from super().reasons(cell)
         if not isinstance(cell.data, Environment):
             yield (
@@ -92,7 +92,7 @@ class Actors(FederatedAlgorithm):
 class RunningActors(RunningAlgorithm):
     """Keeps the state of each actor after its last rollout that led to a message."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: AlgorithmSetup) -> None:
         super().__init__(setup)
         self._stands: dict[int, Any] = {}
         self._moved: dict[int, Any] = {}

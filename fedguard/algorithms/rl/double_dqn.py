@@ -15,7 +15,8 @@ from fedguard.algorithms.rl.epsilon_greedy import EpsilonGreedy
 from fedguard.algorithms.rl.replay import Items, Reals, ReplayBuffer, importance, transitions
 from fedguard.contracts import (
     ActingTask,
-    Cell,
+    AlgorithmSetup,
+    CellContext,
     Choices,
     Environment,
     Fraction,
@@ -24,7 +25,6 @@ from fedguard.contracts import (
     PositiveInt,
     Rollout,
     RunningAlgorithm,
-    Setup,
     Task,
 )
 from fedguard.contracts.channels import PRIORITIES, TRANSITIONS
@@ -82,7 +82,7 @@ class DoubleDQN(Actors):
     recompute: bool = False
     quota: PositiveInt | None = None
 
-    def reasons(self, cell: Cell) -> Iterator[str]:
+    def reasons(self, cell: CellContext) -> Iterator[str]:
         yield from super().reasons(cell)
         if isinstance(cell.data, Environment) and not isinstance(cell.data.actions, Choices):
             yield f"{self.name} asks which of a few actions is best, and {cell.data.name} has a range. Use actor_critic."
@@ -134,14 +134,14 @@ class DoubleDQN(Actors):
         """For each step of each copy: two observations, action, return, discount and priority."""
         return self.t_max * task.sizes[0] * (2 * 4 * math.prod(task.shape) + 4 * 4)
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return ReplayLearner(setup, self)
 
 
 class ReplayLearner(RunningActors):
     """The actors, their messages in transit, and the learner's replay and target network."""
 
-    def __init__(self, setup: Setup, algorithm: DoubleDQN) -> None:
+    def __init__(self, setup: AlgorithmSetup, algorithm: DoubleDQN) -> None:
         super().__init__(setup)
         self.algorithm = algorithm
         self._sent: dict[int, dict[int, tuple[Items, Reals]]] = {}

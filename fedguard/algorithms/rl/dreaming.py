@@ -20,7 +20,8 @@ from fedguard.algorithms.rl.replay import ReplayBuffer
 from fedguard.algorithms.rl.sequences import Sequences, sequences
 from fedguard.contracts import (
     ActingTask,
-    Cell,
+    AlgorithmSetup,
+    CellContext,
     Choices,
     Environment,
     Evaluation,
@@ -30,7 +31,6 @@ from fedguard.contracts import (
     PositiveInt,
     Rollout,
     RunningAlgorithm,
-    Setup,
     Task,
     WorldModel,
 )
@@ -111,7 +111,7 @@ class Dreaming(Actors):
             f"{self.name}: best: expected at most the {self.candidates} candidates; got {self.best}.",
         )
 
-    def reasons(self, cell: Cell) -> Iterator[str]:
+    def reasons(self, cell: CellContext) -> Iterator[str]:
         yield from super().reasons(cell)
         if isinstance(cell.data, Environment) and isinstance(cell.data.actions, Choices):
             yield (
@@ -171,7 +171,7 @@ class Dreaming(Actors):
         observation = 4 * math.prod(task.shape)
         return task.sizes[0] * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 1) + observation)
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _DreamerLearner(setup, self)
 
 
@@ -210,7 +210,7 @@ class _NormalStream:
 class _DreamerLearner(RunningActors):
     """The actors, their messages in transit, and the learner's replay and earlier critic."""
 
-    def __init__(self, setup: Setup, algorithm: Dreaming) -> None:
+    def __init__(self, setup: AlgorithmSetup, algorithm: Dreaming) -> None:
         super().__init__(setup)
         self.algorithm = algorithm
         self._sent: dict[int, dict[int, Sequences]] = {}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedguard.algorithms.rl.actor_critic import ActorCritic, RunningCritics
-from fedguard.contracts import ActingTask, PositiveInt, Rollout, RunningAlgorithm, Setup, Task, Training
+from fedguard.contracts import ActingTask, AlgorithmSetup, PositiveInt, Rollout, RunningAlgorithm, Task, Training
 from fedguard.errors import require
 
 #: The number under which the server acts; no client has it.
@@ -74,7 +74,7 @@ class FedPG(ActorCritic):
         """N on average."""
         return task.sizes[0] / self.batch
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _RunningFedPG(setup, self)
 
 
@@ -83,7 +83,7 @@ class _RunningFedPG(RunningCritics):
 
     algorithm: FedPG
 
-    def __init__(self, setup: Setup, algorithm: FedPG) -> None:
+    def __init__(self, setup: AlgorithmSetup, algorithm: FedPG) -> None:
         super().__init__(setup, algorithm)
         assert isinstance(setup.task, ActingTask)
         self._own = setup.task.with_copies(algorithm.batch)
@@ -99,7 +99,8 @@ class _RunningFedPG(RunningCritics):
     def settle(self, aggregate: Tensor, arrived: Collection[int], model: Tensor) -> Tensor:
         """$(theta_N - theta_0) / eta$."""
         self._aggregates += 1
-        rng, eta = self._rng.child("aggregate", self._aggregates).numpy(), self.setup.cell.training.server_step
+        rng = self._rng.child("aggregate", self._aggregates).numpy()
+        eta = self.algorithm.server_step(self.setup.cell.training)
         way = torch.zeros_like(aggregate)
         for k in range(self.steps(rng)):
             way = way + (self._direction(aggregate, model, model + eta * way, rng) if k else aggregate)

@@ -16,13 +16,13 @@ from fedguard.algorithms.rl.rescaling import invert_rescaling, rescale_values
 from fedguard.algorithms.rl.sequences import Sequences, join_rollouts, last_steps, nothing_yet, sequences
 from fedguard.contracts import (
     ActingTask,
+    AlgorithmSetup,
     Fraction,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
     Rollout,
     RunningAlgorithm,
-    Setup,
     Task,
 )
 from fedguard.contracts.channels import MEMORIES
@@ -137,7 +137,7 @@ class RecurrentDQN(DoubleDQN):
         observation, steps = 4 * math.prod(task.shape), self.burn_in + self.t_max
         return task.sizes[0] * (steps * (observation + 4 + 4 + 1) + observation + 4 * task.memory + 4)
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _SequenceLearner(setup, self)
 
 
@@ -146,7 +146,7 @@ class _SequenceLearner(ReplayLearner):
 
     algorithm: RecurrentDQN
 
-    def __init__(self, setup: Setup, algorithm: RecurrentDQN) -> None:
+    def __init__(self, setup: AlgorithmSetup, algorithm: RecurrentDQN) -> None:
         super().__init__(setup, algorithm)
         self._past: dict[int, Rollout] = {}
         self._ahead: dict[int, Rollout] = {}

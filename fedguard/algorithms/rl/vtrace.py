@@ -13,7 +13,7 @@ from torch.func import vmap
 from fedguard.algorithms.rl.actor_critic import ActorCritic
 from fedguard.algorithms.rl.actors import RunningActors
 from fedguard.algorithms.rl.rollouts import stack_rollouts
-from fedguard.contracts import ActingTask, PositiveFloat, Rollout, RunningAlgorithm, Setup, Task
+from fedguard.contracts import ActingTask, AlgorithmSetup, PositiveFloat, Rollout, RunningAlgorithm, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class VTrace(ActorCritic):
         observation, copies = 4 * math.prod(task.shape), task.sizes[0]
         return copies * (self.t_max * (observation + 4 * task.policy.numbers + 4 + 4 + 1) + observation)
 
-    def start(self, setup: Setup) -> RunningAlgorithm:
+    def start(self, setup: AlgorithmSetup) -> RunningAlgorithm:
         return _Trajectories(setup, self)
 
 
@@ -102,7 +102,7 @@ def v_trace(
 class _Trajectories(RunningActors):
     """Keeps what the actors sent until the learner has learned from it."""
 
-    def __init__(self, setup: Setup, algorithm: VTrace) -> None:
+    def __init__(self, setup: AlgorithmSetup, algorithm: VTrace) -> None:
         super().__init__(setup)
         self.algorithm = algorithm
         self._sent: dict[tuple[int, int], Rollout] = {}

@@ -98,7 +98,7 @@ class DLion(Gossip):
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
         name, training = self.name, cell.training
-        if training.batch_size is None or training.plan().steps is None:
+        if training.batch_size is None or cell.plan.steps is None:
             yield f"{name} deals out the examples of a step. Set training.local_steps and training.batch_size."
         if self.rate != "constant" and not self.growth:
             yield f"rate of {name} follows a total that grows, and it does not. Set growth, or leave out rate."

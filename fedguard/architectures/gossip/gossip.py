@@ -157,12 +157,12 @@ class Gossip(Architecture):
         yield from self._of_protocol(cell)
         if clients.expected < clients.total or clients.schedule:
             yield f"under {name} all nodes take part in each round. Set clients.per_round: 1.0, and leave out schedule."
-        if not training.algorithm.only_updates:
+        if not cell.algorithm.only_updates:
             yield (
-                f"{training.algorithm.name} settles something at the server, and {name} has none. Use fedavg, fedsgd or "
+                f"{cell.algorithm.name} settles something at the server, and {name} has none. Use fedavg, fedsgd or "
                 "fedprox."
             )
-        elif training.server_step != 1 or training.server_momentum or training.server_optimizer is not None:
+        elif cell.server_step != 1 or training.server_momentum or training.server_optimizer is not None:
             yield (
                 f"{name} has no server that could take a step. Leave out training.server_lr, server_momentum and "
                 "server_optimizer (worker_momentum is each node's own); instead of fedsgd use fedavg with local_steps: 1."
@@ -301,7 +301,7 @@ class Gossip(Architecture):
                 f"what {cell.pipeline} makes of values is no sum by the graph's weights, and what nodes solve for after it is "
                 "not worked out. Set observer.round: 1, or use mean."
             )
-        if self.trainings() > 1 and cell.training.plan().steps != 1:
+        if self.trainings() > 1 and cell.plan.steps != 1:
             yield (
                 f"a round of {name} is the mean of {self.trainings()} trainings, which is a gradient for one step each. Set "
                 "training.local_steps: 1, or phase: 1."

@@ -151,7 +151,7 @@ class GroupTester(Receiver):
 
     def _suspect_tests(self, sent: SentRound, tests: Sequence[SessionResult]) -> Matrix:
         """bool ``[tests]``: whether the step of a group gains too little on the server's data."""
-        step, before = self.setup.cell.training.server_step, root_loss(self.setup, sent.model)
+        step, before = self.setup.cell.server_step, root_loss(self.setup, sent.model)
         moved = [sent.model + step * test.mean for test in tests if test.mean is not None]
         gains = np.array([before - root_loss(self.setup, model) for model in moved])
         return np.asarray(gains < self._plan.margin * gains.max())

@@ -123,14 +123,10 @@ class AllReduce(Peers):
                 f"{' and '.join(looking)} looks up the client behind each row; here there is one sum. "
                 "Use topology: all_to_all, or server."
             )
-        if (
-            cell.training.algorithm.acts
-            and isinstance(cell.adversary, PoisonAttack)
-            and FINISHED_SUMS in cell.adversary.lies
-        ):
+        if cell.algorithm.acts and isinstance(cell.adversary, PoisonAttack) and FINISHED_SUMS in cell.adversary.lies:
             yield (
                 f"{cell.adversary.name} leaves each node of all_reduce with a model of its own, judged by its accuracy, "
-                f"and the models of {cell.training.algorithm.name} have returns. Use partial_sum or sign_flip."
+                f"and the models of {cell.algorithm.name} have returns. Use partial_sum or sign_flip."
             )
         if self.masks and not sums:
             yield "under masks a node reads the sum alone, and with topology: all_to_all it gets each update. Use ring."

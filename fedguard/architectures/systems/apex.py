@@ -43,7 +43,7 @@ class ApeX(CentralLearner):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
-        algorithm = cell.training.algorithm
+        algorithm = cell.algorithm
         if algorithm.acts and not algorithm.replays:
             yield (
                 f"{self.name} learns from a replay, and {algorithm.name} does not. Use training.algorithm: {self.wanted}, or "

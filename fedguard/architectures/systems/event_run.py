@@ -130,7 +130,7 @@ class EventRun:
         task, rng = setup.task, setup.rng
         self._clients = Clients(setup)
         self._model = task.initial_model(rng.child("model"))
-        self._server = ServerStep(setup.cell.training, self._model)
+        self._server = ServerStep(setup.cell, self._model)
         self._receiver = setup.cell.protocol.secure_aggregation.receiver(self._in_sessions())
         self._trainings = LocalTrainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}

@@ -94,9 +94,9 @@ class EventServer(EventSystem):
             yield from self._session_refusals(cell, barrier)
         if cell.protocol.private:
             yield from self._noisy_reasons(cell, barrier)
-        if not cell.training.algorithm.only_updates and (cell.protocol.private or not self.carries):
+        if not cell.algorithm.only_updates and (cell.protocol.private or not self.carries):
             yield (
-                f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
+                f"{cell.algorithm.name} carries more than updates from one round to the next, and {name} carries "
                 "updates alone. Use fedavg, fedsgd or fedprox, or server."
             )
         if cell.inference is not None:

@@ -44,7 +44,7 @@ class Impala(CentralLearner):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
-        algorithm = cell.training.algorithm
+        algorithm = cell.algorithm
         if algorithm.acts and not algorithm.corrects and not algorithm.replays:
             yield (
                 f"the learner of {self.name} works out gradients from trajectories, and under {algorithm.name} actors do so. "

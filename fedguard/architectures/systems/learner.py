@@ -13,8 +13,8 @@ class Learner(EventServer):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
-        if not cell.training.algorithm.acts:
+        if not cell.algorithm.acts:
             yield (
-                f"the clients of {self.name} are actors, and under {cell.training.algorithm.name} they train on examples. Set "
+                f"the clients of {self.name} are actors, and under {cell.algorithm.name} they train on examples. Set "
                 "training.algorithm: actor_critic, or use parameter_server."
             )

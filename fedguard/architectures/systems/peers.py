@@ -71,9 +71,9 @@ class Peers(Architecture):
             )
         if cell.protocol.privacy.added_by == "server":
             yield f"{name} has no server that could be trusted to add noise. Use privacy: {{name: record}}, or server."
-        if not cell.training.algorithm.only_updates:
+        if not cell.algorithm.only_updates:
             yield (
-                f"{cell.training.algorithm.name} carries more than updates from one round to the next, and {name} carries "
+                f"{cell.algorithm.name} carries more than updates from one round to the next, and {name} carries "
                 "updates alone. Use fedavg, fedsgd or fedprox, or server."
             )
         if cell.inference is not None and not cell.lookers:
@@ -104,7 +104,7 @@ class PeerRun(ABC):
         self.world = world(setup, self.model)
         self.states: tuple[State, ...] = ()
         self.clients = Clients(setup)
-        self._step = ServerStep(setup.cell.training, self.model)
+        self._step = ServerStep(setup.cell, self.model)
         self._buffer: Tensor | None = None
         self._traffic: dict[int, CollectiveCost] = {}
         self._seconds = 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedguard.architectures.systems.impala import Impala
-from fedguard.contracts import ActingTask, Cell, Exposure, Messages, PoisonAttack, Sight, Task, Training
+from fedguard.contracts import ActingTask, Cell, Exposure, Messages, PoisonAttack, Sight, Task
 from fedguard.contracts.channels import TRAJECTORIES
 
 
@@ -41,9 +41,9 @@ class SeedRL(Impala):
                 "each observation as it was made and drawn each action. Use reward_flip, or impala."
             )
 
-    def messages(self, training: Training, task: Task) -> Messages:
+    def messages(self, cell: Cell, task: Task) -> Messages:
         assert isinstance(task, ActingTask)
-        copies, steps = task.sizes[0], training.plan().epochs or 1
+        copies, steps = task.sizes[0], cell.plan.epochs or 1
         observation = 4 * math.prod(task.shape)
         # A reward is a float32, an end one byte; the last observation is for the bootstrapped value
         up = copies * (steps * (observation + 4 + 1) + observation)

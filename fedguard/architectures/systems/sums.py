@@ -242,7 +242,7 @@ class SplitRun(SumRun):
         n = setup.cell.clients.total
         self._models = self.model.expand(n, -1).clone()
         # Momentum follows each node's own sums, which differ
-        self._steps = [ServerStep(setup.cell.training, self.model) for _ in range(n)]
+        self._steps = [ServerStep(setup.cell, self.model) for _ in range(n)]
         self._honest = tuple(node for node in range(n) if node not in setup.malicious)
         self._means: dict[int, Tensor] = {}
         self._messages = 0

@@ -93,4 +93,4 @@ def subjects(cell: PlannedCell, seed: int) -> Iterator[Subject]:
 def _settings(cell: PlannedCell) -> tuple[Any, ...]:
     """The settings that two cells must share to be audited as one."""
     way = str(cell.architecture)
-    return cell.protocol, cell.clients, cell.meeting, way, cell.training, cell.data, cell.model
+    return cell.protocol, cell.clients, cell.meeting, way, cell.training, cell.algorithm, cell.data, cell.model

@@ -135,7 +135,7 @@ def _value(
     if not isinstance(result, Aggregate):
         return 0.0
     vector = result.vector * in_time.gain(setup.cell.clients) if in_time else result.vector
-    return utility(watched.sent + setup.cell.training.server_step * vector) - before
+    return utility(watched.sent + setup.cell.server_step * vector) - before
 
 
 def _utility(setup: Setup, measure: str, model: Tensor) -> float:
@@ -164,5 +164,5 @@ def _reasons(cell: PlannedCell) -> Iterator[str]:
     if cell.trusted_server:
         yield "the server's noise belongs to no client. Use protocol.privacy: none, or noise that clients add."
     training = cell.training
-    if training.server_momentum or training.server_optimizer is not None or not training.algorithm.only_updates:
+    if training.server_momentum or training.server_optimizer is not None or not cell.algorithm.only_updates:
         yield "the model is moved by more than the aggregate of a round. Use fedavg without server momentum or optimizer."

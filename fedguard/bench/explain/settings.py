@@ -20,9 +20,18 @@ from fedguard.config.sections import (
     ObserverSection,
     ProtocolSection,
     ServerSection,
-    TrainingSection,
 )
-from fedguard.contracts import Algorithm, Dropout, FixedPoint, Links, Participation, Speeds, Stragglers, ThreatModel
+from fedguard.contracts import (
+    Algorithm,
+    Dropout,
+    FixedPoint,
+    Links,
+    Participation,
+    Speeds,
+    Stragglers,
+    ThreatModel,
+    Training,
+)
 from fedguard.contracts.ranges import type_in_words, without_ranges
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
@@ -30,7 +39,7 @@ from fedguard.registry import load_registry
 #: The sections of a suite with plain values as keys.
 SECTIONS: dict[str, type] = {
     "clients": Participation,
-    "training": TrainingSection,
+    "training": Training,
     "threat": ThreatModel,
     "observer": ObserverSection,
     "server": ServerSection,

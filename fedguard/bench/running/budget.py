@@ -101,7 +101,7 @@ def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
         yield "their float64 for the server's clipping", 2 * n
     if setup.cell.attack is not None and malicious:
         yield "what the attack crafts", 2 * min(n, malicious)
-    algorithm = setup.cell.training.algorithm
+    algorithm = setup.cell.algorithm
     if kept := algorithm.floats_kept(setup.task):
         yield f"the clients' own vectors of {algorithm.name}", -(-(clients + n) * kept // setup.task.dim)
     if setup.observer is not None:

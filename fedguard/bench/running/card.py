@@ -152,7 +152,7 @@ CARD: dict[str, Row] = {
     "partition": either(lambda cell: str(cell.partition), "the app's"),
     "shared": same(lambda cell: cell.config.task.shared or ABSENT),
     "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
-    "algorithm": either(lambda cell: cell.training.algorithm.name, "the app's"),
+    "algorithm": either(lambda cell: cell.algorithm.name, "the app's"),
     "secure_aggregation": same(lambda cell: cell.mode.name),
     "protocol": Row(protocol_card, lambda cell, secret: None),
     "privacy": same(lambda cell: cell.noise.name),

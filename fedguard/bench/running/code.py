@@ -46,7 +46,7 @@ def parts_of(cell: PlannedCell) -> list[Algorithm]:
     """The parts of a cell that may be third-party code."""
     parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
     parts += [
-        cell.training.algorithm,
+        cell.algorithm,
         cell.named,
         *cell.pipeline.stages,
         cell.network.availability if cell.network else None,

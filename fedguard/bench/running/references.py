@@ -32,12 +32,12 @@ def _alone(cell: PlannedCell) -> PlannedCell:
     Additions of an algorithm to FedAvg are between clients, so the server trains without them.
     """
     changes: dict[str, Any] = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
-    training = cell.training.model_copy(update={"algorithm": cell.training.algorithm.alone})
+    algorithm = cell.algorithm if cell.algorithm.only_updates else cell.known.build("algorithm", "fedavg")
     clients = dataclasses.replace(cell.config.clients, **changes)
     config = cell.config.model_copy(update={"clients": clients, "protocol": ProtocolSection()})
     return cell.with_parts(
         config=config,
-        training=training,
+        algorithm=algorithm,
         protocol=Protocol(),
         attack=None,
         ensemble=None,

@@ -144,7 +144,7 @@ def _train_and_score(
             "stages": stages,
             "worker_peak_memory_bytes": peak_memory(),
             "worker_memory_limit_bytes": bench.memory,
-            "update_bytes_sent": cell.architecture.messages(cell.training, task).up * _vectors(result),
+            "update_bytes_sent": cell.architecture.messages(cell, task).up * _vectors(result),
             "protocol_bytes_sent": sum(report.masked.bytes_up for report in reports if report.masked),
             "protocol_bytes_received": sum(report.masked.bytes_down for report in reports if report.masked),
         },
@@ -216,7 +216,7 @@ def _scores(
     cell: PlannedCell, setup: Setup, task: Classification | EnvironmentTask, reports: Sequence[RoundReport]
 ) -> dict[str, Any]:
     """The result from the reports of the rounds."""
-    result: dict[str, Any] = {**summarize(reports, cell.training.algorithm.steps_taken(task))}
+    result: dict[str, Any] = {**summarize(reports, cell.algorithm.steps_taken(task))}
     if isinstance(task, EnvironmentTask):
         result |= {"chance": None, "minority": [], "returns": _returns(task, reports)}
     else:

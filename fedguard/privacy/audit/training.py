@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import LocalPlan, Participation, RoundObservation, RoundReport, Training
+from fedguard.contracts import Cell, LocalPlan, Participation, RoundObservation, RoundReport
 from fedguard.contracts.audit import Check, Integers, Reals, Transcript
 from fedguard.privacy.audit.residuals import residual_checks
 from fedguard.privacy.audit.subjects import count_residual, independent, sum_noise
@@ -33,21 +33,18 @@ ROUNDING = 1e-3
 def server_checks(
     reports: Sequence[RoundReport],
     mechanism: CentralDP,
-    clients: Participation,
-    training: Training,
+    cell: Cell,
     *,
     layers: tuple[int, ...] = (),
     other: Sequence[RoundReport] = (),
-    in_time: bool = False,
 ) -> tuple[Check, ...]:
     """Checks of noise at the server: sums, counts behind an adaptive clip, cohorts, and steps of the model.
 
     Args:
         layers: sizes of the layers of the model, in order.
         other: the first rounds of a training with the same seed and other data.
-        in_time: whether arrival times decide who takes part, instead of a draw.
     """
-    expected = mechanism.expected
+    expected, clients = mechanism.expected, cell.clients
     releases, truth, clips = _sums(reports, mechanism, expected)
     rounds, noise = list(map(require_watched_round, reports)), sum_noise(mechanism)
     elsewhere = None
@@ -63,13 +60,13 @@ def server_checks(
         elsewhere=elsewhere,
         counts=_counts(rounds, clips, mechanism, expected),
         drawn=_cohort_matrix(reports, clients.total)
-        if clients.scheme in ("fixed", "poisson") and not in_time
+        if clients.scheme in ("fixed", "poisson") and cell.meeting is None
         else None,
         rate=expected / clients.total,
         fixed=clients.scheme == "fixed",
     )
     turns = (_turns(reports, clients),) if clients.scheme == "cyclic" else ()
-    return prefix_checks((*residual_checks(seen), *turns, _moves(rounds, training)))
+    return prefix_checks((*residual_checks(seen), *turns, _moves(rounds, cell)))
 
 
 def steps_checks(
@@ -166,12 +163,12 @@ def _turns(reports: Sequence[RoundReport], clients: Participation) -> Check:
     )
 
 
-def _moves(rounds: Sequence[RoundObservation], training: Training) -> Check:
+def _moves(rounds: Sequence[RoundObservation], cell: Cell) -> Check:
     """The model moves by the noisy aggregate, with the server's momentum, and by nothing else."""
     velocity, off = torch.zeros_like(rounds[0].sent).double(), 0.0
     for one in rounds:
-        velocity = training.server_momentum * velocity + _or_nothing(one)
-        step = training.server_step * one.gain * velocity
+        velocity = cell.training.server_momentum * velocity + _or_nothing(one)
+        step = cell.server_step * one.gain * velocity
         error = (one.after.double() - one.sent.double() - step).norm()
         off = max(off, float(error / (step.norm() + one.after.double().norm() * 1e-4)))
     return Check(

@@ -43,11 +43,9 @@ def audit_server_noise(lab: Lab, cell: Cell, mechanism: CentralDP) -> tuple[Chec
     return server_checks(
         reports,
         mechanism,
-        cell.clients,
-        cell.training,
+        cell,
         layers=task.layers,
         other=lab.watch(others, AGAIN)[1],
-        in_time=cell.meeting is not None,
     )
 
 
@@ -166,7 +164,7 @@ def _examples(lab: Lab, cell: Cell, clip: float, now: bool) -> list[Examples]:
     """
     draw, found = Rng(lab.seed).child("audit", "examples").torch(), []
     for client in range(cell.clients.total):
-        length = clip / cell.training.plan().lr * (100 if client % 2 else 0.1)
+        length = clip / cell.plan.lr * (100 if client % 2 else 0.1)
         x, other = torch.randn(2, 2, *SHAPE, generator=draw) * length / math.prod(SHAPE) ** 0.5
         found.append(Examples(x if now or client % 2 else other, torch.arange(2) + client % (CLASSES - 1)))
     return found

@@ -21,15 +21,13 @@ from fedguard.contracts import (
     Cell,
     Check,
     Epsilon,
+    FederatedAlgorithm,
     Lab,
     LocalPlan,
-    Meeting,
     Noise,
-    Participation,
     PrivacyGuarantee,
     RoundReport,
     Subject,
-    Training,
 )
 from fedguard.errors import require
 from fedguard.privacy.accountants import total_epsilon
@@ -140,17 +138,13 @@ class RecordNoise(Noise):
                 "adds. Use another model."
             )
 
-    def beyond(self, training: Training) -> str | None:
-        if training.algorithm.plain_steps:
+    def beyond(self, algorithm: FederatedAlgorithm) -> str | None:
+        if algorithm.plain_steps:
             return None
-        return f"DP-SGD takes the steps of fedavg and fedsgd, and {training.algorithm.name} takes others. Use fedavg or fedsgd."
+        return f"DP-SGD takes the steps of fedavg and fedsgd, and {algorithm.name} takes others. Use fedavg or fedsgd."
 
     def in_words(self, cell: Cell) -> str:
-        training = cell.training
-        private, steps = (
-            dp_sgd(self, training, cell.clients, cell.meeting),
-            steps_in_a_round(self, training),
-        )
+        private, steps = dp_sgd(self, cell), steps_in_a_round(self, cell)
         levels = [f"z = {z:.4g} and clip {clip:g}" for clip, z in private.levels]
         return (
             f"Privacy, record: each client trains by DP-SGD, {steps} steps a round on each example with q = "
@@ -158,19 +152,17 @@ class RecordNoise(Noise):
         )
 
     def local_plan(self, cell: Cell) -> LocalPlan:
-        private = dp_sgd(self, cell.training, cell.clients, cell.meeting)
-        return replace(cell.training.plan(), private=private)
+        return replace(cell.plan, private=dp_sgd(self, cell))
 
     def account_privacy(self, cell: Cell, reports: Sequence[RoundReport], dim: int) -> PrivacyGuarantee:
         """The largest epsilon over parties and levels; malicious clients have no guarantee."""
-        training, clients = cell.training, cell.clients
-        promised, meeting = honest(reports, clients.total), cell.meeting
+        promised, meeting = honest(reports, cell.clients.total), cell.meeting
         # Whoever was asked to train counts: an update that never arrived may have been seen on its way.
         asked = Counter(client for one in reports for client in one.chosen)
         ended = asked if meeting is None else trainings(reports)
         taken = Counter({client: ended[client] for client in promised if client in ended})
-        found = epsilon_by_level(self, training, clients, taken, meeting)
-        private = dp_sgd(self, training, clients, meeting)
+        found = epsilon_by_level(self, cell, taken)
+        private = dp_sgd(self, cell)
         levels = [
             {
                 "epsilon": found[number].value if number in found and math.isfinite(found[number].value) else None,
@@ -185,46 +177,52 @@ class RecordNoise(Noise):
             "clip": max(clip for clip, _ in private.levels),
             "levels": levels,
             "sample_rate": self.sample_rate,
-            "divided_by": training.batch_size,
-            "steps_in_a_round": steps_in_a_round(self, training),
+            "divided_by": cell.training.batch_size,
+            "steps_in_a_round": steps_in_a_round(self, cell),
             "rounds": max(taken.values(), default=0),
         }
         if meeting is not None:
             counted = {"counted": "as it ran", "clients": len(promised), "releases": spread(taken, promised)}
             facts["ledger"] = counted
-        return PrivacyGuarantee(epsilon=parallel(list(found.values()), clients.total) if found else None, facts=facts)
+        return PrivacyGuarantee(
+            epsilon=parallel(list(found.values()), cell.clients.total) if found else None, facts=facts
+        )
 
     def subjects(self, cell: Cell, lab: Lab) -> Iterator[Subject]:
         """One for each level."""
-        training, clients = cell.training, cell.clients
-        steps = steps_in_a_round(self, training)
-        rounds = max(1, min(most_releases(cell) or training.rounds, AUDITED_STEPS // steps))
-        for number, level in enumerate(dp_sgd(self, training, clients, cell.meeting).levels):
+        steps = steps_in_a_round(self, cell)
+        rounds = max(1, min(most_releases(cell) or cell.training.rounds, AUDITED_STEPS // steps))
+        for number, level in enumerate(dp_sgd(self, cell).levels):
             event = step_event(self, level[1], steps * rounds)
             yield RecordLevel(
                 name="record-level DP-SGD" + (f", level {number}" if self.levels else ""),
                 train=lab.train,
                 batches=lab.batches,
-                plan=replace(training.plan(), private=DPSGD(sample_rate=self.sample_rate, levels=(level,))),
+                plan=replace(cell.plan, private=DPSGD(sample_rate=self.sample_rate, levels=(level,))),
                 rounds=rounds,
                 claim=total_epsilon([event], self.delta),
                 curve=partial(_curve, event),
             )
 
     def audit_rounds(self, cell: Cell, lab: Lab) -> tuple[Check, ...]:
-        steps = steps_in_a_round(self, cell.training)
+        steps = steps_in_a_round(self, cell)
         return audit_local_steps(lab, cell, self.local_plan(cell), steps, len(self.parties))
 
 
-@lru_cache(maxsize=64)
-def dp_sgd(noise: RecordNoise, training: Training, clients: Participation, meeting: Meeting | None = None) -> DPSGD:
+def dp_sgd(noise: RecordNoise, cell: Cell) -> DPSGD:
     """Clip and noise of each level; for a level with an epsilon, the least noise that keeps it.
 
     Raises:
         ConfigError: an epsilon that no noise reaches.
     """
     # Trainings count, not updates that arrive: a lost update may have been seen on its way.
-    most = clients.participations(training.rounds) if meeting is None else meeting.trainings
+    most = cell.clients.participations(cell.training.rounds) if cell.meeting is None else cell.meeting.trainings
+    return _least_noise(noise, steps_in_a_round(noise, cell), most)
+
+
+@lru_cache(maxsize=64)
+def _least_noise(noise: RecordNoise, steps: int, most: int | None) -> DPSGD:
+    """As `dp_sgd`, for ``steps`` steps in a round and at most ``most`` rounds of one client."""
     found = []
     for level in noise.parties:
         multiplier = level.noise_multiplier
@@ -234,16 +232,16 @@ def dp_sgd(noise: RecordNoise, training: Training, clients: Participation, meeti
                 epsilon=level.epsilon,
                 delta=noise.delta,
                 sample_rate=noise.sample_rate,
-                steps=steps_in_a_round(noise, training) * most,
+                steps=steps * most,
                 sampling="poisson",
             )
         found.append((level.clip or noise.clip, multiplier))
     return DPSGD(sample_rate=noise.sample_rate, levels=tuple(found))
 
 
-def steps_in_a_round(noise: RecordNoise, training: Training) -> int:
+def steps_in_a_round(noise: RecordNoise, cell: Cell) -> int:
     """Local steps of one client in one round."""
-    return training.plan().private_steps(noise.sample_rate)
+    return cell.plan.private_steps(noise.sample_rate)
 
 
 def step_event(noise: RecordNoise, multiplier: float, steps: int, besides: tuple[str, ...] = ()) -> Event:
@@ -260,21 +258,15 @@ def step_event(noise: RecordNoise, multiplier: float, steps: int, besides: tuple
     )
 
 
-def epsilon_by_level(
-    noise: RecordNoise,
-    training: Training,
-    clients: Participation,
-    rounds: Mapping[int, int],
-    meeting: Meeting | None = None,
-) -> dict[int, Epsilon]:
+def epsilon_by_level(noise: RecordNoise, cell: Cell, rounds: Mapping[int, int]) -> dict[int, Epsilon]:
     """By level, the epsilon of its client with the most rounds; levels without clients are omitted.
 
     Args:
         rounds: for each honest client, the number of rounds in which it took part.
     """
     # Clients are not sampled in secret: whoever sees updates knows who sent them, so only the sampling of examples amplifies.
-    private, local = dp_sgd(noise, training, clients, meeting), steps_in_a_round(noise, training)
-    besides = (PUBLIC_TIMES,) if meeting is not None else ()
+    private, local = dp_sgd(noise, cell), steps_in_a_round(noise, cell)
+    besides = (PUBLIC_TIMES,) if cell.meeting is not None else ()
     most: dict[int, int] = {}
     for client, count in rounds.items():
         level = client % len(private.levels)

@@ -243,7 +243,7 @@ def state_is_lost(monkeypatch):
 
 
 def no_private_plan(monkeypatch):
-    monkeypatch.setattr(Setup, "local_plan", property(lambda setup: setup.cell.training.plan()))
+    monkeypatch.setattr(Setup, "local_plan", property(lambda setup: setup.cell.plan))
 
 
 def levels_of_others(monkeypatch):
@@ -404,7 +404,7 @@ def test_the_verdict_counts_the_wiring(fault, name, monkeypatch):
 
 
 def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
-    clients, training = cell("server").clients, cell("server").training
+    made = cell("server")
     mechanism = CentralDP(noise_multiplier=1.0, expected=20, clip=1.0)
     draw, reports = Rng(0).child("updates").torch(), []
     model, state = torch.zeros(50), mechanism.start()
@@ -413,10 +413,10 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
         noisy, state = mechanism.release(updates, state, Rng(0).child(round))
         reports.append(report(round, model, model + noisy, updates, noisy))
         model = model + noisy
-    assert all(check.passed for check in server_checks(reports, mechanism, clients, training))
+    assert all(check.passed for check in server_checks(reports, mechanism, made))
     seen = reports[3].watched
     reports[3] = replace(reports[3], watched=replace(seen, after=seen.after + 0.01 * seen.updates.mean(0)))
-    wrong = [check.name for check in server_checks(reports, mechanism, clients, training) if not check.passed]
+    wrong = [check.name for check in server_checks(reports, mechanism, made) if not check.passed]
     assert wrong == ["training: model"]
 
 
