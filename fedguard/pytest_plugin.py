@@ -290,7 +290,7 @@ def _load_request(config: pytest.Config, suite: Path) -> GatePlan:
         label(place.swept): tuple(one for one in watch if one in before.cells[cell].values)
         for cell, place in reversed(places.items())
     }
-    noisy = any(cell.protocol.private and not cell.verdict.reasons for cell in laid_out.cells)
+    noisy = any(cell.private and not cell.verdict.reasons for cell in laid_out.cells)
     return GatePlan(
         suite=suite,
         baseline=baseline,

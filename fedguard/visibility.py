@@ -17,7 +17,6 @@ from fedguard.contracts import (
     InferenceAttack,
     Masking,
     Needs,
-    NoMasking,
     Pipeline,
     PoisonAttack,
     Sight,
@@ -43,9 +42,7 @@ class Admissibility:
     inference_sees: Sight = Sight.NOTHING
 
 
-def derive_exposure(
-    architecture: Exposure, mode: Masking | type[Masking] = NoMasking, root_data: bool = False
-) -> Exposure:
+def derive_exposure(architecture: Exposure, mode: Masking | type[Masking], root_data: bool = False) -> Exposure:
     """What server and clients see of ``architecture`` under a secure aggregation mode, with or without root data."""
     # Whatever a plug-in's mode declares, no mode shows single updates
     server = architecture.server.with_implied() & ~mode.hides | (mode.shows & ~SINGLE_UPDATES)

@@ -6,10 +6,18 @@ from collections.abc import Collection
 from typing import Any
 
 from fedguard.config.algorithms import build_algorithm
+from fedguard.config.protocol import masking
 from fedguard.contracts import Cell, Participation, Protocol, Setup, Training
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
+
+
+def parts_of_protocol(protocol: Protocol) -> dict[str, Any]:
+    """A protocol, with the mode and the noise that it names."""
+    known = load_registry()
+    mode, noise = masking(protocol.secure_aggregation, known, ""), known.build("noise", protocol.privacy)
+    return {"protocol": protocol, "masking": mode, "noise": noise}
 
 
 def cell_of_parts(**parts: Any) -> Cell:
@@ -22,7 +30,7 @@ def cell_of_parts(**parts: Any) -> Cell:
             "clients": Participation(),
             "training": training,
             "algorithm": build_algorithm(training, known, {})[0],
-            "protocol": Protocol(),
+            **parts_of_protocol(parts.get("protocol", Protocol())),
             "pipeline": known.pipeline("mean"),
             **parts,
         }

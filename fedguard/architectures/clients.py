@@ -176,7 +176,7 @@ def client_context(
     """Knowledge of a client at one stage of the pipeline, when it prepares its examples or its update."""
     name = setup.cell.pipeline.transforms[stage].name
     # Where noise hides the examples, whatever comes after it must not look at them again.
-    hidden = setup.cell.protocol.privacy.unit == "record"
+    hidden = setup.cell.noise.unit == "record"
     return ClientContext(
         name,
         Sight.MODEL if hidden else Sight.OWN_DATA | Sight.MODEL,

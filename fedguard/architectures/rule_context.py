@@ -120,7 +120,7 @@ class ColluderPipeline(KnownPipeline):
             ]
         if Sight.MODEL not in setup.cell.threat.grants:
             model = torch.zeros_like(model)
-        pipeline, rows = setup.cell.pipeline, setup.cell.protocol.secure_aggregation.rows(len(sizes))
+        pipeline, rows = setup.cell.pipeline, setup.cell.masking.rows(len(sizes))
         if rows < len(sizes) and not pipeline.rule.by_samples:  # weights by samples are the same on single updates
             groups = GroupMeans(groups=rows)
             pipeline = Pipeline((groups, *pipeline.mixings, pipeline.rule))
@@ -134,7 +134,7 @@ class ColluderPipeline(KnownPipeline):
             predict=setup.task.predictor() if Sight.MODEL in setup.cell.rule_sees else None,
         )
         noise, benign = noise_of(setup, order), len(honest)
-        told, total, protocol = setup.cell.told, setup.cell.clients.total, setup.cell.protocol
+        told, total, masking = setup.cell.told, setup.cell.clients.total, setup.cell.masking
 
         def context(n: int, rows: Tensor) -> RuleContext:
             root, whole = rows[: benign or len(rows)].mean(0), len(order) == n
@@ -146,7 +146,7 @@ class ColluderPipeline(KnownPipeline):
             return known.restrict(
                 known.party,
                 known.granted,
-                f=min(scale_assumed_f(n, told, total), protocol.secure_aggregation.rows(n)),
+                f=min(scale_assumed_f(n, told, total), masking.rows(n)),
                 clients=order if whole else None,
                 samples=samples if whole else None,
                 noise=noise if whole else None,

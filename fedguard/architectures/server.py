@@ -55,11 +55,11 @@ class Server(Architecture):
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
         training, stopwatch = setup.cell.training, setup.stopwatch
-        clients, receiver = Clients(setup), setup.cell.protocol.secure_aggregation.receiver(setup)
+        clients, receiver = Clients(setup), setup.cell.masking.receiver(setup)
         model = setup.task.initial_model(setup.rng.child("model"))
         server = ServerStep(setup.cell, model)
         states: tuple[State, ...] = ()
-        private = setup.cell.protocol.privacy.at_server(setup.cell)
+        private = setup.cell.noise.at_server(setup.cell)
         noise = private.start() if private else None
         buffer: Tensor | None = None
         times = SynchronousClock(setup, model, self) if setup.cell.network else None
@@ -77,7 +77,7 @@ class Server(Architecture):
             if watch:
                 with stopwatch.stage("inference"):
                     watch.see(sent)
-            with stopwatch.stage("masking" if setup.cell.protocol.masked else "other"):
+            with stopwatch.stage("masking" if setup.cell.masking.masked else "other"):
                 received = receiver.receive(sent)
             result: Aggregate | str = ANOTHER_MODEL
             with stopwatch.stage("aggregation"):

@@ -45,7 +45,7 @@ def _work(setup: Setup) -> list[float]:
     training therefore takes as long as with the mean number of examples.
     """
     plan, sizes = setup.local_plan, setup.task.sizes
-    if setup.cell.meeting is not None and setup.cell.protocol.private:
+    if setup.cell.meeting is not None and setup.cell.private:
         sizes = (round(sum(sizes) / len(sizes)),) * len(sizes)
     return [plan.work(size) for size in sizes]
 

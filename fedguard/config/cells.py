@@ -28,9 +28,7 @@ from fedguard.contracts import (
     EvasionAttack,
     Exposure,
     InferenceAttack,
-    Masking,
     Network,
-    Noise,
     Partition,
     PoisonAttack,
     Sight,
@@ -80,15 +78,15 @@ class PlannedCell(Cell, ABC):
         """
         places, task = where or {}, config.task
         named = _attack(config.attack, known, places.get("attack", "attack"))
-        noise = known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy"))
         at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
-        mode = masking(config.protocol.secure_aggregation, known, at)
         algorithm, training = build_algorithm(config.training, known, places)
         cell = cls(
             config=config,
             algorithm=algorithm,
             training=training,
-            protocol=config.protocol.protocol(mode, noise),
+            protocol=config.protocol,
+            masking=masking(config.protocol.secure_aggregation, known, at),
+            noise=known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy")),
             clients=config.clients,
             data=known.build("data", task.data, places.get("task.data", "task.data")),
             model=known.build("model", task.model, places.get("task.model", "task.model")),
@@ -109,15 +107,15 @@ class PlannedCell(Cell, ABC):
 
     def with_parts(self, **parts: Any) -> Self:
         """The cell with these parts in the places of its own, and with what follows from them."""
-        clients = parts.get("config", self.config).clients
-        return dataclasses.replace(self, **{"clients": clients, **parts})._settle()
+        config = parts.get("config", self.config)
+        return dataclasses.replace(self, **{"clients": config.clients, "protocol": config.protocol, **parts})._settle()
 
     def _settle(self) -> Self:
         """Determine from the parts who is assumed to be malicious, how updates meet, and who sees what."""
         config, told, more = self.config, self._assume_f(), self.architecture.more_rows
         known = tuple(name for name in config.threat.knowledge if name != "defense" or not self.own)
         threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(told)
-        judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.mode, more)
+        judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.masking, more)
         return dataclasses.replace(
             self,
             threat=threat,
@@ -187,15 +185,6 @@ class PlannedCell(Cell, ABC):
         return 0
 
     @property
-    def noise(self) -> Noise:
-        return self.protocol.privacy
-
-    @property
-    def mode(self) -> Masking:
-        """The secure aggregation mode, which decides what the server sees of a round."""
-        return self.protocol.secure_aggregation
-
-    @property
     def in_sessions(self) -> Cell:
         """The cell with the sessions that the architecture forms, if it may run."""
         return self if self.verdict.reasons else self.architecture.sessions(self)
@@ -206,7 +195,7 @@ class PlannedCell(Cell, ABC):
         return self._rows(self.architecture.updates(self.clients))
 
     def _rows(self, updates: int) -> int:
-        return self.mode.rows(self.architecture.rows(updates))
+        return self.masking.rows(self.architecture.rows(updates))
 
     @property
     def told_rows(self) -> int:
@@ -221,7 +210,7 @@ class PlannedCell(Cell, ABC):
     @property
     def exposure(self) -> Exposure:
         """What server and clients can see."""
-        return derive_exposure(self.architecture.exposes, self.mode, self.config.server.root_data > 0)
+        return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0)
 
     @cached_property
     def verdict(self) -> Admissibility:
@@ -243,7 +232,7 @@ class PlannedCell(Cell, ABC):
         wants, total = self.config.observer, self.clients.total
         malicious = wants.server == "malicious"
         if not self.lookers:
-            return judge_inference(attack, exposure, malicious, self.mode, self.trusted_server)
+            return judge_inference(attack, exposure, malicious, self.masking, self.trusted_server)
         shown = self.architecture.eavesdropper_sight(self.lookers, total)
         if shown == Sight.NOTHING:
             return [
@@ -259,7 +248,7 @@ class PlannedCell(Cell, ABC):
                 f"{attack.name} with observer.server: {wants.server} and observer.seat: {wants.seat}: nodes that look hand out "
                 "no model to others. Use another attack with observer.server: curious, or observer.seat: server."
             ], Sight.NOTHING
-        return judge_inference(attack, Exposure(shown, Sight.NOTHING), malicious, self.mode)
+        return judge_inference(attack, Exposure(shown, Sight.NOTHING), malicious, self.masking)
 
     @property
     def trusted_server(self) -> bool:
@@ -291,18 +280,24 @@ class PlannedCell(Cell, ABC):
     @property
     def defended(self) -> bool:
         """Whether the defense differs from the undefended pipeline, or the protocol itself defends."""
-        return self.defense != self.undefended or self.protocol != self.protocol.undefended
+        return self.defense != self.undefended or self._protocol_defends
+
+    @property
+    def _protocol_defends(self) -> bool:
+        """Whether the protocol has measures against malicious clients."""
+        return self.masking != self.masking.undefended or self.protocol.norm_bound is not None
 
     def control(self, *, attacked: bool, defended: bool) -> PlannedCell:
         """One of the four controls: with or without the attack, with the defense or the plain mean."""
         pipeline = self.pipeline if defended else self.known.pipeline("mean")
-        protocol = self.protocol if defended else self.protocol.undefended
+        masking = self.masking if defended else self.masking.undefended
         changed: dict[str, Any] = {} if attacked else {"attack": "none"}
         if not defended:
-            changed |= {"defense": self.undefended, "protocol": self.config.protocol.under(protocol)}
+            protocol = dataclasses.replace(self.protocol, secure_aggregation=masking.setting, norm_bound=None)
+            changed |= {"defense": self.undefended, "protocol": protocol}
         return self.with_parts(
             config=self.config.model_copy(update=changed),
-            protocol=protocol,
+            masking=masking,
             attack=self.attack if attacked else None,
             ensemble=self.ensemble if attacked else None,
             inference=self.inference if attacked else None,
@@ -328,14 +323,13 @@ class PlannedCell(Cell, ABC):
                 if told < self.told:
                     clients = dataclasses.replace(clients, assumed_f=told)
                 break
-        mode = self.mode.of_larger_sums if str(self.pipeline) == "mean" else self.mode
-        protocol = dataclasses.replace(self.protocol, secure_aggregation=mode)
+        masking = self.masking.of_larger_sums if str(self.pipeline) == "mean" else self.masking
+        protocol = dataclasses.replace(self.protocol, secure_aggregation=masking.setting)
         threat = dataclasses.replace(self.config.threat, knowledge=("own_data",))
-        section = self.config.protocol.under(protocol)
-        changes = {"clients": clients, "protocol": section, "threat": threat, "attack": "dropout"}
+        changes = {"clients": clients, "protocol": protocol, "threat": threat, "attack": "dropout"}
         attack: PoisonAttack = self.known.build("attack", "dropout")
         config = self.config.model_copy(update=changes)
-        return self.with_parts(config=config, protocol=protocol, attack=attack, ensemble=None, inference=None)
+        return self.with_parts(config=config, masking=masking, attack=attack, ensemble=None, inference=None)
 
     @property
     def compared_with(self) -> dict[str, PlannedCell]:

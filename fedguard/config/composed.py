@@ -34,7 +34,7 @@ class ComposedCell(PlannedCell):
                 "protocol.privacy: {name: record, levels: [...]}, or use mean."
             )
         lies = self.attack is not None and SAMPLES in self.attack.lies
-        if self.attack is not None and lies and self.protocol.masked and self.pipeline.rule.by_samples:
+        if self.attack is not None and lies and self.masking.masked and self.pipeline.rule.by_samples:
             yield (
                 f"{self.attack.name} lies to the server about its examples, and under masks each client weighs its own update. "
                 "Use model_replacement, which boosts the update itself."
@@ -56,7 +56,7 @@ class ComposedCell(PlannedCell):
                 f"{self.noise.name} does not count each client's releases, which under {self.architecture.name} follow from "
                 "speeds. Set in_time = True in its class once spent counts by fedguard.privacy.ledger; or use server."
             )
-        if self.clients.schedule and (self.protocol.masked or self.protocol.private):
+        if self.clients.schedule and (self.masking.masked or self.private):
             yield (
                 "clients.schedule changes how many clients there are, and secure aggregation and noise are planned for all of "
                 "them. Leave out one of the two."
@@ -73,7 +73,7 @@ class ComposedCell(PlannedCell):
                 f"{self.algorithm.name} learns from a replay, which {self.architecture.name} does not have. Use "
                 f"{self.algorithm.learner}, or training.algorithm: actor_critic."
             )
-        if not self.algorithm.only_updates and Sight.ROOT_DATA in self.rule_sees | self.mode.needs[0]:
+        if not self.algorithm.only_updates and Sight.ROOT_DATA in self.rule_sees | self.masking.needs[0]:
             yield (
                 f"the server trains on its root data as fedavg does, and {self.algorithm.name} sends another kind of update. "
                 "Use fedavg."
@@ -96,7 +96,7 @@ class ComposedCell(PlannedCell):
             },
             "clients": self._clients(),
             "training": settings(self.algorithm, self.training),
-            "protocol": effective(self.protocol),
+            "protocol": effective(self),
             "threat": {key: value for key, value in dataclasses.asdict(threat).items() if value or key != "stays"},
             "server": config.server.model_dump(),
             "evaluation": config.evaluation.spec | ({} if self.evasion is None else {"evasion": self.evasion.spec()}),

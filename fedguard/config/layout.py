@@ -111,7 +111,7 @@ def _seeds_apart(suite: Suite, cells: Sequence[PlannedCell]) -> None:
 
 def _check_tuning_data(suite: Suite, cells: Sequence[PlannedCell], document: Document) -> None:
     """Refuse a tuning on clients' records under noise: epsilon counts one training only, and the choice reveals more."""
-    private = any(cell.protocol.private for cell in cells)
+    private = any(cell.private for cell in cells)
     if suite.tuning and suite.tuning.trained_on == "clients" and private:
         raise ConfigError(
             f"{document.where(('tuning',))}: the settings were chosen among trainings on the clients' records, and the epsilon "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fedguard.contracts import BEFORE_THE_INPUT, Cell, Masking, Protocol
+from fedguard.contracts import BEFORE_THE_INPUT, Cell, Masking
 from fedguard.contracts.specs import Spec
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
@@ -48,15 +48,15 @@ def check(cell: Cell, where: str) -> None:
         raise type(error)(f"{where}: {error}") from None
 
 
-def effective(protocol: Protocol) -> dict[str, Any]:
+def effective(cell: Cell) -> dict[str, Any]:
     """The settings that have an effect, as JSON from which the protocol can be built again."""
-    kept = {"secure_aggregation": protocol.secure_aggregation.setting, "privacy": protocol.privacy.setting}
-    at, masked = protocol.dropout.at, protocol.masked
+    kept, protocol = {"secure_aggregation": cell.masking.setting, "privacy": cell.noise.setting}, cell.protocol
+    at, masked = protocol.dropout.at, cell.masking.masked
     if protocol.dropout.rate > 0 and (masked or at in BEFORE_THE_INPUT):
         kept["dropout"] = {"rate": protocol.dropout.rate, "at": at if masked else "masked_input"}
     if masked:
         encoding = asdict(protocol.encoding)
-        if protocol.privacy.sum_clip is not None:
+        if cell.noise.sum_clip is not None:
             del encoding["clip"]
         kept |= {"colluding": protocol.colluding, "encoding": encoding}
         if protocol.norm_bound is not None:

@@ -25,13 +25,12 @@ from fedguard.config.sections import (
     EvaluationSection,
     NetworkSection,
     ObserverSection,
-    ProtocolSection,
     Section,
     ServerSection,
     TaskSection,
 )
 from fedguard.config.validation import validate_data
-from fedguard.contracts import Participation, ThreatModel, Training
+from fedguard.contracts import Participation, Protocol, ThreatModel, Training
 from fedguard.contracts.specs import Spec
 from fedguard.metrics.figures import FIGURES, TargetMetric
 from fedguard.retired import renew_metric
@@ -189,7 +188,7 @@ class CellConfig(Section):
     task: TaskSection = TaskSection()
     clients: Participation = Participation()
     training: Training = Training()
-    protocol: ProtocolSection = ProtocolSection()
+    protocol: Protocol = Protocol()
     threat: ThreatModel = ThreatModel()
     observer: ObserverSection = ObserverSection()
     server: ServerSection = ServerSection()

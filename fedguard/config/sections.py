@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,10 +14,7 @@ from pydantic import (
 
 from fedguard.contracts import (
     Availability,
-    Masking,
     Network,
-    Noise,
-    Protocol,
     Seating,
 )
 from fedguard.contracts.specs import Spec
@@ -53,28 +50,6 @@ class TaskSection(Section):
     partition_seed: Count | None = None
     partition_among: Literal["all", "honest"] = "all"
     shared: Annotated[float, Field(ge=0, lt=1)] = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProtocolSection(Protocol):
-    """The protocol between the clients and the server, with its secure aggregation mode and its noise by name.
-
-    Args:
-        secure_aggregation: the secure aggregation mode, which decides what the server sees. Its parameters are given under its
-            name, as in ``{group_testing: {tests: 8}}``; or, if one of them has the name of the mode, beside that one, as in
-            ``{groups: 6, redraw: false}``.
-    """
-
-    secure_aggregation: Spec = "none"  # type: ignore[assignment]
-    privacy: Spec = "none"  # type: ignore[assignment]
-
-    def protocol(self, mode: Masking, noise: Noise) -> Protocol:
-        """Build the protocol from the mode and the noise that ``secure_aggregation`` and ``privacy`` name."""
-        return Protocol(**{**vars(self), "secure_aggregation": mode, "privacy": noise})
-
-    def under(self, protocol: Protocol) -> ProtocolSection:
-        """Return this section with the secure aggregation mode and the norm bound of ``protocol``."""
-        return replace(self, secure_aggregation=protocol.secure_aggregation.setting, norm_bound=protocol.norm_bound)
 
 
 class ObserverSection(Section):

@@ -18,11 +18,10 @@
     spaces.py          Choices, Box: what an actor may do
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
-    masking.py         Masking: a mode of secure aggregation, what it hides, and who runs it
     training.py        Training: rounds, steps and learning rates, and the algorithm by name
     federated.py       FederatedAlgorithm: what clients train and keep, and what the server does with it
     first_model.py     the file of a first model, pinned by its digest
-    noise.py           Noise: what is added for privacy, by whom, and what it proves
+    noise.py           what a server with noise keeps and releases, what noise does in a sum, and what it proves
     audit.py           Epsilon, Check, Subject, Lab: what noise claims, and what it is audited with
     protocol.py        Protocol: secure aggregation, dropouts, noise
     optimizers.py      FedOpt: how a server moves the model by the aggregate
@@ -33,7 +32,7 @@
     evasion.py         EvasionAttack: inputs that are changed at test time
     reports.py         RoundReport, RoundTiming: what happened in a round, and when
     context.py         CellContext: what the parts of a cell are asked about
-    cell.py            Cell, Setup: a cell as its parts see each other, and its training with one seed
+    cell.py            Cell, its Masking and its Noise, and Setup: its training with one seed
     observers.py       Observer, Listeners: who infers from what it receives
     architectures.py   Architecture
 
@@ -47,7 +46,7 @@ from fedguard.contracts.architectures import Architecture, Messages
 from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
 from fedguard.contracts.availability import Availability, FullAvailability, Presence
-from fedguard.contracts.cell import Cell, Setup, scale_assumed_f
+from fedguard.contracts.cell import Cell, Masking, Noise, Receiver, Setup, scale_assumed_f
 from fedguard.contracts.context import CellContext
 from fedguard.contracts.environments import Environment, Step
 from fedguard.contracts.evasion import EvasionAttack
@@ -66,12 +65,9 @@ from fedguard.contracts.inference import (
     Reconstruction,
 )
 from fedguard.contracts.lying import Channel, lies
-from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
 from fedguard.contracts.network import Links, Network, Speeds, Stragglers
 from fedguard.contracts.noise import (
-    Noise,
     NoiseState,
-    NoNoise,
     PrivacyGuarantee,
     ServerNoise,
     SumNoise,
@@ -112,7 +108,9 @@ from fedguard.contracts.rules import (
     WeightRule,
 )
 from fedguard.contracts.sight import (
+    MASKED_SUM,
     PUBLIC,
+    SINGLE_UPDATES,
     Exposure,
     Needs,
     Sight,
@@ -208,8 +206,6 @@ __all__ = [
     "Moments",
     "Needs",
     "Network",
-    "NoMasking",
-    "NoNoise",
     "NodesReport",
     "Noise",
     "NoiseState",
@@ -220,7 +216,6 @@ __all__ = [
     "Participation",
     "Partition",
     "Pipeline",
-    "PlainReceiver",
     "PoisonAttack",
     "PoisonView",
     "Policy",

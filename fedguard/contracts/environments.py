@@ -114,7 +114,7 @@ class Environment(Source):
                 f"{cell.evasion.name} makes a model choose another of a few actions, and those of {self.name} are a range. "
                 "Leave out evaluation.evasion, or take cartpole."
             )
-        if cell.protocol.privacy.unit == "record":
+        if cell.noise.unit == "record":
             yield (
                 "noise for each record hides one example, and what an actor meets with follows from all that it did before: "
                 f"under {self.name} no step is a record of its own. Use privacy of the unit client, which is here an actor."

@@ -1,15 +1,14 @@
-"""The protocol between the clients and the server: secure aggregation, dropouts, and noise."""
+"""The protocol between the clients and the server as a suite describes it: secure aggregation, dropouts, and noise."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from fedguard.contracts.masking import Masking, NoMasking
-from fedguard.contracts.noise import Noise, NoNoise
+from fedguard.contracts.specs import Spec
 from fedguard.errors import require
 
 #: The steps of a session, in order; a client that drops out at a step sends neither its message nor a later one
@@ -104,7 +103,9 @@ class Protocol:
     """The protocol between the clients and the server.
 
     Args:
-        secure_aggregation: the secure aggregation mode, which decides what the server sees.
+        secure_aggregation: the secure aggregation mode, which decides what the server sees. Its parameters are given under its
+            name, as in ``{group_testing: {tests: 8}}``; or, if one of them has the name of the mode, beside that one, as in
+            ``{groups: 6, redraw: false}``.
         colluding: fraction of a round's clients that may collude with the server without breaking the masks.
         dropout: which clients drop out during a session.
         encoding: fixed-point encoding of the updates under masks.
@@ -115,49 +116,13 @@ class Protocol:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {**_STRICT, "allow_inf_nan": False}
 
-    secure_aggregation: Masking = field(default_factory=NoMasking)
+    secure_aggregation: Spec = "none"
     colluding: Annotated[float, Ge(0), Lt(1)] = 0.1
     dropout: Dropout = field(default_factory=Dropout)
     encoding: FixedPoint = field(default_factory=FixedPoint)
     norm_bound: Annotated[float, Gt(0)] | None = None
-    privacy: Noise = field(default_factory=NoNoise)
-
-    @property
-    def masked(self) -> bool:
-        return self.secure_aggregation.masked
-
-    @property
-    def undefended(self) -> Protocol:
-        """The same protocol without its measures against malicious clients."""
-        return replace(self, secure_aggregation=self.secure_aggregation.undefended, norm_bound=None)
-
-    @property
-    def fixed_point(self) -> FixedPoint:
-        """The encoding; noise that clips vectors sets its clip, since no coordinate exceeds the norm of its vector."""
-        clip = self.privacy.sum_clip
-        return self.encoding if clip is None else replace(self.encoding, clip=clip)
-
-    @property
-    def private(self) -> bool:
-        """Whether any noise is added."""
-        return self.privacy.unit is not None
+    privacy: Spec = "none"
 
     def colluders(self, n: int) -> int:
         """A, the number of n clients that may collude with the server."""
         return math.floor(self.colluding * n + 1e-9)
-
-    def session(self, expected: int, most: int, malicious: int = 0) -> SessionSize:
-        """Size of a session, or of a group's session, in rounds of ``expected`` and at most ``most`` clients.
-
-        Args:
-            malicious: number of all clients that attack the training.
-        """
-        malicious = min(malicious, most)
-        smallest = expected // self.secure_aggregation.sessions(expected)
-        return SessionSize(
-            expected=smallest,
-            most=-(-most // self.secure_aggregation.sessions(most)),
-            colluders=self.colluders(expected),
-            honest=math.floor(smallest * (1 - self.dropout.rate) + 1e-9) - self.colluders(expected) - malicious,
-            malicious=malicious,
-        )

@@ -90,6 +90,10 @@ _WORDS = {
 
 #: What every participant sees, if it exists
 PUBLIC = Sight.GRAPH
+#: What nobody sees under masks
+SINGLE_UPDATES = Sight.EACH_UPDATE | Sight.HONEST_UPDATES
+#: What a server sees under masks, in every mode
+MASKED_SUM = Sight.SUM | Sight.MASKED | Sight.TRANSCRIPT
 
 #: What an algorithm needs: alternatives in order of preference, each a set of sights; ``()`` is never satisfied
 Needs = tuple[Sight, ...]

@@ -32,13 +32,12 @@ def check_sessions(cell: Cell) -> None:
         ConfigError: too few clients in a session, more dropouts than it tolerates, sums that could wrap around the ring
             (`OverflowBudgetError`), noise that does not fit, or settings that exclude each other.
     """
-    protocol = cell.protocol
-    protocol.privacy.check(cell)
-    protocol.secure_aggregation.check(cell)
-    if not protocol.masked:
+    cell.noise.check(cell)
+    cell.masking.check(cell)
+    if not cell.masking.masked:
         return
     plan_session(cell)
-    encoding, size = Encoding(**asdict(protocol.fixed_point)), cell.size
-    noise = protocol.privacy.in_sums(cell, size, 1, encoding.scale)
+    encoding, size = Encoding(**asdict(cell.fixed_point)), cell.size
+    noise = cell.noise.in_sums(cell, size, 1, encoding.scale)
     # The largest session has the largest sum
     encoding.check(size.most, noise.noise_tail(size.most) if noise else 0)

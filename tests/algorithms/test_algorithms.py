@@ -18,7 +18,6 @@ from fedguard.algorithms.fedavg import FedAvg
 from fedguard.algorithms.fednova import FedNova
 from fedguard.algorithms.fedper import last_layer
 from fedguard.algorithms.scaffold import Scaffold
-from fedguard.architectures.masking.full import FullMasking
 from fedguard.architectures.server import Server
 from fedguard.bench.running.trial import run_trial
 from fedguard.config import Document, build_cell, plan, read_suite
@@ -77,7 +76,7 @@ def deal(model="mlp(hidden=(5,))", sizes=RAGGED, seed=0) -> Classification:
 
 def set_up(task, training, *, participation=None, pipeline="mean", protocol=None, attack=None, malicious=()) -> Setup:
     clients = len(task.sizes)
-    masked = protocol is not None and protocol.masked
+    masked = protocol is not None and protocol.secure_aggregation != "none"
     return setup_of_parts(
         task,
         Rng(4),
@@ -367,7 +366,7 @@ def test_at_the_optimum_feddyn_stands_still(float64):
 @pytest.mark.parametrize("name", ["scaffold", "feddyn"])
 def test_under_masks_the_accounts_are_the_same_up_to_rounding(name):
     training = TWINS[name][0].model_copy(update={"rounds": 4, "lr": 0.3, "batch_size": 4})
-    masks = Protocol(secure_aggregation=FullMasking())
+    masks = Protocol(secure_aggregation="full")
     open_models, _ = ran(set_up(deal(), training))
     masked, _ = ran(set_up(deal(), training, protocol=masks))
     assert 0 < furthest(open_models, masked) < 1e-3

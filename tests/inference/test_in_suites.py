@@ -329,7 +329,7 @@ def test_shadow_models_are_as_noisy_as_the_federation(kind, per_round):
     setup = set_up(one, 0, task)
     initial = task.initial_model(Rng(0).child("model"))
     _, model = run_trial(one, 0, {})
-    shadows = Shadows.like(task.network, initial, setup, setup.cell.protocol.privacy.of_mean(setup.cell, task.dim))
+    shadows = Shadows.like(task.network, initial, setup, setup.cell.noise.of_mean(setup.cell, task.dim))
     whole = Examples(torch.cat([part.x for part in task.parts]), torch.cat([part.y for part in task.parts]))
     for part in (whole, whole[torch.arange(700)]):
         (shadow,) = shadows([part], Rng(1))

@@ -16,8 +16,8 @@ import fedguard as fg
 from fedguard.api import lay_out
 from fedguard.architectures.masking import decoding
 from fedguard.architectures.masking.full import FullMasking
-from fedguard.architectures.masking.group_testing import GroupTesting
 from fedguard.architectures.masking.groups import Groups
+from fedguard.architectures.masking.plain import NoMasking
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import leave
@@ -35,7 +35,6 @@ from fedguard.contracts import (
     ROWS,
     Dropout,
     FixedPoint,
-    NoMasking,
     Participation,
     Pipeline,
     PoisonAttack,
@@ -53,10 +52,11 @@ from fedguard.registry import load_registry
 from fedguard.secagg.encoding import OverflowBudgetError
 from fedguard.visibility import derive_exposure, judge
 from tests.architectures.test_training import deal, set_up
+from tests.parts import parts_of_protocol
 from tests.reference import mean, median
 from tests.table import normal
 
-FULL = Protocol(secure_aggregation=FullMasking())
+FULL = Protocol(secure_aggregation="full")
 STEPS = ("advertise_keys", "share_keys", "masked_input", "consistency", "unmask")
 
 
@@ -65,8 +65,9 @@ def federation(protocol, *, clients=20, pipeline="mean", rounds=4, root=0, told=
     task = deal("softmax", partition=others.pop("partition", "dirichlet(alpha=0.5)"), clients=clients, root=root)
     training = Training(rounds=rounds, lr=0.1, batch_size=16)
     setup = set_up(task, training, pipeline=pipeline, told=told or 0, seed=seed, **others)
-    sees = derive_exposure(Server.exposes, protocol.secure_aggregation, root > 0)
-    return setup.with_parts(protocol=protocol, rule_sees=sees.server, attack_sees=sees.clients)
+    parts = parts_of_protocol(protocol)
+    sees = derive_exposure(Server.exposes, parts["masking"], root > 0)
+    return setup.with_parts(**parts, rule_sees=sees.server, attack_sees=sees.clients)
 
 
 def sent(setup, updates, *, malicious=(), round=1) -> SentRound:
@@ -77,7 +78,7 @@ def sent(setup, updates, *, malicious=(), round=1) -> SentRound:
 
 
 def receiver(setup):
-    return setup.cell.protocol.secure_aggregation.receiver(setup)
+    return setup.cell.masking.receiver(setup)
 
 
 def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torch.Tensor]:
@@ -137,7 +138,7 @@ def test_coordinates_beyond_the_clip_are_cut_and_counted():
 
 
 def test_under_groups_the_rows_are_the_means_of_a_partition():
-    setup = federation(Protocol(secure_aggregation=Groups(groups=4), dropout=Dropout(rate=0.1)), clients=23, told=3)
+    setup = federation(Protocol(secure_aggregation={"groups": 4}, dropout=Dropout(rate=0.1)), clients=23, told=3)
     wire, updates = random_round(setup)
     received = receiver(setup).receive(wire)
     everyone = sorted(client for row in received.behind for client in row)
@@ -152,7 +153,7 @@ def test_under_groups_the_rows_are_the_means_of_a_partition():
 
 def test_groups_are_redrawn_in_each_round_or_never():
     for redraw in (True, False):
-        mode = receiver(federation(Protocol(secure_aggregation=Groups(groups=4, redraw=redraw))))
+        mode = receiver(federation(Protocol(secure_aggregation={"groups": 4, "redraw": redraw})))
         rounds = [tuple(mode.deal(range(20), round)) for round in (1, 2, 3)]
         assert len(set(rounds)) == (3 if redraw else 1)
         for groups in rounds:
@@ -162,7 +163,7 @@ def test_groups_are_redrawn_in_each_round_or_never():
 
 @pytest.mark.parametrize("mode", [FullMasking(), Groups(groups=4)])
 def test_clients_weigh_themselves_where_the_rule_weighs_by_samples(mode):
-    setup = federation(Protocol(secure_aggregation=mode), clients=16, pipeline="weighted_mean", rounds=2)
+    setup = federation(Protocol(secure_aggregation=mode.setting), clients=16, pipeline="weighted_mean", rounds=2)
     wire, updates = random_round(setup)
     received = receiver(setup).receive(wire)
     sizes = setup.task.sizes
@@ -171,7 +172,7 @@ def test_clients_weigh_themselves_where_the_rule_weighs_by_samples(mode):
         for k in (0, 17, 400):
             expected = sum(sizes[client] * float(updates[client, k]) for client in members) / total
             assert row[k] == pytest.approx(expected, abs=4 / (2**19 - 1) * max(sizes) / fmean(sizes))
-    plain = Server().run(setup.with_parts(protocol=Protocol()))
+    plain = Server().run(setup.with_parts(masking=NoMasking()))
     assert max((a.model - b.model).abs().max() for a, b in zip(Server().run(setup), plain, strict=True)) < 1e-3
 
 
@@ -220,7 +221,7 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
     lost = {}
     for rate in (0.0, 0.1, 0.3):
         for mode, pipeline in ((NoMasking(), "median"), (FullMasking(), "mean")):
-            protocol = Protocol(secure_aggregation=mode, dropout=Dropout(rate=rate))
+            protocol = Protocol(secure_aggregation=mode.setting, dropout=Dropout(rate=rate))
             setup = federation(protocol, pipeline=pipeline)
             found = [leave(setup, torch.zeros(3), round, Wire(torch.zeros(20, 3), tuple(range(20)), frozenset())).silent for round in range(1, 101)]  # fmt: skip
             assert lost.setdefault(rate, found) == found
@@ -232,7 +233,7 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
 @pytest.mark.parametrize("step", STEPS)
 def test_a_round_is_lost_exactly_when_too_few_are_left(step):
     """Eight clients without colluders: a quorum of five has to answer to the end, so three may fall silent."""
-    protocol = Protocol(secure_aggregation=FullMasking(), colluding=0.0, dropout=Dropout(rate=0.35, at=step))
+    protocol = Protocol(secure_aggregation="full", colluding=0.0, dropout=Dropout(rate=0.35, at=step))
     setup = federation(protocol, clients=8, rounds=6, seed=1)
     before, seen = setup.task.initial_model(setup.rng.child("model")), set()
     for report in Server().run(setup):
@@ -275,7 +276,7 @@ def test_krum_is_refused_under_full_masks_and_runs_on_means_of_groups():
     few = verdict("krum", {"groups": 4}, clients={"total": 20, "malicious": 3}).reasons
     assert "krum needs n >= 2f + 3" in few[0] or "krum needs n >= 2f + 1" in few[0]
     assert "n counts groups" in few[0]
-    setup = federation(Protocol(secure_aggregation=Groups(groups=5)), pipeline="krum", rounds=2, told=1)
+    setup = federation(Protocol(secure_aggregation={"groups": 5}), pipeline="krum", rounds=2, told=1)
     for report in Server().run(setup):
         assert report.abandoned is None
         assert len(report.excluded) == 16  # all but the chosen group
@@ -312,7 +313,7 @@ def test_a_rule_is_told_of_no_client_behind_a_mean():
             assert gram.n == 5
             return torch.full((gram.n,), 1 / gram.n, dtype=torch.float64)
 
-    setup = federation(Protocol(secure_aggregation=Groups(groups=5)), rounds=1)
+    setup = federation(Protocol(secure_aggregation={"groups": 5}), rounds=1)
     setup = setup.with_parts(pipeline=Pipeline((Nosy(),)), rule_sees=Sight.GROUP_SUMS)
     assert [report.abandoned for report in Server().run(setup)] == [None]
 
@@ -338,9 +339,9 @@ def test_colluders_simulate_the_rule_on_means_of_groups():
     updates = normal(12, 5)
     whole = known(FULL, "mean")(updates)
     assert torch.allclose(whole.double(), torch.tensor(mean(updates.tolist())).double(), atol=1e-6)
-    single = known(Protocol(secure_aggregation=Groups(groups=12)), "median")(updates)
+    single = known(Protocol(secure_aggregation={"groups": 12}), "median")(updates)
     assert single.tolist() == pytest.approx(median(updates.tolist(), 0), abs=1e-6)
-    halves = known(Protocol(secure_aggregation=Groups(groups=2)), "median", told=0)(updates).double()
+    halves = known(Protocol(secure_aggregation={"groups": 2}), "median", told=0)(updates).double()
     total = updates.double().sum(0)
     partitions = itertools.combinations(range(12), 6)
     assert any(torch.allclose(halves, (updates[list(part)].double().mean(0) + (total - updates[list(part)].double().sum(0)) / 6) / 2, atol=1e-5) for part in partitions)  # fmt: skip
@@ -352,7 +353,7 @@ def test_colluders_simulate_the_rule_on_means_of_groups():
     + [(Groups(groups=5), rule) for rule in ("mean", "weighted_mean", "median", "krum", "nnm >> trimmed_mean")],
 )
 def test_probes_agree_with_the_rule_in_their_hands(mode, pipeline):
-    rule = known(Protocol(secure_aggregation=mode), pipeline)
+    rule = known(Protocol(secure_aggregation=mode.setting), pipeline)
     honest, direction = normal(10, 40), normal(1, 40, seed=1)
     coefficients = torch.zeros(2, 11, dtype=torch.float64)
     coefficients[:, :10], coefficients[:, 10] = 0.1, 3.0
@@ -380,7 +381,7 @@ class Searcher(PoisonAttack):
 def test_an_attack_that_knows_the_rule_probes_it_on_its_own_updates():
     for mode in (FullMasking(), Groups(groups=3)):
         setup = federation(
-            Protocol(secure_aggregation=mode), clients=12, attack=Searcher(), malicious=(0, 1, 2), rounds=2
+            Protocol(secure_aggregation=mode.setting), clients=12, attack=Searcher(), malicious=(0, 1, 2), rounds=2
         )
         assert all(report.abandoned is None and len(report.malicious) == 3 for report in Server().run(setup))
 
@@ -443,7 +444,7 @@ def test_how_few_clients_a_combination_of_sums_is_over():
 
 
 def test_group_testing_finds_the_sign_flippers():
-    protocol = Protocol(secure_aggregation=GroupTesting(round=2))
+    protocol = Protocol(secure_aggregation={"group_testing": {"round": 2}})
     for malicious in ((3, 7), (5,)):
         setup = federation(protocol, partition="iid", root=100, attack="sign_flip", malicious=malicious, told=2)
         setup = setup.with_parts(attack_sees=Sight.OWN_DATA)
@@ -472,7 +473,7 @@ def test_group_testing_in_a_record():
     assert "group_testing scores groups on clean data" in cell(**{**settings, "server": {}}).verdict.reasons[0]
     assert "median needs each client's update" in cell(**settings, defense="median").verdict.reasons[0]
     tested = cell(**settings)
-    assert tested.defended and tested.control(attacked=True, defended=False).mode == FullMasking()
+    assert tested.defended and tested.control(attacked=True, defended=False).masking == FullMasking()
 
 
 def test_groups_that_could_be_combined_to_too_few_clients_are_refused():
@@ -496,7 +497,7 @@ NOISE = {"kind": "distributed", **OWN}
 @pytest.mark.parametrize("mechanism", ["skellam", "discrete_gaussian"])
 def test_the_noise_of_the_sum_is_as_strong_as_said(mechanism):
     """18 of 20 do not collude and share it out: all 20 together have z C sqrt(20 / 18)."""
-    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN, mechanism=mechanism))
+    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN, mechanism=mechanism).setting)
     setup = federation(protocol)
     wire, updates = random_round(setup, scale=0.001)
     row = receiver(setup).receive(wire).rows[0].double()
@@ -546,7 +547,7 @@ def test_a_round_with_too_little_noise_has_no_sum():
 
 def test_malicious_clients_and_colluders_are_not_taken_for_the_same():
     """2 may collude, 3 others are malicious: of 20, 15 surely add noise; with max instead of the union it would be 17."""
-    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN))
+    protocol = dataclasses.replace(FULL, privacy=DistributedNoise(**OWN).setting)
     setup = dataclasses.replace(federation(protocol), malicious=frozenset({4, 5, 6})).with_parts(attacking=3)
     wire, _ = random_round(setup, malicious=(4, 5, 6), scale=0.001)
     assert receiver(setup).receive(wire).masked.contributors == 15
@@ -654,7 +655,7 @@ def test_what_a_cell_is_compared_with_can_be_built_again_from_its_settings():
         assert one.defended is (mode != "none")
         for other in one.compared_with.values():
             assert build_cell(other.config, load_registry()).canonical == other.canonical
-            assert other.protocol in (one.protocol, one.protocol.undefended) or other.mode == FullMasking()
+            assert other.masking in (one.masking, one.masking.undefended, FullMasking())
         undefended = one.control(attacked=True, defended=False)
         assert undefended.protocol.norm_bound is None and not undefended.defended
 
@@ -671,7 +672,7 @@ def test_one_seed_gives_one_record_though_the_keys_differ():
         first, second = (run_trial(cell(**small), 5, {})[0] for _ in range(2))
         assert reproducible(first) == reproducible(second)
     alone = cell(**small).compared_with["silent_mean"]
-    assert alone.mode == FullMasking()
+    assert alone.masking == FullMasking()
     assert (
         run_trial(alone, 5, {})[0]["result"]["final_accuracy"] > 0.4
     )  # 10 clients could not be dealt into groups of four

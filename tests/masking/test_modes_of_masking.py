@@ -35,7 +35,7 @@ def test_each_mode_keeps_its_promises(name):
     assert (Sight.EACH_UPDATE in seen.server) is (Sight.HONEST_UPDATES in seen.clients) is not mode.masked
     assert (Sight.MASKED in seen.server) is mode.masked
     assert mode.kept_from_rules in seen.server
-    setup = federation(Protocol(secure_aggregation=mode, colluding=0.05), clients=24, root=50, told=4)
+    setup = federation(Protocol(secure_aggregation=mode.setting, colluding=0.05), clients=24, root=50, told=4)
     wire, updates = random_round(setup, malicious=(1, 2))
     received = mode.receiver(setup).receive(wire)
     assert 0 < len(received.rows) == len(received.behind) <= mode.rows(24)

@@ -28,7 +28,6 @@ from fedguard.contracts import (
     LocalPlan,
     Participation,
     Pipeline,
-    Protocol,
     RuleContext,
     Sight,
     Training,
@@ -221,7 +220,7 @@ def test_levels_reach_the_rule_beside_their_clients():
 
     noise = RecordNoise(levels=(PrivacyLevel(noise_multiplier=1.0), PrivacyLevel(noise_multiplier=3.0, clip=0.5)))
     setup = set_up(deal("softmax", clients=6), Training(rounds=2), participation=Participation(total=6, per_round=4))
-    [*Server().run(setup.with_parts(pipeline=Pipeline((Note(),)), protocol=Protocol(privacy=noise)))]
+    [*Server().run(setup.with_parts(pipeline=Pipeline((Note(),)), noise=noise))]
     for clients, scales in met:
         assert len(clients) == 4
         assert scales == [1.0 if client % 2 == 0 else 1.5 for client in clients]
@@ -253,7 +252,7 @@ def test_weights_by_inverse_variance_leave_the_least_noise():
 
 def test_colluders_know_that_the_server_clips():
     setup = set_up(deal("softmax", clients=6), Training(rounds=1), attack="ipm", malicious=(0,))
-    noisy = setup.with_parts(protocol=Protocol(privacy=ClientNoise(clip=0.5, noise_multiplier=1.0)))
+    noisy = setup.with_parts(noise=ClientNoise(clip=0.5, noise_multiplier=1.0))
     met: list[torch.Tensor] = []
 
     class Ask(type(setup.cell.attack)):
@@ -276,9 +275,7 @@ def test_malicious_updates_are_clipped_and_an_empty_round_still_shows_noise():
     noise = ClientNoise(clip=0.5, noise_multiplier=0.01)
     few = Participation(total=8, per_round=1, sampling="poisson")
     setup = set_up(task, Training(rounds=8), participation=few, attack="sign_flip", malicious=range(8))
-    setup = setup.with_parts(
-        attack=load_registry().build("attack", "sign_flip(scale=1e6)"), protocol=Protocol(privacy=noise)
-    )
+    setup = setup.with_parts(attack=load_registry().build("attack", "sign_flip(scale=1e6)"), noise=noise)
     before = task.initial_model(setup.rng.child("model"))
     for report in Server().run(setup):
         moved, before = float((report.model - before).norm()), report.model
@@ -338,9 +335,9 @@ def test_a_client_does_not_look_at_its_examples_once_noise_hides_them():
     setup = set_up(deal("softmax", clients=6), Training(rounds=1))
     setup = setup.with_parts(pipeline=Pipeline((Looks(), mean)))
     [*Server().run(setup)]
-    private = cell(protocol={"privacy": RECORD}).protocol
+    private = cell(protocol={"privacy": RECORD}).noise
     with pytest.raises(NotObservable, match="looks read 'examples'"):
-        [*Server().run(setup.with_parts(protocol=private))]
+        [*Server().run(setup.with_parts(noise=private))]
 
 
 @pytest.mark.parametrize(

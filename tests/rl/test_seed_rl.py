@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedguard.architectures.masking.plain import NoMasking
 from fedguard.architectures.times import least_of, world
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial
-from fedguard.contracts import InferenceAttack, NoMasking, PoisonAttack, Sight, ThreatModel
+from fedguard.contracts import InferenceAttack, PoisonAttack, Sight, ThreatModel
 from fedguard.registry import load_registry
 from fedguard.visibility import judge, judge_inference
 from tests.rl.acting import cell, reports, scene

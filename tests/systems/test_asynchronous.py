@@ -34,7 +34,7 @@ def course(made: PlannedCell, setup: Setup) -> Iterator[AggregationEvent]:
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
     world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
     clients, rng = setup.cell.clients, setup.rng
-    barrier = replace(made.architecture.barrier(clients), once=setup.cell.protocol.masked)
+    barrier = replace(made.architecture.barrier(clients), once=setup.cell.masking.masked)
     chosen = lambda round: clients.choose(rng.child("participation", round), round)  # noqa: E731
     return ServerSimulation(world, barrier, clients.total, chosen, rng.child("course")).releases()
 

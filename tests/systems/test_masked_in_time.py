@@ -134,7 +134,7 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
     """What an aggregator of the paper holds is lost with it, and no more."""
     groups = {"protocol": {"secure_aggregation": {"groups": 2}, "colluding": 0.0}}
     made, setup = scene("google(over=1.0)", clients={"total": 12}, **groups)
-    receiver = setup.cell.protocol.secure_aggregation.receiver(setup)
+    receiver = setup.cell.masking.receiver(setup)
     everyone = tuple(range(12))
     late, there = receiver.deal(everyone, 1)
     rows = torch.arange(12.0)[:, None].expand(12, setup.task.dim) / 12

@@ -102,7 +102,7 @@ class DLion(Gossip):
             yield f"{name} deals out the examples of a step. Set training.local_steps and training.batch_size."
         if self.rate != "constant" and not self.growth:
             yield f"rate of {name} follows a total that grows, and it does not. Set growth, or leave out rate."
-        if cell.protocol.private:
+        if cell.private:
             yield f"nodes of {name} tell how quick they are and how well they do, which no noise hides. Use d_psgd."
         if self.broadcast:
             yield f"under {name} each link carries as much as it has room for. Leave out broadcast."

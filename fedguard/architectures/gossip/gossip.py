@@ -169,7 +169,7 @@ class Gossip(Architecture):
             )
         if cell.inference is not None:
             yield from self._of_listeners(cell, cell.inference)
-        if Sight.ROOT_DATA in cell.rule_sees and cell.protocol.private:
+        if Sight.ROOT_DATA in cell.rule_sees and cell.private:
             yield (
                 "a rule that tries models on a node's own examples would look at them again where noise hides them. Leave out "
                 "privacy, or use a rule that does not."
@@ -201,9 +201,9 @@ class Gossip(Architecture):
     def _of_protocol(self, cell: Cell) -> Iterator[str]:
         """Why it cannot be combined with masks, noise, or a lossy network."""
         name = self.name
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield f"under {name} each node hears its neighbors one by one, and nobody sums. Set secure_aggregation: none."
-        if cell.protocol.private and (cell.protocol.privacy.unit != "record" or self.trainings() > 1):
+        if cell.private and (cell.noise.unit != "record" or self.trainings() > 1):
             yield (
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
                 "{name: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."

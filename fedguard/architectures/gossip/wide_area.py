@@ -63,7 +63,7 @@ class WideArea(Gossip):
                 f"what nodes of {name} hear is of unlike ages, and sparse, and {rule} would find nothing to compare. Use mean; "
                 "or ako or d_psgd, where rules run."
             )
-        if self.by_examples and cell.protocol.private:
+        if self.by_examples and cell.private:
             yield f"{name} tells how many examples each node has, which the noise does not hide. Set by_examples: false."
 
     def models(self, nodes: Nodes) -> Iterator[Tensor]:

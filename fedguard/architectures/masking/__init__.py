@@ -1,4 +1,4 @@
-"""Modes of secure aggregation, one file each; the common interface is in `fedguard.contracts.masking`.
+"""Modes of secure aggregation, one file each; the common interface is in `fedguard.contracts.cell`.
 
 full.py            full: one sum
 groups.py          groups: the sum of each group
@@ -10,7 +10,7 @@ decoding.py        which clients are malicious, given the results of such tests
 """
 
 MASKINGS = {
-    "none": "fedguard.contracts.masking:NoMasking",
+    "none": "fedguard.architectures.masking.plain:NoMasking",
     "full": "fedguard.architectures.masking.full:FullMasking",
     "groups": "fedguard.architectures.masking.groups:Groups",
     "group_testing": "fedguard.architectures.masking.group_testing:GroupTesting",

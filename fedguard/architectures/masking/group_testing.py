@@ -117,7 +117,7 @@ class GroupTester(Receiver):
         self._groups = groups[:, setup.rng.child("groups").numpy().permutation(n)]
         sizes = groups.sum(axis=1)
         self._tests = SessionRunner(setup, SessionSize(int(sizes.min()), int(sizes.max()), colluders, honest=0))
-        self._rest = SessionRunner(setup, setup.cell.protocol.session(n, n, len(setup.malicious)))
+        self._rest = SessionRunner(setup, setup.cell.session(n, n, len(setup.malicious)))
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         if sent.round == self._plan.round:

@@ -62,9 +62,9 @@ class SessionRunner:
         protocol, self._setup, self._size = setup.cell.protocol, setup, size
         weighted = setup.cell.pipeline.rule.by_samples
         self._weights = setup.task.sizes if weighted else (1,) * len(setup.task.sizes)
-        self._encoding = Encoding(**asdict(protocol.fixed_point), largest_weight=max(self._weights))
+        self._encoding = Encoding(**asdict(setup.cell.fixed_point), largest_weight=max(self._weights))
         dim, scale = setup.task.dim, self._encoding.scale
-        self._noise = protocol.privacy.in_sums(setup.cell, size, dim, scale)
+        self._noise = setup.cell.noise.in_sums(setup.cell, size, dim, scale)
         fewest = self._noise.fewest if self._noise else 0
         fewest += size.withholding if fewest else 0
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)

@@ -54,5 +54,5 @@ class ApeX(CentralLearner):
                 f"{algorithm.name} draws from the replay of {algorithm.learner}, and {self.name} has another. Use "
                 f"training.algorithm: {self.wanted}, or {algorithm.learner}."
             )
-        if cell.protocol.private:
+        if cell.private:
             yield "noise hides what a client sends in one aggregate, and a replay hands it out again and again. Use a2c."

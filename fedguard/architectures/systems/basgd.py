@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class BASGD(EventServer):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield (
                 "the server of basgd adds up what comes into each buffer, and a client may come into it twice before a session "
                 "of secure aggregation could sum it. Set secure_aggregation: none, or use fedbuff."
@@ -76,7 +76,7 @@ class BASGD(EventServer):
 
     def as_trained(self, setup: Setup) -> Setup:
         buffered = BufferMasking(combiners=self.buffers)
-        return setup.with_parts(protocol=replace(setup.cell.protocol, secure_aggregation=buffered))
+        return setup.with_parts(masking=buffered)
 
 
 @dataclass(frozen=True, kw_only=True)

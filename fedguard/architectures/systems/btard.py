@@ -13,13 +13,13 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.collectives.butterfly import butterfly
+from fedguard.architectures.masking.plain import PlainReceiver
 from fedguard.architectures.systems.parameter_server import by_ranges
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
 from fedguard.contracts import (
     Cell,
     Exposure,
     Pipeline,
-    PlainReceiver,
     PositiveInt,
     ReceivedRound,
     SentRound,
@@ -99,7 +99,7 @@ class BTARD(Peers):
                 f"{self.validators} validators check {self.validators} other nodes, and there are {cell.clients.total} in "
                 "all. Lower validators of btard."
             )
-        if cell.protocol.private:
+        if cell.private:
             yield "the validators of btard train on the examples of others, which no noise hides from them. Use all_reduce."
         if cell.training.worker_momentum:
             yield (

@@ -30,7 +30,7 @@ class CentralLearner(Learner):
                 f"{attack.name} changes updates, and the actors of {name} send trajectories. Use reward_flip, reward_scaling "
                 "or false_behaviour, or a3c."
             )
-        if cell.pipeline.transforms or cell.protocol.masked or cell.training.worker_momentum:
+        if cell.pipeline.transforms or cell.masking.masked or cell.training.worker_momentum:
             yield (
                 f"the actors of {name} send trajectories, which nobody can mask, clip or average as if they were updates. "
                 "Leave out client defenses, secure_aggregation and worker_momentum, or use a2c."

@@ -66,13 +66,13 @@ class DeCaf(EventServer):
         return clients.expected
 
     def reasons(self, cell: Cell) -> Iterator[str]:
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield (
                 "under decaf who trains whose examples is settled anew in each round, and a device may send two updates in it. "
                 "Set secure_aggregation: none, or use google, which has a deadline, too."
             )
             return
-        if cell.protocol.private:
+        if cell.private:
             yield (
                 "under decaf a client's steps follow from its number of examples, which noise would have to hide, and examples "
                 "that move lie with two devices: the trusted set would be the unit. Leave out privacy, or use google."

@@ -46,7 +46,7 @@ def course_of(
     """The simulation of this training in this world."""
     barrier = system.barrier(setup.cell.clients)
     # In a session of secure aggregation a client has one masked input
-    barrier = replace(barrier, once=barrier.once or setup.cell.protocol.masked)
+    barrier = replace(barrier, once=barrier.once or setup.cell.masking.masked)
     chosen = partial(system.choose_clients, setup)
     fractions = system.fractions(setup, world)
     clients, rng = setup.cell.clients, setup.rng.child("course")
@@ -131,7 +131,7 @@ class EventRun:
         self._clients = Clients(setup)
         self._model = task.initial_model(rng.child("model"))
         self._server = ServerStep(setup.cell, self._model)
-        self._receiver = setup.cell.protocol.secure_aggregation.receiver(self._in_sessions())
+        self._receiver = setup.cell.masking.receiver(self._in_sessions())
         self._trainings = LocalTrainings(self._clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._version = 0  # how often the model has moved
@@ -140,7 +140,7 @@ class EventRun:
         self._states: tuple[State, ...] = ()
         self._barrier = system.barrier(setup.cell.clients)
         self._world = world(setup, self._model, system)
-        self._private = setup.cell.protocol.privacy.at_server(setup.cell)
+        self._private = setup.cell.noise.at_server(setup.cell)
         self._noise = self._private.start() if self._private else None
 
     def course(self) -> ServerSimulation:
@@ -214,14 +214,14 @@ class EventRun:
                 vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.cell.clients)
                 self._model = self._server.apply_update(model, vector)
         # With noise every aggregate counts: the plan of the noise has ages that are known before anything is trained
-        moved = setup.cell.protocol.private or not torch.equal(self._model, model)
+        moved = setup.cell.private or not torch.equal(self._model, model)
         self._version += moved
         self._moves[release.version + 1] = self._version
         found = self._report(release, round, sent, received, result, due)
         if watch:
             seen = watch.observe_round(received, result, self._model)
             found = replace(found, watched=replace(seen, gain=system.gain(setup.cell.clients)))
-        if setup.cell.protocol.privacy.unit != "client":
+        if setup.cell.noise.unit != "client":
             return found
         return replace(found, clip=clip, moment=self._add_weights(found, release))
 
@@ -256,14 +256,14 @@ class EventRun:
     def _send_updates(self, release: AggregationEvent, number: int, wire: Wire) -> SentRound:
         """What left the clients; if the session began with the round, missing clients are its dropouts."""
         sent = leave(self._setup, self._model, number, wire)
-        if not (self._setup.cell.protocol.masked and self._barrier.fresh):
+        if not (self._setup.cell.masking.masked and self._barrier.fresh):
             return sent
         # They have agreed on keys, so their masks are in the sum and have to be opened
         missing = (*release.late, *release.lost, *release.interrupted)
         return replace(sent, absent=tuple(device for device, _ in missing))
 
     def _receive_updates(self, sent: SentRound) -> ReceivedRound:
-        if not self._setup.cell.protocol.masked:
+        if not self._setup.cell.masking.masked:
             return self._receiver.receive(sent)
         with self._setup.stopwatch.stage("masking"):
             return self._receiver.receive(sent)
@@ -298,7 +298,7 @@ class EventRun:
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [pushes[one].scale for one in side]
             # Under masks each client scales its own update, and a malicious one does not
-            by_client = setup.cell.protocol.masked and side is malicious
+            by_client = setup.cell.masking.masked and side is malicious
             if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)

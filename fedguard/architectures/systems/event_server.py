@@ -90,11 +90,11 @@ class EventServer(EventSystem):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         name, barrier = self.name, self.barrier(cell.clients)
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield from self._session_refusals(cell, barrier)
-        if cell.protocol.private:
+        if cell.private:
             yield from self._noisy_reasons(cell, barrier)
-        if not cell.algorithm.only_updates and (cell.protocol.private or not self.carries):
+        if not cell.algorithm.only_updates and (cell.private or not self.carries):
             yield (
                 f"{cell.algorithm.name} carries more than updates from one round to the next, and {name} carries "
                 "updates alone. Use fedavg, fedsgd or fedprox, or server."
@@ -131,7 +131,7 @@ class EventServer(EventSystem):
 
     def _noisy_reasons(self, cell: Cell, barrier: Barrier) -> Iterator[str]:
         """Why the guarantee of the noise would not hold here."""
-        name, noise = self.name, cell.protocol.privacy
+        name, noise = self.name, cell.noise
         if noise.added_by == "server" and Sight.EACH_UPDATE not in self.exposes.server:
             yield (
                 f"a server that adds noise clips each update, and the server of {name} has sums or means of several. Use "

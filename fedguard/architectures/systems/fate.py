@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -73,9 +73,9 @@ class Fate(EventServer):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield "fate brings masks of its own. Set secure_aggregation: none, or use server."
-        if cell.protocol.privacy.unit == "record":
+        if cell.noise.unit == "record":
             yield "the arbiter of fate reads each party's number of examples, which no noise hides. Use server."
         if cell.clients.expected < 3:
             yield (
@@ -92,7 +92,7 @@ class Fate(EventServer):
 
     def as_trained(self, setup: Setup) -> Setup:
         masks = PairwiseMasks(bits=self.bits, clip=self.clip)
-        return setup.with_parts(protocol=replace(setup.cell.protocol, secure_aggregation=masks))
+        return setup.with_parts(masking=masks)
 
 
 @dataclass(frozen=True, kw_only=True)

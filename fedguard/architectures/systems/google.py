@@ -154,12 +154,12 @@ class Google(EventServer):
             yield "google steers the pace of devices that check in, and none do. Set selection, or leave out check_ins."
         if (self.aggregators is None) != (self.aggregator_fails is None):
             yield "what fails with an aggregator of google are its devices. Set aggregators and aggregator_fails, or neither."
-        if (self.aggregator_fails or self.coordinator_fails) and cell.protocol.private:
+        if (self.aggregator_fails or self.coordinator_fails) and cell.private:
             yield (
                 "what a server of google has that fails is released to nobody, or to whoever finds it, and no account of "
                 "privacy is made for that. Leave out aggregator_fails and coordinator_fails, or privacy."
             )
-        if (self.aggregator_fails or self.coordinator_fails) and cell.protocol.masked:
+        if (self.aggregator_fails or self.coordinator_fails) and cell.masking.masked:
             yield (
                 "what fails in google after its devices have sent would have to fail in the midst of a session of secure "
                 "aggregation, which is not simulated. Leave out aggregator_fails and coordinator_fails, or switch masking off."

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedguard.architectures.masking.plain import PlainReceiver
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
     Cell,
     Exposure,
     Masking,
     Participation,
-    PlainReceiver,
     PositiveInt,
     ReceivedRound,
     Receiver,
@@ -84,12 +84,12 @@ class MapReduce(EventServer):
                 "the device that runs a backup task of mapreduce has a client's examples, and not its momentum. Leave out "
                 "backup, or set training.worker_momentum: 0."
             )
-        if self.backup and cell.protocol.private:
+        if self.backup and cell.private:
             yield (
                 "a backup task of mapreduce trains on a client's examples on another device: what is hidden lies with two, and "
                 "is released twice. Leave out backup, or privacy."
             )
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield (
                 "the combiners of mapreduce add up updates of groups of their own, which a session of secure aggregation does "
                 "not know. Set secure_aggregation: none, or use server with secure_aggregation: {groups: ...}."
@@ -107,7 +107,7 @@ class MapReduce(EventServer):
 
     def as_trained(self, setup: Setup) -> Setup:
         combined = CombinerMasking(combiners=self.combiners)
-        return setup.with_parts(protocol=replace(setup.cell.protocol, secure_aggregation=combined))
+        return setup.with_parts(masking=combined)
 
 
 @dataclass(frozen=True, kw_only=True)

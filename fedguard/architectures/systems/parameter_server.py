@@ -69,7 +69,7 @@ class ParameterServer(EventServer):
         yield from super().reasons(cell)
         if self.consistency == "bounded" and cell.clients.expected < cell.clients.total:
             yield "bounded delay counts the pushes of clients that are always there. Set clients.per_round: 1.0."
-        if self.ranges > 1 and cell.protocol.privacy.added_by == "server":
+        if self.ranges > 1 and cell.noise.added_by == "server":
             yield (
                 f"a server that adds noise clips an update by its whole length, and each of {self.ranges} servers has a range. "
                 "Set ranges=1, or privacy: {name: record}."

@@ -64,12 +64,12 @@ class Peers(Architecture):
             )
         if cell.protocol.dropout.rate:
             yield f"under {name} one silent node holds up all others. Leave out protocol.dropout, or use server."
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield (
                 "a session of secure aggregation has a server that hands its messages around, and "
                 f"{name} has none. Set secure_aggregation: none, and set masks of all_reduce; or use server."
             )
-        if cell.protocol.privacy.added_by == "server":
+        if cell.noise.added_by == "server":
             yield f"{name} has no server that could be trusted to add noise. Use privacy: {{name: record}}, or server."
         if not cell.algorithm.only_updates:
             yield (

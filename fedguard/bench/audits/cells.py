@@ -52,7 +52,7 @@ def audit_suite(
     check_audit_settings(method, canaries, confidence, seed)
     alike: dict[Any, tuple[PlannedCell, list[str]]] = {}
     for swept, cell in plan.positions:
-        if cell.protocol.private and not cell.verdict.reasons:
+        if cell.private and not cell.verdict.reasons:
             label = ", ".join(f"{key}: {value}" for key, value in swept.items())
             alike.setdefault(_settings(cell), (cell, []))[1].append(label)
     _leave_out_refused(alike, plan.suite.seeds[0], before)

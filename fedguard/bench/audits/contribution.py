@@ -10,13 +10,13 @@ from typing import Literal
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
+from fedguard.architectures.masking.plain import PlainReceiver
 from fedguard.architectures.release import release_aggregate
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import PlannedCell
 from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight, Wire
-from fedguard.contracts.masking import PlainReceiver
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import ShapleyValues, shapley
 from fedguard.tasks.compute import computing_in
@@ -156,7 +156,7 @@ def _reasons(cell: PlannedCell) -> Iterator[str]:
     name, sees = cell.architecture.name, Sight.EACH_UPDATE in cell.architecture.exposes.server
     if not (name == "server" or (isinstance(cell.architecture, EventServer) and sees)):
         yield f"updates are valued by a server that sees each, and {name} has none. Use server, fedbuff or another that has."
-    if cell.protocol.masked:
+    if cell.masking.masked:
         yield (
             "single updates are valued, and secure_aggregation hides them; what a sum is worth would be dealt evenly, "
             "to a poisoner as much as to those whom it harms. Switch it off."

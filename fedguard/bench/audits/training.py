@@ -100,7 +100,8 @@ class CellLab(Lab):
         )
         if clients is not None:
             plain = setup.cell.training.model_copy(update={"worker_momentum": 0.0})
-            setup = setup.with_parts(clients=clients, training=plain, protocol=Protocol(privacy=self.cell.noise))
+            unmasked = self.cell.known.build("masking", "none")
+            setup = setup.with_parts(clients=clients, training=plain, protocol=Protocol(), masking=unmasked)
         return task, list(islice(self.cell.architecture.aggregates(setup), rounds))
 
     def train(self, examples: Examples, model: Tensor, plan: LocalPlan, rng: Rng) -> Tensor:

@@ -73,7 +73,7 @@ def who_sees_what() -> list[ProtocolVisibility]:
 
 
 def _sees(name: str, cell: PlannedCell) -> ProtocolVisibility:
-    exposure = derive_exposure(cell.architecture.exposes, cell.mode, root_data=True)
+    exposure = derive_exposure(cell.architecture.exposes, cell.masking, root_data=True)
     defenses = {
         defense: cell.with_parts(pipeline=load_registry().pipeline(spec)).verdict.reasons
         for defense, spec in _defenses()
@@ -85,7 +85,7 @@ def _sees(name: str, cell: PlannedCell) -> ProtocolVisibility:
     }
     return ProtocolVisibility(
         name=name,
-        words=cell.mode.words,
+        words=cell.masking.words,
         noise=" ".join(noise_in_words(cell)),
         server=_words(exposure.server.with_implied()),
         colluders=_words(exposure.clients),

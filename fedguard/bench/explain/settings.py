@@ -18,7 +18,6 @@ from fedguard.config.sections import (
     EvaluationSection,
     NetworkSection,
     ObserverSection,
-    ProtocolSection,
     ServerSection,
 )
 from fedguard.contracts import (
@@ -27,6 +26,7 @@ from fedguard.contracts import (
     FixedPoint,
     Links,
     Participation,
+    Protocol,
     Speeds,
     Stragglers,
     ThreatModel,
@@ -48,7 +48,7 @@ SECTIONS: dict[str, type] = {
     "network.compute": Speeds,
     "network.compute.slow": Stragglers,
     "network.link": Links,
-    "protocol": ProtocolSection,
+    "protocol": Protocol,
     "protocol.dropout": Dropout,
     "protocol.encoding": FixedPoint,
 }

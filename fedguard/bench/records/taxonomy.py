@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedguard.contracts import NoMasking
+from fedguard.architectures.masking.plain import NoMasking
 
 #: Models whose logits are affine in the inputs.
 LINEAR = frozenset({"softmax", "svm"})

@@ -88,7 +88,7 @@ def _read_as_a_whole(setup: Setup) -> bool:
     return (
         (isinstance(rule, MatrixRule) and not (rule.by_blocks and not setup.cell.pipeline.mixings))
         or (setup.cell.attack is not None and bool(sees & (Sight.HONEST_UPDATES | Sight.RULE)))
-        or setup.cell.protocol.privacy.added_by == "server"
+        or setup.cell.noise.added_by == "server"
     )
 
 
@@ -97,7 +97,7 @@ def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
     clients, malicious = len(setup.task.sizes), len(setup.malicious)
     if _read_as_a_whole(setup):
         yield f"{n} updates, which are read as a whole, and a copy", 2 * n
-    if setup.cell.protocol.privacy.added_by == "server":
+    if setup.cell.noise.added_by == "server":
         yield "their float64 for the server's clipping", 2 * n
     if setup.cell.attack is not None and malicious:
         yield "what the attack crafts", 2 * min(n, malicious)
@@ -107,5 +107,5 @@ def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
     if setup.observer is not None:
         watched = sum(map(setup.observer.watches, range(1, setup.cell.training.rounds + 1)))
         yield f"{watched} watched rounds", watched * (4 if setup.observer.seat else 2) * n
-    if setup.cell.protocol.masked:
+    if setup.cell.masking.masked:
         yield "the sums of secure aggregation", 24

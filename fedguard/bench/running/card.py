@@ -21,7 +21,7 @@ def _stages(cell: PlannedCell) -> Sequence[Defense]:
 
 
 def _server_shown(cell: PlannedCell) -> list[str]:
-    return derive_exposure(cell.architecture.exposes, cell.mode, cell.config.server.root_data > 0).server.names()
+    return derive_exposure(cell.architecture.exposes, cell.masking, cell.config.server.root_data > 0).server.names()
 
 
 def _root_data(cell: PlannedCell) -> dict[str, int] | None:
@@ -37,7 +37,7 @@ def threat_in_words(cell: PlannedCell) -> str:
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
-        seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.mode).clients
+        seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.masking).clients
         attackers = describe_threat(cell.threat, cell.malicious, cell.clients.total, seen)
         return (attackers if cell.adversary else "Nobody is malicious.") + public + others
     return observer_in_words(cell, cell.inference)
@@ -153,13 +153,13 @@ CARD: dict[str, Row] = {
     "shared": same(lambda cell: cell.config.task.shared or ABSENT),
     "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
     "algorithm": either(lambda cell: cell.algorithm.name, "the app's"),
-    "secure_aggregation": same(lambda cell: cell.mode.name),
+    "secure_aggregation": same(lambda cell: cell.masking.name),
     "protocol": Row(protocol_card, lambda cell, secret: None),
     "privacy": same(lambda cell: cell.noise.name),
     "noise": same(lambda cell: cell.noise.added_by),
     "epsilon": same(lambda cell: None),
     "epsilon_note": either(
-        lambda cell: cell.noise.note(cell.protocol.masked),
+        lambda cell: cell.noise.note(cell.masking.masked),
         "what the app does for privacy is not looked at, and no guarantee is stated",
     ),
     "noise_note": of_source(NOISE_IS_SECRET.__getitem__, None),

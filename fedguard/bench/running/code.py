@@ -44,7 +44,7 @@ def code_of(cell: PlannedCell) -> dict[str, str]:
 
 def parts_of(cell: PlannedCell) -> list[Algorithm]:
     """The parts of a cell that may be third-party code."""
-    parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.mode, cell.noise]
+    parts: list[Algorithm | None] = [cell.data, cell.model, cell.partition, cell.architecture, cell.masking, cell.noise]
     parts += [
         cell.algorithm,
         cell.named,

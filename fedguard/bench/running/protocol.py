@@ -48,7 +48,7 @@ ONE_TRAINING = (
 
 def noise_drawn(cell: PlannedCell) -> bool:
     """Whether a training draws noise for privacy, accounted for or not, as far as is known before it runs."""
-    return cell.protocol.private or bool(cell.pipeline.transforms)
+    return cell.private or bool(cell.pipeline.transforms)
 
 
 def protocol_card(cell: PlannedCell, secret_noise: bool = False) -> dict[str, Any] | None:
@@ -62,12 +62,12 @@ def protocol_card(cell: PlannedCell, secret_noise: bool = False) -> dict[str, An
         a guarantee of one session then does not hold for all of them together.
     """
     protocol = cell.protocol
-    if not protocol.masked:
+    if not cell.masking.masked:
         return None
     chosen = plan_session(cell.in_sessions)
     size = cell.in_sessions.size
     return {
-        "in_words": cell.mode.words,
+        "in_words": cell.masking.words,
         "colluding": size.colluders,
         "dropout": dataclasses.asdict(protocol.dropout) if protocol.dropout.rate > 0 else None,
         "session": {
@@ -77,8 +77,8 @@ def protocol_card(cell: PlannedCell, secret_noise: bool = False) -> dict[str, An
             "quorum": chosen.quorum,
             "survivors": chosen.survivors,
         },
-        "anonymity": cell.mode.smallest_sum(cell.in_sessions) - size.colluders,
-        "kept_by_protocol": None if cell.mode.overlapping else chosen.anonymity,
+        "anonymity": cell.masking.smallest_sum(cell.in_sessions) - size.colluders,
+        "kept_by_protocol": None if cell.masking.overlapping else chosen.anonymity,
         "norm_bound": protocol.norm_bound,
         "labels": [REPEATS[secret_noise and noise_drawn(cell)]] + [IDEALISED] * (protocol.norm_bound is not None),
     }
@@ -91,7 +91,7 @@ def protocol_in_words(cell: PlannedCell) -> list[str]:
 
 def noise_in_words(cell: PlannedCell) -> list[str]:
     """What the noise hides from whom, its amount, and what it does not cover; empty without noise."""
-    if not cell.protocol.private:
+    if not cell.private:
         return []
     attacking = cell.malicious if cell.attack else 0
     words = cell.noise.in_words(dataclasses.replace(cell.in_sessions, attacking=attacking))
@@ -148,7 +148,7 @@ def _masks_in_words(cell: PlannedCell) -> list[str]:
         return []
     one = card["session"]
     lines = [
-        f"Secure aggregation, {cell.mode.name}: {card['in_words']}",
+        f"Secure aggregation, {cell.masking.name}: {card['in_words']}",
         f"Sessions of {one['clients']} clients: {one['neighbors']} neighbors, {one['threshold']} shares rebuild a secret, "
         f"{one['quorum']} signatures before one is given; at least {one['survivors']} must survive, else the sum is lost.",
         f"Hidden among {card['anonymity']}: the smallest sum, less the {card['colluding']} that may collude with the server."
@@ -162,10 +162,9 @@ def _masks_in_words(cell: PlannedCell) -> list[str]:
 
 def encoding_in_words(cell: PlannedCell) -> str | None:
     """How exact the sums are, for `fedguard check`; None without masks."""
-    protocol = cell.protocol
-    if not protocol.masked:
+    if not cell.masking.masked:
         return None
-    encoding = Encoding(**dataclasses.asdict(protocol.fixed_point))
+    encoding = Encoding(**dataclasses.asdict(cell.fixed_point))
     clients = cell.in_sessions.size.expected
     off = encoding.error(clients, 1).typical / clients
     return (
@@ -181,7 +180,7 @@ def sums(
     found, card = summarize_sessions(reports, malicious), protocol_card(cell, secret_noise)
     if found is None or card is None:
         return None
-    return {"mode": cell.mode.name, **found, "parameters": card["session"], "labels": card["labels"]}
+    return {"mode": cell.masking.name, **found, "parameters": card["session"], "labels": card["labels"]}
 
 
 def privacy_spent(cell: PlannedCell, setup: Setup, reports: Sequence[RoundReport]) -> dict[str, Any] | None:
@@ -196,7 +195,7 @@ def privacy_spent(cell: PlannedCell, setup: Setup, reports: Sequence[RoundReport
         return None
     whole = setup.cell
     spent = noise.account_privacy(
-        cell.architecture.sessions(whole) if cell.protocol.masked else whole, reports, task.dim
+        cell.architecture.sessions(whole) if cell.masking.masked else whole, reports, task.dim
     )
     units = noise.units(cell.clients.total, sum(task.sizes))
     found = {"kind": noise.name, **_proven(spent), **spent.facts, "units": units}

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from fedguard.config import PlannedCell
-from fedguard.config.sections import ProtocolSection
 from fedguard.contracts import Gram, Pipeline, Protocol, RuleContext, Sight, WeightRule
 
 
@@ -34,11 +33,12 @@ def _alone(cell: PlannedCell) -> PlannedCell:
     changes: dict[str, Any] = {"per_round": 1, "sampling": "fixed", "schedule": (), "malicious": 0, "assumed_f": None}
     algorithm = cell.algorithm if cell.algorithm.only_updates else cell.known.build("algorithm", "fedavg")
     clients = dataclasses.replace(cell.config.clients, **changes)
-    config = cell.config.model_copy(update={"clients": clients, "protocol": ProtocolSection()})
+    config = cell.config.model_copy(update={"clients": clients, "protocol": Protocol()})
     return cell.with_parts(
         config=config,
         algorithm=algorithm,
-        protocol=Protocol(),
+        masking=cell.known.build("masking", "none"),
+        noise=cell.known.build("noise", "none"),
         attack=None,
         ensemble=None,
         pipeline=Pipeline((_RootUpdateRule(),)),

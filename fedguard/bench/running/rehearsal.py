@@ -64,7 +64,7 @@ def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
             units = cell.noise.units(cell.clients.total, sum(task.sizes))
             check_delta(cell.noise.delta, units, cell.noise.unit)
         setup = set_up(cell, seed, task)
-        setup.cell.protocol.secure_aggregation.receiver(setup)
+        setup.cell.masking.receiver(setup)
         start_algorithm(setup)
         cell.architecture.check(setup)
         if isinstance(task, EnvironmentTask):  # nothing that tampers with examples gets so far

@@ -259,7 +259,7 @@ def _unwritable(file: Path, why: str) -> ConfigError:
 
 
 def _require_no_epsilon(document: Document, laid_out: Plan) -> None:
-    if any(cell.protocol.private for _, cell in laid_out.positions):
+    if any(cell.private for _, cell in laid_out.positions):
         raise ConfigError(
             f"{document.where(('protocol',))}: each setting that is tried is one more training on the clients' records, and "
             "the epsilon of protocol.privacy counts one alone. Tune on public data without it (--set protocol.privacy=none), "

@@ -104,7 +104,7 @@ class ClientNoise(Noise):
 
     def reasons(self, cell: Cell) -> Iterator[str]:
         yield from super().reasons(cell)
-        if cell.protocol.masked:
+        if cell.masking.masked:
             yield (
                 "the server adds the noise to updates that it clips, and under masks it sees none. Let the clients add the "
                 "noise themselves (privacy: {name: distributed}), or set secure_aggregation: none."

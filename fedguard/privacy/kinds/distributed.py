@@ -19,7 +19,6 @@ from fedguard.contracts import (
     Lab,
     Noise,
     PrivacyGuarantee,
-    Protocol,
     RoundReport,
     SessionSize,
     Subject,
@@ -78,13 +77,13 @@ class DistributedNoise(Noise):
             "privacy: expected noise_multiplier or epsilon; got neither.",
         )
         require(
-            cell.protocol.masked,
+            cell.masking.masked,
             "privacy: distributed noise is added under masks, and secure_aggregation is off: the server would see each update "
             "with too little noise. Set secure_aggregation: full.",
         )
         require(
             # Differences of overlapping sums show a few clients with the noise of those few alone.
-            not cell.protocol.secure_aggregation.overlapping,
+            not cell.masking.overlapping,
             "privacy: a test shows several sums over each client, for which the noise is not made. Set secure_aggregation: "
             "full.",
         )
@@ -161,7 +160,7 @@ class DistributedNoise(Noise):
         return audit_noise_shares(lab, cell, self.clip, shares)
 
     def _share(self, cell: Cell, dim: int) -> NoiseShare:
-        return NoiseShare(self, _rounds(cell), cell.size, dim, _scale(cell.protocol))
+        return NoiseShare(self, _rounds(cell), cell.size, dim, _scale(cell))
 
 
 @dataclass(frozen=True)
@@ -269,6 +268,6 @@ def plan_noise(noise: DistributedNoise, *, rounds: int, contributors: int, dim: 
     )
 
 
-def _scale(protocol: Protocol) -> float:
+def _scale(cell: Cell) -> float:
     """Ring units per unit of an input."""
-    return Encoding(**asdict(protocol.fixed_point)).scale
+    return Encoding(**asdict(cell.fixed_point)).scale

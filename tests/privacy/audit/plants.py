@@ -21,11 +21,12 @@ from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.server import Server
 from fedguard.bench.audits.cells import subjects
 from fedguard.bench.audits.training import training_checks
-from fedguard.contracts import NoNoise, Participation
+from fedguard.contracts import Participation
 from fedguard.privacy import central as of_central
 from fedguard.privacy.audit import audit
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.distributed import NoisyRound
+from fedguard.privacy.kinds.none import NoNoise
 from fedguard.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedguard.privacy.mechanisms.skellam import Skellam
 from fedguard.rng import Rng
@@ -249,7 +250,7 @@ def plain_mean(patch):
     patch.setattr(
         Server,
         "run",
-        lambda self, setup: right(self, setup.with_parts(protocol=replace(setup.cell.protocol, privacy=NoNoise()))),
+        lambda self, setup: right(self, setup.with_parts(noise=NoNoise())),
     )
 
 

@@ -15,11 +15,12 @@ from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.watch import RoundRecorder
 from fedguard.bench.audits.cells import audit_suite, training_checks
-from fedguard.contracts import NoNoise, Participation, RoundObservation, RoundReport, Setup
+from fedguard.contracts import Participation, RoundObservation, RoundReport, Setup
 from fedguard.contracts.audit import SIGNIFICANCE
 from fedguard.privacy.audit.contract import FAMILY, MOST_CHECKS
 from fedguard.privacy.audit.training import server_checks
 from fedguard.privacy.central import CentralDP
+from fedguard.privacy.kinds.none import NoNoise
 from fedguard.rng import Rng
 from fedguard.tasks.engines.private import PrivateEngine
 
@@ -208,9 +209,7 @@ def wired_with(monkeypatch, changed):
     right = Server.run
 
     def run(self, setup):
-        return right(
-            self, setup.with_parts(protocol=replace(setup.cell.protocol, privacy=changed(setup.cell.protocol.privacy)))
-        )
+        return right(self, setup.with_parts(noise=changed(setup.cell.noise)))
 
     monkeypatch.setattr(Server, "run", run)
 
@@ -271,9 +270,9 @@ def noise_shared_among_more(monkeypatch):
 
 def half_the_noise_in_time(monkeypatch):
     def halved(self, setup):
-        noise = setup.cell.protocol.privacy
+        noise = setup.cell.noise
         less = replace(noise, noise_multiplier=noise.noise_multiplier / 2)
-        return setup.with_parts(protocol=replace(setup.cell.protocol, privacy=less))
+        return setup.with_parts(noise=less)
 
     monkeypatch.setattr(EventServer, "as_trained", halved)
 

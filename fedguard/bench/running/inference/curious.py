@@ -152,7 +152,7 @@ class PrivacyAdversary:
         if self._seat is not None:
             return one.rows[0]
         rows = [row for row, behind in enumerate(one.behind) if set(behind) & set(clients)]
-        if not self._setup.cell.protocol.masked:
+        if not self._setup.cell.masking.masked:
             return one.updates.mean(0) if rows else None
         sizes = torch.tensor([float(len(one.behind[row])) for row in rows])
         return sizes @ one.rows[rows] / sizes.sum() if rows else None
@@ -215,7 +215,7 @@ class PrivacyAdversary:
     def _noise_of_mean(self) -> float:
         """Standard deviation of the noise in each coordinate of a round's mean: public, so shadow models know it too."""
         cell = self._setup.cell
-        return cell.protocol.privacy.of_mean(cell, self._task.dim)
+        return cell.noise.of_mean(cell, self._task.dim)
 
     def _tamper_model(self, model: Tensor) -> Tensor:
         """The model that a malicious server sends instead: one for all its victims, made with all candidates."""

@@ -81,7 +81,7 @@ class InferenceTargets:
             return target
         (one,) = watched
         there = [client for client in target.clients if client in one.clients]
-        if self._setup.cell.protocol.masked:
+        if self._setup.cell.masking.masked:
             there = next((list(row) for row in one.behind if set(row) & set(there)), [])
         if not there:
             return None
