@@ -41,10 +41,11 @@ def begun(devices: int, way: str, there: str, seconds: float) -> tuple[ServerSim
     network = Network(
         compute=Speeds(seconds=seconds, spread=0.5, jitter=0.3),
         link=Links(latency=0.1, up=1e6),
-        availability=load_registry().build("availability", there),
     )
     crew = range(int(devices * share))
-    world = World(network, [1.0] * devices, 1_000_000, Rng(0))
+    world = World(
+        network, [1.0] * devices, 1_000_000, Rng(0), availability=load_registry().build("availability", there)
+    )
     course = ServerSimulation(world, barrier(devices), devices, lambda round: crew, Rng(1))
     return course, course.releases()
 

@@ -47,7 +47,7 @@ class Server(Architecture):
     )
 
     def reasons(self, cell: Cell) -> Iterator[str]:
-        if cell.network is not None and cell.network.loses:
+        if cell.loses:
             yield (
                 "server asks network for times alone, and waits for every update. Leave out network.link.loss and "
                 "network.availability and set protocol.dropout, or use google."

@@ -28,6 +28,7 @@ def world(setup: Setup, model: Tensor, system: Architecture | None = None) -> Wo
         malicious,
         messages,
         malicious if setup.cell.threat.stays else frozenset(),
+        setup.cell.availability,
     )
 
 

@@ -28,7 +28,6 @@ from fedguard.contracts import (
     EvasionAttack,
     Exposure,
     InferenceAttack,
-    Network,
     Partition,
     PoisonAttack,
     Sight,
@@ -97,7 +96,8 @@ class PlannedCell(Cell, ABC):
             known=known,
             ensemble=named if isinstance(named, Ensemble) else None,
             inference=named if isinstance(named, InferenceAttack) else None,
-            network=_network(config, known, places.get("network.availability", "network.availability")),
+            network=config.network,
+            availability=_availability(config, known, places.get("network.availability", "network.availability")),
             evasion=_evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
             shared=task.shared,
             watched_round=config.observer.round,
@@ -351,17 +351,16 @@ def _rule(config: CellConfig) -> Spec | list[Spec]:
     return "mean" if config.defense == OWN else config.defense
 
 
-def _network(config: CellConfig, known: Registry, where: str) -> Network | None:
-    """The simulated network, if the suite has one."""
-    if config.network is None:
-        return None
-    there: Availability = known.build("availability", config.network.availability or "always", where)
+def _availability(config: CellConfig, known: Registry, where: str) -> Availability:
+    """The law that the simulated network names."""
+    spec, total = config.network and config.network.availability, config.clients.total
+    found: Availability = known.build("availability", spec or "always", where)
     try:
-        there.check(config.clients.total)
+        found.check(total)
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
-    found = config.network.network(there)
-    found.check(config.clients.total)
+    if config.network is not None:
+        config.network.check(total)
     return found
 
 

@@ -105,9 +105,7 @@ class ComposedCell(PlannedCell):
             "defense": self.pipeline.spec(),
         }
         if self.network is not None:
-            there = self.network.availability
-            named = there.spec() if there.fields() else there.name
-            content["network"] = self.network.spec(named)
+            content["network"] = self.network.spec(self.availability)
         if self.inference:
             content["observer"] = self.config.observer.spec()
         return content

@@ -23,14 +23,13 @@ from fedguard.config.renaming import renew, renew_document
 from fedguard.config.sections import (
     Count,
     EvaluationSection,
-    NetworkSection,
     ObserverSection,
     Section,
     ServerSection,
     TaskSection,
 )
 from fedguard.config.validation import validate_data
-from fedguard.contracts import Participation, Protocol, ThreatModel, Training
+from fedguard.contracts import Network, Participation, Protocol, ThreatModel, Training
 from fedguard.contracts.specs import Spec
 from fedguard.metrics.figures import FIGURES, TargetMetric
 from fedguard.retired import renew_metric
@@ -194,7 +193,7 @@ class CellConfig(Section):
     server: ServerSection = ServerSection()
     evaluation: EvaluationSection = EvaluationSection()
     architecture: Spec = "server"
-    network: NetworkSection | None = None
+    network: Network | None = None
     attack: Spec = "none"
     defense: Spec | list[Spec] = "mean"
     app: AppSection | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,8 +12,6 @@ from pydantic import (
 )
 
 from fedguard.contracts import (
-    Availability,
-    Network,
     Seating,
 )
 from fedguard.contracts.specs import Spec
@@ -79,22 +76,6 @@ class ObserverSection(Section):
     def spec(self) -> dict[str, Any]:
         """Part of a cell's identity. The keys of observing nodes are left out if the server observes."""
         return self.model_dump(exclude={"seat", "nodes", "listens"} if self.seat == "server" else None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkSection(Network):
-    """Durations in simulated seconds, and the availability of devices by name.
-
-    Args:
-        availability: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes
-            offline before its update has arrived loses it.
-    """
-
-    availability: Spec | None = None  # type: ignore[assignment]
-
-    def network(self, availability: Availability) -> Network:
-        """Build the network with the availability that ``availability`` names."""
-        return Network(**{**vars(self), "availability": availability})
 
 
 class ServerSection(Section):

@@ -45,7 +45,7 @@ from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.architectures import Architecture, Messages
 from fedguard.contracts.attacks import Ensemble, PoisonAttack
 from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
-from fedguard.contracts.availability import Availability, FullAvailability, Presence
+from fedguard.contracts.availability import Availability, Presence
 from fedguard.contracts.cell import Cell, Masking, Noise, Receiver, Setup, scale_assumed_f
 from fedguard.contracts.context import CellContext
 from fedguard.contracts.environments import Environment, Step
@@ -184,7 +184,6 @@ __all__ = [
     "FederatedAlgorithm",
     "FixedPoint",
     "Fraction",
-    "FullAvailability",
     "Gram",
     "Inference",
     "InferenceAttack",

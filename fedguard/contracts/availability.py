@@ -6,8 +6,6 @@ A law is one class with its parameters. In a training it makes a `Presence`, whi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 from fedguard.contracts.algorithm import Algorithm
@@ -64,25 +62,3 @@ class Availability(Algorithm):
     @abstractmethod
     def start(self, devices: int, rng: Rng) -> Presence:
         """The online intervals of ``devices`` devices in one training. The draws for one do not depend on the others."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FullAvailability(Availability):
-    """Every device is there all the time."""
-
-    name = "always"
-    may_leave = False
-
-    def start(self, devices: int, rng: Rng) -> Presence:
-        return _FullPresence()
-
-
-class _FullPresence(Presence):
-    def stretch(self, device: int, after: float) -> tuple[float, float]:
-        return 0.0, inf
-
-    def wait(self, device: int, now: float) -> float:
-        return 0.0
-
-    def leaves(self, device: int, now: float, seconds: float) -> float | None:
-        return None

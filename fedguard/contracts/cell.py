@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.audit import Check, Lab, Subject
+from fedguard.contracts.availability import Availability
 from fedguard.contracts.channels import SAMPLES
 from fedguard.contracts.context import CellContext
 from fedguard.contracts.federated import AlgorithmSetup, FederatedAlgorithm, Trainer
@@ -246,11 +247,13 @@ class Cell(CellContext):
 
     Attributes:
         algorithm, masking, noise: what ``training.algorithm``, ``protocol.secure_aggregation`` and ``protocol.privacy`` name.
+        availability: what ``network.availability`` names; always if time is not simulated.
     """
 
     algorithm: FederatedAlgorithm
     masking: Masking
     noise: Noise
+    availability: Availability
 
     @property
     def plan(self) -> LocalPlan:
@@ -288,6 +291,11 @@ class Cell(CellContext):
         """The encoding; noise that clips vectors sets its clip, since no coordinate exceeds the norm of its vector."""
         clip, encoding = self.noise.sum_clip, self.protocol.encoding
         return encoding if clip is None else replace(encoding, clip=clip)
+
+    @property
+    def loses(self) -> bool:
+        """Whether an update may never arrive in simulated time."""
+        return self.network is not None and (self.network.link.loss > 0 or self.availability.may_leave)
 
     @property
     def private(self) -> bool:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Lt
 
-from fedguard.contracts.availability import Availability, FullAvailability
+from fedguard.contracts.availability import Availability
+from fedguard.contracts.specs import Spec
 from fedguard.errors import ConfigError
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
@@ -91,7 +92,8 @@ class Network:
     Args:
         compute: how long devices compute.
         link: how long messages take.
-        availability: when devices are online. A device that goes offline before its update has arrived loses it.
+        availability: when devices are online, such as ``on_off(on=600, off=300)``; null for always. A device that goes
+            offline before its update has arrived loses it.
         malicious_pace: factor of the computation time of malicious clients: 0.1 is a tenth. A client that answers first is
             never too late, and sends more often.
     """
@@ -100,13 +102,8 @@ class Network:
 
     compute: Speeds = field(default_factory=Speeds)
     link: Links = field(default_factory=Links)
-    availability: Availability = field(default_factory=FullAvailability)
+    availability: Spec | None = None
     malicious_pace: Annotated[float, Ge(0), Le(_MOST)] = 1.0
-
-    @property
-    def loses(self) -> bool:
-        """Whether an update may never arrive."""
-        return self.link.loss > 0 or self.availability.may_leave
 
     def check(self, devices: int) -> None:
         """Check that the settings of single devices fit the number of devices.
@@ -132,9 +129,10 @@ class Network:
                 "drawn. Leave out one of the two."
             )
 
-    def spec(self, availability: Any) -> dict[str, Any]:
-        """Part of a cell's identity, with the given availability; unset keys of single devices are left out."""
-        content = asdict(self) | {"there": availability}  # the identity of a cell keeps the key of earlier versions
+    def spec(self, availability: Availability) -> dict[str, Any]:
+        """Part of a cell's identity, with the law that was built; unset keys of single devices are left out."""
+        there = availability.spec() if availability.fields() else availability.name
+        content = asdict(self) | {"there": there}  # the identity of a cell keeps the key of earlier versions
         del content["availability"]
         if self.compute.paces is None:
             del content["compute"]["paces"]

@@ -9,9 +9,10 @@ from math import exp, inf
 import numpy as np
 
 from fedguard.contracts import Messages, Presence
-from fedguard.contracts.availability import FullAvailability
+from fedguard.contracts.availability import Availability
 from fedguard.contracts.network import Network
 from fedguard.rng import Rng
+from fedguard.simulated.availability.always import FullAvailability
 from fedguard.simulated.draws import Draws, exponential, normal, uniform
 
 
@@ -63,6 +64,7 @@ class World:
         quick: malicious devices, with the pace ``network.malicious_pace``.
         messages: what a training sends to a server and receives from it; a model each way if None.
         steady: devices that are always online and never lose a message.
+        availability: when the others are online; always if None.
 
     Attributes:
         spent: resources used so far.
@@ -84,6 +86,7 @@ class World:
         quick: frozenset[int] = frozenset(),
         messages: Messages | None = None,
         steady: frozenset[int] = frozenset(),
+        availability: Availability | None = None,
     ) -> None:
         devices, speeds, link = len(work), network.compute, network.link
         self.network, self.size, self._messages = network, size, messages or Messages(size, size)
@@ -110,7 +113,7 @@ class World:
         self.pull: list[float] = (waits + self._messages.down / down).tolist()
         self.push: list[float] = (waits + self._messages.up / up).tolist()
         self._passing = speeds.slow.share if not speeds.slow.lasting else 0.0
-        presence = network.availability.start(devices, rng.child("there"))
+        presence = (availability or FullAvailability()).start(devices, rng.child("there"))
         self.presence = _SteadyPresence(presence, steady) if steady else presence
         self._steady = steady
         self._jitter = Draws(rng.child("jitter"), exponential if speeds.jitter == "exponential" else normal)
@@ -206,7 +209,6 @@ def least_seconds(
         network,
         compute=replace(speeds, seconds=seconds, spread=0.0, jitter=0.0, slow=replace(speeds.slow, share=0.0)),
         link=replace(link, up=None, down=None) if link.spread else link,
-        availability=FullAvailability(),
         malicious_pace=min(network.malicious_pace, 1.0),
     )
     world = World(least, work, size, Rng(0), quick, messages)

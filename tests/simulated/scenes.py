@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from fedguard.contracts import Availability, Links, Network, Presence, Speeds, Stragglers
+from fedguard.registry import load_registry
 from fedguard.rng import Rng
+from fedguard.simulated.availability.always import FullAvailability
 from fedguard.simulated.barriers import Barrier
 from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
@@ -43,7 +45,10 @@ class _Timetable(Presence):
 def world(
     network: Network, devices: int, seed: int = 0, quick: frozenset[int] = frozenset(), size: int = 1000
 ) -> World:
-    return World(network, [1.0] * devices, size, Rng(seed).child("network"), quick)
+    """``network.availability`` is a law's name, or a law itself, such as a `Timetable`."""
+    law = network.availability or FullAvailability()
+    there = law if isinstance(law, Availability) else load_registry().build("availability", law)
+    return World(network, [1.0] * devices, size, Rng(seed).child("network"), quick, availability=there)
 
 
 def course(

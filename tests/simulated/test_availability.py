@@ -299,7 +299,7 @@ matrix:
     for cell in found:
         again = build_cell(CellConfig.model_validate(cell.canonical), load_registry())
         assert (again.id, again.canonical) == (cell.id, cell.canonical)
-        assert again.network.availability.spec() == cell.network.availability.spec()
+        assert again.availability.spec() == cell.availability.spec()
 
 
 def test_a_law_may_be_swept_where_nothing_else_is_said_of_the_network(tmp_path):

@@ -11,7 +11,18 @@ import pytest
 import torch
 
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import Channel, LocalPlan, Network, Pipeline, Sight, Speeds, Stragglers, WeightRule, lies
+from fedguard.contracts import (
+    Availability,
+    Channel,
+    LocalPlan,
+    Network,
+    Pipeline,
+    Sight,
+    Speeds,
+    Stragglers,
+    WeightRule,
+    lies,
+)
 from fedguard.contracts.channels import AVAILABILITY, RATE
 from fedguard.contracts.network import Links
 from fedguard.errors import ContractError
@@ -36,10 +47,11 @@ def releases(
     count: int,
     quick: frozenset[int] = frozenset(),
     factor: float = 1.0,
+    there: Availability | None = None,
     **law: Any,
 ) -> tuple[World, list[AggregationEvent]]:
     """Rounds of devices with so much work under a deadline of `D`; the ``quick`` ones tell ``factor`` times their rate."""
-    world = World(network, work, 1000, Rng(0).child("network"))
+    world = World(network, work, 1000, Rng(0).child("network"), availability=there)
     settings = Deadline(**{"seconds": D, "least": 0.1, "trusted": 1, "history": 5, **law})
 
     def report(channel: Channel[Any, ...], device: int, truth: float, _: int) -> float:
@@ -164,13 +176,13 @@ def test_bytes_of_examples_are_counted_where_they_move_and_not_again():
 
 def test_who_never_stays_is_not_asked_and_its_examples_move_while_it_is_there_to_send_them():
     leaves = [(20 * k, 20 * k + 15.0) for k in range(20)]  # there for half of each second round
-    network = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: leaves}))
-    _, found = releases(network, [6.0, 2.0], 12, trusted=2, least=0.6, history=4)
+    network = Network(compute=Speeds(seconds=1.0))
+    _, found = releases(network, [6.0, 2.0], 12, there=Timetable({0: leaves}), trusted=2, least=0.6, history=4)
     by = [{job.client: job.device for job in release.jobs} for release in found]
     assert by[0] == {0: 0, 1: 1}
     assert all(one.get(0) in (0, 1) for one in by[4:])
-    away = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: [(0.0, 1.0)]}))
-    _, found = releases(away, [6.0, 2.0], 6, trusted=2, least=0.6)
+    away = Timetable({0: [(0.0, 1.0)]})
+    _, found = releases(network, [6.0, 2.0], 6, there=away, trusted=2, least=0.6)
     assert all(0 not in [job.client for job in release.jobs] for release in found[2:])  # it never comes to send them
 
 

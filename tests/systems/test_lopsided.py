@@ -166,7 +166,7 @@ def test_examples_that_move_go_up_one_link_and_down_another_with_a_latency_for_e
     """Device 0 does not stay, so 1 gets its 500 bytes: from 0 at 100 bytes a second, and then to 1 at 40."""
     there = [(20.0 * k, 20.0 * k + 1.0) for k in range(9)]
     link = Links(latency=0.25, up=100.0, down=40.0, joules=0.003)
-    world = World(Network(link=link, availability=Timetable({0: there})), [4.0, 2.0], 40, Rng(0))
+    world = World(Network(link=link), [4.0, 2.0], 40, Rng(0), availability=Timetable({0: there}))
     law = Deadline(seconds=100.0, least=0.1, trusted=2, history=4)
     fractions = Fractions(law, world, [500, 70], Rng(1))
     for device, work in enumerate((4.0, 2.0)):
@@ -258,8 +258,8 @@ def test_in_order_neighbors_hold_classes_side_by_side(shards):
 def test_decaf_counts_on_who_stays(least, moves):
     """Device 0 stays for every second round: it would do all of its work, and half of that is expected to come."""
     there = [(20.0 * k, 20.0 * k + (19.0 if k % 2 else 2.0)) for k in range(20)]
-    network = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: there}))
-    world = World(network, [4.0, 2.0], 1000, Rng(0).child("network"))
+    network, away = Network(compute=Speeds(seconds=1.0)), Timetable({0: there})
+    world = World(network, [4.0, 2.0], 1000, Rng(0).child("network"), availability=away)
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
     fractions = Fractions(law, world, [500] * 2, Rng(1))
     for device, work in enumerate((4.0, 2.0)):

@@ -109,10 +109,8 @@ def test_over_selection_as_published_where_honest_devices_drop_out_and_malicious
 
 
 def test_devices_that_stay_are_there_whatever_the_others_do():
-    away = Network(
-        compute=Speeds(seconds=1.0), availability=Timetable({0: [(5.0, 6.0)], 1: [(5.0, 6.0)]}), link=Links(loss=0.9)
-    )
-    world = World(away, [10.0, 10.0], 100, Rng(0), steady=frozenset({1}))
+    network, away = Network(compute=Speeds(seconds=1.0), link=Links(loss=0.9)), {0: [(5.0, 6.0)], 1: [(5.0, 6.0)]}
+    world = World(network, [10.0, 10.0], 100, Rng(0), steady=frozenset({1}), availability=Timetable(away))
     assert [world.presence.wait(device, 0.0) for device in (0, 1)] == [5.0, 0.0]
     assert [world.train(device, 1, 5.0) for device in (0, 1)] == [(1.0, False), (10.0, True)]
     assert any(world.loses(0, turn) for turn in range(9)) and not any(world.loses(1, turn) for turn in range(99))

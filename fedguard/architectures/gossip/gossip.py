@@ -208,12 +208,12 @@ class Gossip(Architecture):
                 f"under {name} there is nobody to add noise for others, and what a node sends is seen. Use privacy: "
                 "{name: record} with d_psgd, d2, dsgt, sgp or lone, where each node adds noise to its one training of a round."
             )
-        network = cell.network
-        if cell.protocol.dropout.rate or (network is not None and network.availability.may_leave):
+        if cell.protocol.dropout.rate or cell.availability.may_leave:
             yield (
                 f"under {name} a node waits for its neighbors, and one that leaves would be waited for for ever. Leave "
                 "out protocol.dropout and network.availability."
             )
+        network = cell.network
         if network is not None and network.link.loss and not self.stands_loss:
             yield (
                 f"{name} sends what no later message makes up for, and a message that is lost would leave it wrong for good. "

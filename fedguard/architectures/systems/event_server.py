@@ -72,8 +72,8 @@ class EventServer(EventSystem):
         return False
 
     def resolve_meeting(self, setup: Setup) -> Meeting | None:
-        plan, network = setup.cell.meeting, setup.cell.network
-        if plan is None or plan.most is None or not plan.if_all_arrive or network is None or not network.loses:
+        plan = setup.cell.meeting
+        if plan is None or plan.most is None or not plan.if_all_arrive or not setup.cell.loses:
             return plan
         try:
             # The world needs only the size of the model, so an empty tensor will do
@@ -101,7 +101,7 @@ class EventServer(EventSystem):
             )
         if cell.inference is not None:
             yield f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server."
-        if barrier.fresh and barrier.deadline is None and cell.network is not None and cell.network.loses:
+        if barrier.fresh and barrier.deadline is None and cell.loses:
             yield (
                 f"under {name} the server waits for each update of a round, and one that network loses would be waited for "
                 "for ever. Leave out network.link.loss and network.availability, or use google, which has a deadline."
@@ -156,9 +156,7 @@ class EventServer(EventSystem):
                 f"a client is in a session of secure aggregation once, and {barrier.count} updates of {cell.clients.total} "
                 "clients never meet in one. Lower buffer, or set secure_aggregation: none."
             )
-        elif (
-            cell.network is not None and cell.network.availability.may_leave and barrier.fresh and not barrier.selection
-        ):
+        elif cell.availability.may_leave and barrier.fresh and not barrier.selection:
             yield (
                 "the keys of a session of secure aggregation are agreed on when a round starts, and a device that comes later "
                 f"has no part in it. Leave out network.availability, use fedbuff, or set secure_aggregation: none under "
@@ -176,7 +174,7 @@ class EventServer(EventSystem):
         barrier = self.barrier(setup.cell.clients)
         least = sorted(least_of(setup, self))
         # Without losses and with time passing, a first aggregate always comes: this saves a simulation
-        if not barrier.fresh and setup.cell.network is not None and (setup.cell.network.loses or not least[0]):
+        if not barrier.fresh and setup.cell.network is not None and (setup.cell.loses or not least[0]):
             try:
                 next(course_of(self, setup, world(setup, torch.empty(setup.task.dim), self)).releases())
             except StalledError as error:

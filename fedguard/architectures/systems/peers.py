@@ -81,7 +81,7 @@ class Peers(Architecture):
                 f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server, or set "
                 "observer.seat to nodes that hear each other."
             )
-        if cell.network is not None and cell.network.loses:
+        if cell.loses:
             yield (
                 f"under {name} every node waits for the one before it, and one that network loses would be waited for for "
                 "ever. Leave out network.link.loss and network.availability, or use google."

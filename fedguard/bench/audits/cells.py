@@ -16,6 +16,8 @@ from typing import Any
 from fedguard.bench.audits.training import CellLab, training_checks
 from fedguard.bench.running.procedures import refusals
 from fedguard.config import Plan, PlannedCell
+from fedguard.config.algorithms import settings
+from fedguard.config.protocol import effective
 from fedguard.contracts import Subject
 from fedguard.errors import NotAllowed
 from fedguard.privacy.audit import Audit, audit, check_audit_settings
@@ -50,7 +52,7 @@ def audit_suite(
         an audit for each kind; none for cells without noise, or that may not run.
     """
     check_audit_settings(method, canaries, confidence, seed)
-    alike: dict[Any, tuple[PlannedCell, list[str]]] = {}
+    alike: dict[str, tuple[PlannedCell, list[str]]] = {}
     for swept, cell in plan.positions:
         if cell.private and not cell.verdict.reasons:
             label = ", ".join(f"{key}: {value}" for key, value in swept.items())
@@ -69,7 +71,7 @@ def audit_suite(
 
 
 def _leave_out_refused(
-    alike: dict[Any, tuple[PlannedCell, list[str]]], seed: int, before: Callable[[str], None]
+    alike: dict[str, tuple[PlannedCell, list[str]]], seed: int, before: Callable[[str], None]
 ) -> None:
     """Leave out cells that cannot run on their data or with their model, with the reason.
 
@@ -90,7 +92,7 @@ def subjects(cell: PlannedCell, seed: int) -> Iterator[Subject]:
     return cell.noise.subjects(cell.in_sessions, CellLab(cell, seed))
 
 
-def _settings(cell: PlannedCell) -> tuple[Any, ...]:
-    """The settings that two cells must share to be audited as one."""
-    way = str(cell.architecture)
-    return cell.protocol, cell.clients, cell.meeting, way, cell.training, cell.algorithm, cell.data, cell.model
+def _settings(cell: PlannedCell) -> str:
+    """The settings that two cells must share to be audited as one, as text."""
+    named = effective(cell), settings(cell.algorithm, cell.training), str(cell.architecture)
+    return repr((*named, cell.clients, cell.meeting, cell.data, cell.model))

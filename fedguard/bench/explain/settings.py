@@ -16,7 +16,6 @@ from fedguard.bench.docstrings import meaning
 from fedguard.config.document import parse_yaml
 from fedguard.config.sections import (
     EvaluationSection,
-    NetworkSection,
     ObserverSection,
     ServerSection,
 )
@@ -25,6 +24,7 @@ from fedguard.contracts import (
     Dropout,
     FixedPoint,
     Links,
+    Network,
     Participation,
     Protocol,
     Speeds,
@@ -44,7 +44,7 @@ SECTIONS: dict[str, type] = {
     "observer": ObserverSection,
     "server": ServerSection,
     "evaluation": EvaluationSection,
-    "network": NetworkSection,
+    "network": Network,
     "network.compute": Speeds,
     "network.compute.slow": Stragglers,
     "network.link": Links,

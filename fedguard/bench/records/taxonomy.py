@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedguard.architectures.masking.plain import NoMasking
-
 #: Models whose logits are affine in the inputs.
 LINEAR = frozenset({"softmax", "svm"})
 
@@ -52,7 +50,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     architecture, mode = card.get("architecture", "server"), card["secure_aggregation"]
     hidden = (
         [f"secure_aggregation: {mode}"]
-        if mode != NoMasking.name
+        if card.get("protocol") is not None
         else [architecture] * ("masked" in card["server_shown"])
     )
     noisy = [f"privacy: {card['privacy']}"] if card["noise"] else []

@@ -31,12 +31,10 @@ def code_of(cell: PlannedCell) -> dict[str, str]:
     only its own file. What they import from elsewhere is not digested. A trace of when devices are there is, under
     ``network.there``, a graph, under ``architecture``, and an app, under ``app``.
     """
-    there = cell.network.availability if cell.network else None
-    trace = there.digest if there else None
     return {
         "fedguard": own_code(),
         **{name: _of_module(name, cell.known.folder) for name in sorted(modules_of(cell))},
-        **({} if trace is None else {"network.there": trace}),
+        **({} if cell.availability.digest is None else {"network.there": cell.availability.digest}),
         **({} if cell.architecture.digest is None else {"architecture": cell.architecture.digest}),
         **{name: _digest(files) for name, files in cell.files().items()},
     }
@@ -49,7 +47,7 @@ def parts_of(cell: PlannedCell) -> list[Algorithm]:
         cell.algorithm,
         cell.named,
         *cell.pipeline.stages,
-        cell.network.availability if cell.network else None,
+        cell.availability,
     ]
     return [part for part in parts if part is not None]
 

@@ -48,7 +48,7 @@ class JobFiles:
             packages = [init.parent for init in folder.glob("*/__init__.py")]
             modules = [*folder.glob("*.py"), *(file for package in packages for file in package.rglob("*.py"))]
             found |= {f"{PLUGINS}/{file.relative_to(folder).as_posix()}": file.read_bytes() for file in modules}
-        named = {path for cell in plan.cells for part in (cell.data, _trace(cell.network)) for path in _paths(part)}
+        named = {path for cell in plan.cells for part in (cell.data, cell.availability) for path in _paths(part)}
         for path in sorted(named):
             files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
             found |= {f"{DATA}/{file.as_posix()}": file.read_bytes() for file in files}
@@ -60,10 +60,6 @@ class JobFiles:
             file = into / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-
-
-def _trace(network: Any) -> Algorithm | None:
-    return None if network is None else network.availability
 
 
 def _paths(part: Algorithm | None) -> Iterator[Path]:
