@@ -366,7 +366,7 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     Raises:
         NotAllowed: it acts where a foreign training loop lets no attack act, or needs more than it is granted.
     """
-    if attack is None or attack == "none":
+    if attack is None or (isinstance(attack, str) and attack == "none"):
         return None, Sight.NOTHING
     of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
     built: Any = load_registry().build("attack", attack) if isinstance(attack, str) else attack

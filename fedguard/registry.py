@@ -41,7 +41,7 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.contracts.ranges import without_ranges
-from fedguard.contracts.specs import Spec, at, misread, split_pipeline, split_spec
+from fedguard.contracts.specs import Spec, at, expected, misread, split_pipeline, split_spec
 from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
 from fedguard.modules import load_module
@@ -214,14 +214,14 @@ class Registry:
         owner: type = cls
         try:
             made = _reader(owner, parameter).validate_python(value)
-            said = "Input should be a number" if any(misread(value, made)) else ""
+            said = "a number" if any(misread(value, made)) else ""
         except ValidationError as error:
             first = error.errors()[0]
-            said = "Expected a finite number" if first["type"] == "finite_number" else first["msg"]
+            said = expected(first)
             parameter = ".".join(map(str, (parameter, *first["loc"])))
             value = first["input"]
         if said:
-            raise ConfigError(at(where, f"{cls.name}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
+            raise ConfigError(at(where, f"{cls.name}: {parameter}: expected {said}; got {brief(value)}."))
         return made
 
 
