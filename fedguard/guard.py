@@ -315,8 +315,7 @@ class Guard:
         return result.vector
 
     def _name_arguments(self, message: str) -> str:
-        """A message about a round with the arguments of a guard instead of keys of a suite."""
-        message = message.replace("f or clients.per_round", f"f or {self.seat}")
+        """A message about a round with ``told`` where it decides what the rule assumes."""
         return message.replace("Lower f ", "Lower told ") if self._told_apart else message
 
     def _copy_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
