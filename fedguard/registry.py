@@ -42,7 +42,7 @@ from fedguard.contracts import (
     Trigger,
 )
 from fedguard.contracts.ranges import list_in_words, without_ranges
-from fedguard.contracts.specs import Spec, at, expected, misread, split_pipeline, split_spec
+from fedguard.contracts.specs import Spec, at, explain_fault, misread, split_pipeline, split_spec
 from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
 from fedguard.modules import load_module
@@ -217,7 +217,7 @@ class Registry:
             made = _reader(owner, parameter).validate_python(value)
             said = "a number" if any(misread(value, made)) else ""
         except ValidationError as error:
-            said, place, value = _expected(owner, parameter, error.errors())
+            said, place, value = _explain_faults(owner, parameter, error.errors())
             parameter = ".".join(map(str, (parameter, *place)))
         if said:
             raise ConfigError(at(where, f"{cls.name}: {parameter}: expected {said}; got {brief(value)}."))
@@ -261,7 +261,9 @@ def _reader(cls: type[Algorithm], parameter: str) -> TypeAdapter[Any]:
     return TypeAdapter(without_ranges(cls.types()[parameter]), config={"allow_inf_nan": False})
 
 
-def _expected(cls: type[Algorithm], parameter: str, errors: Sequence[ErrorDetails]) -> tuple[str, list[str | int], Any]:
+def _explain_faults(
+    cls: type[Algorithm], parameter: str, errors: Sequence[ErrorDetails]
+) -> tuple[str, list[str | int], Any]:
     """What a parameter expected, at which place in its value, and what came there; a union has errors for each of its types."""
 
     def place(error: ErrorDetails) -> list[str | int]:
@@ -270,7 +272,7 @@ def _expected(cls: type[Algorithm], parameter: str, errors: Sequence[ErrorDetail
         return [key for key in keys if isinstance(key, int) or (key.isidentifier() and key not in types)]
 
     def words(error: ErrorDetails) -> str:
-        said = expected(error)
+        said = explain_fault(error)
         listed = said == "a list" or error["type"] in ("missing", "too_long")
         return list_in_words(cls.types()[parameter]) if listed and not place(error) else said
 

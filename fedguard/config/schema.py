@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from fedguard.arguments import is_whole
 from fedguard.config.app_section import BROUGHT, OWN, AppSection, without_description
 from fedguard.config.document import Document
 from fedguard.config.renaming import renew, renew_document
@@ -286,7 +285,7 @@ class Suite(CellConfig):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, value: Any) -> Any:
-        if is_whole(value) and 1 <= value <= MOST_SEEDS:
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
             return tuple(range(value))
         listed = list(value) if isinstance(value, list | tuple | range) else []
         if not 1 <= len(listed) <= MOST_SEEDS or len(set(map(brief, listed))) < len(listed):

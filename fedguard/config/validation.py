@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from fedguard.config.document import Document, Key, format_key
-from fedguard.contracts.specs import expected, misread
+from fedguard.contracts.specs import explain_fault, misread
 from fedguard.errors import ConfigError, UnknownName, brief
 
 Validated = TypeVar("Validated", bound=BaseModel)
@@ -45,12 +45,14 @@ def _explain_error(
     where = place_of(document, at, key)
     if first["type"] in _UNKNOWN:
         return UnknownName("key", str(first["loc"][-1]), _keys_at(model, first["loc"][:-1]), where)
-    said = expected(first)
+    said = explain_fault(first)
     if first["type"] == "value_error":
         came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {brief(first['input'])}"
         return ConfigError(f"{where}: {said}{came}.")
     # The branches of a union have one error each
-    branches = [expected(one).removeprefix("expected ") for one in errors if _without_branches(one["loc"], data) == key]
+    branches = [
+        explain_fault(one).removeprefix("expected ") for one in errors if _without_branches(one["loc"], data) == key
+    ]
     came = "nothing" if first["type"] == "missing" else brief(first["input"])
     return ConfigError(f"{where}: expected {' or '.join(dict.fromkeys(branches))}; got {came}.")
 

@@ -94,7 +94,7 @@ def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[
             yield from misread(value, below, (*key, index))
 
 
-def expected(error: ErrorDetails) -> str:
+def explain_fault(error: ErrorDetails) -> str:
     """What one of pydantic's errors expected, in our words: ``a whole number`` instead of ``a valid integer``."""
     kind, _, fault = error["type"].partition("_")
     if fault in ("type", "parsing", "parsing_size", "from_float") and kind in _EXPECTED:
