@@ -103,7 +103,7 @@ class Server(Architecture):
                 chosen=chosen,
                 clip=clip,
                 watched=_observe_round(setup, watch, received, result, model),
-                moment=times.after(chosen, round, len(received.clients), sent.lost) if times else None,
+                moment=times.after(chosen, round, len(received.clients), sent.silent) if times else None,
             )
 
 

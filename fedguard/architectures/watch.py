@@ -29,7 +29,7 @@ class RoundRecorder:
 
     def see(self, sent: SentRound) -> None:
         """Keep the updates that were sent and not lost. Their memory is reused after the round."""
-        rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.lost]
+        rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.silent]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
         self._updates = sent.wire.updates[rows]
         self._malicious = sent.wire.malicious

@@ -93,7 +93,16 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, NodesReport, Push, RoundObservation, RoundReport, RoundTiming, Span
+from fedguard.contracts.reports import (
+    Fate,
+    LocalTraining,
+    MaskedRound,
+    NodesReport,
+    Push,
+    RoundObservation,
+    RoundReport,
+    RoundTiming,
+)
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -176,6 +185,7 @@ __all__ = [
     "EvasionAttack",
     "Examples",
     "Exposure",
+    "Fate",
     "FedAvg",
     "FedOpt",
     "FederatedAlgorithm",
@@ -192,6 +202,7 @@ __all__ = [
     "Links",
     "Listeners",
     "LocalPlan",
+    "LocalTraining",
     "MaskedRound",
     "Masking",
     "MatrixRule",
@@ -251,7 +262,6 @@ __all__ = [
     "SightField",
     "SolvedUpdate",
     "Source",
-    "Span",
     "Speeds",
     "State",
     "Stay",

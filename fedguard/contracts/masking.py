@@ -117,8 +117,7 @@ class PlainReceiver(Receiver):
     """Each update travels unmasked; one row for each client that did not drop out before it sent its update."""
 
     def receive(self, sent: SentRound) -> ReceivedRound:
-        wire = sent.wire.without(sent.lost)
-        not_finite = tuple(client for client in sent.not_finite if client not in sent.lost)
+        wire, not_finite = sent.wire.without(sent.silent), sent.not_finite
         arrived = (*wire.clients, *not_finite)
         # Honest clients may drop out too, so a dropout is no evidence of malice: f follows from who sent. But an honest update
         # is finite, so each dropped one came from one of the malicious clients that the server assumes.

@@ -4,11 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Any
 
 from torch import Tensor
 
 from fedguard.contracts.tasks import Evaluation, Trigger
+
+
+class Fate(StrEnum):
+    """What became of an update on its way into an aggregate.
+
+    Attributes:
+        ARRIVED: it reached the server.
+        LATE: the aggregate did not wait for it, which ended its training.
+        LOST: the network lost it.
+        INTERRUPTED: its device went offline before it had arrived.
+        SILENT: its client dropped out before sending it.
+        LEFT: its client dropped out of the session after sending it, so that it is in the sum.
+        NOT_FINITE: it held NaN or infinity, and so was dropped or could not be encoded.
+        TOO_LARGE: the same for finite values beyond $2^112$, which do not add up in float32.
+    """
+
+    ARRIVED = "arrived"
+    LATE = "late"
+    LOST = "lost"
+    INTERRUPTED = "interrupted"
+    SILENT = "silent"
+    LEFT = "left"
+    NOT_FINITE = "not_finite"
+    TOO_LARGE = "too_large"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,19 +128,38 @@ class MaskedRound:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LocalTraining:
     """One local training of one client, from its download of the model on.
 
     Attributes:
-        began, ended: simulated seconds.
-        fate: fate of its update: ``arrived``; ``late`` if an aggregate did not wait for it, which ended the training; ``lost``
-            by the network; ``interrupted`` if its device went offline.
+        client: the client that the update belongs to.
+        began, ended: simulated seconds of the download, and of the arrival or the other end; equal while it is under way.
+        fate: fate of its update.
+        turn: number of the client's training, from 1; the round if all start together.
+        version: number of aggregates before the model that it began with.
+        helper: the device that trains instead of the client; None for the client itself.
+        share, claimed: share of the client's work that is done, and share of its examples that it claims.
     """
 
     client: int
     began: float
     ended: float
-    fate: Literal["arrived", "late", "lost", "interrupted"]
+    fate: Fate = Fate.ARRIVED
+    turn: int = 0
+    version: int = 0
+    helper: int | None = None
+    share: float = 1.0
+    claimed: float = 1.0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Client and turn, which no two trainings share."""
+        return self.client, self.turn
+
+    @property
+    def by(self) -> int:
+        """The device that trains."""
+        return self.client if self.helper is None else self.helper
 
 
 @dataclass(frozen=True)
@@ -129,10 +173,7 @@ class RoundTiming:
         bytes_up, bytes_down: bytes sent by devices and to them.
         staleness: for each update that reached the server in this round, the number of times that the model had moved since the
             version from which it was trained.
-        late: clients that the server did not wait for.
-        lost: clients with an update that the network lost.
-        interrupted: clients that went offline before their update had arrived.
-        spans: local trainings that ended in this round, in the order in which they ended.
+        trainings: local trainings that ended in this round, in the order in which they ended.
         acting: malicious clients that acted in this round, whether or not their updates arrived.
         releases: number of aggregations of the server in this round.
         outvoted: number of these with more malicious rows than the rule assumed.
@@ -145,12 +186,9 @@ class RoundTiming:
     bytes_up: int
     bytes_down: int
     staleness: tuple[int, ...] = ()
-    late: tuple[int, ...] = ()
-    lost: tuple[int, ...] = ()
     releases: int = 1
     outvoted: int = 0
-    interrupted: tuple[int, ...] = ()
-    spans: tuple[Span, ...] = ()
+    trainings: tuple[LocalTraining, ...] = ()
     acting: frozenset[int] = frozenset()
     weighed: tuple[Mapping[int, float], ...] = ()
 
@@ -194,8 +232,7 @@ class RoundReport:
         clients: clients with an update that reached the server, including those it left out.
         malicious: those of them that acted for the attack.
         told: the f that the rule assumed in this round: the number of rows that may be malicious.
-        not_finite: clients with an update that held NaN, infinity, or values too large to add up. The server dropped these
-            updates, or they could not be encoded.
+        fates: each client with an update that came to nothing, with its fate.
         excluded: clients with an update of weight 0; None for rules without weights.
         abandoned: why the round changed nothing; None if it did.
         evaluation: of the new model, in rounds in which it was evaluated; the metrics below exist only in these rounds too.
@@ -205,8 +242,6 @@ class RoundReport:
         planted: the trigger as it was in this round, and its target.
         notes: what the attack reports about itself, see `PoisonAttack.notes`.
         behind: the clients behind each row that the rule got: one client, or the clients of a sum.
-        too_large: those of `not_finite` with a finite update that held values beyond $2^112$.
-        silent: clients that dropped out before their update reached the server.
         chosen: clients that were asked to train.
         clip: clipping bound of an update, if the server clips for privacy.
         masked: result of secure aggregation; None if it is off.
@@ -226,7 +261,7 @@ class RoundReport:
     clients: tuple[int, ...]
     malicious: frozenset[int] = frozenset()
     told: int = 0
-    not_finite: tuple[int, ...] = ()
+    fates: tuple[tuple[int, Fate], ...] = ()
     excluded: tuple[int, ...] | None = None
     abandoned: str | None = None
     evaluation: Evaluation | None = None
@@ -235,8 +270,6 @@ class RoundReport:
     planted: tuple[Trigger, int] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
     behind: tuple[tuple[int, ...], ...] = ()
-    too_large: tuple[int, ...] = ()
-    silent: tuple[int, ...] = ()
     chosen: tuple[int, ...] = ()
     clip: float | None = None
     masked: MaskedRound | None = None
@@ -251,6 +284,20 @@ class RoundReport:
     def received(self) -> int:
         """Number of updates that reached the server."""
         return len(self.clients)
+
+    def of_fate(self, *fates: Fate) -> tuple[int, ...]:
+        """The clients with an update of one of these fates."""
+        return tuple(client for client, fate in self.fates if fate in fates)
+
+    @property
+    def not_finite(self) -> tuple[int, ...]:
+        """Clients with an update that held NaN, infinity, or values too large to add up."""
+        return self.of_fate(Fate.NOT_FINITE, Fate.TOO_LARGE)
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """Clients that dropped out before they sent their update."""
+        return self.of_fate(Fate.SILENT)
 
     def without_model(self) -> RoundReport:
         """The same report without its model, to free memory."""

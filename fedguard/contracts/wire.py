@@ -9,7 +9,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from fedguard.contracts.reports import MaskedRound, Push
+from fedguard.contracts.reports import Fate, MaskedRound, Push
 from fedguard.memmap import let_go
 
 
@@ -37,10 +37,10 @@ class Wire:
         """The wire without these clients: the last rows move into their places, in the same memory."""
         if not clients:
             return self
-        order, kept = list(self.clients), len(self.clients)
+        order, kept, gone = list(self.clients), len(self.clients), set(clients)
         pushes = list(self.pushes)
         for row in reversed(range(kept)):
-            if order[row] in clients:
+            if order[row] in gone:
                 kept -= 1
                 self.updates[row] = self.updates[kept]
                 let_go(self.updates)
@@ -59,21 +59,14 @@ class SentRound:
         round: from 1.
         model: float32 ``[d]``: the global model before the round.
         wire: the updates, all finite.
-        not_finite: clients with a dropped update, which held NaN, infinity, or values that do not add up in float32.
-        too_large: the ones among these with a finite update that held values beyond `fedguard.kernels.LARGEST`.
-        silent: clients that drop out, at the step that the protocol names.
-        lost: those of them with an update that reaches nobody.
-        absent: other clients in the session of the round with an update that does not arrive in time.
+        fates: what becomes of the updates that do not simply arrive, by client: of silent clients they are among `wire`; of
+            clients that are late, lost or interrupted they are here if their session has begun without them.
     """
 
     round: int
     model: Tensor
     wire: Wire
-    not_finite: tuple[int, ...]
-    too_large: tuple[int, ...]
-    silent: frozenset[int]
-    lost: frozenset[int]
-    absent: tuple[int, ...] = ()
+    fates: Mapping[int, Fate] = field(default_factory=dict)
 
     @cached_property
     def model_hash(self) -> bytes:
@@ -83,7 +76,21 @@ class SentRound:
     @property
     def clients(self) -> tuple[int, ...]:
         """All who take part, in ascending order."""
-        return tuple(sorted((*self.wire.clients, *self.not_finite, *self.absent)))
+        return tuple(sorted({*self.wire.clients, *self.fates}))
+
+    def of_fate(self, *fates: Fate) -> tuple[int, ...]:
+        """The clients with an update of one of these fates."""
+        return tuple(client for client, fate in self.fates.items() if fate in fates)
+
+    @property
+    def not_finite(self) -> tuple[int, ...]:
+        """Clients with a dropped update, which held NaN, infinity, or values that do not add up in float32."""
+        return self.of_fate(Fate.NOT_FINITE, Fate.TOO_LARGE)
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """Clients with an update that reaches nobody."""
+        return self.of_fate(Fate.SILENT)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
 from fedguard.bench.running.card import acts_on
 from fedguard.bench.running.check import explain_refusals
-from fedguard.contracts import Examples, Participation, PoisonAttack, RoundReport, Sight, Training
+from fedguard.contracts import Examples, Fate, Participation, PoisonAttack, RoundReport, Sight, Training
 from fedguard.errors import ConfigError, ContractError
 from fedguard.metrics.minority import minorities
 from fedguard.registry import load_registry
@@ -457,7 +457,7 @@ def report(clients, excluded, not_finite=()) -> RoundReport:
         clients=clients,
         malicious=frozenset(),
         told=0,
-        not_finite=not_finite,
+        fates=tuple((client, Fate.NOT_FINITE) for client in not_finite),
         excluded=excluded,
         notes={},
         **facts,

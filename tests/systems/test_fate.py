@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.systems.fate import Fate, PairwiseMasks
+from fedguard.architectures.systems.fate import FATE, PairwiseMasks
 from fedguard.bench.running.card import threat_card
 from fedguard.contracts import SentRound, Sight, Wire
 from fedguard.secagg.encoding import Encoding
@@ -32,7 +32,7 @@ def one_round(parties=5):
     updates = torch.randn(parties, setup.task.dim, generator=torch.Generator().manual_seed(0))
     updates /= updates.norm(dim=1, keepdim=True)
     wire = Wire(updates.clone(), tuple(range(parties)), frozenset())
-    sent = SentRound(1, torch.zeros(setup.task.dim), wire, (), (), frozenset(), frozenset())
+    sent = SentRound(1, torch.zeros(setup.task.dim), wire)
     return setup, PairwiseMasks().receiver(setup), sent, updates
 
 
@@ -68,7 +68,7 @@ def test_masks_are_new_in_each_round():
     setup, receiver, sent, _ = one_round()
     receiver.receive(sent)
     inputs = Inputs(sent, Encoding(largest_weight=max(setup.task.sizes)), None, setup.task.sizes, setup.rng, "all")
-    later = SentRound(2, sent.model, sent.wire, (), (), frozenset(), frozenset())
+    later = SentRound(2, sent.model, sent.wire)
     first, second = (receiver.message(inputs, 0, range(5), one) for one in (sent, later))
     assert hashlib.sha256(first).digest() != hashlib.sha256(second).digest()
     assert abs(float(((first - second) >> 31).mean()) - 0.5) < 5 * 0.5 / setup.task.dim**0.5
@@ -106,7 +106,7 @@ def test_an_update_that_is_not_finite_costs_it_too():
 def test_the_weights_that_it_tells_stand_among_the_sights():
     card = threat_card(cell("fate"))
     assert card["server_shown"] == ["sum", "model", "masked", "weights"]
-    assert Sight.HONEST_UPDATES not in Fate.exposes.clients
+    assert Sight.HONEST_UPDATES not in FATE.exposes.clients
     assert "weights" not in threat_card(cell("server", protocol={"secure_aggregation": "full"}))["server_shown"]
 
 

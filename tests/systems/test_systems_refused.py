@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fedguard.api import lay_out
+from fedguard.contracts import Fate
 from fedguard.errors import FedGuardError
 from tests.systems.scenes import cell, reports, settings
 
@@ -137,7 +138,7 @@ def test_a_window_that_nobody_can_meet_abandons_each_round_and_ends():
     found = list(reports("google(window=0.5)", training={"rounds": 3}))
     assert [report.abandoned for report in found] == ["0 updates arrived, of at least 5"] * 3
     assert found[-1].moment.seconds == 1.5
-    assert all(len(report.moment.late) == 6 and not report.clients for report in found)
+    assert all(len(report.of_fate(Fate.LATE)) == 6 and not report.clients for report in found)
 
 
 def test_a_buffer_of_more_than_there_are_clients_waits_until_they_have_come_again():

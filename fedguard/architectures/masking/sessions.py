@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.contracts import MaskedRound, ReceivedRound, SentRound, SessionSize, Setup
+from fedguard.contracts import Fate, MaskedRound, ReceivedRound, SentRound, SessionSize, Setup
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.masks import RingVector
@@ -102,10 +102,10 @@ class SessionRunner:
                 seen[client] = torch.from_numpy(self._encoding.decode(vector, dim=inputs.dim, seed=inputs.seed)[0])
             return vector
 
-        silent = sent.silent & set(clients)
+        here = {client: fate for client, fate in sent.fates.items() if client in set(clients)}
         step = self._setup.cell.protocol.dropout.at
-        drop = {"masked_input": set(clients) & {*sent.not_finite, *sent.absent}}
-        drop[step] = drop.get(step, set()) | silent
+        drop = {"masked_input": {client for client, fate in here.items() if fate not in (Fate.SILENT, Fate.LEFT)}}
+        drop[step] = drop.get(step, set()) | (here.keys() - drop["masked_input"])
         try:
             outcome = self._federation.run(
                 round=sent.round,
