@@ -134,4 +134,5 @@ def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> t
     weights = [abs(weight) for weight in result.weights.tolist()]
     least = 1e-9 * max(weights)
     rows = [row for row, weight in zip(received.behind, weights, strict=True) if weight <= least]
-    return (*received.excluded, *(client for row in rows for client in row))
+    left_out = received.masked.left_out if received.masked else ()
+    return (*left_out, *(client for row in rows for client in row))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -36,26 +36,46 @@ class Fate(StrEnum):
     TOO_LARGE = "too_large"
 
 
-@dataclass(frozen=True, eq=False)
-class Push:
-    """When one update arrived, and from which model it was trained.
+#: Fates of updates that no float32 can sum
+UNUSABLE = (Fate.NOT_FINITE, Fate.TOO_LARGE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """One local training of one client, from its download of the model on, and its update.
 
     Attributes:
+        client: the client that the update belongs to.
+        began, ended: simulated seconds of the download, and of the arrival or the other end; equal while it is under way.
+        fate: fate of its update.
+        turn: number of the client's training, from 1; the round if all start together.
+        version: version of the model that it began with: number of aggregates before it; of those that moved the model, once
+            the update has arrived.
+        by: the device that trains, whose the client's examples may be; None if all train for themselves.
+        share, claimed: share of the client's work that is done, and share of its examples that it claims.
+        start: float32 ``[d]``: that model, shared and not copied; None while it is under way.
         staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
             count.
-        at: simulated seconds of the arrival.
         scale: factor by which the architecture has multiplied the update for its staleness.
-        start: float32 ``[d]``: the model, shared and not copied.
-        share: share of its examples on which the client claims to have trained.
-        version: version of that model: how often the initial one had moved by then.
     """
 
-    staleness: int
-    at: float
-    scale: float
-    start: Tensor
-    share: float = 1.0
+    client: int
+    began: float
+    ended: float
+    fate: Fate = Fate.ARRIVED
+    turn: int = 0
     version: int = 0
+    by: int | None = None
+    share: float = 1.0
+    claimed: float = 1.0
+    start: Tensor | None = field(default=None, compare=False, repr=False)
+    staleness: int = 0
+    scale: float = 1.0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Client and turn, which no two trainings share."""
+        return self.client, self.turn
 
 
 @dataclass(frozen=True)
@@ -75,7 +95,7 @@ class RoundObservation:
         models: float32 ``[n, d]``: without a server, the model from which each node trained; None if all share one.
         heard: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
         malicious: the malicious ones among the clients.
-        pushes: arrival and model of each row of `updates`; empty without simulated time.
+        trainings: the training behind each row of `updates`; empty without simulated time.
         gain: factor of the aggregate before the server's step.
     """
 
@@ -90,7 +110,7 @@ class RoundObservation:
     models: Tensor | None = None
     heard: Tensor | None = None
     malicious: frozenset[int] = frozenset()
-    pushes: tuple[Push, ...] = ()
+    trainings: tuple[LocalTraining, ...] = ()
     gain: float = 1.0
 
 
@@ -125,41 +145,6 @@ class MaskedRound:
     bytes_up: int
     bytes_down: int
     left_out: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LocalTraining:
-    """One local training of one client, from its download of the model on.
-
-    Attributes:
-        client: the client that the update belongs to.
-        began, ended: simulated seconds of the download, and of the arrival or the other end; equal while it is under way.
-        fate: fate of its update.
-        turn: number of the client's training, from 1; the round if all start together.
-        version: number of aggregates before the model that it began with.
-        helper: the device that trains instead of the client; None for the client itself.
-        share, claimed: share of the client's work that is done, and share of its examples that it claims.
-    """
-
-    client: int
-    began: float
-    ended: float
-    fate: Fate = Fate.ARRIVED
-    turn: int = 0
-    version: int = 0
-    helper: int | None = None
-    share: float = 1.0
-    claimed: float = 1.0
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Client and turn, which no two trainings share."""
-        return self.client, self.turn
-
-    @property
-    def by(self) -> int:
-        """The device that trains."""
-        return self.client if self.helper is None else self.helper
 
 
 @dataclass(frozen=True)
@@ -280,11 +265,6 @@ class RoundReport:
     banned: tuple[int, ...] = ()
     moments: int = 1
 
-    @property
-    def received(self) -> int:
-        """Number of updates that reached the server."""
-        return len(self.clients)
-
     def of_fate(self, *fates: Fate) -> tuple[int, ...]:
         """The clients with an update of one of these fates."""
         return tuple(client for client, fate in self.fates if fate in fates)
@@ -292,13 +272,4 @@ class RoundReport:
     @property
     def not_finite(self) -> tuple[int, ...]:
         """Clients with an update that held NaN, infinity, or values too large to add up."""
-        return self.of_fate(Fate.NOT_FINITE, Fate.TOO_LARGE)
-
-    @property
-    def silent(self) -> tuple[int, ...]:
-        """Clients that dropped out before they sent their update."""
-        return self.of_fate(Fate.SILENT)
-
-    def without_model(self) -> RoundReport:
-        """The same report without its model, to free memory."""
-        return replace(self, model=self.model[:0].clone())
+        return self.of_fate(*UNUSABLE)

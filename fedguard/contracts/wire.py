@@ -9,7 +9,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from fedguard.contracts.reports import Fate, MaskedRound, Push
+from fedguard.contracts.reports import Fate, LocalTraining, MaskedRound
 from fedguard.memmap import let_go
 
 
@@ -21,7 +21,7 @@ class Wire:
         updates: float32 ``[n, d]``.
         clients: the client behind each row.
         malicious: the malicious ones among them.
-        pushes: arrival and model of each row; empty without simulated time.
+        trainings: the training behind each row; empty without simulated time.
         added: float32 ``[d]`` by malicious client: what it adds to the sums of others that it passes on.
         handed: float32 ``[d]`` by malicious client: what it adds to finished sums that it hands on.
     """
@@ -29,7 +29,7 @@ class Wire:
     updates: Tensor
     clients: tuple[int, ...]
     malicious: frozenset[int]
-    pushes: tuple[Push, ...] = ()
+    trainings: tuple[LocalTraining, ...] = ()
     added: Mapping[int, Tensor] = field(default_factory=dict)
     handed: Mapping[int, Tensor] = field(default_factory=dict)
 
@@ -38,16 +38,16 @@ class Wire:
         if not clients:
             return self
         order, kept, gone = list(self.clients), len(self.clients), set(clients)
-        pushes = list(self.pushes)
+        trainings = list(self.trainings)
         for row in reversed(range(kept)):
             if order[row] in gone:
                 kept -= 1
                 self.updates[row] = self.updates[kept]
                 let_go(self.updates)
                 order[row], order[kept] = order[kept], order[row]
-                if pushes:
-                    pushes[row] = pushes[kept]
-        left = self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept])
+                if trainings:
+                    trainings[row] = trainings[kept]
+        left = self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(trainings[:kept])
         return Wire(*left, self.added, self.handed)
 
 
@@ -82,16 +82,6 @@ class SentRound:
         """The clients with an update of one of these fates."""
         return tuple(client for client, fate in self.fates.items() if fate in fates)
 
-    @property
-    def not_finite(self) -> tuple[int, ...]:
-        """Clients with a dropped update, which held NaN, infinity, or values that do not add up in float32."""
-        return self.of_fate(Fate.NOT_FINITE, Fate.TOO_LARGE)
-
-    @property
-    def silent(self) -> tuple[int, ...]:
-        """Clients with an update that reaches nobody."""
-        return self.of_fate(Fate.SILENT)
-
 
 @dataclass(frozen=True)
 class ReceivedRound:
@@ -103,7 +93,6 @@ class ReceivedRound:
         samples: float64 ``[m]``: the total number of examples that these clients claim; None if they claim none.
         told: number of rows that the server assumes to be malicious.
         clients: clients with an update that reached the server, including those that were left out.
-        excluded: clients that the protocol itself excluded as malicious.
         truth: the single updates behind all rows, for measurements; under masks the server has never seen them.
         why: reason why the server has nothing, if it has nothing.
         masked: result of the sessions; None without masks.
@@ -116,7 +105,6 @@ class ReceivedRound:
     told: int
     clients: tuple[int, ...]
     truth: Wire
-    excluded: tuple[int, ...] = ()
     why: str = "no update reached the server"
     masked: MaskedRound | None = None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)

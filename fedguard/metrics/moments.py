@@ -111,7 +111,7 @@ def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
         return None
     last, counts = moments[-1], Counter(age for moment in moments for age in moment.staleness)
     fates = Counter[str](fate for report in reports for _, fate in report.fates)
-    updates, ages = sum(report.received for report in reports), sum(counts.values())
+    updates, ages = sum(len(report.clients) for report in reports), sum(counts.values())
     malicious = sum(client in report.malicious for report in reports for client in report.clients)
     return {
         "seconds": last.seconds,
@@ -158,7 +158,7 @@ def axes(reports: Sequence[RoundReport], steps: int = 0) -> Axes:
     Args:
         steps: steps of environments behind each update; 0 without environments.
     """
-    arrived = list(accumulate(report.received for report in reports))
+    arrived = list(accumulate(len(report.clients) for report in reports))
     at = [updates for updates, report in zip(arrived, reports, strict=True) if report.evaluation is not None]
     found: Axes = {"steps": [steps * updates for updates in at]} if steps else {}
     if any(report.moment is None for report in reports):

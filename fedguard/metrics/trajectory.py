@@ -157,13 +157,13 @@ def summarize(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
         "curve": _curve(reports, evaluated, steps),
         "rounds": {
             "total": len(reports),
-            "updates": sum(report.received for report in reports),
+            "updates": sum(len(report.clients) for report in reports),
             "not_finite": fates["not_finite"],
             "too_large": fates["too_large"],
             "abandoned": len(abandoned),
             "why_abandoned": abandoned[0] if abandoned else None,
             "worst_hostile_share": max(
-                sum(client in report.malicious for client in report.clients) / max(report.received, 1)
+                sum(client in report.malicious for client in report.clients) / max(len(report.clients), 1)
                 for report in reports
             ),
             "outvoted": sum(map(_is_outvoted, reports)),

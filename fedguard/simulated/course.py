@@ -242,7 +242,7 @@ class ServerSimulation:
             return
         # The round, not a count: what is drawn for a device in a round does not depend on the rounds in which it was chosen
         self._turns[device] = turn = self._round if self._barrier.fresh else self._turns[device] + 1
-        training = LocalTraining(device, now, now, turn=turn, version=self._version)
+        training = LocalTraining(device, now, now, turn=turn, version=self._version, by=device)
         self._busy[device] = training
         self._begun.append(training)
         # It stays in _busy without an event, so that the deadline reports it as late
@@ -273,7 +273,7 @@ class ServerSimulation:
             if not arrives:
                 return
             # Only what arrived is history: the time of a training that was cut short says nothing about the pace
-            fractions.note(training, seconds)
+            fractions.note(device, training, seconds)
 
     def _arrive(self, training: LocalTraining) -> None:
         device = training.client

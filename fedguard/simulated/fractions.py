@@ -140,16 +140,16 @@ class Fractions:
         if left <= 0:
             return None
         if pace is None:
-            return LocalTraining(client, now, now, helper=device, share=self.law.least, claimed=self.law.least)
+            return LocalTraining(client, now, now, by=device, share=self.law.least, claimed=self.law.least)
         # A liar trains what its true pace allows, so that it keeps the deadline, and claims what its reported pace would allow
         share = self._share(client, device, left, pace)
         claimed = self._share(client, device, left, self._report_pace(device, pace))
-        return LocalTraining(client, now, now, helper=device, share=share, claimed=claimed) if share > 0 else None
+        return LocalTraining(client, now, now, by=device, share=share, claimed=claimed) if share > 0 else None
 
-    def note(self, training: LocalTraining, seconds: float) -> None:
-        """Record that a training took ``seconds`` from the sending of the model to the arrival of the update."""
-        computing = seconds - self._time_messages(training.by)
-        self._paces[training.by].append(max(computing, 0.0) / (training.share * self._world.work[training.client]))
+    def note(self, device: int, training: LocalTraining, seconds: float) -> None:
+        """Record that a device's training took ``seconds`` from the sending of the model to the arrival of the update."""
+        computing = seconds - self._time_messages(device)
+        self._paces[device].append(max(computing, 0.0) / (training.share * self._world.work[training.client]))
 
     def _stays_on(self, device: int, now: float) -> bool:
         return not self._presence.wait(device, now) and self._presence.leaves(device, now, self.law.seconds) is None

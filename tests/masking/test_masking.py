@@ -34,6 +34,7 @@ from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
     Dropout,
+    Fate,
     FixedPoint,
     NoMasking,
     Participation,
@@ -103,7 +104,7 @@ def test_fedavg_under_masks_is_the_plain_run_but_for_the_rounding():
     ours = [*Server().run(federation(dataclasses.replace(FULL, dropout=silent), rounds=2))]
     plain = [*Server().run(federation(Protocol(dropout=silent), rounds=2))]
     assert [set(one.clients) for one in ours] == [set(one.clients) for one in plain]
-    assert any(one.silent for one in ours)
+    assert any(one.of_fate(Fate.SILENT) for one in ours)
     scale, k = (2**19 - 1) / 4.0, len(ours[0].clients)
     off = (ours[0].model - plain[0].model).double()
     moved = off[(plain[0].model - federation(FULL).task.initial_model(federation(FULL).rng.child("model"))) != 0]
@@ -141,8 +142,8 @@ def test_under_groups_the_rows_are_the_means_of_a_partition():
     wire, updates = random_round(setup)
     received = receiver(setup).receive(wire)
     everyone = sorted(client for row in received.behind for client in row)
-    assert everyone == sorted(set(range(23)) - set(wire.silent))
-    assert wire.silent and len(received.behind) == 4
+    assert everyone == sorted(set(range(23)) - set(wire.of_fate(Fate.SILENT)))
+    assert wire.of_fate(Fate.SILENT) and len(received.behind) == 4
     for row, members in zip(received.rows.tolist(), received.behind, strict=True):
         expected = mean([updates[client].tolist() for client in members])
         assert max(abs(a - b) for a, b in zip(row, expected, strict=True)) < 4 / (2**19 - 1) + 1e-6
@@ -247,7 +248,7 @@ def test_a_round_is_lost_exactly_when_too_few_are_left(step):
         else:
             included = set(range(8)) - (silent.keys() if step in STEPS[:3] else set())
             assert set(report.clients) == included
-            assert report.silent == (tuple(sorted(silent)) if step in STEPS[:3] else ())
+            assert report.of_fate(Fate.SILENT) == (tuple(sorted(silent)) if step in STEPS[:3] else ())
             assert report.masked.anonymity == len(included)
         before = report.model
     assert seen == {True, False}
@@ -256,8 +257,8 @@ def test_a_round_is_lost_exactly_when_too_few_are_left(step):
 def test_without_masks_only_those_count_as_lost_who_never_send():
     for step in STEPS:
         reports = [*Server().run(federation(Protocol(dropout=Dropout(rate=0.3, at=step)), clients=8))]
-        assert any(report.silent for report in reports) == (step in STEPS[:3])
-        assert all(len(report.clients) + len(report.silent) == 8 for report in reports)
+        assert any(report.of_fate(Fate.SILENT) for report in reports) == (step in STEPS[:3])
+        assert all(len(report.clients) + len(report.of_fate(Fate.SILENT)) == 8 for report in reports)
 
 
 # Who sees what

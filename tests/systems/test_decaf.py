@@ -263,7 +263,7 @@ def met(system: str, seed: int, rounds: int) -> tuple[float, float, float]:
         )
     )  # fmt: skip
     last = found[-1].evaluation
-    return sum(one.received for one in found[2:]) / (10 * (rounds - 2)), last.accuracy, min(last.class_accuracy)
+    return sum(len(one.clients) for one in found[2:]) / (10 * (rounds - 2)), last.accuracy, min(last.class_accuracy)
 
 
 ALL_OR_NOTHING = "google(over=1, window=2, least=0.05)"

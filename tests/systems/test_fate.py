@@ -12,7 +12,7 @@ import torch
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.systems.fate import FATE, PairwiseMasks
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import SentRound, Sight, Wire
+from fedguard.contracts import Fate, SentRound, Sight, Wire
 from fedguard.secagg.encoding import Encoding
 from tests.systems.scenes import cell, models, off, reports, scene
 
@@ -86,10 +86,12 @@ def test_one_silent_party_costs_the_sum():
     chance = 0.95**12
     assert abs(summed - 40 * chance) < 4 * (40 * chance * (1 - chance)) ** 0.5
     for report in found:
-        assert (report.abandoned is None) == (report.silent == ())
+        assert (report.abandoned is None) == (report.of_fate(Fate.SILENT) == ())
         assert report.clients == (tuple(range(12)) if report.abandoned is None else ())
     lost = next(report for report in found if report.abandoned)
-    assert lost.abandoned == f"{len(lost.silent)} of 12 parties sent nothing, and their masks do not cancel"
+    assert (
+        lost.abandoned == f"{len(lost.of_fate(Fate.SILENT))} of 12 parties sent nothing, and their masks do not cancel"
+    )
 
 
 def test_one_malicious_party_that_is_silent_stops_every_round():

@@ -171,7 +171,7 @@ def test_examples_that_move_go_up_one_link_and_down_another_with_a_latency_for_e
     fractions = Fractions(law, world, [500, 70], Rng(1))
     for device, work in enumerate((4.0, 2.0)):
         messages = 0.5 + 40 / 100 + 40 / 40
-        fractions.note(LocalTraining(device, 0.0, 0.0, share=0.5), messages + 3.0 * work)
+        fractions.note(device, LocalTraining(device, 0.0, 0.0, share=0.5), messages + 3.0 * work)
     ready = []
     for round in range(3):
         fractions.open([0, 1], 20.0 * round)
@@ -263,7 +263,7 @@ def test_decaf_counts_on_who_stays(least, moves):
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
     fractions = Fractions(law, world, [500] * 2, Rng(1))
     for device, work in enumerate((4.0, 2.0)):
-        fractions.note(LocalTraining(device, 0.0, 0.0), seconds=work)
+        fractions.note(device, LocalTraining(device, 0.0, 0.0), seconds=work)
     for round in range(12):
         fractions.open([0, 1], 20.0 * round)
         if round > 5:

@@ -112,9 +112,9 @@ def test_the_sum_is_of_those_who_came_in_time():
     system = "google(over=1.3, least=0.9)"
     masked, unmasked = list(reports(system, **CROWD, **FULL)), list(reports(system, **CROWD))
     first, plain = masked[0], unmasked[0]
-    assert first.received == plain.received == 15 and len(first.chosen) == 20
+    assert len(first.clients) == len(plain.clients) == 15 and len(first.chosen) == 20
     assert first.masked.clients == 20 and first.masked.survivors == 15
-    assert set(first.of_fate(Fate.LATE)) & set(first.clients) == set() and first.silent == ()
+    assert set(first.of_fate(Fate.LATE)) & set(first.clients) == set() and first.of_fate(Fate.SILENT) == ()
     start = models(system, **CROWD | {"training": {"rounds": 1}})[0]
     ways = [torch.stack([start, found[-1].model]) for found in (masked, unmasked)]
     assert off(*ways) < ROUNDED
@@ -158,4 +158,4 @@ def test_devices_that_were_selected_start_together_and_so_have_a_session_where_d
         assert report.abandoned is None and not report.masked.aborted
         assert report.masked.clients == len(report.chosen) >= 13
         gone = len(report.of_fate(Fate.LATE)) + len(report.of_fate(Fate.INTERRUPTED)) + len(report.of_fate(Fate.LOST))
-        assert report.masked.survivors == len(report.chosen) - gone == report.received
+        assert report.masked.survivors == len(report.chosen) - gone == len(report.clients)

@@ -27,7 +27,7 @@ def begun(system, **clients):
     """How many trainings each client began, and how many of its updates arrived."""
     made, setup = scene(system, 1, clients={"total": CLIENTS, **clients}, network=UNEVEN, training={"rounds": ROUNDS})
     reports = list(made.architecture.run(setup))
-    return Counter(one for report in reports for one in report.chosen), sum(report.received for report in reports)
+    return Counter(one for report in reports for one in report.chosen), sum(len(report.clients) for report in reports)
 
 
 @pytest.mark.parametrize("system", ALONE)

@@ -122,7 +122,7 @@ def test_devices_that_stay_are_there_whatever_the_others_do():
 def test_dropout_of_the_protocol_spares_them_too(stays):
     threat = {"stays": stays}
     made, setup = scene(protocol={"dropout": {"rate": 0.6}}, threat=threat, network={}, **ATTACK)
-    silent = {client for one in made.architecture.run(setup) for client in one.silent}
+    silent = {client for one in made.architecture.run(setup) for client in one.of_fate(Fate.SILENT)}
     assert silent - setup.malicious and bool(silent & setup.malicious) != stays
     assert ("never drop out" in describe_threat(made.threat, 1, 2, made.threat.grants)) == stays
 

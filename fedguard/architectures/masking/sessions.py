@@ -184,7 +184,6 @@ def receive_sums(
         told=min(setup.assume_f_among(len(clients)), len(behind)),
         clients=(*clients, *excluded),
         truth=sent.wire,
-        excluded=excluded,
         why=aborted[0] if aborted else "every group was suspected",
         masked=_summary(ran, len(sent.clients), anonymity, excluded),
         inputs={client: one for session in ran for client, one in session.inputs.items()},

@@ -14,7 +14,7 @@ from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import report_round
-from fedguard.architectures.rule_context import ColluderPipeline, clipping
+from fedguard.architectures.rule_context import ColluderPipeline, clipping, stack_starts
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.systems.trainings import LocalTrainings
@@ -27,7 +27,6 @@ from fedguard.contracts import (
     LocalTraining,
     MaskedRound,
     Meeting,
-    Push,
     ReceivedRound,
     RoundReport,
     RoundTiming,
@@ -233,12 +232,11 @@ class EventRun:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
         setup, system = self._setup, self._system
         rng = setup.noise_rng.child("privacy", number)
-        weights = torch.tensor([push.scale for push in received.truth.pushes])
+        weights = torch.tensor([one.scale for one in received.truth.trainings])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
-            starts = [push.start for push in received.truth.pushes]
             # A function of published models alone: it needs no noise, and no clip
-            known = system.toward(torch.zeros_like(received.rows), starts, self._model)
+            known = system.toward(torch.zeros_like(received.rows), [*stack_starts(received)], self._model)
             vector = vector + weights @ known / system.updates(setup.cell.clients)
         return Aggregate(vector, None, ())
 
@@ -283,7 +281,7 @@ class EventRun:
             self._unarmed = self._unarmed or bool(honest)
         self._armed = self._armed or bool(malicious)
         # Before the next line forgets the models that they started from
-        pushes = {one.key: self._push(one, release) for one in arrivals}
+        aged = {one.key: self._measure_age(one, release) for one in arrivals}
         self._trainings.drop(one.key for one in malicious)
         clients.begin([one.client for one in arrivals])
         if malicious:
@@ -298,22 +296,23 @@ class EventRun:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
-            weights = [pushes[one.key].scale for one in side]
+            weights = [aged[one.key].scale for one in side]
             # Under masks each client scales its own update, and a malicious one does not
             by_client = setup.cell.protocol.masked and side is malicious
             if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
-        ordered = tuple(pushes[one.key] for one in sides.in_order(honest, malicious))
+        ordered = tuple(aged[one.key] for one in sides.in_order(honest, malicious))
         return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
 
     def _age(self, one: LocalTraining, release: AggregationEvent) -> int:
         """Staleness: how often the model moved between the pull and this aggregate."""
         return self._moves[release.version] - self._moves[one.version]
 
-    def _push(self, one: LocalTraining, release: AggregationEvent) -> Push:
-        age, start = self._age(one, release), self._trainings.start(one.key)
-        return Push(age, one.ended, self._system.weight(age), start, one.claimed, self._moves[one.version])
+    def _measure_age(self, one: LocalTraining, release: AggregationEvent) -> LocalTraining:
+        """A training of an update that has arrived, with the model that it began with, and its age."""
+        age, start, version = self._age(one, release), self._trainings.start(one.key), self._moves[one.version]
+        return replace(one, start=start, version=version, staleness=age, scale=self._system.weight(age))
 
     def _train(self, honest: Sequence[LocalTraining], acting: Collection[int], rows: Tensor) -> None:
         if not honest:

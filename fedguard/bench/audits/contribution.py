@@ -127,7 +127,7 @@ def _value(
         watched.updates[rows],
         tuple(watched.clients[row] for row in rows),
         watched.malicious,
-        tuple(watched.pushes[row] for row in rows) if watched.pushes else (),
+        tuple(watched.trainings[row] for row in rows) if watched.trainings else (),
     )
     received = PlainReceiver(setup).receive(SentRound(number, watched.sent, wire))
     in_time = architecture if isinstance(architecture, EventServer) else None
