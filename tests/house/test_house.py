@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "fedguard.modules": set(),
     "fedguard.memmap": set(),
     "fedguard.kernels": {"memmap"},
-    "fedguard.contracts": {"errors", "rng", "modules", "memmap"},
+    "fedguard.contracts": {"errors", "retired", "rng", "modules", "memmap"},
     "fedguard.aggregation": {"errors", "kernels", "memmap", "contracts"},
     "fedguard.robustness.shapes": set(),
     "fedguard.robustness": {"arguments", "errors", "rng", "contracts", "aggregation"},
