@@ -52,11 +52,15 @@ def build_algorithm(
     algorithm: FederatedAlgorithm = known.build("algorithm", {"name": name, **given, **own}, where)
     try:
         algorithm.check(training)
-        if training.first_model is not None:
-            training = training.model_copy(update={"first_model": pin(training.first_model)})
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
-    return algorithm, training
+    if training.first_model is None:
+        return algorithm, training
+    try:
+        return algorithm, training.model_copy(update={"first_model": pin(training.first_model)})
+    except ConfigError as error:
+        at = places.get("training.first_model", "training.first_model")
+        raise ConfigError(f"{at}: {str(error).removeprefix('training.first_model: ')}") from None
 
 
 def settings(algorithm: FederatedAlgorithm, training: Training) -> dict[str, Any]:

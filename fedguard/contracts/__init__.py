@@ -92,7 +92,15 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, NodesReport, Push, RoundObservation, RoundReport, RoundTiming, Span
+from fedguard.contracts.reports import (
+    Fate,
+    LocalTraining,
+    MaskedRound,
+    NodesReport,
+    RoundObservation,
+    RoundReport,
+    RoundTiming,
+)
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -180,6 +188,7 @@ __all__ = [
     "EvasionAttack",
     "Examples",
     "Exposure",
+    "Fate",
     "FedOpt",
     "FederatedAlgorithm",
     "FixedPoint",
@@ -194,6 +203,7 @@ __all__ = [
     "Links",
     "Listeners",
     "LocalPlan",
+    "LocalTraining",
     "MaskedRound",
     "Masking",
     "MatrixRule",
@@ -227,7 +237,6 @@ __all__ = [
     "ProperFraction",
     "Property",
     "Protocol",
-    "Push",
     "ReceivedRound",
     "Receiver",
     "Reconstruction",
@@ -250,7 +259,6 @@ __all__ = [
     "SightField",
     "SolvedUpdate",
     "Source",
-    "Span",
     "Speeds",
     "State",
     "Stay",

@@ -29,6 +29,7 @@ from fedguard.contracts import (
     Dataset,
     Dropout,
     Examples,
+    Fate,
     Participation,
     PoisonAttack,
     Protocol,
@@ -224,7 +225,7 @@ def ran(setup):
 
 
 def arrived(report):
-    return tuple(client for client in report.clients if client not in report.silent)
+    return tuple(client for client in report.clients if client not in report.of_fate(Fate.SILENT))
 
 
 def furthest(ours, theirs) -> float:
