@@ -1,5 +1,6 @@
 """Modes of secure aggregation, one file each; the common interface is in `fedguard.contracts.cell`.
 
+plain.py           none: each update as it is
 full.py            full: one sum
 groups.py          groups: the sum of each group
 group_testing.py   group_testing: one sum of the clients that passed a test of overlapping groups
