@@ -342,7 +342,7 @@ class Guard:
                 server_lr=server_lr,
                 clients=tuple(range(n)),
                 samples=torch.ones(n, dtype=torch.float64),
-                root=rows[:benign].mean(0),
+                root=rows[:benign].mean(0) if benign else torch.zeros_like(rows[0]),
                 model=known,
             )
 

@@ -128,6 +128,14 @@ def test_a_round_without_honest_updates_is_warned_of(attack, lost):
         guard.step(torch.zeros(2), [*clients, torch.ones(2)], samples=None if samples is None else [*samples, 1])
 
 
+@pytest.mark.parametrize("attack", ["opt_ipm", "min_max", "alie"])
+@pytest.mark.parametrize("defense", ["median", "trimmed_mean", "mean"])
+def test_an_attack_that_knows_the_rule_acts_in_a_round_without_honest_updates(attack, defense):
+    clients = [torch.ones(2), *[torch.full((2,), float("nan"))] * 3]
+    with pytest.warns(GuaranteeWarning, match="none of the 3 honest updates is left"):
+        assert fg.Guard(attack=attack, defense=defense, f=1).step(torch.zeros(2), clients).isfinite().all()
+
+
 def test_numpy_and_files_of_safetensors(tmp_path):
     from safetensors.torch import save_file
 
