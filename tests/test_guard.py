@@ -175,6 +175,13 @@ def test_claims_of_a_malicious_client_reach_the_rule():
     assert float(lied) == pytest.approx((90 * -4 + 30 * 4) / 120)  # what is sent reverses the honest mean
 
 
+def twice(*lengths):
+    """Rounds of one guard with models of these lengths."""
+    guard = fg.Guard(defense="centered_clipping(tau=1)")
+    for d in lengths:
+        guard.step(torch.ones(d), [torch.ones(d)] * 5)
+
+
 MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
 
 
@@ -200,6 +207,8 @@ MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
         (lambda: fg.Guard(attack="ipm", f=1).step(MODEL, [MODEL] * 4, malicious=(0, 1)), InputError, "at most f = 1 of 4 rows"),
         (lambda: fg.Guard(defense="krum", f=2).step(MODEL, [MODEL] * 3), PreconditionError, "krum needs"),
         (lambda: fg.Guard(defense="fltrust", f=1).step(MODEL, [MODEL] * 4), NotAllowed, "fltrust"),
+        (lambda: twice(2, 3), InputError, r"model, model: expected floats of shape \[2\]; got .* of \[3\]"),
+        (lambda: fg.aggregate("mean", [{"a": torch.ones(2)}, {"b": torch.ones(2)}]), InputError, r"updates\[1\]: expected the entries of updates\[0\]; it differs in a, b"),
         (lambda: fg.aggregate("mean", [MODEL, [1.0]]), InputError, r"updates: expected state dicts alone; updates\[1\] is a list"),
     ],
 )  # fmt: skip
