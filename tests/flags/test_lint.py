@@ -249,7 +249,7 @@ def test_the_command(run, monkeypatch, capsys):
         "class_lost (",
         "Judged and not raised:",
         "Not yet judged",
-        " 21 an inv",
+        "  an inversion that knows",
     ):
         assert part in said
     code, said, _ = command(monkeypatch, capsys, "lint", "tiny", "--store", store, "--json")
