@@ -32,7 +32,10 @@ CLIENTS = 8
 def course(made: PlannedCell, setup: Setup) -> Iterator[AggregationEvent]:
     """The course of a training, as its seed has it."""
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
-    world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
+    world = World(
+        setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious,
+        availability=setup.cell.availability,
+    )  # fmt: skip
     clients, rng = setup.cell.clients, setup.rng
     barrier = replace(made.architecture.barrier(clients), once=setup.cell.masking.masked)
     chosen = lambda round: clients.choose(rng.child("participation", round), round)  # noqa: E731

@@ -148,7 +148,10 @@ def malicious_share(over: float, malicious: int, pace: float, rounds: int = 200)
         network={"compute": {"jitter": 0.3}, "malicious_pace": pace},
     )
     work = [setup.local_plan.work(size) for size in setup.task.sizes]
-    world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
+    world = World(
+        setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious,
+        availability=setup.cell.availability,
+    )  # fmt: skip
     chosen = partial(made.architecture.choose_clients, setup)
     course = ServerSimulation(
         world, made.architecture.barrier(setup.cell.clients), 100, chosen, setup.rng.child("course")

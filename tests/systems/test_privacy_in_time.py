@@ -47,7 +47,10 @@ def course(made, setup):
     """The course of a private training: each takes the time of a client with the mean number of examples."""
     sizes = setup.task.sizes
     work = [setup.local_plan.work(round(sum(sizes) / len(sizes)))] * len(sizes)
-    world = World(setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious)
+    world = World(
+        setup.cell.network, work, 4 * setup.task.dim, setup.rng.child("network"), setup.malicious,
+        availability=setup.cell.availability,
+    )  # fmt: skip
     chosen = lambda round: made.architecture.choose_clients(setup, round)  # noqa: E731
     barrier = made.architecture.barrier(setup.cell.clients)
     return ServerSimulation(world, barrier, setup.cell.clients.total, chosen, setup.rng.child("course")).releases()
