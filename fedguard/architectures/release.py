@@ -14,7 +14,8 @@ from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
 from fedguard.contracts import ReceivedRound, RoundObservation, RoundReport, RoundTiming, SentRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
-from fedguard.metrics.aggregate import AggregateMetrics, measure_aggregate
+from fedguard.metrics.aggregate import AggregateMetrics
+from fedguard.metrics.distance import measure_aggregate
 
 
 def release_aggregate(
