@@ -10,13 +10,16 @@ from pathlib import Path
 
 from fedguard.retired import (
     RETIRED_ARGUMENTS,
+    RETIRED_CHECKS,
     RETIRED_COLUMNS,
     RETIRED_COMMANDS,
     RETIRED_FIELDS,
     RETIRED_KEYS,
     RETIRED_KINDS,
     RETIRED_METRICS,
+    RETIRED_NAMES,
     RETIRED_OPTIONS,
+    RETIRED_PARAMETERS,
     RETIRED_VALUES,
 )
 
@@ -43,10 +46,12 @@ def page() -> str:
     tables = {
         "Commands and options of `fedguard`": _commands(),
         "Keys and values of suites": _suites(),
+        "Algorithms and their parameters": _algorithms(),
         "Metrics": _rows(RETIRED_METRICS, ALWAYS),
         "Columns of the file of a graph": _rows(RETIRED_COLUMNS, ONE_VERSION),
         "Arguments in Python": _arguments(),
         "Fields of records, run manifests and verdicts": _rows(RETIRED_FIELDS, ALWAYS),
+        "Checks of audits and trivial guesses in records": _rows(RETIRED_CHECKS, ALWAYS),
     }
     return "\n".join([_HEAD, *(f"## {title}\n\n{_table(rows)}" for title, rows in tables.items())])
 
@@ -67,6 +72,12 @@ def _suites() -> Iterator[Row]:
     )
     for key, values in RETIRED_VALUES.items():
         yield from _rows({str(old).lower(): new for old, new in values.items()}, ONE_VERSION, f"{key}: {{}}")
+
+
+def _algorithms() -> Iterator[Row]:
+    yield from _rows(RETIRED_NAMES, ONE_VERSION)
+    for name, parameters in RETIRED_PARAMETERS.items():
+        yield from _rows(parameters, ONE_VERSION, f"{name}({{}}=)")
 
 
 def _arguments() -> Iterator[Row]:

@@ -203,7 +203,7 @@ ATTACKS = [
     Attack("reward_flip"),
     Attack("action_flip"),
     Attack("reward_scaling"),
-    Attack("false_behaviour"),
+    Attack("false_behavior"),
     Attack("false_priorities"),
     Attack("false_memory"),
     Attack("replay_flood"),

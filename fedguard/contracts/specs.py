@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from fedguard.errors import ConfigError, brief
+from fedguard.retired import note_renamed, renew_spec
 
 Spec = str | Mapping[str, Any]
 
@@ -22,7 +23,8 @@ _NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
     """The name and the given parameters of a spec. A mapping may have ``kind`` instead of ``name``.
 
-    ``openml:NAME`` is data of openml.org; ``module:function`` is the user's own data or model.
+    ``openml:NAME`` is data of openml.org; ``module:function`` is the user's own data or model. Names of earlier versions are
+    accepted, with a line on standard error; those in a suite were renewed before.
     """
     if isinstance(spec, str) and kind in OWN and (of := re.fullmatch(r"\s*([\w.]+):(\S+)\s*", spec)):
         if kind == "data" and of[1] == "openml":
@@ -30,8 +32,11 @@ def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, A
         return OWN[kind], {"target": f"{of[1]}:{of[2]}"}
     if isinstance(spec, str):
         spec = _call(_parse(spec, where), spec, where)
-        if isinstance(spec, str):
-            return spec, {}
+    renamed: list[tuple[str, str]] = []
+    spec = renew_spec(spec, renamed)
+    note_renamed(renamed)
+    if isinstance(spec, str):
+        return spec, {}
     if not isinstance(spec, Mapping):
         raise ConfigError(
             at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {brief(spec)}.")

@@ -302,7 +302,7 @@ def test_rows_and_columns_of_an_image_are_not_swapped(tmp_path):
     image = Image.new("L", (3, 2), 0)
     image.putpixel((2, 0), 255)  # x = 2, y = 0: the end of the first row
     image.save(tmp_path / "test" / "a" / "0.png")
-    found = load("image_folder", folder=str(tmp_path), size=[2, 3], grey=True)
+    found = load("image_folder", folder=str(tmp_path), size=[2, 3], gray=True)
     assert (found.shape, len(found.train), len(found.test)) == ((1, 2, 3), 8, 8)
     assert found.test.x[0, 0].tolist() == [[0, 0, 1], [0, 0, 0]]
 
@@ -312,8 +312,8 @@ def test_images_of_16_bits_keep_their_shades_and_those_of_32_are_refused(tmp_pat
         (tmp_path / name).mkdir()
         for number in range(4):
             Image.fromarray(np.full((4, 4), value, np.uint16)).save(tmp_path / name / f"{number}.png")
-    for grey in (False, True):
-        found = load("image_folder", folder=str(tmp_path), size=[2, 2], grey=grey)
+    for gray in (False, True):
+        found = load("image_folder", folder=str(tmp_path), size=[2, 2], gray=gray)
         assert found.train.x[found.train.y == 0].unique().tolist() == [pytest.approx(0.25, abs=1e-4)]
         assert found.train.x[found.train.y == 1].unique().tolist() == [pytest.approx(0.75, abs=1e-4)]
     Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(tmp_path / "b" / "9.tif")

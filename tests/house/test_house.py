@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "fedguard.lazy": set(),
     "fedguard.memmap": set(),
     "fedguard.kernels": {"memmap"},
-    "fedguard.contracts": {"errors", "lazy", "rng", "modules", "memmap"},
+    "fedguard.contracts": {"errors", "lazy", "retired", "rng", "modules", "memmap"},
     "fedguard.aggregation": {"errors", "kernels", "memmap", "contracts"},
     "fedguard.robustness.shapes": set(),
     "fedguard.robustness": {"arguments", "errors", "rng", "contracts", "aggregation"},

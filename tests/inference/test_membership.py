@@ -115,15 +115,15 @@ class Recorded:
         return [any(torch.equal(x, other) for other in part.x) for part in self.parts]
 
 
-@pytest.mark.parametrize("centre", ["mean", "median"])
+@pytest.mark.parametrize("center", ["mean", "median"])
 @pytest.mark.parametrize("online", [True, False])
 @pytest.mark.parametrize("shadows", [8, 64])
-def test_lira_is_the_ratio_of_two_normals(shadows, online, centre):
+def test_lira_is_the_ratio_of_two_normals(shadows, online, center):
     """Own variances from 64 models on, below that their mean over all candidates."""
-    middle = {"mean": statistics.fmean, "median": statistics.median}[centre]
+    middle = {"mean": statistics.fmean, "median": statistics.median}[center]
     module, models = random_models(shadows + 1)
     candidates, train = digits(12), Recorded(models[1:])
-    attack = LiRA(shadows=shadows, online=online, centre=centre)
+    attack = LiRA(shadows=shadows, online=online, center=center)
     scores = attack.infer(final(module, models[0], candidates, train)).scores
     inside, outside, phi = [], [], []
     for x, y in zip(candidates.x, candidates.y, strict=True):

@@ -344,7 +344,7 @@ def test_what_breaks_the_contract_is_one_line(attack: PoisonAttack, why: str) ->
          "Here each aggregate is one batch of the replay: use mean, with recompute or quota of double_dqn, or impala."),
         ("apex", {"training": training(), "attack": "sign_flip", "clients": {"malicious": 1}},
          "sign_flip changes updates, and the actors of apex send"),
-        ("apex", {"training": training(), "attack": "false_behaviour", "clients": {"malicious": 1}},
+        ("apex", {"training": training(), "attack": "false_behavior", "clients": {"malicious": 1}},
          "how likely its actors were to act so, and apex does not go by that here"),
         ("apex", {"training": training(), "task": {"data": "pendulum"}}, "which of a few actions is best, and pendulum has a range"),
         ("apex", {"training": training(", quota=5")}, "keeps 5 of each of 4 actors. Raise quota, or lower warm."),

@@ -468,7 +468,7 @@ def test_what_actors_that_nobody_waits_for_send_goes_on_where_their_last_sequenc
          "use mean, with recompute or quota of recurrent_dqn"),
         ("r2d2", {"training": training(), "attack": "sign_flip", "clients": {"malicious": 1}},
          "sign_flip changes updates, and the actors of r2d2 send"),
-        ("r2d2", {"training": training(), "attack": "false_behaviour", "clients": {"malicious": 1}},
+        ("r2d2", {"training": training(), "attack": "false_behavior", "clients": {"malicious": 1}},
          "how likely its actors were to act so, and r2d2 does not go by that here"),
     ],
 )  # fmt: skip
