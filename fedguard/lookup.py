@@ -67,5 +67,5 @@ def explain(name: str, plugins: Sequence[str] = ()) -> Explanation:
 def names(kind: str) -> list[str]:
     """The known names of a kind: attack, defense, data, partition, model ..."""
     if not isinstance(kind, str) or kind not in KINDS:
-        raise UnknownName("kind", str(kind), KINDS)
+        raise UnknownName("kind", kind, KINDS)
     return load_registry().names(kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 import fedguard as fg
 from fedguard.contracts import PoisonAttack, Sight
-from fedguard.errors import ConfigError, InputError, NotAllowed, PreconditionError
+from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, PreconditionError
 from fedguard.states import Layout
 
 
@@ -112,6 +114,20 @@ def test_what_is_not_finite_is_dropped_and_lowers_f():
     assert guard.dropped == 1
 
 
+@pytest.mark.parametrize("attack", ["sign_flip", "ipm(tau=5)", None])
+@pytest.mark.parametrize("lost", ["nan", "1e35", "claims"])
+def test_a_round_without_honest_updates_is_warned_of(attack, lost):
+    value = 1.0 if lost == "claims" else float(lost)
+    clients = [torch.ones(2), *[torch.full((2,), value)] * 3]
+    samples = [1, -1, float("nan"), float("inf")] if lost == "claims" else None
+    guard = fg.Guard(attack=attack, defense="mean", f=1)
+    with pytest.warns(GuaranteeWarning, match="round 1: none of the 3 honest updates is left"):
+        guard.step(torch.zeros(2), clients, samples=samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        guard.step(torch.zeros(2), [*clients, torch.ones(2)], samples=None if samples is None else [*samples, 1])
+
+
 def test_numpy_and_files_of_safetensors(tmp_path):
     from safetensors.torch import save_file
 
@@ -168,7 +184,11 @@ MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
         (lambda: fg.Guard().step(MODEL, [MODEL, "none.safetensors"]), InputError, r"clients\[1\]: expected a file of safetensors"),
         (lambda: fg.Guard().step({"n": torch.tensor(1)}, [MODEL]), InputError, "expected entries of floating point"),
         (lambda: fg.Guard().step(MODEL, [3]), InputError, r"clients\[0\]: expected a state dict; got int"),
-        (lambda: fg.Guard(attack="ipm", f=2).step(MODEL, [MODEL] * 2), InputError, "not all of them"),
+        (lambda: fg.Guard(attack="ipm", f=2).step(MODEL, [MODEL] * 2), InputError, "^f: expected fewer than the 2 clients of the round; got 2. Lower f, or pass more clients"),
+        (lambda: fg.Guard(f=5).step(MODEL, [MODEL] * 3), InputError, "^f: expected fewer than the 3 clients of the round; got 5"),
+        (lambda: fg.Guard(attack="ipm", f=3).step(MODEL, [MODEL] * 3, malicious=[0, 1, 2]), InputError, "^malicious: .*not all of them"),
+        (lambda: fg.Guard(defense="smea", f=9).step(MODEL, [MODEL] * 30), PreconditionError, "Lower f or the number of clients"),
+        (lambda: fg.Guard(defense="krum", told=2).step(MODEL, [MODEL] * 3), PreconditionError, "Lower told to 1 or raise the number of clients"),
         (lambda: fg.Guard(attack="ipm", f=1).step(MODEL, [MODEL] * 4, malicious=(0, 1)), InputError, "at most f = 1 of 4 rows"),
         (lambda: fg.Guard(defense="krum", f=2).step(MODEL, [MODEL] * 3), PreconditionError, "krum needs"),
         (lambda: fg.Guard(defense="fltrust", f=1).step(MODEL, [MODEL] * 4), NotAllowed, "fltrust"),

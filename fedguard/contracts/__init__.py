@@ -101,13 +101,13 @@ if TYPE_CHECKING:
         Share,
     )
     from fedguard.contracts.reports import (
+        Fate,
+        LocalTraining,
         MaskedRound,
         NodesReport,
-        Push,
         RoundObservation,
         RoundReport,
         RoundTiming,
-        Span,
     )
     from fedguard.contracts.rules import (
         ROWS,
@@ -193,6 +193,7 @@ __all__ = [
     "EvasionAttack",
     "Examples",
     "Exposure",
+    "Fate",
     "FedAvg",
     "FedOpt",
     "FederatedAlgorithm",
@@ -209,6 +210,7 @@ __all__ = [
     "Links",
     "Listeners",
     "LocalPlan",
+    "LocalTraining",
     "MaskedRound",
     "Masking",
     "MatrixRule",
@@ -245,7 +247,6 @@ __all__ = [
     "ProperFraction",
     "Property",
     "Protocol",
-    "Push",
     "ReceivedRound",
     "Receiver",
     "Reconstruction",
@@ -268,7 +269,6 @@ __all__ = [
     "SightField",
     "SolvedUpdate",
     "Source",
-    "Span",
     "Speeds",
     "State",
     "Stay",

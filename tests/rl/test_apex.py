@@ -209,9 +209,9 @@ def test_apex_is_the_papers_loop_over_who_came_when() -> None:
     found = [report.model for report in made.architecture.aggregates(setup)]
     for _ in found:
         release = next(releases)
-        begun.update(dict.fromkeys(release.begun, models[-1]))
+        begun.update(dict.fromkeys((one.key for one in release.begun), models[-1]))
         (arrival,) = release.arrivals
-        actor, turn = arrival.device, arrival.turn
+        actor, turn = arrival.client, arrival.turn
         rng = setup.rng.child("round", turn).child("client", actor).numpy()
         acted = begun.pop((actor, turn)).float()
         law = EpsilonGreedy(2, torch.tensor([[one.epsilon ** (1 + one.spread * actor / 3)]]))

@@ -127,9 +127,9 @@ def test_impala_is_the_papers_loop_over_who_came_when() -> None:
     found = [report.model for report in made.architecture.aggregates(setup)]
     for _ in found:
         release = next(releases)
-        begun.update(dict.fromkeys(release.begun, models[-1]))
+        begun.update(dict.fromkeys((one.key for one in release.begun), models[-1]))
         gradients = []
-        for device, turn in sorted(((one.device, one.turn) for one in release.arrivals), key=lambda key: key[::-1]):
+        for device, turn in sorted((one.key for one in release.arrivals), key=lambda key: key[::-1]):
             rng = setup.rng.child("round", turn).child("client", device).numpy()
             acted = begun.pop((device, turn)).float()
             (rollout,), (states[device],) = task.rollouts(

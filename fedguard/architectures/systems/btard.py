@@ -29,6 +29,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.channels import ACCUSATIONS, CHECKS, PARTIAL_SUMS
 from fedguard.contracts.lying import Channels
+from fedguard.contracts.reports import UNUSABLE
 from fedguard.kernels import all_finite
 
 #: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.
@@ -203,7 +204,7 @@ class CheckedRun(PeerRun):
     def ban_nodes(self, round: int, sent: SentRound, nodes: Sequence[int]) -> tuple[int, ...]:
         hostile = self.setup.acting(round)
         majority = self._honest_majority(round, nodes)
-        out = {*sent.not_finite, *self._seen, *self._caught}
+        out = {*sent.of_fate(*UNUSABLE), *self._seen, *self._caught}
         # Nobody can prove whether a message was not sent or not received: the silent node and one validator go together,
         # so that silence costs the malicious side at least as much as the honest one
         for silent in sorted(set(nodes) - set(sent.clients)):
