@@ -70,13 +70,13 @@ def test_an_attack_of_ones_own_update_sees_that():
 def test_rules_and_attacks_remember_from_round_to_round():
     """Centered clipping starts each round where the last one ended, $v + mean((x - v) min(1, tau / |x - v|))$."""
     guard = fg.Guard(defense="centered_clipping(tau=1, steps=1)", f=1)
-    model, centre = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    model, center = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for step in range(3):
         updates = [model + torch.tensor([3.0 + step, k], dtype=torch.float64) for k in range(4)]
-        away = [update - model - centre for update in updates]
-        centre = centre + sum(one * min(1, 1 / float(one.norm())) for one in away) / 4
+        away = [update - model - center for update in updates]
+        center = center + sum(one * min(1, 1 / float(one.norm())) for one in away) / 4
         after = guard.step(model, updates)
-        assert torch.allclose(after, model + centre, atol=1e-5)
+        assert torch.allclose(after, model + center, atol=1e-5)
         model = after
 
     class Counts(PoisonAttack):

@@ -291,9 +291,9 @@ def ratio(rows: Rows, honest: Mask, answer: Rows) -> float:
     """
     # About a row of S: far from the origin, squares of the rows themselves would cancel
     first = rows[honest][0]
-    centred = rows[honest] - first
-    mean = centred.mean(0)
-    spread = float(np.square(centred - mean).sum(1).mean())
+    centered = rows[honest] - first
+    mean = centered.mean(0)
+    spread = float(np.square(centered - mean).sum(1).mean())
     away = float(np.linalg.norm(answer - first - mean))
     away = max(0.0, away - ROUNDING * max(1.0, float(np.linalg.norm(rows, axis=1).max())))
     return away**2 / spread if spread > 0 else math.inf if away > 0 else 0.0

@@ -38,7 +38,7 @@ class Scale:
     value_range: tuple[float, float]
 
 
-#: Channels of an image: grey, with transparency, colours, with transparency.
+#: Channels of an image: gray, with transparency, colors, with transparency.
 MOST_CHANNELS = 4
 #: The number of classes ``0 ... C-1``, or their names; numbers may be written as texts.
 Classes: TypeAlias = int | tuple[str, ...]
