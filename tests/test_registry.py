@@ -95,7 +95,7 @@ def test_pipelines(text, expected):
         ("krum(f=__import__('os'))", "krum: expected a number, a word in quotes or a list for f; got"),
         ("krum(1)", "expected 'name', 'name(parameter=value)'"),
         ("krum >> ", "expected 'name', 'name(parameter=value)'"),
-        ({"nme": "krum"}, "expected a mapping with the `name` of a defense"),
+        ({"nme": "krum"}, "expected a mapping with a `name` from `fedguard list defense`"),
         (3, "expected a defense such as 'nnm >> trimmed_mean'; got 3"),
     ],
 )
