@@ -74,6 +74,9 @@ RETIRED_OPTIONS = (
 #: Commands of earlier versions
 RETIRED_COMMANDS = {"trilemma": "privacy"}
 
+#: Options of the plug-in of pytest in earlier versions; in the ini file ``fedguard_strict``
+RETIRED_PYTEST = {"--fedguard-strict": "--fedguard-fail-on inconclusive"}
+
 #: Kinds that `fedguard new` wrote in earlier versions
 RETIRED_KINDS = {"rule": "defense"}
 
@@ -111,6 +114,9 @@ RETIRED_FIELDS = {
 
 #: Metrics in earlier versions: in ``gate.metrics``, ``--metric``, baselines and verdicts
 RETIRED_METRICS = {"normalised_return": "normalized_return"}
+
+#: Red flags in records of earlier versions
+RETIRED_FLAGS = {"told_wrong_f": "wrong_assumed_f", "not_finished": "not_converged", "one_seed": "few_seeds"}
 
 #: Trivial guesses and checks of an audit that records and reports name
 RETIRED_CHECKS = {"constant_colour": "constant_color", "normaliser": "normalizer"}
@@ -154,6 +160,11 @@ def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
 def renew_value(path: str, value: str) -> str:
     """The value of a key under today's name: ``none`` for ``off`` under ``protocol.secure_aggregation``."""
     return RETIRED_VALUES.get(path, {}).get(value, value)
+
+
+def renew_flag(name: str) -> str:
+    """The name of a red flag today."""
+    return RETIRED_FLAGS.get(name, name)
 
 
 def renew_check(name: str) -> str:

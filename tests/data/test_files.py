@@ -134,7 +134,7 @@ def test_npz_with_a_test_part_is_taken_as_it_is(tmp_path):
     assert found.train.client.tolist() == [0, 0, 1, 1, 2, 2] and found.test.client is None
 
 
-def test_npz_without_one_is_split_and_standardised_by_the_train_part_alone(tmp_path):
+def test_npz_without_one_is_split_and_standardized_by_the_train_part_alone(tmp_path):
     x, y = draw(100, 3).astype(float), np.arange(100) % 4
     x[:, 1] = 0.1  # a column that never changes
     found = load("npz", file=npz(tmp_path / "a.npz", x=x, y=y), test=0.25)
@@ -377,7 +377,7 @@ def test_a_table_gives_numbers_indicators_labels_and_clients(tmp_path, kind):
     assert (found.shape, found.classes, len(found.train), len(found.test)) == ((3,), 2, 32, 8)
     parts = (found.train, found.test)
     age, blue, red = torch.cat([part.x for part in parts]).T.double()
-    assert torch.allclose(blue, -red, atol=1e-6) and blue.unique().numel() == 2  # standardised opposites
+    assert torch.allclose(blue, -red, atol=1e-6) and blue.unique().numel() == 2  # standardized opposites
     rows = age.argsort().argsort()  # the age tells the row of the file
     y, client = (torch.cat([getattr(part, what) for part in parts]) for what in ("y", "client"))
     assert torch.equal(y, rows // 5 % 2)

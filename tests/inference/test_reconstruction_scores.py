@@ -218,7 +218,7 @@ def test_ssim_goes_with_the_value_range():
 
 
 def test_ssim_of_a_diverged_claim_stays_within_bounds():
-    """In one colour far out of the range, where a variance is nothing but rounding."""
+    """In one color far out of the range, where a variance is nothing but rounding."""
     x = torch.full((200, 1, 8, 8), 0.5)
     found = 10 ** torch.linspace(1, 30, 200).view(-1, 1, 1, 1) * torch.ones_like(x)
     assert ssim(found, x, UNIT).abs().max() < 0.2
@@ -242,7 +242,7 @@ def test_a_constant_color_scores_the_variance_of_the_image():
         float((-10 * per_channel.log10()).mean()), abs=1e-5
     )
     flat = torch.full((1, 1, 8, 8), 0.3)
-    assert scored(flat, flat)["gain"]["mean"] == 0  # a crop in one colour: nothing was learned
+    assert scored(flat, flat)["gain"]["mean"] == 0  # a crop in one color: nothing was learned
 
 
 def test_no_constant_is_better_than_the_constant_color():

@@ -82,7 +82,7 @@ def receiver(setup):
 
 
 def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torch.Tensor]:
-    updates = normal(n or len(setup.task.sizes), setup.task.dim, spread=scale, centre=0.0)
+    updates = normal(n or len(setup.task.sizes), setup.task.dim, spread=scale, center=0.0)
     return sent(setup, updates.clone(), **others), updates.double()
 
 

@@ -150,7 +150,7 @@ def test_a_rollout_goes_on_where_the_last_one_ended_and_shows_the_state_before_a
     (second,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
     assert torch.equal(second.seen[0], torch.from_numpy(task.environment.observe_state(after.world)))
     logs = task.policy.log_prob(forward(task, model, first.seen)[..., :-1], first.actions)
-    assert torch.allclose(first.behaviour, logs, atol=1e-6)
+    assert torch.allclose(first.behavior, logs, atol=1e-6)
 
 
 def test_what_an_actor_does_depends_on_itself_alone() -> None:

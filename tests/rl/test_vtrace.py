@@ -100,8 +100,7 @@ def gradient_of_loss(task: Any, algorithm: Any, model: Tensor, rollout: Any) -> 
         logs = [torch.log_softmax(one[:-1], 0) for one in out]
         chosen = [log[action] for log, action in zip(logs, rollout.actions[:, copy], strict=True)]
         ratio = [
-            math.exp(float(log.detach()) - float(mu))
-            for log, mu in zip(chosen, rollout.behaviour[:, copy], strict=True)
+            math.exp(float(log.detach()) - float(mu)) for log, mu in zip(chosen, rollout.behavior[:, copy], strict=True)
         ]
         values = [float(one[-1].detach()) for one in out]
         after = [float(forward(task, wide, x.double())[-1].detach()) for x in rollout.after[:, copy]]

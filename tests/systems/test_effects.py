@@ -125,13 +125,13 @@ def test_each_range_remembers_its_own():
     """Centred clipping, which moves from its last aggregate: by hand on each range of two, as if there were no other."""
     made, setup = scene("parameter_server(ranges=2)", defense="centered_clipping(tau=0.05)", training={"rounds": 3})
     model = setup.task.initial_model(setup.rng.child("model"))
-    centre, updates = torch.zeros(setup.task.dim, dtype=torch.float64), torch.empty(6, setup.task.dim)
+    center, updates = torch.zeros(setup.task.dim, dtype=torch.float64), torch.empty(6, setup.task.dim)
     for report in made.architecture.run(setup):
         setup.task.local_updates(model, range(6), setup.local_plan, setup.rng.child("round", report.round), updates)
         for part in torch.arange(setup.task.dim).tensor_split(2):
-            off = updates[:, part].double() - centre[part]
-            centre[part] += (off * (0.05 / off.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
-        model = model + centre.float()
+            off = updates[:, part].double() - center[part]
+            center[part] += (off * (0.05 / off.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
+        model = model + center.float()
         assert torch.allclose(report.model, model, atol=1e-5)
         model = report.model
 

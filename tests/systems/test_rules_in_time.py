@@ -154,14 +154,14 @@ def test_who_was_rejected_gains_nothing_by_answering_again_from_the_same_model()
 def test_asyncfilter_compares_within_a_model_over_all_aggregates():
     """Models pull apart by a distance that would drown the poison: only those of one model may be compared."""
     draw = torch.Generator().manual_seed(2)
-    centres = 50 * torch.randn(12, D, generator=draw)
+    centers = 50 * torch.randn(12, D, generator=draw)
     releases = []
     for number in range(2, 12):
         rows = []
         for place in range(9):
             age = place % 3 if number > 3 else 0
             poison = place == 4
-            update = centres[number - age] + 0.5 * torch.randn(D, generator=draw) + (20 if poison else 0)
+            update = centers[number - age] + 0.5 * torch.randn(D, generator=draw) + (20 if poison else 0)
             rows.append({"client": place, "start": [0.0] * D, "update": update.tolist(), "staleness": age, "scale": (1 + age) ** -0.5, "at": place})  # fmt: skip
         releases.append(rows)
     found = played("asyncfilter", releases)

@@ -412,10 +412,10 @@ class Nodes:
         setup, own = self._setup, models[list(self.honest)]
         colluders = [*self._working.values(), self.clients.malicious]
         planted = next((trigger for one in colluders if (trigger := one.current_backdoor()) is not None), None)
-        centre, due = own.mean(0), setup.due(round)
+        center, due = own.mean(0), setup.due(round)
         found = RoundReport(
             round=round,
-            model=centre,
+            model=center,
             clients=tuple(self._arrived),
             malicious=self._acting | self._alone,
             behind=tuple((node,) for node in self._arrived),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
+from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, check_classes
 from fedguard.tasks.data.files import regular, require_path, why_not
 
+#: Pixels of a side
+Side = Annotated[int, Ge(1), Le(16_384)]
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
 
@@ -38,14 +41,14 @@ class ImageFolder(Data):
     outside = True
 
     folder: str
-    size: tuple[PositiveInt, PositiveInt] = (32, 32)
+    size: tuple[Side, Side] = (32, 32)
     gray: bool = False
     classes: tuple[str, ...] | None = None
     test: ProperFraction = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_classes(self.name, self.classes)
+        check_classes(self.name, self.classes, numbered=False)
 
     @property
     def preparation(self) -> Preparation:

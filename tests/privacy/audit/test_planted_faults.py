@@ -113,7 +113,7 @@ def test_faults_behind_an_adaptive_clip(fault, seen_by, seed):
         (planted.DoubledClip, "normalizer"),
         (planted.NoNoise, "noise"),
         (planted.ReusedSeed, "rounds"),
-        (planted.PerBatchNormaliser, "normalizer"),
+        (planted.PerBatchNormalizer, "normalizer"),
     ],
 )
 def test_faults_of_the_servers_noise(fault, seen_by, settings, seed):

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, AliasChoices, AliasGenerator, BeforeValidat
 from fedguard.retired import (
     RETIRED_FIELDS,
     renew_check,
+    renew_flag,
     renew_key_text,
     renew_metric,
     renew_position,
@@ -58,6 +59,8 @@ SweptKey = Annotated[str, AfterValidator(renew_key_text)]
 SweptValues = Annotated[dict[str, str], AfterValidator(renew_position)]
 #: A metric.
 MetricName = Annotated[str, AfterValidator(renew_metric)]
+#: A red flag.
+FlagName = Annotated[str, AfterValidator(renew_flag)]
 #: A trivial guess.
 GuessName = Annotated[str, AfterValidator(renew_check)]
 #: A cell in words.
