@@ -141,7 +141,8 @@ def require(holds: bool, message: str) -> None:
 
 
 def _did_you_mean(got: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+    near = [name for name in names if got and name.lower() == got.strip().lower()]
+    near = near or difflib.get_close_matches(got, names, n=3, cutoff=0.5)
     if near:
         return "Did you mean " + " or ".join(repr(name) for name in near) + "?"
     if not names:

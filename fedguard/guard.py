@@ -97,6 +97,7 @@ class Guard:
         self._server_lr = real_number(server_lr, "server_lr")
         self._attack_state: State = {}
         self._states: tuple[State, ...] = ()
+        self._layout: Layout | None = None
         self._warned = False
 
     @property
@@ -151,7 +152,8 @@ class Guard:
             raise InputError(f"model: expected a state dict or a vector; got {type(model).__name__}.")
         if not isinstance(clients, Sequence | Tensor | np.ndarray) or isinstance(clients, str):
             raise InputError(f"clients: expected a list of models; got {type(clients).__name__}.")
-        layout = Layout.of(state, "model")
+        # Later rounds have the layout of the first, to which the states of rule and attack belong
+        self._layout = layout = self._layout or Layout.of(state, "model")
         before = layout.vector(state, "model")
         if not bool(before.isfinite().all()):
             raise InputError(
@@ -342,7 +344,7 @@ class Guard:
                 server_lr=server_lr,
                 clients=tuple(range(n)),
                 samples=torch.ones(n, dtype=torch.float64),
-                root=rows[:benign].mean(0),
+                root=rows[:benign].mean(0) if benign else torch.zeros_like(rows[0]),
                 model=known,
             )
 

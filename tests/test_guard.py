@@ -128,6 +128,14 @@ def test_a_round_without_honest_updates_is_warned_of(attack, lost):
         guard.step(torch.zeros(2), [*clients, torch.ones(2)], samples=None if samples is None else [*samples, 1])
 
 
+@pytest.mark.parametrize("attack", ["opt_ipm", "min_max", "alie"])
+@pytest.mark.parametrize("defense", ["median", "trimmed_mean", "mean"])
+def test_an_attack_that_knows_the_rule_acts_in_a_round_without_honest_updates(attack, defense):
+    clients = [torch.ones(2), *[torch.full((2,), float("nan"))] * 3]
+    with pytest.warns(GuaranteeWarning, match="none of the 3 honest updates is left"):
+        assert fg.Guard(attack=attack, defense=defense, f=1).step(torch.zeros(2), clients).isfinite().all()
+
+
 def test_numpy_and_files_of_safetensors(tmp_path):
     from safetensors.torch import save_file
 
@@ -167,6 +175,13 @@ def test_claims_of_a_malicious_client_reach_the_rule():
     assert float(lied) == pytest.approx((90 * -4 + 30 * 4) / 120)  # what is sent reverses the honest mean
 
 
+def twice(*lengths):
+    """Rounds of one guard with models of these lengths."""
+    guard = fg.Guard(defense="centered_clipping(tau=1)")
+    for d in lengths:
+        guard.step(torch.ones(d), [torch.ones(d)] * 5)
+
+
 MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
 
 
@@ -192,6 +207,8 @@ MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
         (lambda: fg.Guard(attack="ipm", f=1).step(MODEL, [MODEL] * 4, malicious=(0, 1)), InputError, "at most f = 1 of 4 rows"),
         (lambda: fg.Guard(defense="krum", f=2).step(MODEL, [MODEL] * 3), PreconditionError, "krum needs"),
         (lambda: fg.Guard(defense="fltrust", f=1).step(MODEL, [MODEL] * 4), NotAllowed, "fltrust"),
+        (lambda: twice(2, 3), InputError, r"model, model: expected floats of shape \[2\]; got .* of \[3\]"),
+        (lambda: fg.aggregate("mean", [{"a": torch.ones(2)}, {"b": torch.ones(2)}]), InputError, r"updates\[1\]: expected the entries of updates\[0\]; it differs in a, b"),
         (lambda: fg.aggregate("mean", [MODEL, [1.0]]), InputError, r"updates: expected state dicts alone; updates\[1\] is a list"),
     ],
 )  # fmt: skip

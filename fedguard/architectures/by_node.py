@@ -36,6 +36,8 @@ def by_node(
 
 
 def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Mean of the nodes' evaluations."""
+    """Mean of the nodes' evaluations: of each class, and of each test episode."""
     by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
-    return Evaluation(fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations), by_class)
+    returns = tuple(map(fmean, zip(*(one.returns for one in evaluations), strict=True)))
+    loss, accuracy = fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations)
+    return Evaluation(loss, accuracy, by_class, returns)

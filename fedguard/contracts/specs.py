@@ -60,7 +60,9 @@ def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, A
     rest = dict(spec)
     name = rest.pop("name", None) or rest.pop("kind", None)
     if not isinstance(name, str):
-        raise ConfigError(at(where, f"expected a mapping with the `name` of a {kind}; got {brief(dict(spec))}."))
+        raise ConfigError(
+            at(where, f"expected a mapping with a `name` from `fedguard list {kind}`; got {brief(dict(spec))}.")
+        )
     return name, rest
 
 
@@ -130,6 +132,10 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     for keyword in node.keywords:
         if keyword.arg is None:
             raise _spec_error(text, where)
+        if keyword.arg in spec:
+            raise ConfigError(
+                at(where, f"{node.func.id}: expected each parameter once; {keyword.arg} is given twice. Leave out one.")
+            )
         try:
             spec[keyword.arg] = ast.literal_eval(_WORDS.visit(copy.deepcopy(keyword.value)))
         except _NO_LITERAL:

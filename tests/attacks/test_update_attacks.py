@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fedguard as fg
 import tests.reference as reference
+from fedguard.aggregation import KnownPipeline
 from fedguard.architectures.server import Server
 from fedguard.attacks.search import STRETCH, STRETCHES, largest, strongest
 from fedguard.contracts import BENIGN_SAMPLE, Examples, PoisonAttack, Sight, Training
@@ -21,7 +22,7 @@ from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.architectures.test_training import deal, set_up
 from tests.attacks.test_attacks import build, data_view, view
-from tests.table import normal, run
+from tests.table import context, normal, run
 
 LIMIT = STRETCH**STRETCHES
 SEES = {Sight.HONEST_UPDATES, Sight.MODEL}
@@ -125,6 +126,19 @@ def test_a_probe_of_a_rule_with_anchors_agrees_with_the_rule_on_the_rows_themsel
     probe = known.probes(honest, directions, 2)(coefficients)
     assert probe.deviation == pytest.approx(float((answer - mu).norm()), rel=1e-4)
     assert probe.progress == pytest.approx(float(answer @ mu / (mu @ mu)), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "rule", ["mean", "geometric_median", "median", "trimmed_mean", "nnm >> mean", "sign_guard", "lasa"]
+)
+def test_a_round_without_honest_rows_is_probed_around_zero(rule):
+    directions = normal(2, 20, 4)
+    coefficients = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [3.0, 1.0]], dtype=torch.float64)
+    rows = (coefficients @ directions.double()).float()
+    known = KnownPipeline(load_registry().pipeline(rule), lambda n, rows: context(n, 1, dim=20))
+    probe = known.probes(directions[:0], directions, 3)(coefficients)
+    answer = known(rows).double()
+    assert probe.deviation == pytest.approx(float(answer.norm()), rel=1e-4) and probe.progress == 0
 
 
 def test_a_probe_of_a_coordinate_rule_estimates_from_a_sample():

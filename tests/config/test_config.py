@@ -264,7 +264,7 @@ def test_bad_settings(setting, message):
         (
             "task: {data: digits",
             "task: {data: {nme: digits}",
-            "small.yaml:3: task.data: expected a mapping with the `name` of a data",
+            "small.yaml:3: task.data: expected a mapping with a `name` from `fedguard list data`",
         ),
     ],
 )
@@ -301,6 +301,9 @@ def test_a_mapping_of_python_is_read_as_a_file_is(tmp_path):
     [
         ({"attack": 3}, "attack: expected text or a mapping; got 3."),
         ({"plugins": "x"}, "plugins: expected a list; got 'x'."),
+        ({"attack": "ALIE"}, "attack: unknown attack 'ALIE'. Did you mean 'alie'?"),
+        ({"attack": "alie(z=1, z=2)"}, "attack: alie: expected each parameter once; z is given twice. Leave out one."),
+        ({"attack": {"z": 1}}, "attack: expected a mapping with a `name` from `fedguard list attack`; got {'z': 1}."),
         ({"gate": {"audit": 3}}, "gate.audit: expected true or false; got 3."),
         ({"clients": {"assumed_f": "x"}}, "expected 'unknown' or a number of clients (4) or a fraction of them (0.2); got 'x'."),
         ({"clients": {"schedule": [{}]}}, "clients.schedule[0].clients: expected a value, since it has no default; got nothing."),
