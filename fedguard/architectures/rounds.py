@@ -135,4 +135,4 @@ class Rounds(ABC, Generic[Plan]):
 def count_outvoted(sent: SentRound, received: ReceivedRound) -> int:
     """1 if more rows are malicious than the rule assumes; 0 if not."""
     rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-    return int(rows > received.told)
+    return int(rows > received.assumed_f)

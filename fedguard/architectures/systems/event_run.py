@@ -344,7 +344,7 @@ def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
         clients=tuple(client for part in parts for client in part.clients),
         malicious=frozenset(client for part in parts for client in part.malicious),
         behind=tuple(row for part in parts for row in part.behind),
-        told=sum(part.told for part in parts),
+        assumed_f=sum(part.assumed_f for part in parts),
         fates=tuple(pair for part in parts for pair in part.fates),
         chosen=tuple(client for part in parts for client in part.chosen),
         excluded=tuple(client for part in out for client in part) if out else None,
