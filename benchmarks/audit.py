@@ -9,9 +9,14 @@ where it misses a fault.
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import torch
 from measure import arguments, keep
 from scipy.stats import binom, binomtest
 
@@ -75,22 +80,26 @@ def _bound(subject: CentralLevel, method: str, seed: int, canaries: int) -> floa
     return METHODS[method](_SEEN[key], subject.claim.delta, 0.95).epsilon
 
 
-def by_fault(runs: int, slow: int, right: int, smoke: bool) -> Figures:
+def by_fault(runs: int, slow: int, right: int, jobs: int, smoke: bool) -> Figures:
     """How often a whole audit calls code violated: right code, and code with one fault each.
 
     Args:
         runs, slow: audits of each fault in the server's noise, and in that of clients.
         right: how many times as many of right code.
+        jobs: processes, of one thread each; the figures do not depend on their number.
 
     Raises:
         SystemExit: in the short form a fault was missed, or right code was called violated more often than 5 % allows.
     """
     figures: Figures = []
-    for where in plants.SUITES:
-        times = runs if where.startswith("server") else slow
-        size = SHORT.get(where, SIZE) if smoke else SIZE
-        figures.append(_found(where, None, right * times, size, first=100_000))
-        figures += [_found(where, one, times, size) for one in plants.PLANTS if one.where == where]
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_one_thread) as pool:
+        for where in plants.SUITES:
+            times = runs if where.startswith("server") else slow
+            size = SHORT.get(where, SIZE) if smoke else SIZE
+            figures.append(_found(pool, where, None, range(100_000, 100_000 + right * times), size))
+            for index, one in enumerate(plants.PLANTS):
+                if one.where == where:
+                    figures.append(_found(pool, where, index, range(times), size))
     alarms = [one for one in figures if one["fault"] == "none: right code"]
     called, audits = sum(one["violated"] for one in alarms), sum(one["runs"] for one in alarms)
     print(f"right code: violated in {called} of {audits}, interval {_interval(called, audits)}")
@@ -100,28 +109,33 @@ def by_fault(runs: int, slow: int, right: int, smoke: bool) -> Figures:
     return figures
 
 
-def _found(where: str, plant: plants.Plant | None, runs: int, size: tuple[int, int], first: int = 0) -> dict[str, Any]:
-    canaries, rounds = size
-    found = [
-        plants.audited(where, plant.plant if plant else None, seed=seed, canaries=canaries, rounds=rounds)
-        for seed in range(first, first + runs)
-    ]
-    failed: dict[str, int] = {}
-    for one in found:
-        for check in one.checks:
-            failed[check.name] = failed.get(check.name, 0) + (not check.passed)
-    violated = sum(one.verdict == "violated" for one in found)
+def _found(pool: Executor, where: str, plant: int | None, seeds: range, size: tuple[int, int]) -> dict[str, Any]:
+    one = partial(_audit, where, plant, *size)
+    found = list(pool.map(one, seeds, chunksize=8))
+    failed = Counter(check for _, _, checks in found for check in checks)
+    violated = sum(verdict == "violated" for verdict, _, _ in found)
     figure = {
         "audit": where,
-        "fault": plant.name if plant else "none: right code",
+        "fault": "none: right code" if plant is None else plants.PLANTS[plant].name,
         "violated": violated,
-        "runs": runs,
-        "interval": _interval(violated, runs),
-        "canaries": sum(one.refuted for one in found),
-        "checks": {check: count for check, count in failed.items() if count},
+        "runs": len(seeds),
+        "interval": _interval(violated, len(seeds)),
+        "canaries": sum(refuted for _, refuted, _ in found),
+        "checks": dict(failed),
     }
     print("  ".join(f"{key} {value}" for key, value in figure.items()), flush=True)
     return figure
+
+
+def _audit(where: str, plant: int | None, canaries: int, rounds: int, seed: int) -> tuple[str, bool, list[str]]:
+    """The verdict of one audit, whether its canaries refute the claim, and the checks that failed."""
+    fault = None if plant is None else plants.PLANTS[plant].plant
+    report = plants.audited(where, fault, seed=seed, canaries=canaries, rounds=rounds)
+    return report.verdict, report.refuted, [check.name for check in report.checks if not check.passed]
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 def _interval(successes: int, runs: int) -> tuple[float, float]:
@@ -135,6 +149,7 @@ def main() -> None:
         __doc__ or "",
         only="audits of the suites whose name begins so, and no methods",
         runs="audits of each fault in the server's noise, a third as many in that of clients, ten times as many of right code",
+        jobs="processes; 1 by default",
     )
     # In the short form one audit each.
     runs, right = (1, 1) if options.smoke else (int(options.runs or 20), 10)
@@ -143,7 +158,7 @@ def main() -> None:
         for name in [name for name in plants.SUITES if not name.startswith(options.only)]:
             del plants.SUITES[name]
     methods = [] if options.only else by_method(*((2, 60) if options.smoke else (100, 1000)))
-    keep(options.json, methods + by_fault(runs, slow, right, smoke=options.smoke))
+    keep(options.json, methods + by_fault(runs, slow, right, int(options.jobs or 1), smoke=options.smoke))
 
 
 if __name__ == "__main__":

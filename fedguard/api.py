@@ -19,11 +19,12 @@ from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import forget_data
 from fedguard.bench.running.execute import execute
 from fedguard.bench.running.manifest import choose_folder
-from fedguard.bench.running.progress import Listener, default_listener
+from fedguard.bench.running.progress import Listener, choose_listener
 from fedguard.bench.tuning.outcome import Tuning
 from fedguard.bench.tuning.proxy import regret as regrets
 from fedguard.bench.tuning.tune import Proposal, resolve_output_file
 from fedguard.config import Document, Plan, plan, read_document, read_suite
+from fedguard.config.document import document_of
 from fedguard.config.layout import override
 from fedguard.config.schema import A_RUN_NAME, is_run_name
 from fedguard.errors import ConfigError, UnknownName, brief
@@ -86,7 +87,7 @@ def run(
         StoreError: the store cannot be written, or the name belongs to a run of another suite.
     """
     laid_out = lay_out(suite, overrides)[1]
-    folder, listener = run_folder(laid_out, store, name), listener or default_listener()
+    folder, listener = run_folder(laid_out, store, name), choose_listener(listener)
     return execute(
         laid_out,
         folder,
@@ -109,7 +110,7 @@ def lay_out(suite: Suite, overrides: Sequence[str] = ()) -> tuple[Document, Plan
         suite, "suite", (str, os.PathLike, Mapping, Document), "the path of a suite file, or its content as a mapping"
     )
     if isinstance(suite, Mapping):
-        suite = Document(dict(suite), folder=folder_of_script())
+        suite = document_of(suite, folder_of_script())
     forget_data()
     document = override(suite if isinstance(suite, Document) else read_document(suite), words(overrides, "overrides"))
     return document, plan(document, read_suite(document))
@@ -280,5 +281,5 @@ def names(kind: str) -> list[str]:
     from fedguard.registry import KINDS
 
     if not isinstance(kind, str) or kind not in KINDS:
-        raise UnknownName("kind", str(kind), KINDS)
+        raise UnknownName("kind", kind, KINDS)
     return load_registry().names(kind)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from fedguard.contracts import (
     Algorithm,
@@ -40,8 +41,8 @@ from fedguard.contracts import (
     Sight,
     Trigger,
 )
-from fedguard.contracts.ranges import without_ranges
-from fedguard.contracts.specs import Spec, at, misread, split_pipeline, split_spec
+from fedguard.contracts.ranges import list_in_words, without_ranges
+from fedguard.contracts.specs import Spec, at, explain_fault, misread, split_pipeline, split_spec
 from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
 from fedguard.modules import load_module
@@ -214,14 +215,12 @@ class Registry:
         owner: type = cls
         try:
             made = _reader(owner, parameter).validate_python(value)
-            said = "Input should be a number" if any(misread(value, made)) else ""
+            said = "a number" if any(misread(value, made)) else ""
         except ValidationError as error:
-            first = error.errors()[0]
-            said = "Expected a finite number" if first["type"] == "finite_number" else first["msg"]
-            parameter = ".".join(map(str, (parameter, *first["loc"])))
-            value = first["input"]
+            said, place, value = _explain_faults(owner, parameter, error.errors())
+            parameter = ".".join(map(str, (parameter, *place)))
         if said:
-            raise ConfigError(at(where, f"{cls.name}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
+            raise ConfigError(at(where, f"{cls.name}: {parameter}: expected {said}; got {brief(value)}."))
         return made
 
 
@@ -260,6 +259,26 @@ def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entr
 def _reader(cls: type[Algorithm], parameter: str) -> TypeAdapter[Any]:
     """The reader of a parameter's values, cached because pydantic takes longer to build it than to use it."""
     return TypeAdapter(without_ranges(cls.types()[parameter]), config={"allow_inf_nan": False})
+
+
+def _explain_faults(
+    cls: type[Algorithm], parameter: str, errors: Sequence[ErrorDetails]
+) -> tuple[str, list[str | int], Any]:
+    """What a parameter expected, at which place in its value, and what came there; a union has errors for each of its types."""
+
+    def place(error: ErrorDetails) -> list[str | int]:
+        keys = error["loc"][:-1] if error["type"] == "missing" else error["loc"]
+        types = ("int", "float", "str", "bool")  # names of a union's branches
+        return [key for key in keys if isinstance(key, int) or (key.isidentifier() and key not in types)]
+
+    def words(error: ErrorDetails) -> str:
+        said = explain_fault(error)
+        listed = said == "a list" or error["type"] in ("missing", "too_long")
+        return list_in_words(cls.types()[parameter]) if listed and not place(error) else said
+
+    first = errors[0]
+    branches = dict.fromkeys(words(one) for one in errors if place(one) == place(first))
+    return " or ".join(branches), place(first), first["input"]
 
 
 @cache

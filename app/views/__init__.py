@@ -68,7 +68,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "gate",
             "Gate and trends",
             "fact_check",
-            "What the gate said, and how the figures move over time.",
+            "What the gate said, and how the metrics move over time.",
             "nothing",
         ),
     ),
@@ -77,7 +77,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "secagg", "Secure aggregation", "hub", "Who sees what, message by message, and what it costs.", "nothing"
         ),
         NavigationEntry(
-            "catalogue", "Catalogue", "menu_book", "Every attack and every defense, with its formula.", "nothing"
+            "catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"
         ),
         NavigationEntry(
             "lab", "Lab", "experiment", "Put one cell together, see whether it is legal, and run it.", "nothing"

@@ -93,7 +93,15 @@ from fedguard.contracts.ranges import (
     ProperFraction,
     Share,
 )
-from fedguard.contracts.reports import MaskedRound, NodesReport, Push, RoundObservation, RoundReport, RoundTiming, Span
+from fedguard.contracts.reports import (
+    Fate,
+    LocalTraining,
+    MaskedRound,
+    NodesReport,
+    RoundObservation,
+    RoundReport,
+    RoundTiming,
+)
 from fedguard.contracts.rules import (
     ROWS,
     AggregationRule,
@@ -176,6 +184,7 @@ __all__ = [
     "EvasionAttack",
     "Examples",
     "Exposure",
+    "Fate",
     "FedAvg",
     "FedOpt",
     "FederatedAlgorithm",
@@ -192,6 +201,7 @@ __all__ = [
     "Links",
     "Listeners",
     "LocalPlan",
+    "LocalTraining",
     "MaskedRound",
     "Masking",
     "MatrixRule",
@@ -228,7 +238,6 @@ __all__ = [
     "ProperFraction",
     "Property",
     "Protocol",
-    "Push",
     "ReceivedRound",
     "Receiver",
     "Reconstruction",
@@ -251,7 +260,6 @@ __all__ = [
     "SightField",
     "SolvedUpdate",
     "Source",
-    "Span",
     "Speeds",
     "State",
     "Stay",

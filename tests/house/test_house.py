@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "fedguard.modules": set(),
     "fedguard.memmap": set(),
     "fedguard.kernels": {"memmap"},
-    "fedguard.contracts": {"errors", "rng", "modules", "memmap"},
+    "fedguard.contracts": {"errors", "retired", "rng", "modules", "memmap"},
     "fedguard.aggregation": {"errors", "kernels", "memmap", "contracts"},
     "fedguard.robustness.shapes": set(),
     "fedguard.robustness": {"arguments", "errors", "rng", "contracts", "aggregation"},
@@ -99,7 +99,7 @@ MAY_IMPORT = {
     "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
-    "fedguard.pytest_plugin": {"errors", "api", "bench"},
+    "fedguard.pytest_plugin": {"errors", "retired", "api", "bench"},
     "fedguard.app": {"arguments", "errors", "bench", "registry", "metrics.figures", "metrics.returns", "metrics.stats"},
     "fedguard.app.lab": {  # it alone runs something
         "errors", "bench", "registry", "app", "api", "arrays", "", "metrics.figures", "metrics.returns", "metrics.stats",

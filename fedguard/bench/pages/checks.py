@@ -78,7 +78,7 @@ def _flag(found: Lint, flag: str, cases: Sequence[Finding], group: Sequence[str]
     scope = f"{cells} cell{'s' * (cells != 1)}"
     if whole or leading:
         scope = "whole run" if whole else "leading group"
-    elif len(defenses) == 1:
+    elif len(defenses) == 1 and defenses != {""}:
         scope = f"{defenses.pop()} only"
     tone: Tone = "bad" if flag in _DECISIVE else "warn" if whole or leading else "plain"
     where = "" if one.cell.startswith(WHOLE) else f"{one.cell}{'' if one.seed is None else f', seed {one.seed}'}: "

@@ -193,7 +193,7 @@ def _places(row: Mapping[str, Any], width: int) -> dict[str, Any]:
         half = 50 * len(label) * _CHARACTER / width
         at, ring, gap = row["worst"], row.get("clean"), 50 * 5 * _CHARACTER / width
         if ring is not None and abs(at - ring) < half + gap:
-            at = ring - half - gap
+            at = ring - half - gap if ring - 2 * half - gap >= 0 else max(at, ring) + half + gap
         placed |= {"label": label, "label_at": min(100 - half, max(half, at))}
     return placed
 

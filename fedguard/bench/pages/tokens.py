@@ -96,10 +96,11 @@ STYLE = """
   border-top: 0; border-bottom: 10px solid var(--key); }
 .fg .keys i.bar { width: 22px; height: 6px; border-radius: 0; opacity: .38; vertical-align: 2px; }
 .fg .keys i.band { width: 22px; height: 12px; border: 1px solid var(--line); border-radius: 0; }
-.fg .check { display: grid; grid-template-columns: 128px minmax(0, 1fr) auto; gap: 4px 14px; align-items: baseline;
+.fg .check { display: grid; grid-template-columns: 128px minmax(0, 1fr); gap: 4px 14px; align-items: baseline;
   border-left: 3px solid var(--line); padding: 4px 0 4px 12px; margin: 8px 0; font-size: 14.5px; }
 .fg .check.warn { border-color: var(--warn); } .fg .check.bad { border-color: var(--bad); }
 .fg .check.good { border-color: var(--good); } .fg .check .chip { justify-self: start; white-space: normal; }
+.fg .check > :nth-child(3) { grid-column: -2; }
 .fg small { color: var(--faint); font-size: 13px; }
 .fg a { color: var(--accent); } .fg a.button { display: inline-block; border: 1px solid var(--line); border-radius: 8px;
   padding: 3px 12px; text-decoration: none; font-size: 14px; }

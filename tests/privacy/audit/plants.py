@@ -40,8 +40,8 @@ DIM, BIASES = 260, 4
 #: The client whose noise is missing.
 QUIET = 7
 
-CENTRAL = {"kind": "client", "noise_multiplier": 1.0}
-SHARED = {"kind": "distributed", "noise_multiplier": 1.0}
+CENTRAL = {"name": "client", "noise_multiplier": 1.0}
+SHARED = {"name": "distributed", "noise_multiplier": 1.0}
 POISSON = {"clients": {"total": 20, "per_round": 0.5, "sampling": "poisson"}}
 SUITES = {
     "server": {"protocol": {"privacy": CENTRAL}},
@@ -50,7 +50,7 @@ SUITES = {
         "clients": {"total": 20, "per_round": 5, "sampling": "cyclic"},
         "protocol": {"privacy": {**CENTRAL, "noise": {"bands": 4}}},
     },
-    "DP-SGD": {"protocol": {"privacy": {"kind": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}}},
+    "DP-SGD": {"protocol": {"privacy": {"name": "record", "noise_multiplier": 1.0, "sample_rate": 0.25}}},
     "clients, Skellam": {"protocol": {"secure_aggregation": "full", "privacy": SHARED}},
     "clients, discrete Gaussian": {
         "protocol": {"secure_aggregation": "full", "privacy": {**SHARED, "mechanism": "discrete_gaussian"}}
