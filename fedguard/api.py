@@ -27,15 +27,12 @@ from fedguard.config import Document, Plan, plan, read_document, read_suite
 from fedguard.config.document import document_of
 from fedguard.config.layout import override
 from fedguard.config.schema import A_RUN_NAME, is_run_name
-from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.errors import ConfigError, brief
 from fedguard.modules import folder_of_script
-from fedguard.registry import load_registry
 from fedguard.retired import accept_retired_arguments
 
 if TYPE_CHECKING:
     from fedguard.bench.audits.cells import CellAudit
-    from fedguard.bench.explain.catalogue import Explanation
-    from fedguard.bench.flags.lint import Lint
     from fedguard.bench.running.engines.ray import Ray
 
 Suite = str | Path | Mapping[str, Any] | Document
@@ -226,60 +223,3 @@ def tune(
         tuning = dataclasses.replace(tuning, regret=regrets(*tunings), failed=sum(one.failed for one in tunings))
     proposals[0].write(tuning)
     return tuning
-
-
-def open_run(run: str | Path, store: str | Path = "runs") -> Run:
-    """Open a complete or incomplete run by its name in the store, or by its path.
-
-    Raises:
-        StoreError: there is none, or its manifest cannot be read.
-    """
-    path_like(run, "run")
-    path_like(store, "store")
-    return Run.open(run, store)
-
-
-def lint(run: Run | str | Path, store: str | Path = "runs") -> Lint:
-    """Raise the red flags of a run, or of a table of results (a .json or .csv file), as `fedguard lint` does.
-
-    Args:
-        run: a run, its name in the store, its path, or the file.
-
-    Raises:
-        StoreError: there is no such run.
-        ConfigError: the file cannot be read as a table of results.
-    """
-    from fedguard.bench.flags.lint import lint as judge
-    from fedguard.bench.flags.lint import results_named
-    from fedguard.bench.flags.results import results_of
-
-    if isinstance(run, Run):
-        return judge(results_of(run))
-    path_like(run, "run")
-    path_like(store, "store")
-    return judge(results_named(str(run), Path(store)))
-
-
-def explain(name: str, plugins: Sequence[str] = ()) -> Explanation:
-    """Explain an algorithm as `fedguard explain` does: formula, parameters, what it needs to see, where it comes from.
-
-    Args:
-        name: an attack, a defense, or anything else that `names` lists.
-        plugins: modules with algorithms of your own, here or installed.
-
-    Raises:
-        UnknownName: nothing has this name.
-    """
-    from fedguard.bench.explain.catalogue import Explanation
-
-    of_kind(name, "name", str, "the name of an algorithm")
-    return Explanation(load_registry().with_modules(words(plugins, "plugins"), Path.cwd()), name)
-
-
-def names(kind: str) -> list[str]:
-    """The known names of a kind: attack, defense, data, partition, model ..."""
-    from fedguard.registry import KINDS
-
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise UnknownName("kind", kind, KINDS)
-    return load_registry().names(kind)

@@ -24,7 +24,8 @@ from fedguard.contracts import (
     State,
 )
 from fedguard.errors import PreconditionError
-from fedguard.metrics.aggregate import AggregateMetrics, measure_aggregate
+from fedguard.metrics.aggregate import AggregateMetrics
+from fedguard.metrics.distance import measure_aggregate
 
 
 def release_aggregate(

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from fedguard.bench.flags.permutation import measure_order_effect
 from fedguard.bench.flags.results import Case, Results
 from fedguard.bench.results.trilemma import LINEAR
+from fedguard.errors import FedGuardError
 from fedguard.metrics.flags import MissingFact, name_of, percent, require_entry, require_value
 from fedguard.metrics.stats import ENOUGH, Estimate, bracket, student
+from fedguard.registry import BUILT_IN, load_registry
 
 #: Least cost of the worst attack to the mean; below it, task or attacks are too weak to compare defenses.
 COST = 0.10
@@ -355,6 +356,14 @@ def order_matters(results: Results, defense: Group) -> Judged:
     case = defense[0]
     if case.pipeline is None:
         raise MissingFact("pipeline")
+    try:
+        origins = {load_registry().origin("defense", stage["name"]) for stage in case.pipeline}
+    except FedGuardError as error:
+        return UnjudgedFlag(f"{case.defense}: {error}")
+    if origins == {BUILT_IN}:  # the tests hold FedGuard's own rules to this
+        return None
+    from fedguard.bench.flags.permutation import measure_order_effect  # here, since it loads torch: no other flag does
+
     rows = case.card.get("rows") or require_value(case.card, "per_round")
     change = measure_order_effect(case.pipeline, rows, require_value(case.card, "assumed_f_per_round"))
     if isinstance(change, str):
