@@ -210,7 +210,7 @@ def test_what_is_legal_says_who_sees_what():
     assert found.legal
     assert found.words[0].startswith("4 of 20 clients are malicious from round 1 to the end")
     assert "The attack sees the honest clients' updates." in found.words
-    assert any("is told f = 4 of n = 20 rows" in line for line in found.words)
+    assert any("assumes f = 4 of n = 20 rows" in line for line in found.words)
     # {none, silent colluders, alie} x {mean, krum} on two seeds
     assert found.trials == 12
 

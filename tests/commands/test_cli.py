@@ -119,7 +119,7 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
         "tiny: 9 positions of the matrix, 2 more cells to compare with (2 in which the malicious clients send nothing), 2 seeds: 16 "
         "trials to run, 6 refused." in said
     )
-    assert "Clients: 8 of 8 in a round (fixed), 2 malicious (25 %), and the rules are told f = 2." in said
+    assert "Clients: 8 of 8 in a round (fixed), 2 malicious (25 %), and the rules assume f = 2." in said
     assert "none, ipm(tau=5), model_replacement against fltrust (3 cells): fltrust needs" in said
     assert "About" in said and "workers, from a few rounds measured now." in said
     said = fedguard(
