@@ -21,8 +21,9 @@ from fedguard.architectures.masking.groups import Groups
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import leave
+from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.record import reproducible
-from fedguard.bench.report import overview
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.check import explain_refusals, render_plan
 from fedguard.bench.running.estimate import estimate
@@ -398,7 +399,7 @@ def test_the_worst_case_runs_under_full_masks(tmp_path):
     assert record["result"]["worst_case"]["chosen"] in ("sign_flip", "ipm(tau=10)")
     assert record["result"]["secure_aggregation"]["survivors"] == 10
     assert "Secure aggregation, full: each update is hidden among 9 or more, colluders not counted" in text(
-        overview(run)
+        render_terminal(OVERVIEW.blocks(run, {}))
     )
 
 

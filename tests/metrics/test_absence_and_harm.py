@@ -15,8 +15,8 @@ from fedguard.app import words
 from fedguard.app.report.controls import controls as controls_of
 from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.results import results_of
+from fedguard.bench.pages.trained import references
 from fedguard.bench.records.record import reproducible, to_text
-from fedguard.bench.report import references
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench, _key, malicious_clients
@@ -292,4 +292,4 @@ def test_records_of_yesterday_stay_readable(run, tmp_path):
     }
     assert len(controls_of(old)) == 3
     assert "mostly_absence" in {one.flag for one in lint(results_of(old)).not_judged}
-    list(references(old))
+    assert "chance" in references(old)
