@@ -14,6 +14,7 @@ from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
 from fedguard.contracts import (
     Fate,
+    NodesReport,
     ReceivedRound,
     RoundObservation,
     RoundReport,
@@ -46,7 +47,7 @@ def release_aggregate(
         return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
     single = [client for row in received.behind for client in row] if not received.of_groups else None
-    context = rule_context(setup, model, round, received.told).restrict(
+    context = rule_context(setup, model, round, received.assumed_f).restrict(
         "server",
         setup.cell.rule_sees,
         clients=None if single is None else tuple(single),
@@ -96,7 +97,7 @@ def report_round(
         clients=received.clients,
         malicious=sent.wire.malicious & set(received.clients),
         behind=received.behind,
-        told=received.told,
+        assumed_f=received.assumed_f,
         excluded=find_excluded_clients(result, received),
         abandoned=result if isinstance(result, str) else None,
         evaluation=evaluation,
@@ -113,11 +114,13 @@ def report_round(
 class RoundFacts(TypedDict, total=False):
     """Fields of a `RoundReport` that differ between architectures."""
 
+    banned: tuple[int, ...]
     chosen: tuple[int, ...]
     fates: tuple[tuple[int, Fate], ...]
     clip: float | None
     watched: RoundObservation | None
     moment: RoundTiming | None
+    nodes: NodesReport
 
 
 def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:

@@ -385,9 +385,9 @@ class Setup(AlgorithmSetup):
 
     def assume_f_among(self, n: int) -> int:
         """Number of n clients that the server assumes to be malicious: the assumed share, rounded up."""
-        return scale_assumed_f(n, self.cell.told, self.cell.clients.total)
+        return scale_assumed_f(n, self.cell.assumed_f, self.cell.clients.total)
 
 
-def scale_assumed_f(n: int, told: int, total: int) -> int:
-    """Number of malicious ones among n clients if ``told`` of ``total`` are, rounded up."""
-    return -(-told * n // total)
+def scale_assumed_f(n: int, assumed_f: int, total: int) -> int:
+    """Number of malicious ones among n clients if ``assumed_f`` of ``total`` are, rounded up."""
+    return -(-assumed_f * n // total)

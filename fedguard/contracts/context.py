@@ -30,7 +30,7 @@ class CellContext:
         inference: the attack on the clients' privacy.
         evasion: the attack at test time on the final model.
         attacking: number of malicious clients of a training, who add no noise; 0 before it runs.
-        told: f, the number of malicious clients that the server assumes, among all clients.
+        assumed_f: f, the number of malicious clients that the server assumes, among all clients.
         attack_sees: what the attack sees (see `fedguard.visibility`).
         rule_sees: what the server's rule sees.
         copied: whether malicious clients hold copies of honest clients' examples.
@@ -53,7 +53,7 @@ class CellContext:
     inference: InferenceAttack | None = None
     evasion: EvasionAttack | None = None
     attacking: int = 0
-    told: int = 0
+    assumed_f: int = 0
     attack_sees: Sight = Sight.NOTHING
     rule_sees: Sight = Sight.NOTHING
     copied: bool = False

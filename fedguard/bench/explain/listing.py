@@ -40,7 +40,7 @@ def listing(known: Registry, kinds: Sequence[str]) -> RenderableType:
 def summary(known: Registry, kind: str, name: str) -> str:
     """The first line of an algorithm's docstring.
 
-    That of FedGuard's own is read from the source file, since loading some 300 of them, with torch, takes seconds. Others are
+    The line of FedGuard's own is read from its source, since loading some 300 of them, with torch, takes seconds. Others are
     loaded, and so is one whose source is not at hand.
     """
     if known.origin(kind, name) == BUILT_IN:
