@@ -24,10 +24,10 @@ SHA256 = {
 
 @dataclass(frozen=True, kw_only=True)
 class FashionMNIST(Data):
-    """70,000 grey images of clothes, 28 x 28 pixels in [0, 1], 10 classes; 10,000 of them for testing.
+    """70,000 gray images of clothes, 28 x 28 pixels in [0, 1], 10 classes; 10,000 of them for testing.
 
-    Its four files, plain or gzipped, are those of ``folder``, or else of the Debian package ``dataset-fashion-mnist``, or else
-    of ``~/.cache/fashion-mnist``. A file whose unpacked content is another one is refused.
+    Its four files, plain or gzipped, are read from ``folder``, or else from the Debian package ``dataset-fashion-mnist``, or
+    else from ``~/.cache/fashion-mnist``. A file with other content than the published one is refused.
 
     Args:
         folder: that holds the files.

@@ -70,7 +70,7 @@ def read_parts(
     """The train and the test examples of a folder with four files, with pixels over ``largest``.
 
     Args:
-        digests: the SHA-256 that the unpacked content of each file must have, by the first words of its name.
+        digests: the expected SHA-256 of each file's unpacked content, by the first words of its name.
 
     Raises:
         ConfigError: a file is missing, damaged, or not the expected one.
