@@ -21,7 +21,7 @@ def figure_menu(run: Run, place: DeltaGenerator | None = None) -> str:
     """The name of a metric, which is in the address too; a metric with a target has a field for it."""
     target = _target(address.read_choice("figure") or "")
     options = [*run.figures, *(f"{family}({target:g})" for family in run.to_target)] or ["final_accuracy"]
-    figure = address.menu("Figure", options, "figure", titles=lambda name: FIGURES[name].heading, place=place)
+    figure = address.menu("Metric", options, "figure", titles=lambda name: FIGURES[name].heading, place=place)
     if isinstance(FIGURES[figure], TargetMetric):
         box = f"target of {figure}"
         draw = st.number_input if place is None else place.number_input

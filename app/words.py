@@ -122,7 +122,7 @@ def verdict(records: Sequence[CompletedRecord]) -> str:
         return f"Without attack, {defense} reaches {told['final_accuracy']} accuracy."
     if goal in PRIVACY_GOALS:
         name = next((name for name in told if FIGURES[name].goal == goal), "")
-        return f"{attack} against {defense}: " + (f"{FIGURES[name].title}: {told[name]}." if name else "no figure.")
+        return f"{attack} against {defense}: " + (f"{FIGURES[name].title}: {told[name]}." if name else "no value.")
     clean = [record["result"]["controls"]["clean_defense"] for record in records]
     of = "" if None in clean else f", of {_interval([one for one in clean if one is not None])} % without attack"
     planted = told.get("attack_success")

@@ -53,7 +53,7 @@ CATALOGUE = {
     "reward_flip": "fedguard.attacks.poisoning.reward_flip:RewardFlip",
     "action_flip": "fedguard.attacks.poisoning.action_flip:ActionFlip",
     "reward_scaling": "fedguard.attacks.poisoning.reward_scaling:RewardScaling",
-    "false_behaviour": "fedguard.attacks.poisoning.false_behaviour:FalseBehavior",
+    "false_behavior": "fedguard.attacks.poisoning.false_behavior:FalseBehavior",
     "false_priorities": "fedguard.attacks.poisoning.false_priorities:FalsePriorities",
     "false_memory": "fedguard.attacks.poisoning.false_memory:FalseMemory",
     "replay_flood": "fedguard.attacks.poisoning.replay_flood:ReplayFlood",

@@ -38,7 +38,7 @@ def course(architecture: str, model: str, steps: int, rounds: int, bench: Workbe
     }
     cell = lay_out(suite)[1].cells[0]
     task = bench.task(cell, 0)
-    return lambda: sum(report.received for report in cell.architecture.run(set_up(cell, 0, task)))
+    return lambda: sum(len(report.clients) for report in cell.architecture.run(set_up(cell, 0, task)))
 
 
 def main() -> None:

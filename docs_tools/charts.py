@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from docs_tools.goals import Measured
-from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.colors import COLORS
 from fedguard.app.report.drawing import draw_figure, number_chart_ids
 
 #: One side of a panel, in pixels.
@@ -68,7 +68,7 @@ def _panel(points: pd.DataFrame, grows: str, figure: str) -> alt.Chart:
         .encode(
             x=alt.X("size:Q", title=grows, scale=logarithmic, axis=alt.Axis(grid=False, format="~s")),
             y=alt.Y(f"{figure}:Q", title=figure, scale=alt.Scale(type="log"), axis=alt.Axis(format="~g", tickCount=5)),
-            color=alt.Color("curve:N", title=None, sort=None, scale=alt.Scale(range=COLOURS)),
+            color=alt.Color("curve:N", title=None, sort=None, scale=alt.Scale(range=COLORS)),
         )
         .properties(width=_SIDE, height=_SIDE * 2 // 3)
     )
@@ -95,7 +95,7 @@ def _bars(table: pd.DataFrame, of: str, figure: str, title: str) -> alt.FacetCha
     base = alt.Chart().encode(
         y=alt.Y("system:N", title=None, sort=None), x=alt.X(f"{figure}:Q", title=title, axis=alt.Axis(grid=False))
     )
-    ours = alt.condition(alt.datum.system == "FedGuard", alt.value(COLOURS[0]), alt.value(COLOURS[-1]))
+    ours = alt.condition(alt.datum.system == "FedGuard", alt.value(COLORS[0]), alt.value(COLORS[-1]))
     said = base.mark_text(align="left", dx=4).encode(text=alt.Text(f"{figure}:Q", format=",.3~r"))
     above = alt.Header(labelOrient="top", labelAnchor="start")
     panels = alt.layer(base.mark_bar().encode(color=ours), said, data=table).properties(width=420)

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.colors import COLORS
 from fedguard.bench.running.trial import run_trial
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import plan, read_document, read_suite
@@ -63,7 +63,7 @@ def drawn(episodes: Mapping[str, Episode]) -> str:
     SubElement(svg, "rect", {**size, "fill": "white"})
     for number, (name, one) in enumerate(episodes.items()):
         panel = SubElement(svg, "g", {"transform": f"translate({_SIDE * number + _SIDE // 2} {_SIDE // 2 - 10})"})
-        stroke = {"stroke": COLOURS[number], "stroke-width": "10", "stroke-linecap": "round"}
+        stroke = {"stroke": COLORS[number], "stroke-width": "10", "stroke-linecap": "round"}
         pole = SubElement(panel, "line", {"y2": f"-{_LENGTH}", **stroke})
         SubElement(
             pole,

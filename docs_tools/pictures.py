@@ -22,7 +22,7 @@ import vl_convert
 
 import fedguard as fg
 from docs_tools import exponents
-from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.colors import COLORS
 from fedguard.contracts import Network, Speeds, Stragglers
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
@@ -298,14 +298,14 @@ def _harmonic(n: int) -> float:
     return sum(1 / k for k in range(1, n + 1))
 
 
-def _lines(points: Points, x: str, y: str, colour: str, title: str) -> alt.Chart:
+def _lines(points: Points, x: str, y: str, color: str, title: str) -> alt.Chart:
     return (
         alt.Chart(points)
         .mark_line()
         .encode(
             x=alt.X(f"{x}:Q", scale=alt.Scale(zero=False), axis=_AXES.get(x, alt.Axis(tickMinStep=1))),
             y=alt.Y(f"{y}:Q", title=title, scale=alt.Scale(zero=y != "loss")),
-            color=alt.Color(f"{colour}:N", sort=None, scale=alt.Scale(range=COLOURS)),
+            color=alt.Color(f"{color}:N", sort=None, scale=alt.Scale(range=COLORS)),
         )
         .properties(width=2 * _WIDTH, height=_HEIGHT)
     )
@@ -318,7 +318,7 @@ def _beside_forms(points: Points) -> alt.TopLevelMixin:
         x=alt.X("workers:Q", scale=log, axis=axis), y=alt.Y("speed-up:Q", scale=log, axis=axis)
     )
     formula = alt.FieldOneOfPredicate(field="times", oneOf=["equal", "exponential"])
-    named = alt.Color("times:N", sort=None, scale=alt.Scale(range=COLOURS))
+    named = alt.Color("times:N", sort=None, scale=alt.Scale(range=COLORS))
     measured = base.transform_filter(formula).mark_point(size=70, filled=True, opacity=1).encode(color=named)
     lines = base.transform_filter(~formula).mark_line(opacity=0.7).encode(color=named)
     return (lines + measured).properties(width=2 * _WIDTH, height=_HEIGHT)
@@ -331,7 +331,7 @@ def _panels(chart: alt.Chart, by: str) -> alt.TopLevelMixin:
 def _bars(points: Points) -> alt.TopLevelMixin:
     chart = alt.Chart(points).mark_bar().encode(
         x=alt.X("over:N", title="devices asked for each one needed", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("value:Q", title=None), color=alt.value(COLOURS[0]),
+        y=alt.Y("value:Q", title=None), color=alt.value(COLORS[0]),
     )  # fmt: skip
     return _panels(chart.properties(height=_HEIGHT), "of").resolve_scale(y="independent")
 
@@ -339,7 +339,7 @@ def _bars(points: Points) -> alt.TopLevelMixin:
 def _ages(points: Points) -> alt.TopLevelMixin:
     chart = alt.Chart(points).mark_bar().encode(
         x=alt.X("staleness:O", title="staleness: models since", axis=alt.Axis(values=[*range(0, 100, 5)], labelAngle=0)),
-        y=alt.Y("share:Q", title="% of the updates"), color=alt.value(COLOURS[0]),
+        y=alt.Y("share:Q", title="% of the updates"), color=alt.value(COLORS[0]),
     )  # fmt: skip
     return _panels(chart.properties(height=_HEIGHT), "system")
 
@@ -348,7 +348,7 @@ def _alike(points: Points) -> alt.TopLevelMixin:
     chart = alt.Chart(points).mark_line(point=True).encode(
         x=alt.X("data:N", title=None, sort=list(_ALIKE.values()), axis=alt.Axis(labelAngle=0)),
         y=alt.Y("accuracy:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100])),
-        color=alt.Color("system:N", sort=None, scale=alt.Scale(range=COLOURS)),
+        color=alt.Color("system:N", sort=None, scale=alt.Scale(range=COLORS)),
         strokeDash=alt.StrokeDash("system:N", sort=None),
     )  # fmt: skip
     return _panels(chart.properties(height=_HEIGHT), "of")
@@ -377,7 +377,7 @@ def _slopes(points: Points) -> alt.TopLevelMixin:
     ends = found.loc[found.groupby(["slower", "count", "system"])["1 / gap"].idxmax()]
     texts = ends.merge(fits, on=["slower", "count", "system"])
     texts["fitted"] = [f"{one:.2f} ±{half:.2f}" for one, half in zip(texts["exponent"], texts["half"], strict=True)]
-    colour = alt.Color("system:N", sort=None, scale=alt.Scale(range=COLOURS))
+    color = alt.Color("system:N", sort=None, scale=alt.Scale(range=COLORS))
     rows = []
     for way in found["slower"].unique():
         panels = []
@@ -385,8 +385,8 @@ def _slopes(points: Points) -> alt.TopLevelMixin:
             x = alt.X("1 / gap:Q", scale=log, title=f"1 / gap, {way}")
             y = alt.Y("number:Q", scale=log, title=count)
             here, last = (one[(one["slower"] == way) & (one["count"] == count)] for one in (found, texts))
-            lines = alt.Chart(here).mark_line(point=True).encode(x=x, y=y, color=colour)
-            labels = alt.Chart(last).mark_text(align="left", dx=6).encode(x=x, y=y, color=colour, text="fitted:N")
+            lines = alt.Chart(here).mark_line(point=True).encode(x=x, y=y, color=color)
+            labels = alt.Chart(last).mark_text(align="left", dx=6).encode(x=x, y=y, color=color, text="fitted:N")
             panels.append((lines + labels).properties(width=_WIDTH * 2 // 3, height=_HEIGHT))
         rows.append(alt.HConcatChart(hconcat=panels))
     return alt.VConcatChart(vconcat=rows)

@@ -10,13 +10,18 @@ from pathlib import Path
 
 from fedguard.retired import (
     RETIRED_ARGUMENTS,
+    RETIRED_CHECKS,
     RETIRED_COLUMNS,
     RETIRED_COMMANDS,
     RETIRED_FIELDS,
+    RETIRED_FLAGS,
     RETIRED_KEYS,
     RETIRED_KINDS,
     RETIRED_METRICS,
+    RETIRED_NAMES,
     RETIRED_OPTIONS,
+    RETIRED_PARAMETERS,
+    RETIRED_PYTEST,
     RETIRED_VALUES,
 )
 
@@ -41,12 +46,15 @@ reader shows them under today's names.
 def page() -> str:
     """The page, in Markdown."""
     tables = {
-        "Commands and options of `fedguard`": _commands(),
+        "Commands and options of `fedguard`, and of its plug-in of pytest": _commands(),
         "Keys and values of suites": _suites(),
+        "Algorithms and their parameters": _algorithms(),
         "Metrics": _rows(RETIRED_METRICS, ALWAYS),
         "Columns of the file of a graph": _rows(RETIRED_COLUMNS, ONE_VERSION),
         "Arguments in Python": _arguments(),
         "Fields of records, run manifests and verdicts": _rows(RETIRED_FIELDS, ALWAYS),
+        "Red flags": _rows(RETIRED_FLAGS, ALWAYS),
+        "Checks of audits and trivial guesses in records": _rows(RETIRED_CHECKS, ALWAYS),
     }
     return "\n".join([_HEAD, *(f"## {title}\n\n{_table(rows)}" for title, rows in tables.items())])
 
@@ -57,6 +65,7 @@ def _commands() -> Iterator[Row]:
         for command in row.commands:
             yield f"{command} {old}", f"{command} {row.new.format('VALUE')}", until
     yield from _rows(RETIRED_COMMANDS, ONE_VERSION)
+    yield from _rows(RETIRED_PYTEST, ONE_VERSION, "pytest {}")
     yield from _rows(RETIRED_KINDS, ONE_VERSION, "new {}")
 
 
@@ -67,6 +76,12 @@ def _suites() -> Iterator[Row]:
     )
     for key, values in RETIRED_VALUES.items():
         yield from _rows({str(old).lower(): new for old, new in values.items()}, ONE_VERSION, f"{key}: {{}}")
+
+
+def _algorithms() -> Iterator[Row]:
+    yield from _rows(RETIRED_NAMES, ONE_VERSION)
+    for name, parameters in RETIRED_PARAMETERS.items():
+        yield from _rows(parameters, ONE_VERSION, f"{name}({{}}=)")
 
 
 def _arguments() -> Iterator[Row]:

@@ -13,7 +13,7 @@ WRITERS, TEST_WRITERS = 10_000, 100
 def digits() -> Dataset:
     """20 to 50 images of each writer, 8 x 8 pixels in [0, 1].
 
-    A writer turns, slants, stretches and shifts each digit in one way of its own, and has favourite digits: its labels are
+    A writer turns, slants, stretches and shifts each digit in one way of its own, and has favorite digits: its labels are
     drawn by Dirichlet(1, ..., 1). The 1,797 digits that they all copy are split first: the writers that test the model copy
     360 digits that no other writer has.
     """

@@ -34,12 +34,12 @@ def set_flat(model: nn.Module, flat: Tensor) -> None:
 def local_sgd(model: nn.Module, start: Tensor, shard: Shard, batches: Batches, lr: float, momentum: float) -> Tensor:
     """FedAvg's client: SGD over these batches; what it moved by, [d]."""
     set_flat(model, start)
-    optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     x, y = shard
     for batch in batches:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[list(batch)]), y[list(batch)]).backward()
-        optimiser.step()
+        optimizer.step()
     return get_flat(model) - start
 
 

@@ -15,15 +15,17 @@
     fg.save_baseline(run, "baseline.json")                 # and later, in CI:
     assert fg.gate(run, "baseline.json").passed            # has anything become worse?
 
-Importing the package is cheap; torch is loaded with the first of these calls.
+Importing the package is cheap; torch is loaded with the first call that computes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedguard.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedguard.api import audit, explain, lint, names, open_run, run, tune
+    from fedguard.api import audit, run, tune
     from fedguard.app.report import report
     from fedguard.arrays import aggregate, craft, kappa, secure_sum
     from fedguard.bench.gate.work import gate, save_baseline
@@ -31,8 +33,11 @@ if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
     from fedguard.bench.running.engines.ray import Ray
     from fedguard.guard import Guard
+    from fedguard.lookup import explain, lint, names, open_run
     from fedguard.privacy.gaussian import epsilon
     from fedguard.reconstruction import reconstruct, score_reconstruction
+else:
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "Guard",
@@ -57,31 +62,6 @@ __all__ = [
     "secure_sum",
     "tune",
 ]
-
-_HOME = {
-    "Guard": "fedguard.guard",
-    "Ray": "fedguard.bench.running.engines.ray",
-    "Run": "fedguard.bench.results.run",
-    "aggregate": "fedguard.arrays",
-    "compare": "fedguard.bench.results.compare",
-    "craft": "fedguard.arrays",
-    "epsilon": "fedguard.privacy.gaussian",
-    "gate": "fedguard.bench.gate.work",
-    "kappa": "fedguard.arrays",
-    "reconstruct": "fedguard.reconstruction",
-    "report": "fedguard.app.report",
-    "save_baseline": "fedguard.bench.gate.work",
-    "score_reconstruction": "fedguard.reconstruction",
-    "secure_sum": "fedguard.arrays",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'fedguard' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_HOME.get(name, "fedguard.api")), name)
 
 
 def __dir__() -> list[str]:

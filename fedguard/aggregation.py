@@ -133,7 +133,9 @@ class _Probes:
         self._honest, self._directions = honest, directions
         h, m = len(honest), len(directions)
         self._mean = torch.zeros(h + m + len(self._run.anchored) + 1, dtype=torch.float64)
-        self._mean[:h] = 1 / h
+        # Without honest rows the origin stands for their mean
+        self._mean[:h] = 1 / max(h, 1)
+        self._mean[-1] = float(h == 0)
         self._rows = h + m
         self._sample: Tensor | None = None
         if not isinstance(pipeline.rule, WeightRule):
@@ -149,7 +151,8 @@ class _Probes:
     @cached_property
     def _base(self) -> Tensor:
         """The Gram matrix of the honest updates, the directions, the anchors and the origin; made on first use."""
-        return gram_matrix(self._honest, [*self._directions, *self._run.anchored])
+        rows, others = (self._honest, self._directions) if len(self._honest) else (self._directions, self._honest)
+        return gram_matrix(rows, [*others, *self._run.anchored])
 
     def __call__(self, coefficients: Tensor) -> Probe:
         h = len(self._honest)
@@ -170,7 +173,7 @@ class _Probes:
             answer = rule.reduce(sampled.T.contiguous().T, context)
         else:
             answer = rule.combine(sampled, context)
-        mean = self._sample[:h].mean(0)
+        mean = self._sample[:h].mean(0) if h else torch.zeros_like(answer)
         progress = float(answer.double() @ mean.double() / mean.double().square().sum().clamp(min=1e-300))
         return Probe(float((answer - mean).double().norm()) * self._scale, progress, None)
 

@@ -19,22 +19,20 @@ from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import forget_data
 from fedguard.bench.running.execute import execute
 from fedguard.bench.running.manifest import choose_folder
-from fedguard.bench.running.progress import Listener, default_listener
+from fedguard.bench.running.progress import Listener, choose_listener
 from fedguard.bench.tuning.outcome import Tuning
 from fedguard.bench.tuning.proxy import regret as regrets
 from fedguard.bench.tuning.tune import Proposal, resolve_output_file
 from fedguard.config import Document, Plan, plan, read_document, read_suite
+from fedguard.config.document import document_of
 from fedguard.config.layout import override
 from fedguard.config.schema import A_RUN_NAME, is_run_name
-from fedguard.errors import ConfigError, UnknownName, brief
+from fedguard.errors import ConfigError, brief
 from fedguard.modules import folder_of_script
-from fedguard.registry import load_registry
 from fedguard.retired import accept_retired_arguments
 
 if TYPE_CHECKING:
     from fedguard.bench.audits.cells import CellAudit
-    from fedguard.bench.explain.catalogue import Explanation
-    from fedguard.bench.flags.lint import Lint
     from fedguard.bench.running.engines.ray import Ray
 
 Suite = str | Path | Mapping[str, Any] | Document
@@ -86,7 +84,7 @@ def run(
         StoreError: the store cannot be written, or the name belongs to a run of another suite.
     """
     laid_out = lay_out(suite, overrides)[1]
-    folder, listener = run_folder(laid_out, store, name), listener or default_listener()
+    folder, listener = run_folder(laid_out, store, name), choose_listener(listener)
     return execute(
         laid_out,
         folder,
@@ -109,7 +107,7 @@ def lay_out(suite: Suite, overrides: Sequence[str] = ()) -> tuple[Document, Plan
         suite, "suite", (str, os.PathLike, Mapping, Document), "the path of a suite file, or its content as a mapping"
     )
     if isinstance(suite, Mapping):
-        suite = Document(dict(suite), folder=folder_of_script())
+        suite = document_of(suite, folder_of_script())
     forget_data()
     document = override(suite if isinstance(suite, Document) else read_document(suite), words(overrides, "overrides"))
     return document, plan(document, read_suite(document))
@@ -225,60 +223,3 @@ def tune(
         tuning = dataclasses.replace(tuning, regret=regrets(*tunings), failed=sum(one.failed for one in tunings))
     proposals[0].write(tuning)
     return tuning
-
-
-def open_run(run: str | Path, store: str | Path = "runs") -> Run:
-    """Open a complete or incomplete run by its name in the store, or by its path.
-
-    Raises:
-        StoreError: there is none, or its manifest cannot be read.
-    """
-    path_like(run, "run")
-    path_like(store, "store")
-    return Run.open(run, store)
-
-
-def lint(run: Run | str | Path, store: str | Path = "runs") -> Lint:
-    """Raise the red flags of a run, or of a table of results (a .json or .csv file), as `fedguard lint` does.
-
-    Args:
-        run: a run, its name in the store, its path, or the file.
-
-    Raises:
-        StoreError: there is no such run.
-        ConfigError: the file cannot be read as a table of results.
-    """
-    from fedguard.bench.flags.lint import lint as judge
-    from fedguard.bench.flags.lint import results_named
-    from fedguard.bench.flags.results import results_of
-
-    if isinstance(run, Run):
-        return judge(results_of(run))
-    path_like(run, "run")
-    path_like(store, "store")
-    return judge(results_named(str(run), Path(store)))
-
-
-def explain(name: str, plugins: Sequence[str] = ()) -> Explanation:
-    """Explain an algorithm as `fedguard explain` does: formula, parameters, what it needs to see, where it comes from.
-
-    Args:
-        name: an attack, a defense, or anything else that `names` lists.
-        plugins: modules with algorithms of your own, here or installed.
-
-    Raises:
-        UnknownName: nothing has this name.
-    """
-    from fedguard.bench.explain.catalogue import Explanation
-
-    of_kind(name, "name", str, "the name of an algorithm")
-    return Explanation(load_registry().with_modules(words(plugins, "plugins"), Path.cwd()), name)
-
-
-def names(kind: str) -> list[str]:
-    """The known names of a kind: attack, defense, data, partition, model ..."""
-    from fedguard.registry import KINDS
-
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise UnknownName("kind", str(kind), KINDS)
-    return load_registry().names(kind)

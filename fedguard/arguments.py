@@ -34,12 +34,12 @@ def malicious_clients(value: Any, what: str, least: int) -> int:
     """
     if is_whole(value) and value < least:
         clients = f"at least {least} malicious client" if least else "0 or more malicious clients"
-        raise InputError(f"{what}: expected {clients}; got {value}.")
+        raise InputError(f"{what}: expected {clients}; got {brief(value)}.")
     return whole_number(value, what, least, MOST_CLIENTS)
 
 
-def at_least(least: int, value: Any, what: str) -> None:
-    """Check that a setting of a run is an integer, ``least`` or more.
+def at_least(least: int, value: Any, what: str, most: float = math.inf) -> None:
+    """Check that a setting of a run is an integer, from ``least`` to ``most``.
 
     Raises:
         ConfigError: it is not.
@@ -47,6 +47,8 @@ def at_least(least: int, value: Any, what: str) -> None:
     if not is_whole(value) or value < least:
         wanted = f"at least {least}" if is_whole(value) else f"a whole number, {least} or more"
         raise ConfigError(f"{what}: expected {wanted}; got {brief(value)}.")
+    if value > most:
+        raise ConfigError(f"{what}: expected at most {most:,}; got {brief(value)}.")
 
 
 def real_number(
@@ -114,7 +116,7 @@ def path_like(value: Any, what: str) -> None:
     Raises:
         InputError: it is not.
     """
-    if not isinstance(value, str | os.PathLike):
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fsdecode(value):
         raise InputError(f"{what}: expected a path; got {brief(value)}.")
 
 

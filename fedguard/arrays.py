@@ -386,5 +386,5 @@ def _f(f: Any, least: int, n: int) -> int:
     if isinstance(f, bool) or not isinstance(f, numbers.Integral):
         raise InputError(f"f: expected a whole number from {least} to n - 1 = {n - 1}; got {brief(f)}.")
     if not least <= int(f) < n:
-        raise InputError(f"f: expected from {least} to n - 1 = {n - 1}; got {f}.")
+        raise InputError(f"f: expected from {least} to n - 1 = {n - 1}; got {brief(f)}.")
     return int(f)

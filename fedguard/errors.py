@@ -51,11 +51,12 @@ class ConfigError(FedGuardError):
 class UnknownName(ConfigError):
     """A name that does not exist, with the nearest ones that do."""
 
-    def __init__(self, what: str, got: str, known: Iterable[str], where: str = "", remedy: str = "") -> None:
+    def __init__(self, what: str, got: object, known: Iterable[str], where: str = "", remedy: str = "") -> None:
         names = sorted(known)
+        shown, got = repr(got) if isinstance(got, str) else brief(got), str(got) if isinstance(got, str) else ""
         self.got, self.known = got, names
         prefix = f"{where}: " if where else ""
-        super().__init__(f"{prefix}unknown {what} {got!r}. {_did_you_mean(got, names)}{remedy}")
+        super().__init__(f"{prefix}unknown {what} {shown}. {_did_you_mean(got, names)}{remedy}")
 
 
 class PreconditionError(ConfigError):
@@ -126,7 +127,10 @@ def oneline(error: BaseException) -> str:
 
 def brief(value: Any) -> str:
     """``repr(value)`` for a message: long and deep values are cut, and the result is one line."""
-    told = _REPR.repr(value)
+    try:
+        told = _REPR.repr(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        told = f"a number of {value.bit_length():,} bits" if isinstance(value, int) else "numbers too long to show"
     return " ".join(told.split()) if "\n" in told else told
 
 
@@ -137,7 +141,8 @@ def require(holds: bool, message: str) -> None:
 
 
 def _did_you_mean(got: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+    near = [name for name in names if got and name.lower() == got.strip().lower()]
+    near = near or difflib.get_close_matches(got, names, n=3, cutoff=0.5)
     if near:
         return "Did you mean " + " or ".join(repr(name) for name in near) + "?"
     if not names:

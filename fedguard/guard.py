@@ -84,7 +84,7 @@ class Guard:
         server_lr: float = 1.0,
     ) -> None:
         self.f = malicious_clients(f, "f", 0)
-        self.told = self.f if told is None else malicious_clients(told, "told", 0)
+        self.told, self._told_apart = self.f if told is None else malicious_clients(told, "told", 0), told is not None
         self.round = self.dropped = 0
         self.seat = SEAT
         knowledge = renew_values("threat.knowledge", words(knowledge, "knowledge"))
@@ -97,6 +97,7 @@ class Guard:
         self._server_lr = real_number(server_lr, "server_lr")
         self._attack_state: State = {}
         self._states: tuple[State, ...] = ()
+        self._layout: Layout | None = None
         self._warned = False
 
     @property
@@ -151,7 +152,8 @@ class Guard:
             raise InputError(f"model: expected a state dict or a vector; got {type(model).__name__}.")
         if not isinstance(clients, Sequence | Tensor | np.ndarray) or isinstance(clients, str):
             raise InputError(f"clients: expected a list of models; got {type(clients).__name__}.")
-        layout = Layout.of(state, "model")
+        # Later rounds have the layout of the first, to which the states of rule and attack belong
+        self._layout = layout = self._layout or Layout.of(state, "model")
         before = layout.vector(state, "model")
         if not bool(before.isfinite().all()):
             raise InputError(
@@ -175,6 +177,10 @@ class Guard:
         direction = None if root is None else read_update(root, "root")
         if direction is not None and not bool(direction.isfinite().all()):
             raise InputError("root: expected finite numbers; it holds NaN or infinity.")
+        if malicious is None and self.f >= len(clients):
+            raise InputError(
+                f"f: expected fewer than the {len(clients)} clients of the round; got {self.f}. Lower f, or pass more clients."
+            )
         acting = tuple(range(self.f)) if malicious is None else malicious
         rows, claims = self.apply_attack(before, rows, acting, layers=layout.sizes, samples=claims)
         result = self.aggregate_updates(before, rows, layers=layout.sizes, samples=claims, root=direction)
@@ -206,12 +212,20 @@ class Guard:
         claims = None if samples is None else read_claims(samples, n)
         rows = _rows(malicious, n, self.f)
         self.round += 1
-        if self._attack is None or not rows:
+        if not rows:
             return updates, claims
-        honest = tuple(row for row in range(n) if row not in rows)
-        bad = set(unusable_rows(updates))
         # The server drops these updates, so they are no part of the round that the attack sees
-        honest = tuple(row for row in honest if row not in bad)
+        bad = set(unusable_rows(updates))
+        honest = tuple(row for row in range(n) if row not in rows and row not in bad)
+        if not any(claims is None or counts(claims[row]) for row in honest):
+            warnings.warn(
+                f"round {self.round}: none of the {n - len(rows)} honest updates is left: they hold NaN, infinity or values "
+                "beyond 2^112, or claim numbers of examples that are none. What is aggregated is the malicious clients' alone.",
+                GuaranteeWarning,
+                stacklevel=3,
+            )
+        if self._attack is None:
+            return updates, claims
         good = updates[list(honest)]
         view = PoisonView.of_round(
             self._attack,
@@ -275,11 +289,14 @@ class Guard:
                 f"round {self.round}: none of {lost} updates is left: they hold NaN, infinity or values beyond 2^112, or claim "
                 "numbers of examples that are none. Lower the clients' step, or look at their data."
             )
-        self._pipeline.check(len(rows), told, self.seat)
+        try:
+            self._pipeline.check(len(rows), told, self.seat)
+        except PreconditionError as error:
+            raise PreconditionError(self._name_arguments(str(error))) from None
         if not self._warned:
             self._warned = True
             for line in self._pipeline.unproven(len(rows), told, self.seat):
-                warnings.warn(line, GuaranteeWarning, stacklevel=3)
+                warnings.warn(self._name_arguments(line), GuaranteeWarning, stacklevel=3)
         context = RuleContext(
             "fedguard.Guard",
             Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA),
@@ -298,6 +315,10 @@ class Guard:
         result = aggregate(self._pipeline, rows, context, self._states)
         self._states = result.states
         return result.vector
+
+    def _name_arguments(self, message: str) -> str:
+        """A message about a round with ``told`` where it decides what the rule assumes."""
+        return message.replace("Lower f ", "Lower told ") if self._told_apart else message
 
     def _copy_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
         """The malicious clients' copy of the rule, with their own guesses of its draws and of the server's clean data."""
@@ -323,7 +344,7 @@ class Guard:
                 server_lr=server_lr,
                 clients=tuple(range(n)),
                 samples=torch.ones(n, dtype=torch.float64),
-                root=rows[:benign].mean(0),
+                root=rows[:benign].mean(0) if benign else torch.zeros_like(rows[0]),
                 model=known,
             )
 
@@ -366,7 +387,7 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     Raises:
         NotAllowed: it acts where a foreign training loop lets no attack act, or needs more than it is granted.
     """
-    if attack is None or attack == "none":
+    if attack is None or (isinstance(attack, str) and attack == "none"):
         return None, Sight.NOTHING
     of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
     built: Any = load_registry().build("attack", attack) if isinstance(attack, str) else attack

@@ -124,7 +124,7 @@ def sort_rows(block: Tensor) -> Tensor:
     """``[n, b]``: each column sorted in ascending order, in place if the block is stored column by column."""
     columns = block.T.contiguous()
     if columns.device.type == "cpu":
-        columns.numpy().sort(axis=1)  # numpy's vectorised sort: ten times faster than torch's on short columns
+        columns.numpy().sort(axis=1)  # numpy's vectorized sort: ten times faster than torch's on short columns
     else:
         columns = columns.sort(dim=1).values
     return columns.T
@@ -149,11 +149,11 @@ def gram_matrix(updates: Tensor, others: Sequence[Tensor] = ()) -> Tensor:
     return inner - across[:, None] - across[None, :] + across[row]
 
 
-def _gram(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None) -> Tensor:
-    inner = _products(updates, others, centre, updates.dtype)
+def _gram(updates: Tensor, others: Sequence[Tensor], center: Tensor | None) -> Tensor:
+    inner = _products(updates, others, center, updates.dtype)
     rows = [*updates, *others, torch.zeros_like(updates[0])]
-    lost = not all_finite(inner) or _underflown(rows, inner.diagonal(), centre)
-    return _products(updates, others, centre, torch.float64) if lost else inner
+    lost = not all_finite(inner) or _underflown(rows, inner.diagonal(), center)
+    return _products(updates, others, center, torch.float64) if lost else inner
 
 
 def _underflown(rows: Sequence[Tensor] | Tensor, squares: Tensor, point: Tensor | None) -> bool:
@@ -165,22 +165,22 @@ def _underflown(rows: Sequence[Tensor] | Tensor, squares: Tensor, point: Tensor 
     return any(bool(rows[i].any()) if point is None else not torch.equal(rows[i], point) for i in faint)
 
 
-def _products(updates: Tensor, others: Sequence[Tensor], centre: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Inner products of updates, others and the origin about ``centre`` (None: about the origin), in blocks of ``dtype``."""
+def _products(updates: Tensor, others: Sequence[Tensor], center: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Inner products of updates, others and the origin about ``center`` (None: about the origin), in blocks of ``dtype``."""
     n, k = len(updates), len(updates) + len(others) + 1
     inner = torch.zeros(k, k, dtype=torch.float64, device=updates.device)
     scratch = torch.empty(0, dtype=dtype, device=updates.device)
-    copied = centre is not None or dtype != updates.dtype
+    copied = center is not None or dtype != updates.dtype
     for block in walk(updates, k, BLOCK_BYTES if copied else LONG_BYTES):
         rows = updates[:, block]
         beside = torch.stack([*(other[block] for other in others), torch.zeros_like(rows[0])]).to(dtype)
         if copied:
-            about = torch.zeros_like(rows[0]) if centre is None else centre[block]
+            about = torch.zeros_like(rows[0]) if center is None else center[block]
             rows = torch.sub(rows.to(dtype), about, out=scratch.resize_(rows.shape))
             beside -= about
         inner[:n, :n] += _multiply_by_transpose(rows)
         # Without others and about the origin itself, the last row and column are 0 already
-        if others or centre is not None:
+        if others or center is not None:
             inner[:n, n:] += rows @ beside.T
             inner[n:, n:] += beside @ beside.T
     inner[n:, :n] = inner[:n, n:].T

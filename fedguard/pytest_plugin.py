@@ -8,6 +8,7 @@ Every pytest loads this module if FedGuard is installed. So it imports nothing h
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import tempfile
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fedguard.errors import ConfigError, FedGuardError
+from fedguard.retired import RETIRED_PYTEST, note_renamed
 
 if TYPE_CHECKING:
     from fedguard.bench.gate.verdict import GateVerdict, Word
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 #: The node of metrics over all cells, beside one for each cell
 WHOLE = "whole suite"
 VERDICT = "verdict.json"
+#: What else may fail, as under `fedguard gate --fail-on`
+FAIL_ON = ("inconclusive",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,11 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     option("--fedguard", dest="fedguard_suite", metavar="SUITE", help="Run this suite and hold it against a baseline.")
     option("--fedguard-baseline", metavar="FILE", help="The baseline, as `fedguard baseline save` wrote it.")
     option("--fedguard-store", metavar="FOLDER", help="Folder of all runs. What is stored there is not run again.")
-    option("--fedguard-strict", action="store_true", help="What is inconclusive fails; else it is skipped.")
+    option("--fedguard-fail-on", choices=FAIL_ON, help="A verdict that fails, too; else it is skipped.")
+    option("--fedguard-strict", action="store_true", help=argparse.SUPPRESS)
     parser.addini("fedguard_suite", "--fedguard, for calls of pytest that name no path (as testpaths)")
     parser.addini("fedguard_baseline", "--fedguard-baseline, from the folder of this file")
     parser.addini("fedguard_store", "--fedguard-store, from the folder of this file")
-    parser.addini("fedguard_strict", "--fedguard-strict", type="bool", default=False)
+    parser.addini("fedguard_fail_on", "--fedguard-fail-on")
+    parser.addini("fedguard_strict", "old name of fedguard_fail_on = inconclusive", type="bool", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +56,14 @@ class GatePlan:
     Attributes:
         figures: the metrics that the gate will judge, by the label of a cell.
         broad: the metrics over the whole suite.
+        fail_on: verdicts that fail beside ``regressed``.
         audited: whether the gate will audit epsilons.
     """
 
     suite: Path
     baseline: Path
     store: Path
-    strict: bool
+    fail_on: tuple[str, ...]
     figures: Mapping[str, tuple[str, ...]]
     broad: tuple[str, ...]
     audited: bool
@@ -245,8 +252,7 @@ def _run_gate(config: pytest.Config) -> dict[str, Any]:
         with _aloud(config), warnings.catch_warnings():
             warnings.simplefilter("default")  # that warnings are errors is said of the tests
             run = execute(laid_out, folder, listener=Lines(console), retry_failed=True, same_code=True)
-            fail_on = ("inconclusive",) if asked.strict else ()
-            return gate(run, asked.baseline, fail_on=fail_on, listener=Lines(console)).as_dict()
+            return gate(run, asked.baseline, fail_on=asked.fail_on, listener=Lines(console)).as_dict()
     except FedGuardError as error:
         return {"error": f"fedguard: {error}"}
 
@@ -295,11 +301,26 @@ def _load_request(config: pytest.Config, suite: Path) -> GatePlan:
         suite=suite,
         baseline=baseline,
         store=_path(config, "store") or Path(os.environ.get("FEDGUARD_STORE", "runs")).absolute(),
-        strict=config.getoption("fedguard_strict") or config.getini("fedguard_strict"),
+        fail_on=_fail_on(config),
         figures=figures,
         broad=tuple(one for one in watch if one != "epsilon" and any(one in found for found in figures.values())),
         audited=gate.audit and noisy,
     )
+
+
+def _fail_on(config: pytest.Config) -> tuple[str, ...]:
+    """The verdicts that fail, too.
+
+    Raises:
+        ConfigError: the ini file names another one.
+    """
+    if config.getoption("fedguard_strict") or config.getini("fedguard_strict"):
+        note_renamed(RETIRED_PYTEST.items())
+        return FAIL_ON
+    word = config.getoption("fedguard_fail_on") or config.getini("fedguard_fail_on")
+    if word and word not in FAIL_ON:
+        raise ConfigError(f"fedguard_fail_on: expected {' or '.join(FAIL_ON)}; got {word!r}.")
+    return (word,) if word else ()
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:

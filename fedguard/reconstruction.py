@@ -84,8 +84,8 @@ def reconstruct(
     of_kind(root, "root", (Examples, type(None)), "Examples")
     of_kind(plan, "plan", (LocalPlan, type(None)), "a LocalPlan")
     _check_model(model)
-    shape, value_range = whole_numbers(shape, "shape", 1), read_range(value_range)
-    classes = _classes(model, shape, None if classes is None else whole_number(classes, "classes", 1))
+    shape, value_range = whole_numbers(shape, "shape", 1, 2**31), read_range(value_range)
+    classes = _classes(model, shape, None if classes is None else whole_number(classes, "classes", 1, 2**31))
     start, sent = _vector(list(model.parameters()), model, "model"), _vector(gradient, model, "gradient")
     if not bool(sent.any()):
         raise InputError(
@@ -157,7 +157,7 @@ def _build_attack(attack: str | InferenceAttack, parameters: dict[str, Any]) -> 
         )
         return built
     if not isinstance(attack, InferenceAttack):
-        raise InputError(f"attack: expected a name or an InferenceAttack; got {attack!r}.")
+        raise InputError(f"attack: expected a name or an InferenceAttack; got {brief(attack)}.")
     if parameters:
         raise InputError(
             f"parameters go with the name of an attack; got {', '.join(parameters)} beside the object {attack}."

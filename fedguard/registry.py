@@ -16,54 +16,47 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-from fedguard.contracts import (
-    Algorithm,
-    Architecture,
-    Availability,
-    Data,
-    Defense,
-    Ensemble,
-    Environment,
-    EvasionAttack,
-    FederatedAlgorithm,
-    InferenceAttack,
-    Masking,
-    Model,
-    Noise,
-    Partition,
-    Pipeline,
-    PoisonAttack,
-    Sight,
-    Trigger,
-)
-from fedguard.contracts.ranges import without_ranges
-from fedguard.contracts.specs import Spec, at, misread, split_pipeline, split_spec
+from fedguard import contracts
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.ranges import list_in_words, without_ranges
+from fedguard.contracts.sight import Sight
+from fedguard.contracts.specs import Spec, at, explain_fault, misread, split_pipeline, split_spec
 from fedguard.contracts.user_function import FAILURES, UserFunction
 from fedguard.errors import ConfigError, PluginError, UnknownName, brief
 from fedguard.modules import load_module
-from fedguard.secagg.contest import ProtocolAttack
 
-#: kind -> (its contract, the table of the built-in ones, the entry-point group)
-KINDS: dict[str, tuple[tuple[type[Algorithm], ...], str, str]] = {
-    "attack": ((PoisonAttack, Ensemble), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
-    "inference": ((InferenceAttack,), "fedguard.attacks:INFERENCE", "fedguard.inference"),
-    "protocol": ((ProtocolAttack,), "fedguard.attacks:PROTOCOL", "fedguard.protocol_attacks"),
-    "evasion": ((EvasionAttack,), "fedguard.attacks:EVASION", "fedguard.evasions"),
-    "trigger": ((Trigger,), "fedguard.attacks:TRIGGERS", "fedguard.triggers"),
-    "defense": ((Defense,), "fedguard.defenses:CATALOGUE", "fedguard.defenses"),
-    "data": ((Data, Environment), "fedguard.tasks:DATA", "fedguard.data"),
-    "partition": ((Partition,), "fedguard.tasks:PARTITIONS", "fedguard.partitions"),
-    "model": ((Model,), "fedguard.tasks:MODELS", "fedguard.models"),
-    "algorithm": ((FederatedAlgorithm,), "fedguard.algorithms:ALGORITHMS", "fedguard.algorithms"),
-    "masking": ((Masking,), "fedguard.architectures.masking:MASKINGS", "fedguard.maskings"),
-    "noise": ((Noise,), "fedguard.privacy.kinds:NOISES", "fedguard.noises"),
-    "architecture": ((Architecture,), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),
-    "availability": ((Availability,), "fedguard.simulated.availability:AVAILABILITIES", "fedguard.availabilities"),
+if TYPE_CHECKING:
+    from fedguard.contracts import Pipeline
+
+#: kind -> (its contracts, the table of the built-in ones, the entry-point group); names, since most contracts load torch
+KINDS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "attack": (("contracts:PoisonAttack", "contracts:Ensemble"), "fedguard.attacks:CATALOGUE", "fedguard.attacks"),
+    "inference": (("contracts:InferenceAttack",), "fedguard.attacks:INFERENCE", "fedguard.inference"),
+    "protocol": (("secagg.contest:ProtocolAttack",), "fedguard.attacks:PROTOCOL", "fedguard.protocol_attacks"),
+    "evasion": (("contracts:EvasionAttack",), "fedguard.attacks:EVASION", "fedguard.evasions"),
+    "trigger": (("contracts:Trigger",), "fedguard.attacks:TRIGGERS", "fedguard.triggers"),
+    "defense": (("contracts:Defense",), "fedguard.defenses:CATALOGUE", "fedguard.defenses"),
+    "data": (("contracts:Data", "contracts:Environment"), "fedguard.tasks:DATA", "fedguard.data"),
+    "partition": (("contracts:Partition",), "fedguard.tasks:PARTITIONS", "fedguard.partitions"),
+    "model": (("contracts:Model",), "fedguard.tasks:MODELS", "fedguard.models"),
+    "algorithm": (("contracts:FederatedAlgorithm",), "fedguard.algorithms:ALGORITHMS", "fedguard.algorithms"),
+    "masking": (("contracts:Masking",), "fedguard.architectures.masking:MASKINGS", "fedguard.maskings"),
+    "noise": (("contracts:Noise",), "fedguard.privacy.kinds:NOISES", "fedguard.noises"),
+    "architecture": (("contracts:Architecture",), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),
+    "availability": (
+        ("contracts:Availability",),
+        "fedguard.simulated.availability:AVAILABILITIES",
+        "fedguard.availabilities",
+    ),
 }
+
+#: Origin of FedGuard's own algorithms
+BUILT_IN = "built in"
 
 
 @dataclass(frozen=True)
@@ -117,8 +110,8 @@ class Registry:
                 yield kind, self.get(kind, name)
 
     def origin(self, kind: str, name: str) -> str:
-        """``built in``, or the package or module that brought the name."""
-        return self.entries[kind][name].origin
+        """`BUILT_IN`, or the package or module that brought the name. Raises UnknownName if there is no such name."""
+        return self._entry(kind, name).origin
 
     def get(self, kind: str, name: str, where: str = "") -> type[Algorithm]:
         """The class of a name.
@@ -127,10 +120,7 @@ class Registry:
             UnknownName: no such name.
             PluginError: the class cannot be loaded or breaks its contract.
         """
-        entries = self.entries[kind]
-        if name not in entries:
-            raise UnknownName(kind, name, entries, where)
-        entry = entries[name]
+        entry = self._entry(kind, name, where)
         try:
             cls = _resolve(entry.target) if isinstance(entry.target, str) else entry.target
         except FAILURES as error:
@@ -138,11 +128,11 @@ class Registry:
                 f"{kind} {name!r} from {entry.origin} cannot be loaded from {entry.place!r}: {_oneline(error)}. "
                 "Fix the plug-in, or uninstall it."
             ) from error
-        contracts = KINDS[kind][0]
-        if not (inspect.isclass(cls) and issubclass(cls, contracts)):
-            wanted = " or ".join(contract.__name__ for contract in contracts)
+        wanted: tuple[type[Algorithm], ...] = tuple(_resolve(f"fedguard.{contract}") for contract in KINDS[kind][0])
+        if not (inspect.isclass(cls) and issubclass(cls, wanted)):
+            names = " or ".join(contract.__name__ for contract in wanted)
             raise PluginError(
-                f"{kind} {name!r} from {entry.origin}: expected a class derived from {wanted}; got {cls!r}."
+                f"{kind} {name!r} from {entry.origin}: expected a class derived from {names}; got {cls!r}."
             )
         found: type = cls
         if lacking := _lacking(found):
@@ -150,7 +140,7 @@ class Registry:
                 f"{kind} {name!r} from {entry.origin} ({cls.stands_in()}): expected a class with the methods of "
                 f"{cls.__mro__[1].__name__}; {cls.__name__} lacks {', '.join(lacking)}."
             )
-        if issubclass(cls, (Defense, PoisonAttack, InferenceAttack)):
+        if issubclass(cls, (contracts.Defense, contracts.PoisonAttack, contracts.InferenceAttack)):
             _check_needs(f"{kind} {name!r} from {entry.origin}", cls)
         if getattr(cls, "name", None) != name:
             raise PluginError(
@@ -158,6 +148,12 @@ class Registry:
                 f"got {cls.__name__} with name = {getattr(cls, 'name', None)!r}."
             )
         return cls
+
+    def _entry(self, kind: str, name: str, where: str = "") -> Entry:
+        entries = self.entries[kind]
+        if name not in entries:
+            raise UnknownName(kind, name, entries, where)
+        return entries[name]
 
     def build(self, kind: str, spec: Spec, where: str = "") -> Any:
         """Build an algorithm from ``"name"``, ``"name(parameter=value)"`` or ``{"name": ..., "parameter": ...}``.
@@ -187,7 +183,7 @@ class Registry:
 
     def pipeline(self, spec: Spec | Sequence[Spec] | Pipeline, where: str = "") -> Pipeline:
         """Build a defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
-        if isinstance(spec, Pipeline):
+        if isinstance(spec, contracts.Pipeline):
             return spec
         if isinstance(spec, Mapping) and set(spec) == {"name"}:
             spec = str(spec["name"])
@@ -196,7 +192,7 @@ class Registry:
             raise ConfigError(at(where, f"expected a defense such as 'nnm >> trimmed_mean'; got {brief(spec)}."))
         built = tuple(self.build("defense", stage, where) for stage in stages)
         try:
-            pipeline = Pipeline(built)
+            pipeline = contracts.Pipeline(built)
             pipeline.rule  # noqa: B018  raises where the pipeline has no rule
         except ConfigError as error:
             raise ConfigError(at(where, str(error))) from None
@@ -214,14 +210,12 @@ class Registry:
         owner: type = cls
         try:
             made = _reader(owner, parameter).validate_python(value)
-            said = "Input should be a number" if any(misread(value, made)) else ""
+            said = "a number" if any(misread(value, made)) else ""
         except ValidationError as error:
-            first = error.errors()[0]
-            said = "Expected a finite number" if first["type"] == "finite_number" else first["msg"]
-            parameter = ".".join(map(str, (parameter, *first["loc"])))
-            value = first["input"]
+            said, place, value = _explain_faults(owner, parameter, error.errors())
+            parameter = ".".join(map(str, (parameter, *place)))
         if said:
-            raise ConfigError(at(where, f"{cls.name}: {parameter}: {said[0].lower()}{said[1:]}; got {brief(value)}."))
+            raise ConfigError(at(where, f"{cls.name}: {parameter}: expected {said}; got {brief(value)}."))
         return made
 
 
@@ -233,9 +227,10 @@ def load_registry() -> Registry:
         PluginError: an algorithm of a package cannot be loaded, or uses an existing name.
     """
     entries: dict[str, dict[str, Entry]] = {}
+    points = entry_points()
     for kind, (_, table, group) in KINDS.items():
-        entries[kind] = {name: Entry(target, "built in") for name, target in _resolve(table).items()}
-        for point in entry_points(group=group):
+        entries[kind] = {name: Entry(target, BUILT_IN) for name, target in _resolve(table).items()}
+        for point in points.select(group=group):
             origin = f"package {point.dist.name} {point.dist.version}" if point.dist else "an entry point"
             _add(entries, kind, point.name, Entry(f"{point.module}:{point.attr}", origin))
             Registry(entries).get(kind, point.name)
@@ -260,6 +255,26 @@ def _add(entries: dict[str, dict[str, Entry]], kind: str, name: str, entry: Entr
 def _reader(cls: type[Algorithm], parameter: str) -> TypeAdapter[Any]:
     """The reader of a parameter's values, cached because pydantic takes longer to build it than to use it."""
     return TypeAdapter(without_ranges(cls.types()[parameter]), config={"allow_inf_nan": False})
+
+
+def _explain_faults(
+    cls: type[Algorithm], parameter: str, errors: Sequence[ErrorDetails]
+) -> tuple[str, list[str | int], Any]:
+    """What a parameter expected, at which place in its value, and what came there; a union has errors for each of its types."""
+
+    def place(error: ErrorDetails) -> list[str | int]:
+        keys = error["loc"][:-1] if error["type"] == "missing" else error["loc"]
+        types = ("int", "float", "str", "bool")  # names of a union's branches
+        return [key for key in keys if isinstance(key, int) or (key.isidentifier() and key not in types)]
+
+    def words(error: ErrorDetails) -> str:
+        said = explain_fault(error)
+        listed = said == "a list" or error["type"] in ("missing", "too_long")
+        return list_in_words(cls.types()[parameter]) if listed and not place(error) else said
+
+    first = errors[0]
+    branches = dict.fromkeys(words(one) for one in errors if place(one) == place(first))
+    return " or ".join(branches), place(first), first["input"]
 
 
 @cache

@@ -74,6 +74,9 @@ RETIRED_OPTIONS = (
 #: Commands of earlier versions
 RETIRED_COMMANDS = {"trilemma": "privacy"}
 
+#: Options of the plug-in of pytest in earlier versions; in the ini file ``fedguard_strict``
+RETIRED_PYTEST = {"--fedguard-strict": "--fedguard-fail-on inconclusive"}
+
 #: Kinds that `fedguard new` wrote in earlier versions
 RETIRED_KINDS = {"rule": "defense"}
 
@@ -88,6 +91,12 @@ RETIRED_VALUES: dict[str, dict[str | bool, str]] = {
     "protocol.secure_aggregation": {"off": "none", False: "none"},
     "threat.knowledge": {"rule": "defense"},
 }
+
+#: Names of algorithms in earlier versions; the identity of a cell keeps the old one
+RETIRED_NAMES = {"false_behaviour": "false_behavior"}
+
+#: Parameters of algorithms in earlier versions, by the algorithm; the identity of a cell keeps the old one
+RETIRED_PARAMETERS = {"lira": {"centre": "center"}, "image_folder": {"grey": "gray"}}
 
 #: Values of today that the identity of a cell stores under their old name
 STORED_VALUES = {"protocol.secure_aggregation": {"none": "off"}, "threat.knowledge": {"defense": "rule"}}
@@ -105,6 +114,12 @@ RETIRED_FIELDS = {
 
 #: Metrics in earlier versions: in ``gate.metrics``, ``--metric``, baselines and verdicts
 RETIRED_METRICS = {"normalised_return": "normalized_return"}
+
+#: Red flags in records of earlier versions
+RETIRED_FLAGS = {"told_wrong_f": "wrong_assumed_f", "not_finished": "not_converged", "one_seed": "few_seeds"}
+
+#: Trivial guesses and checks of an audit that records and reports name
+RETIRED_CHECKS = {"constant_colour": "constant_color", "normaliser": "normalizer"}
 
 #: Columns of the file of a graph in earlier versions
 RETIRED_COLUMNS = {"hears": "neighbor"}
@@ -147,6 +162,55 @@ def renew_value(path: str, value: str) -> str:
     return RETIRED_VALUES.get(path, {}).get(value, value)
 
 
+def renew_flag(name: str) -> str:
+    """The name of a red flag today."""
+    return RETIRED_FLAGS.get(name, name)
+
+
+def renew_check(name: str) -> str:
+    """The name of a trivial guess or of a check of an audit today."""
+    return RETIRED_CHECKS.get(name, name)
+
+
+def renew_spec(spec: Any, renamed: list[tuple[str, str]] | None = None) -> Any:
+    """How a suite names an algorithm, under today's names; ``renamed`` gets the old names in it, with the new ones."""
+    return _rename_spec(spec, RETIRED_NAMES, RETIRED_PARAMETERS, [] if renamed is None else renamed)
+
+
+def store_spec(spec: Any) -> Any:
+    """How a suite names an algorithm, under the names that the identity of a cell has."""
+    names = {new: old for old, new in RETIRED_NAMES.items()}
+    parameters = {name: {new: old for old, new in pairs.items()} for name, pairs in RETIRED_PARAMETERS.items()}
+    return _rename_spec(spec, names, parameters, [])
+
+
+def _rename_spec(
+    spec: Any, names: Mapping[str, str], parameters: Mapping[str, Mapping[str, str]], renamed: list[tuple[str, str]]
+) -> Any:
+    """A name, a call, a mapping with a name, or several of them, with other names of algorithms and of their parameters."""
+    if isinstance(spec, list | tuple):
+        return [_rename_spec(one, names, parameters, renamed) for one in spec]
+    if isinstance(spec, Mapping):
+        of_it = parameters.get(str(spec.get("name")), {})
+        renamed += [(f"{spec['name']}({old}=)", f"{spec['name']}({new}=)") for old, new in of_it.items() if old in spec]
+        # The members of an ensemble are specs, too
+        return {
+            of_it.get(key, key): _rename_spec(value, names, parameters, renamed)
+            if key in ("name", "attacks")
+            else value
+            for key, value in spec.items()
+        }
+    if isinstance(spec, str):
+        for old, new in names.items():
+            spec, found = re.subn(rf"\b{old}\b", new, spec)
+            renamed += [(old, new)] * found
+        for name, pairs in parameters.items():
+            for old, new in pairs.items():
+                spec, found = re.subn(rf"\b({name}\((?:[^()]*\W)?){old}(?= ?=)", rf"\g<1>{new}", spec)
+                renamed += [(f"{name}({old}=)", f"{name}({new}=)")] * found
+    return spec
+
+
 def renew_metric(name: str) -> str:
     """The name of a metric today."""
     return RETIRED_METRICS.get(name, name)
@@ -178,6 +242,7 @@ def renew_position(swept: Mapping[str, str]) -> dict[str, str]:
 
 
 def _renew_words(key: str, words: str) -> str:
+    words = renew_spec(words)
     for path, values in RETIRED_VALUES.items():
         section, _, last = path.partition(".")
         if key in (path, section):

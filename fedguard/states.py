@@ -61,6 +61,12 @@ class Layout:
         }
         floats = [name for name in first if 2 * of_floats[name] > len(read)]
         if not floats:
+            differ = [(owner, set(first) ^ set(state)) for state, owner in zip(states, what, strict=True)]
+            for owner, names in differ:
+                if names:
+                    raise InputError(
+                        f"{owner}: expected the entries of {what[0]}; it differs in {', '.join(sorted(names))}."
+                    )
             raise InputError(f"{what[0]}: expected entries of floating point; got {', '.join(first) or 'none at all'}.")
         return cls(tuple(floats), tuple(first[name].shape for name in floats), frozenset(first) - set(floats))
 

@@ -203,7 +203,7 @@ ATTACKS = [
     Attack("reward_flip"),
     Attack("action_flip"),
     Attack("reward_scaling"),
-    Attack("false_behaviour"),
+    Attack("false_behavior"),
     Attack("false_priorities"),
     Attack("false_memory"),
     Attack("replay_flood"),
@@ -338,6 +338,6 @@ def tied(kind: str, n: int, d: int, seed: int) -> Tensor:
 MAGNITUDES = (1e-38, 1e-30, 1e-25, 1e-20, 1e-10, 1e10, 1e20, 1e30, LARGEST / 8)
 
 
-def normal(n: int, d: int, seed: int = 0, spread: float = 1.0, centre: float = 1.0) -> Tensor:
+def normal(n: int, d: int, seed: int = 0, spread: float = 1.0, center: float = 1.0) -> Tensor:
     """float32 ``[n, d]``: rows around a point, without ties."""
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)) * spread + centre
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)) * spread + center

@@ -23,12 +23,15 @@ NET = nn.Sequential(nn.Flatten(), nn.Linear(6, 3))
 GRADIENT = [torch.ones_like(parameter) for parameter in NET.parameters()]
 SUITE = {"task": {"data": "wine"}, "seeds": [0], "training": {"rounds": 1}, "matrix": {"attack": ["none", "sign_flip", "alie", "ipm"], "defense": ["mean"]}}  # fmt: skip
 CLAIM = Reconstruction(torch.zeros(1, 2, 3))
+#: Neither a number nor a word: arrays have no truth value, and Python writes no number of more than 4,300 digits.
+NOTHING = (np.array([]), np.array([1, 2]), torch.zeros(2, 2), 10**5000)
 #: No whole number at all.
-NO_COUNT = (1.5, 2.0, "1", None, NAN, INF, [1], True, np.float64(2), object())
+NO_COUNT = (1.5, 2.0, "1", None, NAN, INF, [1], True, np.float64(2), object(), *NOTHING)
 #: None that a seed may be.
 NO_SEED = (*NO_COUNT, -1, 2**62 + 1, 2**64 - 1)
-NO_NUMBER = ("1", None, NAN, INF, -INF, [1.0], True, 1j, 10**400)
-NO_PATH = (None, 3, 1.5, ["a"], object())
+NO_NUMBER = ("1", None, NAN, INF, -INF, [1.0], True, 1j, 10**400, *NOTHING)
+NO_PATH = (None, 3, 1.5, ["a"], object(), "a\0b", *NOTHING)
+NO_LISTENER = (5, True, "x", object(), print, *NOTHING)
 NO_TRUTH = ("no", 1, 0, None, [])
 NO_WORDS = ("krum", 3, None, [1], [None])
 
@@ -91,14 +94,14 @@ REFUSED = {
     (guarded, "seed"): NO_SEED,
     (guarded, "server_lr"): NO_NUMBER,
     (guarded, "knowledge"): ("model", 3, None, [1], ["modle"]),
-    (guarded, "attack"): (3, ["alie"], object(), load_registry().build("defense", "median")),
+    (guarded, "attack"): (*NOTHING, 3, ["alie"], object(), load_registry().build("defense", "median")),
     (guarded, "defense"): (None, 3, "", [], object()),
     (guarded, "malicious"): (3, "0", [1.0], ["0"], [True], [-1], [6], [0, 1], [NAN]),
     (summed, "weights"): (3, "123456", [1.5] * 6, [-1] * 6, [NAN] * 6, [1] * 5, ["1"] * 6),
-    (summed, "clip"): ("1", NAN, INF, 0, -1, True, [1]),
-    (summed, "bits"): (1.5, "8", NAN, True, 1, 0, -8, 99),
+    (summed, "clip"): (10**400, *NOTHING, "1", NAN, INF, 0, -1, True, [1]),
+    (summed, "bits"): (*NOTHING, 1.5, "8", NAN, True, 1, 0, -8, 99),
     (summed, "rotate"): NO_TRUTH,
-    (summed, "drop"): ("masked_input", ["masked_input"], {"never": [1]}, {"masked_input": 1}, {"masked_input": ["a"]}, {"masked_input": [9]}, {3: [1]}),
+    (summed, "drop"): ("masked_input", ["masked_input"], {"never": [1]}, {"masked_input": 1}, {"masked_input": ["a"]}, {"masked_input": [1.0]}, {"masked_input": [True]}, *NOTHING, {"masked_input": [9]}, {3: [1]}),
     (summed, "ring"): (*NO_COUNT, 0, -32, 16, 128),
     (summed, "suite"): (*NO_COUNT[:2], "1", True, 0, 3),
     (summed, "colluding"): (*NO_NUMBER, -0.1, 1, 2),
@@ -109,21 +112,21 @@ REFUSED = {
     (cost, "sample_rate"): (*NO_NUMBER, 0, -1, 1.5),
     (cost, "steps"): (1.5, "10", None, NAN, INF, [1], True, 0, -1),
     (cost, "delta"): (*NO_NUMBER, 0, 1, -1, 2),
-    (cost, "accountant"): (None, 3, "rpd", ["rdp"]),
-    (cost, "unit"): (None, 3, "recrod", ["record"]),
-    (cost, "sampling"): (None, 3, "shuffle", "poison", ["poisson"]),
-    (cost, "relation"): (3, "add", "replace", ["add/remove"]),
+    (cost, "accountant"): (*NOTHING, None, 3, "rpd", ["rdp"]),
+    (cost, "unit"): (*NOTHING, None, 3, "recrod", ["record"]),
+    (cost, "sampling"): (*NOTHING, None, 3, "shuffle", "poison", ["poisson"]),
+    (cost, "relation"): (*NOTHING, "", 3, "add", "replace", ["add/remove"]),
     (rebuilt, "batch_size"): (*NO_COUNT, 0, -1, 10**9),
     (rebuilt, "labels"): ([1], 1, "1", torch.tensor([1.0]), torch.tensor([3]), torch.tensor([-1]), torch.tensor([0, 1])),
     (rebuilt, "value_range"): ((1, 0), (1, 1), (NAN, 1), (0, INF), (0,), (0, 1, 2), 1, "01", None, ("0", "1"), (True, 2)),
-    (rebuilt, "shape"): (6, "23", None, (2.0, 3), (2, -3), (0, 3), (3, 3), ("2", 3)),
-    (rebuilt, "classes"): (1.5, "3", NAN, True, 0, 4),
+    (rebuilt, "shape"): (*NOTHING, [10**30], 6, "23", None, (2.0, 3), (2, -3), (0, 3), (3, 3), ("2", 3)),
+    (rebuilt, "classes"): (*NOTHING, 1.5, "3", NAN, True, 0, 4),
     (rebuilt, "seed"): NO_SEED,
     (rebuilt, "root"): (3, X, torch.zeros(2)),
     (rebuilt, "plan"): (3, {"lr": 1}),
     (rebuilt, "model"): (None, 3, X, nn.Linear),
     (rebuilt, "gradient"): (None, 3, "x", X, GRADIENT[:1], [X, X], torch.zeros(5), [GRADIENT[0] * NAN, GRADIENT[1]], [GRADIENT[0].to_sparse(), GRADIENT[1]], [GRADIENT[0] * 1j, GRADIENT[1]]),
-    (rebuilt, "attack"): (None, 3, "", ["labels_llg"]),
+    (rebuilt, "attack"): (*NOTHING, None, 3, "", ["labels_llg"]),
     (scored, "value_range"): ((1, 0), (1, 1), (NAN, 1), (0, INF), (0,), 1, "01", None),
     (scored, "claim"): (None, 3, torch.zeros(1, 2, 3)),
     (scored, "truth_x"): (None, 3, [1.0], torch.zeros(0, 2, 3)),
@@ -131,23 +134,25 @@ REFUSED = {
     (fg.run, "jobs"): (1.5, "2", NAN, [1], True, 0, -1),
     (fg.run, "limit"): (1.5, "2", NAN, [1], True, 0, -1),
     (fg.run, "timeout"): ("5", NAN, INF, 0, -1, True, [1]),
-    (fg.run, "memory"): ("much", NAN, 0, -1, [1], True),
-    (fg.run, "device"): ("gpu", None, 3, ["cpu"]),
+    (fg.run, "memory"): (*NOTHING, 10**400, "much", NAN, 0, -1, [1], True),
+    (fg.run, "device"): (*NOTHING, "gpu", None, 3, ["cpu"]),
     (fg.run, "overrides"): ("training.rounds=1", [3], None, 3, ["training.rounds"]),
     (fg.run, "name"): (3, "", "../up", ["a"]),
     (fg.run, "store"): NO_PATH,
     (fg.run, "retry_failed"): NO_TRUTH,
     (fg.run, "fresh"): NO_TRUTH,
     (fg.run, "secret_noise"): NO_TRUTH,
+    (fg.run, "listener"): NO_LISTENER,
     (fg.run, "engine"): ("ray", 3),
     (fg.run, "suite"): NO_PATH,
     (fg.audit, "suite"): NO_PATH,
-    (fg.audit, "method"): (None, 3, "gdp", ["gdp_split"]),
-    (fg.audit, "canaries"): (*NO_COUNT, 0, -1, 9),
+    (fg.audit, "method"): (*NOTHING, None, 3, "gdp", ["gdp_split"]),
+    (fg.audit, "canaries"): (10**12, *NO_COUNT, 0, -1, 9),
     (fg.audit, "confidence"): (*NO_NUMBER, 0, 1, 0.4, 95),
     (fg.audit, "seed"): NO_SEED,
     (fg.audit, "overrides"): NO_WORDS,
     (fg.tune, "suite"): NO_PATH,
+    (fg.tune, "listener"): NO_LISTENER,
     (fg.tune, "budget"): (*NO_COUNT, 0, -1),
     (fg.tune, "seeds"): (1.5, "3", None, NAN, True, 0, -1, [], [0.5], ["1"], [-1], [2**62 + 1], [7, 7], [0]),
     (fg.tune, "attacks"): ("alie", 3, [3], ["alei"]),
@@ -157,12 +162,15 @@ REFUSED = {
     (fg.tune, "out"): (3, ["a"]),
     (fg.open_run, "run"): NO_PATH,
     (fg.open_run, "store"): NO_PATH,
-    (fg.names, "kind"): (None, 3, "attak", ["attack"]),
+    (fg.names, "kind"): (*NOTHING, None, 3, "attak", ["attack"]),
     (fg.compare, "a"): (None, "quick", 3),
     (fg.compare, "b"): (None, "quick", 3),
     (fg.gate, "run"): (None, "quick", 3),
-    (fg.gate, "fail_on"): (3, "flags", ["inconclusive", "flags"]),
+    (fg.gate, "baseline"): NO_PATH,
+    (fg.save_baseline, "to"): NO_PATH,
+    (fg.gate, "fail_on"): (*NOTHING, 3, "flags", ["inconclusive", "flags"]),
     (fg.save_baseline, "run"): (None, "quick", 3),
+    (fg.report, "html"): NO_PATH,
     (fg.report, "run"): (None, "quick", 3),
     (fg.explain, "name"): (None, 3, "nothing", ["krum"]),
     (fg.explain, "plugins"): NO_WORDS,
@@ -178,13 +186,13 @@ BESIDES = {
     fg.open_run: {"run": "quick"},
     fg.compare: {"a": None, "b": None},
     fg.gate: {"run": object.__new__(Run), "baseline": "baseline.json"},  # never opened: what is wrong is seen before
-    fg.save_baseline: {"to": "baseline.json"},
-    fg.report: {"html": "report.html"},
+    fg.save_baseline: {"run": object.__new__(Run), "to": "baseline.json"},
+    fg.report: {"run": object.__new__(Run), "html": "report.html"},
     fg.explain: {"name": "krum"},
     fg.lint: {"run": "nothing"},
 }
 #: What any value may be, or what is nothing but handed on.
-FREE = {"listener", "force", "parameters", "settings", "overrides", "plugins", "figure", "strict", "reason", "to", "html", "baseline", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
+FREE = {"listener", "force", "parameters", "settings", "overrides", "plugins", "figure", "strict", "reason", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
 STANDS_FOR = {aggregated: fg.aggregate, crafted: fg.craft, measured: fg.kappa, guarded: fg.Guard, summed: fg.secure_sum, cost: fg.epsilon, rebuilt: fg.reconstruct, scored: fg.score_reconstruction}  # fmt: skip
 
 
@@ -240,7 +248,7 @@ def test_messages_name_the_seat_of_the_caller():
         lambda: fg.aggregate("trimmed_mean", X, f=3): "Pass more rows or a smaller f, at most 2",
         lambda: fg.aggregate("fltrust", X): "Pass root=",
         lambda: fg.aggregate("monna(trusted=9)", X): "Let all clients take part, or set",
-        lambda: guarded(defense="trimmed_mean", told=4): "Lower f to 2 or raise the number of clients",
+        lambda: guarded(defense="trimmed_mean", told=4): "Lower told to 2 or raise the number of clients",
         lambda: measured(defense="bulyan", n=6): "Lower f to 0 or raise n",
     }
     for call, said in calls.items():

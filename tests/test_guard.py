@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 import fedguard as fg
 from fedguard.contracts import PoisonAttack, Sight
-from fedguard.errors import ConfigError, InputError, NotAllowed, PreconditionError
+from fedguard.errors import ConfigError, GuaranteeWarning, InputError, NotAllowed, PreconditionError
 from fedguard.states import Layout
 
 
@@ -68,13 +70,13 @@ def test_an_attack_of_ones_own_update_sees_that():
 def test_rules_and_attacks_remember_from_round_to_round():
     """Centered clipping starts each round where the last one ended, $v + mean((x - v) min(1, tau / |x - v|))$."""
     guard = fg.Guard(defense="centered_clipping(tau=1, steps=1)", f=1)
-    model, centre = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    model, center = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for step in range(3):
         updates = [model + torch.tensor([3.0 + step, k], dtype=torch.float64) for k in range(4)]
-        away = [update - model - centre for update in updates]
-        centre = centre + sum(one * min(1, 1 / float(one.norm())) for one in away) / 4
+        away = [update - model - center for update in updates]
+        center = center + sum(one * min(1, 1 / float(one.norm())) for one in away) / 4
         after = guard.step(model, updates)
-        assert torch.allclose(after, model + centre, atol=1e-5)
+        assert torch.allclose(after, model + center, atol=1e-5)
         model = after
 
     class Counts(PoisonAttack):
@@ -110,6 +112,28 @@ def test_what_is_not_finite_is_dropped_and_lowers_f():
     guard = fg.Guard(defense="trimmed_mean", f=2)
     assert guard.step(model, clients).tolist() == [2, 2]
     assert guard.dropped == 1
+
+
+@pytest.mark.parametrize("attack", ["sign_flip", "ipm(tau=5)", None])
+@pytest.mark.parametrize("lost", ["nan", "1e35", "claims"])
+def test_a_round_without_honest_updates_is_warned_of(attack, lost):
+    value = 1.0 if lost == "claims" else float(lost)
+    clients = [torch.ones(2), *[torch.full((2,), value)] * 3]
+    samples = [1, -1, float("nan"), float("inf")] if lost == "claims" else None
+    guard = fg.Guard(attack=attack, defense="mean", f=1)
+    with pytest.warns(GuaranteeWarning, match="round 1: none of the 3 honest updates is left"):
+        guard.step(torch.zeros(2), clients, samples=samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        guard.step(torch.zeros(2), [*clients, torch.ones(2)], samples=None if samples is None else [*samples, 1])
+
+
+@pytest.mark.parametrize("attack", ["opt_ipm", "min_max", "alie"])
+@pytest.mark.parametrize("defense", ["median", "trimmed_mean", "mean"])
+def test_an_attack_that_knows_the_rule_acts_in_a_round_without_honest_updates(attack, defense):
+    clients = [torch.ones(2), *[torch.full((2,), float("nan"))] * 3]
+    with pytest.warns(GuaranteeWarning, match="none of the 3 honest updates is left"):
+        assert fg.Guard(attack=attack, defense=defense, f=1).step(torch.zeros(2), clients).isfinite().all()
 
 
 def test_numpy_and_files_of_safetensors(tmp_path):
@@ -151,6 +175,13 @@ def test_claims_of_a_malicious_client_reach_the_rule():
     assert float(lied) == pytest.approx((90 * -4 + 30 * 4) / 120)  # what is sent reverses the honest mean
 
 
+def twice(*lengths):
+    """Rounds of one guard with models of these lengths."""
+    guard = fg.Guard(defense="centered_clipping(tau=1)")
+    for d in lengths:
+        guard.step(torch.ones(d), [torch.ones(d)] * 5)
+
+
 MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
 
 
@@ -168,10 +199,16 @@ MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
         (lambda: fg.Guard().step(MODEL, [MODEL, "none.safetensors"]), InputError, r"clients\[1\]: expected a file of safetensors"),
         (lambda: fg.Guard().step({"n": torch.tensor(1)}, [MODEL]), InputError, "expected entries of floating point"),
         (lambda: fg.Guard().step(MODEL, [3]), InputError, r"clients\[0\]: expected a state dict; got int"),
-        (lambda: fg.Guard(attack="ipm", f=2).step(MODEL, [MODEL] * 2), InputError, "not all of them"),
+        (lambda: fg.Guard(attack="ipm", f=2).step(MODEL, [MODEL] * 2), InputError, "^f: expected fewer than the 2 clients of the round; got 2. Lower f, or pass more clients"),
+        (lambda: fg.Guard(f=5).step(MODEL, [MODEL] * 3), InputError, "^f: expected fewer than the 3 clients of the round; got 5"),
+        (lambda: fg.Guard(attack="ipm", f=3).step(MODEL, [MODEL] * 3, malicious=[0, 1, 2]), InputError, "^malicious: .*not all of them"),
+        (lambda: fg.Guard(defense="smea", f=9).step(MODEL, [MODEL] * 30), PreconditionError, "Lower f or the number of clients"),
+        (lambda: fg.Guard(defense="krum", told=2).step(MODEL, [MODEL] * 3), PreconditionError, "Lower told to 1 or raise the number of clients"),
         (lambda: fg.Guard(attack="ipm", f=1).step(MODEL, [MODEL] * 4, malicious=(0, 1)), InputError, "at most f = 1 of 4 rows"),
         (lambda: fg.Guard(defense="krum", f=2).step(MODEL, [MODEL] * 3), PreconditionError, "krum needs"),
         (lambda: fg.Guard(defense="fltrust", f=1).step(MODEL, [MODEL] * 4), NotAllowed, "fltrust"),
+        (lambda: twice(2, 3), InputError, r"model, model: expected floats of shape \[2\]; got .* of \[3\]"),
+        (lambda: fg.aggregate("mean", [{"a": torch.ones(2)}, {"b": torch.ones(2)}]), InputError, r"updates\[1\]: expected the entries of updates\[0\]; it differs in a, b"),
         (lambda: fg.aggregate("mean", [MODEL, [1.0]]), InputError, r"updates: expected state dicts alone; updates\[1\] is a list"),
     ],
 )  # fmt: skip

@@ -54,7 +54,7 @@ def test_mixing_a_gram_matrix_is_mixing_the_rows(seed):
 
 def test_close_rows_far_from_the_origin_keep_their_distances():
     """Without centring float32 would lose them altogether: 1e4^2 * 1e3 coordinates against distances of 1e-2."""
-    updates = normal(8, 1000, spread=1e-2, centre=1e4)
+    updates = normal(8, 1000, spread=1e-2, center=1e4)
     assert torch.allclose(gram_of(updates).distances_squared(), exact_distances(updates), rtol=1e-3)
     plain = updates @ updates.T
     squares = plain.diagonal()
@@ -84,9 +84,9 @@ def test_an_offset_that_no_sample_shows_does_not_blur_the_others():
     assert torch.allclose(gram_of(updates).distances_squared(), plain, rtol=1e-3)
 
 
-@pytest.mark.parametrize("centre", [0.0, 3.0])
-def test_any_layout_of_the_updates_gives_the_same_gram_matrix(centre):
-    updates = normal(6, 900, centre=centre)
+@pytest.mark.parametrize("center", [0.0, 3.0])
+def test_any_layout_of_the_updates_gives_the_same_gram_matrix(center):
+    updates = normal(6, 900, center=center)
     exact = exact_distances(updates)
     for laid in (updates.T.contiguous().T, updates.repeat_interleave(2, 1)[:, ::2], updates.flip(0).flip(0)):
         assert torch.allclose(gram_of(laid).distances_squared(), exact, rtol=1e-4)
@@ -161,7 +161,7 @@ def test_unusable_rows():
 @pytest.mark.parametrize("zeros", [0, 2])
 def test_inner_products_and_distances_keep_at_any_scale(scale, zeros):
     """Squares of 1e-25 are 0 in float32, and those of 1e20 infinite; rows of zeros are no sign of either."""
-    updates = normal(7, 300, seed=1, centre=0.5)
+    updates = normal(7, 300, seed=1, center=0.5)
     updates[:zeros] = 0
     updates[4] = updates[3]
     updates *= scale
@@ -179,7 +179,7 @@ def test_inner_products_and_distances_keep_at_any_scale(scale, zeros):
 @pytest.mark.parametrize("double", [False, True])
 def test_plain_updates_cost_one_pass_in_float32(double, monkeypatch):
     """Zeros and copies, which free riders and malicious clients send, have no part in the fallback to float64."""
-    updates = normal(9, 50, centre=0)
+    updates = normal(9, 50, center=0)
     updates[2], updates[5] = 0, updates[4]
     if double:
         updates[7] *= 1e-25

@@ -40,7 +40,7 @@ RULES = [
 @pytest.fixture
 def stored(tmp_path):
     """Updates in memory and the same in a file, long enough for several blocks of either size."""
-    rows = normal(9, 500_003, seed=3, centre=0.5).numpy()
+    rows = normal(9, 500_003, seed=3, center=0.5).numpy()
     assert rows.nbytes > 2 * kernels.LONG_BYTES
     np.save(tmp_path / "updates.npy", rows)
     return rows, np.load(tmp_path / "updates.npy", mmap_mode="r")

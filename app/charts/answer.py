@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.colors import COLORS
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.answer import NOUNS
 from fedguard.bench.results.run import Run
@@ -19,9 +19,9 @@ _ROW = 30
 
 #: Suffixes of the measures' names, with colors and shapes; the first two are prefixed by accuracy or normalized return
 MEASURES = {
-    "without attack": (COLOURS[0], "circle"),
-    "under the worst attack": (COLOURS[3], "square"),
-    "inputs on which the strongest backdoor fails": (COLOURS[4], "triangle-up"),
+    "without attack": (COLORS[0], "circle"),
+    "under the worst attack": (COLORS[3], "square"),
+    "inputs on which the strongest backdoor fails": (COLORS[4], "triangle-up"),
 }
 _CLEAN, _WORST, _BACKDOOR = MEASURES
 
@@ -80,17 +80,17 @@ def answer(rows: Sequence[dict[str, Any]], ranked: bool = True) -> alt.LayerChar
         x2=alt.X2("max(percent):Q"),
         tooltip=alt.value(None),
     )
-    colours = alt.Color(
+    colors = alt.Color(
         "measure:N",
         title=None,
-        scale=alt.Scale(domain=[*known], range=[colour for colour, _ in known.values()]),
+        scale=alt.Scale(domain=[*known], range=[color for color, _ in known.values()]),
         legend=alt.Legend(orient="top", labelLimit=400, columns=3),
     )
     shapes = alt.Shape(
         "measure:N", scale=alt.Scale(domain=[*known], range=[shape for _, shape in known.values()]), title=None
     )
     points = base.mark_point(size=110, filled=True, opacity=1).encode(
-        x=alt.X("percent:Q", scale=along), color=colours, shape=shapes
+        x=alt.X("percent:Q", scale=along), color=colors, shape=shapes
     )
     chart: alt.LayerChart = (lines + points).properties(height=alt.Step(_ROW), width="container", autosize="fit-x")
     return chart

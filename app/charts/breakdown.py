@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.colors import COLORS
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.breakdown import Breakdown
 from fedguard.bench.terminal.plot import is_logarithmic
@@ -33,7 +33,7 @@ def breakdown(curves: Breakdown, setting: str = "") -> alt.FacetChart:
     named = alt.Legend(title="defense", orient="top", columns=3, columnPadding=40, labelLimit=300, symbolOpacity=1)
     base = alt.Chart().encode(
         x=_along(curves),
-        color=alt.Color("defense:N", legend=named, sort=defenses, scale=alt.Scale(domain=defenses, range=COLOURS)),
+        color=alt.Color("defense:N", legend=named, sort=defenses, scale=alt.Scale(domain=defenses, range=COLORS)),
         tooltip=tooltips("attack:N", "defense:N", alt.Tooltip("value:N", title=curves.key), "figure:N", "status:N"),
     )
     along_mean = alt.Y("mean:Q", title=known.heading, scale=upwards)

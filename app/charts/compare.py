@@ -41,7 +41,7 @@ def compare(found: Comparison, figure: str) -> alt.LayerChart:
         ),
         color=alt.Color(
             "b is:N",
-            scale=alt.Scale(domain=[*sides], range=[colour for colour, _ in sides.values()]),
+            scale=alt.Scale(domain=[*sides], range=[color for color, _ in sides.values()]),
             title=f"{found.b} is",
         ),
         tooltip=tooltips("position", alt.Tooltip("words:N", title="found"), "pairs", alt.Tooltip("q:Q", format=".2g")),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.record import curve
 from fedguard.bench.records.schema import Record
@@ -69,13 +69,13 @@ def curves(
     known = MEASURES[measure]
     columns = [over, measure, "seed"]
     shown = pd.DataFrame([point for record in records for point in points(record, measure, over)], columns=columns)
-    grey = pd.DataFrame([point for record in clean for point in points(record, measure, over)], columns=columns)
+    gray = pd.DataFrame([point for record in clean for point in points(record, measure, over)], columns=columns)
     axis = alt.Y(f"{measure}:Q", title=known.title, scale=known.along)
     ticks = alt.Axis(tickMinStep=1) if over == "round" else alt.Axis(format="~s")
     along = alt.X(f"{over}:Q", title=AXES[over], axis=ticks, scale=alt.Scale(zero=False, nice=False))
     behind = (
-        alt.Chart(grey)
-        .mark_line(color=GREY, strokeDash=[5, 3], opacity=0.8)
+        alt.Chart(gray)
+        .mark_line(color=GRAY, strokeDash=[5, 3], opacity=0.8)
         .encode(x=along, y=axis, detail=alt.Detail("seed:N"), tooltip=tooltips(f"{over}:Q", f"{measure}:Q", "seed:N"))
     )
     lines = (
@@ -84,11 +84,11 @@ def curves(
         .encode(
             x=along,
             y=axis,
-            color=alt.Color("seed:N", title="seed", sort=None, scale=alt.Scale(range=COLOURS)),
+            color=alt.Color("seed:N", title="seed", sort=None, scale=alt.Scale(range=COLORS)),
             tooltip=tooltips(f"{over}:Q", f"{measure}:Q", "seed:N"),
         )
     )
-    layers = [behind, lines] if len(grey) else [lines]
+    layers = [behind, lines] if len(gray) else [lines]
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(height=280, width="container")
     return chart
 
@@ -104,11 +104,11 @@ def classes(records: Sequence[Record]) -> alt.LayerChart:
     table = pd.DataFrame(class_rows(records), columns=["class", "mean", "low", "high", "figure"])
     base = alt.Chart(table).encode(x=alt.X("class:N", title="class", sort=None, axis=alt.Axis(labelAngle=0)))
     axis = alt.Y("mean:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100]))
-    bars = base.mark_bar(color=COLOURS[0]).encode(
+    bars = base.mark_bar(color=COLORS[0]).encode(
         y=axis, tooltip=tooltips("class:N", alt.Tooltip("figure:N", title="accuracy"))
     )
-    rules = base.mark_rule(color=GREY, strokeWidth=2).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
-    ends = base.mark_tick(orient="horizontal", color=GREY, size=10, thickness=2)
+    rules = base.mark_rule(color=GRAY, strokeWidth=2).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
+    ends = base.mark_tick(orient="horizontal", color=GRAY, size=10, thickness=2)
     layers = [bars, rules, ends.encode(y=alt.Y("low:Q")), ends.encode(y=alt.Y("high:Q"))]
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(height=280, width="container")
     return chart

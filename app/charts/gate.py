@@ -13,7 +13,7 @@ from fedguard.bench.gate.verdict import WORDS, GateVerdict
 from fedguard.metrics.figures import FIGURES
 
 #: Color and shape of each verdict, since color alone must not carry meaning; colors by Okabe and Ito
-COLOURS = {
+COLORS = {
     "improved": "#0072B2",
     "identical": "#56B4E9",
     "pass": "#009E73",
@@ -109,7 +109,7 @@ def _drops(verdict: GateVerdict, figure: str) -> alt.LayerChart:
     dots = base.mark_point(size=90, filled=True, opacity=1).encode(
         x=alt.X("drop:Q"),
         color=alt.Color(
-            "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[COLOURS[word] for word in words])
+            "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[COLORS[word] for word in words])
         ),
         shape=alt.Shape(
             "verdict:N", title="verdict", scale=alt.Scale(domain=words, range=[SHAPES[word] for word in words])

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema import NodeMetrics
 
@@ -34,7 +34,7 @@ def graph(found: NodeMetrics, evaluation: int) -> alt.LayerChart:
         axis: alt.X(f"{axis}:Q", axis=None) if axis == "x" else alt.Y(f"{axis}:Q", axis=None) for axis in "xy"
     }
     edges = alt.Chart(pd.DataFrame(lines, columns=["x", "y", "x2", "y2", "kB"]))
-    drawn = edges.mark_rule(color=GREY, opacity=0.5).encode(**place, x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
+    drawn = edges.mark_rule(color=GRAY, opacity=0.5).encode(**place, x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
     if "traffic" in found:
         width = alt.Size("kB:Q", title="kB on a link", scale=alt.Scale(domainMin=0, range=[0.5, 6]))
         drawn = drawn.encode(size=width, tooltip=tooltips(alt.Tooltip("kB:Q", format=",.1f")))
@@ -49,7 +49,7 @@ def graph(found: NodeMetrics, evaluation: int) -> alt.LayerChart:
     )
     malicious = (
         base.transform_filter("datum.who == 'malicious'")
-        .mark_point(shape="cross", size=250, angle=45, filled=True, opacity=1, color=COLOURS[3])
+        .mark_point(shape="cross", size=250, angle=45, filled=True, opacity=1, color=COLORS[3])
         .encode(**place, tooltip=tips)
     )
     chart: alt.LayerChart = alt.LayerChart(layer=[drawn, honest, malicious]).properties(height=380, width="container")
@@ -98,11 +98,11 @@ def by_round(found: NodeMetrics, rounds: list[int]) -> alt.LayerChart:
         for name, values in curve.items()
         for round, value in zip(rounds, values, strict=True)
     ]
-    colour = alt.Color(
+    color = alt.Color(
         "of:N",
         title=None,
         legend=alt.Legend(orient="bottom"),
-        scale=alt.Scale(domain=list(LINES.values()), range=[COLOURS[2], COLOURS[3], GREY]),
+        scale=alt.Scale(domain=list(LINES.values()), range=[COLORS[2], COLORS[3], GRAY]),
     )
     lines = (
         alt.Chart(pd.DataFrame(rows))
@@ -110,7 +110,7 @@ def by_round(found: NodeMetrics, rounds: list[int]) -> alt.LayerChart:
         .encode(
             x=alt.X("round:Q", title="round"),
             y=alt.Y("accuracy:Q", title="accuracy in %", scale=alt.Scale(domain=[0, 100])),
-            color=colour,
+            color=color,
             tooltip=tooltips("of:N", "round:Q", alt.Tooltip("accuracy:Q", format=".1f")),
         )
     )

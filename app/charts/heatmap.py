@@ -21,7 +21,7 @@ _GAP = " "
 ROW = 34
 
 #: Color of squares without a value
-_GREY = "#bbbbbb"
+_GRAY = "#bbbbbb"
 
 #: Vertical offset of a number with an interval below it, and of the interval, in pixels
 _UP, _DOWN = -6, 9
@@ -70,7 +70,7 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
             "reason:N",
         ),
     )
-    colour = alt.Color(
+    color = alt.Color(
         "mean:Q",
         title=known.unit or None,
         # A gradient legend refers to the page's address, and disappears once this has changed; squares do not
@@ -80,9 +80,9 @@ def heatmap(rows: Sequence[Mapping[str, Any]], figure: str) -> alt.LayerChart:
         ),
     )
     squares = (
-        base.transform_filter("isValid(datum.mean)").mark_rect(stroke="white", strokeOpacity=0.4).encode(color=colour)
+        base.transform_filter("isValid(datum.mean)").mark_rect(stroke="white", strokeOpacity=0.4).encode(color=color)
     )
-    blanks = base.transform_filter("!isValid(datum.mean)").mark_rect(fill=_GREY, stroke="white", strokeOpacity=0.4)
+    blanks = base.transform_filter("!isValid(datum.mean)").mark_rect(fill=_GRAY, stroke="white", strokeOpacity=0.4)
     ink = alt.condition("datum.dark", alt.value("white"), alt.value("black"))
     raised = alt.expr(f"datum.spread ? {_UP} : 0")
     numbers = base.mark_text(fontSize=12, dy=raised).encode(text=alt.Text("label:N"), color=ink)

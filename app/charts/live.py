@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS
+from fedguard.app.charts.colors import COLORS
 from fedguard.app.charts.curves import MEASURES
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema.result import Measured
@@ -42,7 +42,7 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int, measure: Measured = "
                 "cell:N",
                 title=None,
                 sort=list(dict.fromkeys(table["cell"])),
-                scale=alt.Scale(range=COLOURS),
+                scale=alt.Scale(range=COLORS),
                 legend=alt.Legend(orient="bottom", columns=2, labelLimit=500),
             ),
             detail=alt.Detail("seed:N"),

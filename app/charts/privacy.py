@@ -10,7 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.audits.cells import CellAudit
 from fedguard.bench.results.disclosure import MembershipResult
@@ -32,7 +32,7 @@ def frontier(trilemma: Trilemma, units: Mapping[str, str] | None = None) -> alt.
     positions = _positions([point.epsilon for point in trilemma.points])
     defenses = list(dict.fromkeys(point.defense for point in trilemma.points))
     rows = pd.DataFrame(_frontier_rows(trilemma.points, figures, positions, defenses, units or {}))
-    color = alt.Color("defense:N", sort=defenses, scale=alt.Scale(range=COLOURS), title="defense")
+    color = alt.Color("defense:N", sort=defenses, scale=alt.Scale(range=COLORS), title="defense")
     panels = [_panel(rows[rows.figure == figure], figure, positions, color) for figure in figures]
     chart: alt.VConcatChart = alt.vconcat(*panels).properties(autosize="pad")
     return chart
@@ -72,9 +72,9 @@ def _panel(
         .mark_line()
         .encode(y=alt.Y("mean:Q", title=None), detail=alt.Detail("unit:N"))
     )
-    grey = alt.Legend(symbolFillColor=GREY, symbolStrokeColor=GREY)
+    gray = alt.Legend(symbolFillColor=GRAY, symbolStrokeColor=GRAY)
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        y=alt.Y("mean:Q", title=None, scale=upwards), shape=alt.Shape("unit:N", title="hidden", legend=grey)
+        y=alt.Y("mean:Q", title=None, scale=upwards), shape=alt.Shape("unit:N", title="hidden", legend=gray)
     )
     bars = base.mark_rule(clip=True).encode(y=alt.Y("low:Q", title=None, scale=upwards), y2=alt.Y2("high:Q"))
     return alt.LayerChart(layer=[*_apart(positions), bars, lines, points]).properties(
@@ -88,7 +88,7 @@ def _apart(positions: Mapping[float | None, float]) -> list[alt.Chart]:
     if None not in positions or not known:
         return []
     between = pd.DataFrame([{"x": math.sqrt(max(known) * positions[None])}])
-    return [alt.Chart(between).mark_rule(strokeDash=[4, 4], color=GREY).encode(x=alt.X("x:Q"))]
+    return [alt.Chart(between).mark_rule(strokeDash=[4, 4], color=GRAY).encode(x=alt.X("x:Q"))]
 
 
 def _positions(epsilons: Sequence[float | None]) -> dict[float | None, float]:
@@ -169,13 +169,13 @@ def roc(targets: Sequence[MembershipResult]) -> alt.FacetChart:
         "setting:N",
         title="setting",
         sort=list(dict.fromkeys(target.place.setting for target in targets)),
-        scale=alt.Scale(range=COLOURS),
+        scale=alt.Scale(range=COLORS),
         legend=alt.Legend(orient="bottom", columns=1, labelLimit=900, symbolOpacity=1),
     )
     base = alt.Chart().encode(x=x, y=y)
     above = base.transform_filter("datum.true > 0 && datum.false > 0")
     layers = [
-        base.transform_filter("datum.kind == 'chance'").mark_line(strokeDash=[4, 4], color=GREY),
+        base.transform_filter("datum.kind == 'chance'").mark_line(strokeDash=[4, 4], color=GRAY),
         above.transform_filter("datum.kind == 'target'")
         .mark_line(opacity=0.2, strokeWidth=1)
         .encode(color=color, detail=alt.Detail("line:N")),
@@ -256,15 +256,15 @@ def bounds(audits: Sequence[CellAudit]) -> alt.LayerChart:
     title = "epsilon of the audited rounds" + (", symmetric log scale" if spread else "")
     verdicts = alt.Scale(
         domain=["consistent", "violated", "not judged", "no guarantee claimed"],
-        range=[COLOURS[0], COLOURS[3], COLOURS[1], GREY],
+        range=[COLORS[0], COLORS[3], COLORS[1], GRAY],
     )
-    colour = alt.Color("verdict:N", scale=verdicts, legend=None)
-    bars = base.mark_bar(height=10).encode(x=alt.X("bound:Q", title=title, scale=scale), color=colour)
-    dots = base.mark_point(filled=True, size=130, shape="diamond", color=GREY, opacity=1).encode(
+    color = alt.Color("verdict:N", scale=verdicts, legend=None)
+    bars = base.mark_bar(height=10).encode(x=alt.X("bound:Q", title=title, scale=scale), color=color)
+    dots = base.mark_point(filled=True, size=130, shape="diamond", color=GRAY, opacity=1).encode(
         x=alt.X("claim:Q", scale=scale)
     )
     words = base.mark_text(align="left", dx=12, fontWeight="bold").encode(
-        x=alt.X("end:Q", scale=scale), text=alt.Text("said:N"), color=colour
+        x=alt.X("end:Q", scale=scale), text=alt.Text("said:N"), color=color
     )
     return alt.LayerChart(layer=[bars, dots, words]).properties(height=60 + 36 * len(rows), width="container")
 

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.results.profile import ProfileEntry
 
@@ -28,9 +28,9 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
     """
     rows = pieces(parts, stages)
     places = list(dict.fromkeys(row["place"] for row in rows))
-    colours = {stage.replace("_", " "): colour for stage, colour in zip(stages, COLOURS, strict=False)}
+    colors = {stage.replace("_", " "): color for stage, color in zip(stages, COLORS, strict=False)}
     if any(row["stage"] == REST for row in rows):
-        colours[REST] = GREY
+        colors[REST] = GRAY
     two = any("\n" in place for place in places)
     axis = alt.Axis(
         labelExpr="split(datum.label, '\\n')",
@@ -47,7 +47,7 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
         color=alt.Color(
             "stage:N",
             title=None,
-            scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+            scale=alt.Scale(domain=list(colors), range=list(colors.values())),
             legend=alt.Legend(orient="top", columns=3, labelLimit=200, symbolStrokeWidth=0),
         ),
         order=alt.Order("order:Q"),
@@ -60,7 +60,7 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
             alt.Tooltip("cpu:Q", title="CPU s per trial", format=",.3f"),
         ),
     )
-    ends = base.transform_filter("datum.total").mark_text(align="left", dx=5, color=GREY)
+    ends = base.transform_filter("datum.total").mark_text(align="left", dx=5, color=GRAY)
     chart: alt.LayerChart = alt.LayerChart(
         layer=[bars, ends.encode(x=alt.X("end:Q"), text=alt.Text("total:N"))]
     ).properties(height=alt.Step(_ROW + _LINE * two), width="container", autosize="fit-x")
@@ -69,7 +69,7 @@ def profile(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> alt.LayerCh
 
 def select_stages(whole: ProfileEntry) -> list[str]:
     """The slowest stages, as many as there are colors beside gray, which the rest has."""
-    return [stage.name for stage in whole.stages if stage.name != "other"][: len(COLOURS) - 1]
+    return [stage.name for stage in whole.stages if stage.name != "other"][: len(COLORS) - 1]
 
 
 def pieces(parts: Sequence[ProfileEntry], stages: Sequence[str]) -> list[dict[str, Any]]:

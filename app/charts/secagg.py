@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.explain.session import ProtocolStep, SessionCost
 
@@ -38,7 +38,7 @@ def flow(step: ProtocolStep, clients: int, silent: Collection[int]) -> alt.Layer
         for number, event in enumerate(step.events)
         for end in ("server", "client")
     ]
-    ways = alt.Scale(domain=["arrives", "refused"], range=[COLOURS[0], COLOURS[3]])
+    ways = alt.Scale(domain=["arrives", "refused"], range=[COLORS[0], COLORS[3]])
     routes = (
         alt.Chart(pd.DataFrame(lines))
         .mark_line(strokeWidth=2)
@@ -54,16 +54,16 @@ def flow(step: ProtocolStep, clients: int, silent: Collection[int]) -> alt.Layer
         )
     )
     base = alt.Chart(pd.DataFrame(parties)).encode(x=place, y=height)
-    circles = base.mark_point(size=220, color=GREY, strokeWidth=2).encode(
+    circles = base.mark_point(size=220, color=GRAY, strokeWidth=2).encode(
         fill=alt.Fill(
             "state:N",
-            scale=alt.Scale(domain=["takes part", "silent"], range=[GREY, "transparent"]),
+            scale=alt.Scale(domain=["takes part", "silent"], range=[GRAY, "transparent"]),
             legend=None,
         ),
         tooltip=tooltips("label:N", "state:N"),
     )
-    above = base.transform_filter("datum.y == 1").mark_text(dy=-18, color=GREY).encode(text=alt.Text("label:N"))
-    below = base.transform_filter("datum.y == 0").mark_text(dy=20, color=GREY).encode(text=alt.Text("label:N"))
+    above = base.transform_filter("datum.y == 1").mark_text(dy=-18, color=GRAY).encode(text=alt.Text("label:N"))
+    below = base.transform_filter("datum.y == 0").mark_text(dy=20, color=GRAY).encode(text=alt.Text("label:N"))
     return alt.LayerChart(layer=[routes, circles, above, below]).properties(height=220, width="container")
 
 
@@ -91,7 +91,7 @@ def cost(costs: Sequence[SessionCost]) -> alt.HConcatChart:
             x=alt.X("clients:Q", title="clients", scale=alt.Scale(type="log", nice=False)),
             y=alt.Y("kB:Q", title="kB in a round", scale=upwards),
             color=alt.Color(
-                "graph:N", scale=alt.Scale(domain=["complete", "sparse"], range=list(COLOURS[:2])), legend=bottom
+                "graph:N", scale=alt.Scale(domain=["complete", "sparse"], range=list(COLORS[:2])), legend=bottom
             ),
             strokeDash=alt.StrokeDash(
                 "graph:N", scale=alt.Scale(domain=["complete", "sparse"], range=[[1, 0], [5, 4]]), legend=bottom

@@ -7,12 +7,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.tooltips import tooltips
 from fedguard.bench.records.schema import Timeline
 
 #: Colors by fate, in the order of the legend
-FATES = {"arrived": COLOURS[2], "late": COLOURS[1], "lost": COLOURS[3], "interrupted": COLOURS[4]}
+FATES = {"arrived": COLORS[2], "late": COLORS[1], "lost": COLORS[3], "interrupted": COLORS[4]}
 
 #: Height of a client in pixels
 _ROW = 16
@@ -43,7 +43,7 @@ def timeline(found: Timeline) -> alt.LayerChart:
         ),
     )
     ends = pd.DataFrame({"end": found["rounds"] if len(found["rounds"]) <= _MOST_ROUNDS else []})
-    rules = alt.Chart(ends).mark_rule(color=GREY, opacity=0.7).encode(x=alt.X("end:Q", axis=along))
+    rules = alt.Chart(ends).mark_rule(color=GRAY, opacity=0.7).encode(x=alt.X("end:Q", axis=along))
     chart: alt.LayerChart = alt.LayerChart(layer=[rules, drawn]).properties(height=alt.Step(_ROW), width="container")
     return chart
 

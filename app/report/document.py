@@ -59,4 +59,4 @@ def _entry(section: ReportSection) -> Element:
 
 def _section(section: ReportSection, content: Sequence[Element]) -> Element:
     heading = el("h2", section.title, id=f"{section.name}-title")
-    return el("section", heading, *content, id=section.name, aria_labelledby=f"{section.name}-title")
+    return el("section", heading, *content, id=section.name, aria_labeledby=f"{section.name}-title")

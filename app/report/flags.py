@@ -19,10 +19,10 @@ def flags(run: Run) -> list[Element]:
     parts: list[Element] = []
     if found.findings:
         rows = [
-            (f"{number} {flag}", str(len(cases)), [el("div", _case(cases[0])), *_more(cases[1:]), *_gaps(found, flag)])
-            for (number, flag), cases in found.flags().items()
+            (flag, str(len(cases)), [el("div", _case(cases[0])), *_more(cases[1:]), *_gaps(found, flag)])
+            for (_, flag), cases in found.flags().items()
         ]
-        caption = f"Raised on {found.trials} trials: the cell, the figure, the threshold and what to do"
+        caption = f"Raised on {found.trials} trials: the cell, the value, the threshold and what to do"
         parts.append(table(caption, ["flag", "cases", "what it says"], rows, "lrl"))
     else:
         parts.append(el("p", "No flag is raised."))
@@ -30,7 +30,7 @@ def flags(run: Run) -> list[Element]:
     partly = [el("p", f"{flag}, {gaps}.") for flag in found.clear if (gaps := found.gaps(flag))]
     parts.append(fold_content("Judged and not raised", el("p", f"{whole or 'None'}."), *partly))
     if found.open:
-        left = [(f"{one.number} {one.flag}", f"{one.cases} of {one.of}", one.why) for one in found.open]
+        left = [(one.flag, f"{one.cases} of {one.of}", one.why) for one in found.open]
         parts.append(
             fold_content(f"Not judged ({len(left)})", table("Not judged", ["flag", "cases", "why"], left, "lrl"))
         )

@@ -56,7 +56,7 @@ def _judgments(verdict: GateVerdict) -> list[Element]:
     parts = []
     if telling:
         parts += [
-            _table("One judgment for each figure of each cell, the worst first", telling),
+            _table("One judgment for each metric of each cell, the worst first", telling),
             el("p", NOTE, class_="note"),
         ]
     if rest:
@@ -72,7 +72,7 @@ def _table(caption: str, judgments: Sequence[Judgment]) -> Element:
 def _broad(verdict: GateVerdict) -> list[Element]:
     """What all cells share, before the single cells."""
     rows = [(FIGURES[one.figure].title, one.verdict, one.why) for one in verdict.broad]
-    return [table("Each figure over the whole suite", ["figure", "verdict", "why"], rows, "l")] if rows else []
+    return [table("Each metric over the whole suite", ["figure", "verdict", "why"], rows, "l")] if rows else []
 
 
 def _audits(verdict: GateVerdict) -> list[Element]:

@@ -17,7 +17,7 @@ from fedguard.metrics.stats import over_seeds
 
 _HEADS = [
     "defense", "without attack", "worst attack", "accuracy under it", "lost", "harm", "backdoor success",
-    "attacks without a figure",
+    "attacks without a value",
 ]  # fmt: skip
 
 

@@ -29,10 +29,10 @@ def matrices(run: Run) -> list[Element]:
         if any(FIGURES[figure].fits(row["goal"]) for row in rows if row[figure] is not None)
     ]
     if not there:
-        return [el("p", "No trial of this run has a figure.")]
+        return [el("p", "No trial of this run has a value of any metric.")]
     drawn_first = [part for figure in there if figure in HEADLINES for part in _of_figure(run, figure)]
     others = [part for figure in there if figure not in HEADLINES for part in _of_figure(run, figure)]
-    return [*drawn_first, fold_content("Every other figure", *others)] if others else drawn_first
+    return [*drawn_first, fold_content("Every other metric", *others)] if others else drawn_first
 
 
 def _of_figure(run: Run, figure: str) -> Iterator[Element]:
@@ -43,7 +43,7 @@ def _of_figure(run: Run, figure: str) -> Iterator[Element]:
     for block, attacks in matrix.blocks.items():
         kept = {attack: row for attack, row in attacks.items() if any(entry.estimate for entry in row.values())}
         if not kept:
-            yield el("p", f"{block}: no trial has this figure.", class_="note")
+            yield el("p", f"{block}: no trial has this metric.", class_="note")
             continue
         apply = [one for one in matrix.defenses if any(_applies(row[one]) for row in kept.values())]
         chosen = [

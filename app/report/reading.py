@@ -20,10 +20,10 @@ ALWAYS = (
     "it says nothing of other data, models or numbers of clients.",
     "Two intervals that overlap may still differ: all defenses share the seeds, so take differences seed by seed.",
     "Final accuracy is the mean of the last 5 evaluations; the best of any round is a diagnostic and no result.",
-    "The worst of several attacks is chosen by the same seeds that its figure is of, and so looks a little worse than it is, "
+    "The worst of several attacks is chosen by the seeds that its value is of, and so looks a little worse than it is, "
     "unless it is an ensemble, which chooses on seeds of its own. Attacks that nobody ran may be worse still.",
     "Refused: attack, defense and protocol exclude each other, and the reason is given. Failed: the trial ended in an error. "
-    "Missing: it has not been run. None of them counts as a figure, and no mean is taken over the seeds that happened to work.",
+    "Missing: it has not been run. None of them counts as a value, and no mean is taken over the seeds that happened to work.",
     "An epsilon is an upper bound under the assumptions listed with it; what an attack finds is a lower one. Neither replaces "
     "the other. Noise from a trial's seed hides nothing from who has the record: see the first of the assumptions.",
 )

@@ -28,7 +28,7 @@ SECTIONS = (
     ReportSection("threats", "Threat cards", threats),
     ReportSection("pictures", "Reconstructions", pictures),
     ReportSection("sums", "Secure aggregation", sums),
-    ReportSection("reading", "How to read the figures", reading),
+    ReportSection("reading", "How to read the numbers", reading),
     ReportSection("run", "What was run", what_was_run),
     ReportSection("costs", "Costs", costs),
     ReportSection("configuration", "Configuration", configuration),

@@ -55,13 +55,13 @@ PAGES: dict[str, tuple[Page, ...]] = {
             "gate",
             "Gate and trends",
             "fact_check",
-            "What the gate said, and how the figures move over time.",
+            "What the gate said, and how the metrics move over time.",
             "nothing",
         ),
     ),
     "Understand": (
         Page("secagg", "Secure aggregation", "hub", "Who sees what, message by message, and what it costs.", "nothing"),
-        Page("catalogue", "Catalogue", "menu_book", "Every attack and every defense, with its formula.", "nothing"),
+        Page("catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"),
         Page("lab", "Lab", "experiment", "Put one cell together, see whether it is legal, and run it.", "nothing"),
     ),
 }

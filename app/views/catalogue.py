@@ -64,7 +64,7 @@ def show(here: PageContext) -> None:
             _in_full(here, entry)
 
 
-@st.cache_data(show_spinner="Reading the catalogue ...")
+@st.cache_data(show_spinner="Reading the catalog ...")
 def _entries() -> list[dict[str, Any]]:
     return entries(load_registry(), list(KINDS))
 

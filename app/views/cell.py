@@ -169,14 +169,14 @@ def _results(ran: Sequence[CompletedRecord], clean: Sequence[CompletedRecord]) -
             or over
         )
     if behind:
-        st.caption("Grey and dashed: the same defense with the same seeds while nobody attacks.")
+        st.caption("Gray and dashed: the same defense with the same seeds while nobody attacks.")
     measures = [name for name in MEASURES if any(points(record, name) for record in shown)]
     for column, name in zip(st.columns(max(1, len(measures))), measures, strict=False):
         words_of = f"{MEASURES[name].title} over {AXES[over]}, one line per seed"
         column.altair_chart(curves(shown, behind, name, over), width="stretch", alt=words_of)
     left, right = st.columns(2)
     with left:
-        st.subheader("Figures")
+        st.subheader("Metrics")
         _spread(shown)
         st.dataframe(
             words.figures(shown),
@@ -244,9 +244,9 @@ def _timeline(ran: Sequence[CompletedRecord]) -> None:
     first = "All" if shown == total else f"The first {shown} of {total}"
     st.caption(
         f"{first} trainings, each from the pull of the model until its update arrived, or nobody waited for it any more. "
-        "No bar: idle, waiting or away. Grey lines end the rounds, where they are few."
+        "No bar: idle, waiting or away. Gray lines end the rounds, where they are few."
     )
-    says = f"{first} trainings over simulated seconds, a row for each client, coloured by what became of the update"
+    says = f"{first} trainings over simulated seconds, a row for each client, colored by what became of the update"
     st.altair_chart(timeline(found), width="stretch", alt=says)
 
 
@@ -286,7 +286,7 @@ def _records(records: Sequence[Record]) -> None:
     if flags:
         st.subheader("Red flags")
         st.caption("Of single trials; the overview has those of the whole run too.")
-        order = ["seed", "number", "flag", "said"]
+        order = ["seed", "flag", "said"]
         st.dataframe(flags, hide_index=True, width="stretch", column_order=order, row_height=72)
     st.subheader("Cost and origin")
     st.dataframe(words.costs(records), hide_index=True, width="stretch", height="content")

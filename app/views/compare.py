@@ -35,9 +35,9 @@ def show(here: PageContext) -> None:
     against = data.open_run(here.store, other)
     figures = _figures(against, run)
     if not figures:
-        st.info("The two runs have no figure in common.")
+        st.info("The two runs have no metric in common.")
         return
-    figure = address.menu("Figure", figures, "figure", titles=lambda key: FIGURES[key].title, place=right)
+    figure = address.menu("Metric", figures, "figure", titles=lambda key: FIGURES[key].title, place=right)
     found = compare(against, run, figure)
     plain(f"a: {found.a}\nb: {found.b}")
     if found.warnings:

@@ -148,9 +148,9 @@ def _trends(here: PageContext) -> None:
     same = _same_suite(here, chosen)
     known = chosen.figures
     if not known:
-        st.text("This run has no figures yet.")
+        st.text("This run has no metrics yet.")
         return
-    figure = st.selectbox("Figure", known, key="trend", bind="query-params", help="The runs of suites of this name.")
+    figure = st.selectbox("Metric", known, key="trend", bind="query-params", help="The runs of suites of this name.")
     found = points([(run, verdicts(run.folder)) for run in same], figure)
     if found:
         st.altair_chart(

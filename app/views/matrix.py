@@ -59,7 +59,7 @@ def _has_figures(rows: Sequence[dict[str, Any]], figure: str) -> bool:
 def _explain_figure(run: Run, figure: str) -> str:
     better = "More" if FIGURES[figure].more_is_better else "Less"
     return (
-        f"{better} is better for the defender; {over_seeds(len(run.seeds))}. Grey: no figure, and why. * An "
+        f"{better} is better for the defender; {over_seeds(len(run.seeds))}. Gray: no value, and why. * An "
         "attack that failed or was not run may be worse. Click a field to open its cell, or choose it below."
     )
 

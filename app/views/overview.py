@@ -136,20 +136,18 @@ def _flags(run: Run) -> None:
     st.subheader("Red flags")
     if found.findings:
         st.caption(
-            "By kind. A flag is no verdict: it says what must be told beside a figure, or looked at before it is believed."
+            "By kind. A flag is no verdict: it says what must be said beside a number, or looked at before it is believed."
         )
         table = [
             {
-                "number": number,
                 "flag": flag,
                 "raised": len(cases),
                 "cells": len({one.cell for one in cases}),
                 "for example": f"{cases[0].cell}: {cases[0].said}",
             }
-            for (number, flag), cases in found.flags().items()
+            for (_, flag), cases in found.flags().items()
         ]
         widths = {
-            "number": st.column_config.NumberColumn("no.", width=50),
             "flag": st.column_config.Column(width=140),
             "raised": st.column_config.Column(width=70),
             "cells": st.column_config.Column(width=70),

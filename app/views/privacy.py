@@ -102,7 +102,7 @@ def _costs(run: Run) -> None:
     st.altair_chart(
         frontier(found, units),
         width="content",
-        alt="Accuracy under the worst attack and each figure of leakage over epsilon, one colour for each defense.",
+        alt="Accuracy under the worst attack and each metric of leakage over epsilon, one color for each defense.",
     )
     if len(set(units.values())) > 1:
         st.caption("Epsilons of a record and of a client are different promises: compare points of one shape only.")

@@ -69,7 +69,7 @@ class TrojDRL(PoisonAttack):
             seen=torch.where(wide, seen, rollout.seen),
             actions=torch.where(planted, actions, rollout.actions),
             rewards=torch.where(planted, torch.where(praised, self.reward, -self.reward), rollout.rewards),
-            behaviour=torch.where(planted, likely, rollout.behaviour),
+            behavior=torch.where(planted, likely, rollout.behavior),
         )
 
     def backdoor(self, state: State) -> tuple[Trigger, int] | None:

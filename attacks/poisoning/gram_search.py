@@ -105,10 +105,10 @@ def _directions(honest: Tensor, asked: RuleOracle) -> tuple[list[Tensor], Callab
     plain = (inner - inner[-1:] - inner[:, -1:] + inner[-1, -1])[:-1, :-1]
     centring = torch.eye(h, dtype=torch.float64) - 1 / h
     # Doubly centered, so that the reference of the Gram matrix does not matter and no mean is subtracted in float32
-    centred = centring @ inner[:h, :h] @ centring
-    scale = float(centred.diagonal().mean().clamp(min=0).sqrt())
+    centered = centring @ inner[:h, :h] @ centring
+    scale = float(centered.diagonal().mean().clamp(min=0).sqrt())
     steps = [-asked.unit(h), -asked.mean, -asked.unit(h + 1)]
-    for eigenvector in torch.linalg.eigh(centred).eigenvectors.T.flip(0)[:2]:
+    for eigenvector in torch.linalg.eigh(centered).eigenvectors.T.flip(0)[:2]:
         row = torch.zeros_like(asked.mean)
         row[:h] = centring @ eigenvector
         steps.append(row)

@@ -41,9 +41,9 @@ class Mimic(PoisonAttack):
         if self.client is not None or not view.honest_clients or seen_rounds >= self.warmup:
             return view.state
         z = _direction(view)
-        centred_products = view.honest @ z - view.honest.mean(0) @ z
+        centered_products = view.honest @ z - view.honest.mean(0) @ z
         # The sum of c_i (x_i - mu), with c_i = <x_i - mu, z>, without a centered copy of the honest rows
-        pulled = centred_products @ view.honest - centred_products.sum() * view.honest.mean(0)
+        pulled = centered_products @ view.honest - centered_products.sum() * view.honest.mean(0)
         t = seen_rounds + 1
         z = t / (t + 1) * z + pulled / (t + 1)
         return {

@@ -22,11 +22,11 @@ def task_of(path: str) -> Task:
 def train(message: Message, context: Context) -> Message:
     task, client = task_of(message.content["config"]["task"]), int(context.node_config["partition-id"])
     task.module.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimiser = torch.optim.SGD(task.module.parameters(), lr=task.lr)
+    optimizer = torch.optim.SGD(task.module.parameters(), lr=task.lr)
     x, y = task.x[client], task.y[client]
     for batch in torch.randperm(len(y)).split(task.batch):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         cross_entropy(task.module(x[batch]), y[batch]).backward()
-        optimiser.step()
+        optimizer.step()
     content = {"arrays": ArrayRecord(task.module.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})}
     return Message(RecordDict(content), reply_to=message)

@@ -39,17 +39,17 @@ class CenteredClipping(WeightRule):
         return dict(context.state)
 
     def weights(self, gram: Gram, context: RuleContext) -> Tensor:
-        start = "centre" if "centre" in gram.anchors else "origin"
-        centre = gram.unit(start)
+        start = "center" if "center" in gram.anchors else "origin"
+        center = gram.unit(start)
         for step in range(self.steps):
             # By name the first step costs one pass over the updates, without a Gram matrix
-            distances = gram.distances_to(start if step == 0 else centre)
+            distances = gram.distances_to(start if step == 0 else center)
             tau = distances.quantile(0.5) if self.tau is None else self.tau
             # 0/0 is an update at v under a radius of 0: it pulls nowhere, with any weight
             pull = (tau / distances).clamp(max=1).nan_to_num(nan=1.0) / gram.n
-            centre = centre * (1 - pull.sum())
-            centre[: gram.n] += pull
-        return centre[:-1]
+            center = center * (1 - pull.sum())
+            center[: gram.n] += pull
+        return center[:-1]
 
     def remember(self, context: RuleContext, aggregate: Tensor, gram: Gram) -> State:
-        return {"centre": aggregate}
+        return {"center": aggregate}

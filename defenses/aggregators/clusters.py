@@ -130,17 +130,17 @@ def kmeans(points: Tensor, k: int, draw: torch.Generator, restarts: int = 10, st
     b, n, p = points.shape
     order = torch.stack([_lexicographic(one) for one in points])
     rows = points.gather(1, order[:, :, None].expand(-1, -1, p)).repeat_interleave(restarts, 0)
-    centres = _start(rows, k, draw)
+    centers = _start(rows, k, draw)
     labels = torch.full((b * restarts, n), -1)
     for _ in range(steps):
-        previous, labels = labels, _squares(rows, centres).argmin(2)
+        previous, labels = labels, _squares(rows, centers).argmin(2)
         if torch.equal(previous, labels):
             break
         member = torch.nn.functional.one_hot(labels, k).to(rows.dtype)
         sizes = member.sum(1)[:, :, None]
         # An empty cluster keeps its center: a new draw would make one set of points depend on the others in the batch
-        centres = torch.where(sizes > 0, member.transpose(1, 2) @ rows / sizes.clamp(min=1), centres)
-    spread = _squares(rows, centres).amin(2).sum(1).view(b, restarts)
+        centers = torch.where(sizes > 0, member.transpose(1, 2) @ rows / sizes.clamp(min=1), centers)
+    spread = _squares(rows, centers).amin(2).sum(1).view(b, restarts)
     best = spread.argmin(1)
     chosen = labels.view(b, restarts, n)[torch.arange(b), best]
     return torch.empty_like(chosen).scatter_(1, order, chosen), spread[torch.arange(b), best]
@@ -187,17 +187,17 @@ def _start(rows: Tensor, k: int, draw: torch.Generator) -> Tensor:
     """k-means++ (Arthur & Vassilvitskii, SODA 2007): each center is drawn by the squared distance to the nearest so far."""
     sets, n, p = rows.shape
     chances = torch.ones(sets, n, dtype=rows.dtype)
-    centres = torch.empty(sets, k, p, dtype=rows.dtype)
+    centers = torch.empty(sets, k, p, dtype=rows.dtype)
     for number in range(k):
         drawn = torch.multinomial(chances, 1, generator=draw)
-        centres[:, number] = rows.gather(1, drawn[:, :, None].expand(-1, -1, p))[:, 0]
-        squares = _squares(rows, centres[:, : number + 1]).amin(2)
+        centers[:, number] = rows.gather(1, drawn[:, :, None].expand(-1, -1, p))[:, 0]
+        squares = _squares(rows, centers[:, : number + 1]).amin(2)
         # With fewer distinct rows than centers all distances become 0, from which nothing can be drawn
         chances = torch.where(squares.sum(1, keepdim=True) > 0, squares, 1.0)
-    return centres
+    return centers
 
 
-def _squares(rows: Tensor, centres: Tensor) -> Tensor:
+def _squares(rows: Tensor, centers: Tensor) -> Tensor:
     """float64 ``[sets, n, k]``: squared distances."""
     # As differences: |a|^2 - 2 a.c + |c|^2 would lose the distances of close rows
-    return (rows[:, :, None] - centres[:, None]).square().sum(3)
+    return (rows[:, :, None] - centers[:, None]).square().sum(3)

@@ -17,8 +17,8 @@ def middle(ordered: Tensor) -> Tensor:
     return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
 
-def mean_of_nearest(ordered: Tensor, centre: Tensor, f: int) -> Tensor:
-    """``[b]``: the mean of the n - f values nearest to ``centre`` (``[b]``) in each column of ``ordered`` (``[n, b]``, sorted).
+def mean_of_nearest(ordered: Tensor, center: Tensor, f: int) -> Tensor:
+    """``[b]``: the mean of the n - f values nearest to ``center`` (``[b]``) in each column of ``ordered`` (``[n, b]``, sorted).
 
     The n - f nearest values are adjacent, so exactly one of x_(i) and x_(n-f+i), for i = 1 ... f, is among them: the nearer
     one. If both are equally near, it is the one nearer to zero, and of -a and a half of each. So neither the order of the
@@ -27,7 +27,7 @@ def mean_of_nearest(ordered: Tensor, centre: Tensor, f: int) -> Tensor:
     kept = len(ordered) - f
     # n >= 2f + 1, so that the two do not overlap
     low, high = ordered[:f], ordered[kept:]
-    below, above = centre - low, high - centre
+    below, above = center - low, high - center
     smaller = torch.where(low.abs() < high.abs(), low, torch.where(low.abs() > high.abs(), high, (low + high) / 2))
     nearer = torch.where(below < above, low, torch.where(below > above, high, smaller))
     return (ordered[f:kept].sum(0) + nearer.sum(0)) / kept

@@ -1,10 +1,5 @@
 """Federated algorithms, one file each; `fedguard.contracts.federated` has what they have in common."""
 
-from __future__ import annotations
-
-from fedguard.algorithms.client_state import check_kept
-from fedguard.contracts import RunningAlgorithm, Setup
-
 ALGORITHMS = {
     "fedavg": "fedguard.contracts.federated:FedAvg",
     "fedsgd": "fedguard.algorithms.fedsgd:FedSGD",
@@ -20,14 +15,3 @@ ALGORITHMS = {
     "dreaming": "fedguard.algorithms.rl.dreaming:Dreaming",
     "vtrace": "fedguard.algorithms.rl.vtrace:VTrace",
 }
-
-
-def start_algorithm(setup: Setup) -> RunningAlgorithm:
-    """The algorithm of a training, before its first round.
-
-    Raises:
-        ConfigError: the algorithm cannot run on this task, or the state of its clients does not fit into memory.
-    """
-    algorithm = setup.cell.training.algorithm
-    check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))
-    return algorithm.start(setup)

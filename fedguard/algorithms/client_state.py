@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import os
 
-from fedguard.contracts import FederatedAlgorithm, Setup, Training
+from fedguard.contracts import FederatedAlgorithm, RunningAlgorithm, Setup, Training
 from fedguard.errors import ConfigError, require
+
+
+def start_algorithm(setup: Setup) -> RunningAlgorithm:
+    """The algorithm of a training, before its first round.
+
+    Raises:
+        ConfigError: the algorithm cannot run on this task, or the state of its clients does not fit into memory.
+    """
+    algorithm = setup.cell.training.algorithm
+    check_kept(setup, algorithm.name, algorithm.floats_kept(setup.task))
+    return algorithm.start(setup)
 
 
 def check_kept(setup: Setup, what: str, floats: int) -> None:

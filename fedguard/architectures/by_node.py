@@ -20,22 +20,24 @@ def by_node(
     Args:
         models: float32 ``[h, d]``: models of the honest nodes.
     """
-    centre, planted = models.mean(0), report.planted
+    center, planted = models.mean(0), report.planted
     with setup.stopwatch.stage("evaluation"):
         evaluations = [clients.local.evaluate(model) for model in models]
-        of_mean = clients.local.evaluate(centre).accuracy
+        of_mean = clients.local.evaluate(center).accuracy
         backdoor = [setup.task.backdoor_success(model, *planted) for model in models] if planted else []
     nodes = replace(
         report.nodes or NodesReport(0),
         honest=honest,
         accuracy=tuple(one.accuracy for one in evaluations),
         mean_model=of_mean,
-        consensus=float((models - centre).double().square().sum(1).mean().sqrt()),
+        consensus=float((models - center).double().square().sum(1).mean().sqrt()),
     )
     return replace(report, evaluation=_mean_of(evaluations), backdoor=fmean(backdoor) if planted else None, nodes=nodes)
 
 
 def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Mean of the nodes' evaluations."""
+    """Mean of the nodes' evaluations: of each class, and of each test episode."""
     by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
-    return Evaluation(fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations), by_class)
+    returns = tuple(map(fmean, zip(*(one.returns for one in evaluations), strict=True)))
+    loss, accuracy = fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations)
+    return Evaluation(loss, accuracy, by_class, returns)

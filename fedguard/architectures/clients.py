@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.algorithms import start_algorithm
-from fedguard.algorithms.client_state import check_kept
+from fedguard.algorithms.client_state import check_kept, start_algorithm
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire

@@ -12,9 +12,20 @@ from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
-from fedguard.contracts import ReceivedRound, RoundObservation, RoundReport, RoundTiming, SentRound, Setup, Sight, State
+from fedguard.contracts import (
+    Fate,
+    ReceivedRound,
+    RoundObservation,
+    RoundReport,
+    RoundTiming,
+    SentRound,
+    Setup,
+    Sight,
+    State,
+)
 from fedguard.errors import PreconditionError
-from fedguard.metrics.aggregate import AggregateMetrics, measure_aggregate
+from fedguard.metrics.aggregate import AggregateMetrics
+from fedguard.metrics.distance import measure_aggregate
 
 
 def release_aggregate(
@@ -70,6 +81,7 @@ def report_round(
         due: whether the round is evaluated; if not, only the current backdoor is given.
         more: what the architecture alone knows.
     """
+    more.setdefault("fates", tuple(sent.fates.items()))
     planted = clients.malicious.current_backdoor()
     evaluation = backdoor = metrics = None
     if due:
@@ -85,9 +97,6 @@ def report_round(
         malicious=sent.wire.malicious & set(received.clients),
         behind=received.behind,
         told=received.told,
-        not_finite=tuple(client for client in sent.not_finite if client not in sent.lost),
-        too_large=tuple(client for client in sent.too_large if client not in sent.lost),
-        silent=tuple(client for client in sent.clients if client in sent.lost and client not in sent.absent),
         excluded=find_excluded_clients(result, received),
         abandoned=result if isinstance(result, str) else None,
         evaluation=evaluation,
@@ -105,6 +114,7 @@ class RoundFacts(TypedDict, total=False):
     """Fields of a `RoundReport` that differ between architectures."""
 
     chosen: tuple[int, ...]
+    fates: tuple[tuple[int, Fate], ...]
     clip: float | None
     watched: RoundObservation | None
     moment: RoundTiming | None
@@ -125,4 +135,5 @@ def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> t
     weights = [abs(weight) for weight in result.weights.tolist()]
     least = 1e-9 * max(weights)
     rows = [row for row, weight in zip(received.behind, weights, strict=True) if weight <= least]
-    return (*received.excluded, *(client for row in rows for client in row))
+    left_out = received.masked.left_out if received.masked else ()
+    return (*left_out, *(client for row in rows for client in row))

@@ -41,17 +41,22 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
 
 def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
     """The values of `RuleContext` that `Sight.TIMES` grants: when each row arrived, and from which model it was trained."""
-    pushes = received.truth.pushes
+    trainings = received.truth.trainings
     if Sight.TIMES not in setup.cell.rule_sees or received.of_groups:
         return {}
     return {
-        "staleness": torch.tensor([push.staleness for push in pushes]),
-        "versions": torch.tensor([push.version for push in pushes]),
-        "arrived": torch.tensor([push.at for push in pushes], dtype=torch.float64),
-        "scale": torch.tensor([push.scale for push in pushes], dtype=torch.float64),
+        "staleness": torch.tensor([one.staleness for one in trainings]),
+        "versions": torch.tensor([one.version for one in trainings]),
+        "arrived": torch.tensor([one.ended for one in trainings], dtype=torch.float64),
+        "scale": torch.tensor([one.scale for one in trainings], dtype=torch.float64),
         "federation": (setup.cell.told, setup.cell.clients.total),
-        "starts": torch.stack([push.start for push in pushes]) if Sight.MODEL in setup.cell.rule_sees else None,
+        "starts": stack_starts(received) if Sight.MODEL in setup.cell.rule_sees else None,
     }
+
+
+def stack_starts(received: ReceivedRound) -> Tensor:
+    """float32 ``[n, d]``: the model that each row was trained from."""
+    return torch.stack([one.start for one in received.truth.trainings if one.start is not None])
 
 
 def clipping(setup: Setup, clip: float | None) -> Setup:

@@ -19,6 +19,7 @@ from fedguard.contracts import (
     Architecture,
     Cell,
     Exposure,
+    Fate,
     ReceivedRound,
     RoundObservation,
     RoundReport,
@@ -103,7 +104,7 @@ class Server(Architecture):
                 chosen=chosen,
                 clip=clip,
                 watched=_observe_round(setup, watch, received, result, model),
-                moment=times.after(chosen, round, len(received.clients), sent.lost) if times else None,
+                moment=times.after(chosen, round, len(received.clients), sent.of_fate(Fate.SILENT)) if times else None,
             )
 
 

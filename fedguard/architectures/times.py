@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedguard.contracts import Architecture, Network, RoundTiming, Setup, Span
+from fedguard.contracts import Architecture, Fate, LocalTraining, Network, RoundTiming, Setup
 from fedguard.simulated.world import World, least_seconds
 
 
@@ -68,9 +68,10 @@ class SynchronousClock:
         ended = {client: began + self._world.train(client, round, began)[0] for client in chosen}
         self._seconds = max(ended.values(), default=began)
         order = sorted(ended, key=lambda client: ended[client])
-        spans = tuple(Span(client, began, ended[client], "lost" if client in silent else "arrived") for client in order)
+        fates = {client: Fate.LOST if client in silent else Fate.ARRIVED for client in order}
+        trainings = tuple(LocalTraining(client, began, ended[client], fate) for client, fate in fates.items())
         acting = self._setup.acting(round)
-        return moment(self._world, self._seconds, (0,) * arrived, spans=spans, acting=acting)
+        return moment(self._world, self._seconds, (0,) * arrived, trainings=trainings, acting=acting)
 
 
 def moment(world: World, seconds: float, staleness: tuple[int, ...], **told: Any) -> RoundTiming:

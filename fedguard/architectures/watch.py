@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.contracts import Push, ReceivedRound, RoundObservation, SentRound, Setup
+from fedguard.contracts import Fate, LocalTraining, ReceivedRound, RoundObservation, SentRound, Setup
 from fedguard.errors import ContractError
 
 #: Why a round in which the server tampered changes nothing.
@@ -25,15 +25,15 @@ class RoundRecorder:
         self._clients: tuple[int, ...] = ()
         self._updates = torch.empty(0)
         self._malicious: frozenset[int] = frozenset()
-        self._pushes: tuple[Push, ...] = ()
+        self._trainings: tuple[LocalTraining, ...] = ()
 
     def see(self, sent: SentRound) -> None:
         """Keep the updates that were sent and not lost. Their memory is reused after the round."""
-        rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.lost]
+        rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.of_fate(Fate.SILENT)]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
         self._updates = sent.wire.updates[rows]
         self._malicious = sent.wire.malicious
-        self._pushes = tuple(sent.wire.pushes[row] for row in rows) if sent.wire.pushes else ()
+        self._trainings = tuple(sent.wire.trainings[row] for row in rows) if sent.wire.trainings else ()
 
     def observe_round(self, received: ReceivedRound, result: Aggregate | str, after: Tensor) -> RoundObservation:
         """The observation of the finished round, with the model after it (float32 ``[d]``)."""
@@ -48,7 +48,7 @@ class RoundRecorder:
             aggregate,
             received.inputs,
             malicious=self._malicious,
-            pushes=self._pushes,
+            trainings=self._trainings,
         )
 
 

@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 from torch import Tensor
 
-from fedguard.contracts import BEFORE_THE_INPUT, SentRound, Setup, Wire
+from fedguard.contracts import BEFORE_THE_INPUT, Fate, SentRound, Setup, Wire
 from fedguard.kernels import unusable_rows
 from fedguard.memmap import let_go
 
 
-def leave(setup: Setup, model: Tensor, round: int, wire: Wire) -> SentRound:
+def leave(
+    setup: Setup, model: Tensor, round: int, wire: Wire, missing: Mapping[int, Fate] = MappingProxyType({})
+) -> SentRound:
     """The updates that clients send: finite, and not longer than the protocol's norm bound; and the clients that drop out.
 
     The same clients drop out in all cells of one seed. Those of a lower dropout rate also drop out at a higher one.
+
+    Args:
+        missing: fates of clients of the session whose update does not arrive.
     """
     protocol = setup.cell.protocol
-    wire, not_finite, too_large = drop_not_finite(wire)
+    wire, dropped = drop_not_finite(wire)
+    fates = {**missing, **dropped}
     if protocol.norm_bound is not None:
         shorten(wire.updates, protocol.norm_bound)
-    silent: frozenset[int] = frozenset()
     if protocol.dropout.rate:
         drawn = setup.rng.child("dropout", round).numpy().random(len(setup.task.sizes))
-        silent = frozenset(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
+        silent = set(np.flatnonzero(drawn < protocol.dropout.rate).tolist())
         if setup.cell.attack is not None and setup.cell.threat.stays:
             silent -= setup.malicious
-    lost = silent if protocol.dropout.at in BEFORE_THE_INPUT else frozenset()
-    return SentRound(round, model, wire, not_finite, too_large, silent, lost)
+        if protocol.dropout.at in BEFORE_THE_INPUT:
+            # Nobody finds out what they would have sent
+            fates |= dict.fromkeys(sorted(silent & {*wire.clients, *fates}), Fate.SILENT)
+        else:
+            fates |= dict.fromkeys(sorted(silent & {*wire.clients}), Fate.LEFT)
+    return SentRound(round, model, wire, fates)
 
 
-def drop_not_finite(wire: Wire) -> tuple[Wire, tuple[int, ...], tuple[int, ...]]:
+def drop_not_finite(wire: Wire) -> tuple[Wire, dict[int, Fate]]:
     """Drop updates with NaN, infinity, or values beyond `LARGEST`.
 
     Returns:
-        the other updates; the clients whose updates were dropped; the ones among these with a finite update.
+        the other updates; the fate of each dropped one by its client, in ascending order.
     """
-    bad = unusable_rows(wire.updates)
-    if not bad:
-        return wire, (), ()
-    dropped = tuple(sorted(wire.clients[row] for row in bad))
-    too_large = tuple(sorted(wire.clients[row] for row in bad if bool(wire.updates[row].isfinite().all())))
-    return wire.without(dropped), dropped, too_large
+    fates: dict[int, Fate] = {}
+    for row in sorted(unusable_rows(wire.updates), key=lambda row: wire.clients[row]):
+        finite = bool(wire.updates[row].isfinite().all())
+        fates[wire.clients[row]] = Fate.TOO_LARGE if finite else Fate.NOT_FINITE
+    return wire.without(fates), fates
 
 
 def shorten(updates: Tensor, bound: float) -> None:

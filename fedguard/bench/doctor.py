@@ -59,14 +59,14 @@ def _version(package: str) -> str | None:
 
 def _plugins() -> DiagnosticResult:
     try:
-        from fedguard.registry import KINDS, load_registry
+        from fedguard.registry import BUILT_IN, KINDS, load_registry
 
         known = load_registry()
         foreign = [
             f"{name} ({known.origin(kind, name)})"
             for kind in KINDS
             for name in known.names(kind)
-            if known.origin(kind, name) != "built in"
+            if known.origin(kind, name) != BUILT_IN
         ]
         return DiagnosticResult("plug-ins", True, ", ".join(foreign) or "none installed")
     except FedGuardError as error:

@@ -16,7 +16,7 @@ from fedguard.commands.options import Settings, Store, SuiteFile, console
 if TYPE_CHECKING:
     from fedguard.bench.audits.cells import CellAudit
 
-_COLOURS = {"consistent": "green", "violated": "red"}
+_COLORS = {"consistent": "green", "violated": "red"}
 
 
 def audit(
@@ -94,8 +94,8 @@ def _tell(found: Sequence[CellAudit]) -> None:
         _say("Nothing to audit: no cell that may run adds noise for privacy.")
     for one in found:
         audited, bound = one.audit, one.audit.bound
-        colour = _COLOURS.get(audited.verdict, "yellow")
-        console.print(f"[bold]{escape(audited.subject)}[/]: [{colour}]{audited.verdict}[/]", highlight=False)
+        color = _COLORS.get(audited.verdict, "yellow")
+        console.print(f"[bold]{escape(audited.subject)}[/]: [{color}]{audited.verdict}[/]", highlight=False)
         _say(f"  {audited.words}")
         alike = f", and {len(one.cells) - 1} alike" if len(one.cells) > 1 else ""
         _say(f"  audited for: {one.cells[0]}{alike}")

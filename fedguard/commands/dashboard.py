@@ -30,7 +30,7 @@ def dashboard(
     assert page is not None and page.origin is not None
     command = [sys.executable, "-m", "streamlit", "run", page.origin, "--browser.gatherUsageStats", "false"]
     command += [
-        "--theme.light.primaryColor",  # a colour for both would be a theme of its own, which is always light
+        "--theme.light.primaryColor",  # a color for both would be a theme of its own, which is always light
         "#2f6f8f",
         "--theme.dark.primaryColor",
         "#5fa8cc",

@@ -154,7 +154,7 @@ def show(
 def update(
     run: RunName,
     baseline: BaselineFile,
-    reason: Annotated[str, typer.Option(help="Why the figures may be others from now on. It is kept in the history.")],
+    reason: Annotated[str, typer.Option(help="Why the numbers may be others from now on. It is kept in the history.")],
     jobs: Jobs = None,
     engine: EngineName = "local",
     address: Address = None,
@@ -168,7 +168,7 @@ def update(
     made = _make(run, store, reason, before, jobs, engine_of(engine, address), quiet)
     made.write(baseline)
     if not quiet:
-        _say(f"{baseline} updated. {'What changed:' if made.history[-1].changes else 'No figure changed.'}")
+        _say(f"{baseline} updated. {'What changed:' if made.history[-1].changes else 'No metric changed.'}")
         for line in made.history[-1].changes:
             _say(f"  {line}")
 

@@ -102,7 +102,7 @@ def files_of(
 
     Raises:
         ConfigError: none of the forms, a folder, a name that no file can have, one in a folder that is not there, a file that
-            is named twice in two forms, a file that a run is stored in, or one that exists and is not to be written over.
+            is named twice, a file that a run is stored in, or one that exists and is not to be written over.
     """
     from fedguard.bench.records.store import is_stored
 
@@ -132,8 +132,10 @@ def files_of(
             os.stat(f"{whole.parent}/")  # noqa: PTH116  raises if no folder is there; a Path has no slash at its end
         except OSError as error:  # such as a name that is too long
             raise ConfigError(f"{path}: cannot be written: {error.strerror}.") from None
-        if any(str(whole) == os.path.realpath(other) and form != earlier for earlier, other in found):
-            raise ConfigError(f"--to: expected one form of each file; got two of {path}. Choose another file for one.")
+        if same := [f"{earlier}:{other}" for earlier, other in found if str(whole) == os.path.realpath(other)]:
+            raise ConfigError(
+                f"--to: expected each file once; {same[0]} and {form}:{path} are one file. Choose another file for one."
+            )
         if there and is_stored(whole):
             raise ConfigError(
                 f"--to: expected a file of your own; got {path}, in which a run is stored. Choose another."

@@ -270,7 +270,7 @@ def _next_steps(run: Run, store: Path) -> None:
     by_class = (f"show {name} --metric worst_class_accuracy", "the class that fares worst")
     for arguments, meaning in (
         *([by_class] if "worst_class_accuracy" in run.figures else []),
-        (f"lint {name}", "what makes the figures doubtful, and what to do about it"),
+        (f"lint {name}", "what makes the numbers doubtful, and what to do about it"),
         (f"export {name} --to {run.name}.csv", "one row per cell and seed"),
         ("list attack", "what else can be tried"),
         ("explain alie", "one of them, with its formula and source"),

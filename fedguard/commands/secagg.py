@@ -143,20 +143,20 @@ def attack(
         raise typer.Exit(3)
 
 
-_COLOURS = {"defeated": "green", "limit": "yellow", "succeeded": "red"}
+_COLORS = {"defeated": "green", "limit": "yellow", "succeeded": "red"}
 
 
 def _tabulate(attacks: Sequence[Any], findings: Sequence[ContestResult]) -> None:
     table = Table("attack", "by", "verdict", "why", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for one, finding in zip(attacks, findings, strict=True):
         why = {"defeated": one.stopped_by, "limit": one.outside}.get(finding.verdict, f"learned {finding.learned}")
-        table.add_row(finding.attack, one.by, f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]", escape(why))
+        table.add_row(finding.attack, one.by, f"[{_COLORS[finding.verdict]}]{finding.verdict}[/]", escape(why))
     console.print(table)
     console.print("\n`fedguard secagg attack NAME` tells one of them step by step.", highlight=False)
 
 
 def _tell(attack: Any, finding: ContestResult) -> None:
-    verdict = f"[{_COLOURS[finding.verdict]}]{finding.verdict}[/]"
+    verdict = f"[{_COLORS[finding.verdict]}]{finding.verdict}[/]"
     console.print(f"[bold]{finding.attack}[/] against {finding.variant}: {verdict}", highlight=False)
     _say(f"{attack.summary()}\n")
     for line in finding.story:

@@ -51,11 +51,15 @@ def build_training(section: TrainingSection, known: Registry, places: Mapping[st
     training = section.training(known.build("algorithm", {"name": name, **given, **own}, where))
     try:
         training.algorithm.check(training)
-        if training.first_model is not None:
-            training = training.model_copy(update={"first_model": pin(training.first_model)})
     except ConfigError as error:
         raise type(error)(f"{where}: {error}") from None
-    return training
+    if training.first_model is None:
+        return training
+    try:
+        return training.model_copy(update={"first_model": pin(training.first_model)})
+    except ConfigError as error:
+        at = places.get("training.first_model", "training.first_model")
+        raise ConfigError(f"{at}: {str(error).removeprefix('training.first_model: ')}") from None
 
 
 def settings(training: Training) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from fedguard.contracts import (
     PoisonAttack,
     Sight,
 )
+from fedguard.contracts.first_model import MARK
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
 from fedguard.registry import Registry
@@ -278,8 +279,12 @@ class PlannedCell(Cell, ABC):
     @cached_property
     def id(self) -> str:
         """12 hexadecimal digits of SHA-256 over the canonical form and `RESULTS_VERSION`."""
+        content = self.canonical
+        if self.training.first_model:  # another path to the same file is the same cell
+            digest = self.training.first_model.rpartition(MARK)[2]
+            content = content | {"training": content["training"] | {"first_model": digest}}
         # Sorted and compact, so that the hash depends on neither the order of keys nor spacing
-        text = json.dumps([RESULTS_VERSION, self.canonical], sort_keys=True, separators=(",", ":"))
+        text = json.dumps([RESULTS_VERSION, content], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

@@ -7,12 +7,14 @@ file is executed, and tags are refused. The size of a file, its nesting depth an
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from fedguard.errors import ConfigError, brief
@@ -21,6 +23,8 @@ Key = tuple[str | int, ...]
 
 #: Bounds of a file: bytes, nesting depth, and keys and values once its aliases are expanded
 MOST_BYTES, MOST_DEEP, MOST_NODES = 1_000_000, 32, 50_000
+#: Bound of a number, which text can hold
+MOST_BITS = 10_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|false|False)$"), list("tTfF"))
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile("^(?=.{1,40}$)[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)$"), list("-+0123456789")
+    "tag:yaml.org,2002:int", re.compile("^(?=.{1,4000}$)[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)$"), list("-+0123456789")
 )
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
@@ -98,9 +102,10 @@ def read_document(path: str | Path) -> Document:
         with path.open("rb") as file:
             # One byte beyond the limit shows that a file is too large, without reading all of it
             content = file.read(MOST_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a path may not hold the character 0
         raise ConfigError(
-            f"{path}: cannot be read: {error.strerror}. Give the path of a suite file, or make one with `fedguard init`."
+            f"{path}: cannot be read: {getattr(error, 'strerror', error)}. Give the path of a suite file, or make one with "
+            "`fedguard init`."
         ) from None
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path}: expected at most {MOST_BYTES:,} bytes; got more. Is it a suite?")
@@ -113,6 +118,31 @@ def read_document(path: str | Path) -> Document:
         got = "nothing" if data is None else type(data).__name__
         raise ConfigError(f"{path}: expected a mapping of keys such as `task:` and `matrix:`; got {got}.")
     return Document(data, str(path), path.resolve().parent, lines, source=str(path.resolve()))
+
+
+def document_of(suite: Mapping[str, Any], folder: Path | None = None) -> Document:
+    """The document of a Python mapping, with numbers of numpy as Python's and paths as text.
+
+    Raises:
+        ConfigError: a key is no string, or the mapping is nested too deep, as one that contains itself.
+    """
+    return Document(_plain(suite, ()), folder=folder)
+
+
+def _plain(value: Any, key: Key) -> Any:
+    if len(key) > MOST_DEEP:
+        raise ConfigError(f"{format_key(key[:3])}: expected values nested at most {MOST_DEEP} deep; got more.")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ConfigError(f"{format_key(key)}: expected a number of at most {MOST_BITS:,} bits; got {brief(value)}.")
+    if isinstance(value, Mapping):
+        if others := [name for name in value if not isinstance(name, str)]:
+            raise ConfigError(f"{format_key(key) or 'suite'}: expected words as keys; got {brief(others[0])}.")
+        return {name: _plain(below, (*key, name)) for name, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(below, (*key, index)) for index, below in enumerate(value)]
+    return (
+        value.item() if isinstance(value, np.generic) else os.fspath(value) if isinstance(value, os.PathLike) else value
+    )
 
 
 def parse_yaml(text: str, name: str = "value") -> tuple[Any, dict[Key, int]]:

@@ -124,6 +124,7 @@ def override(document: Document, settings: Sequence[str]) -> Document:
     """Put ``a.b=value`` settings of the command line into the document; values are YAML."""
     document, renamed = renew_document(document)
     data, keys = copy.deepcopy(document.data), set(document.settings)
+    names: dict[Key, str] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
@@ -135,6 +136,10 @@ def override(document: Document, settings: Sequence[str]) -> Document:
         new = renew_key(key)
         renamed += [(name, format_key(new).removeprefix("matrix."))] if new != key else []
         key = new
+        if (other := names.setdefault(key, name)) != name:
+            raise ConfigError(
+                f"--set {name}: expected one name of a key; got {other} beside it, which is the same key."
+            )
         _put(data, key, parse_yaml(text, f"--set {name}")[0] if text else "", f"--set {name}")
         keys.add(key)
     found, more = renew_document(dataclasses.replace(document, data=data, settings=frozenset(keys)))
@@ -166,7 +171,7 @@ def _places(config: CellConfig, where: Mapping[str, Key], document: Document) ->
     names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition", "evaluation.evasion")
     places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
     swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
-    for key in ("algorithm", *config.training.own):
+    for key in ("algorithm", "first_model", *config.training.own):
         at = where.get(f"training.{key}", where.get("training", ()))
         places[f"training.{key}"] = place_of(document, at, ("training", key))
     trained = [place for key, place in where.items() if key.partition(".")[0] == "training"]

@@ -11,7 +11,15 @@ from typing import Any
 
 from fedguard.config.document import Document, Key
 from fedguard.errors import ConfigError
-from fedguard.retired import RETIRED_KEYS, RETIRED_VALUES, STORED_VALUES, renew_key_text
+from fedguard.retired import (
+    RETIRED_KEYS,
+    RETIRED_PARAMETERS,
+    RETIRED_VALUES,
+    STORED_VALUES,
+    renew_key_text,
+    renew_spec,
+    store_spec,
+)
 
 #: Keys whose mapping names an algorithm: there `kind:` was another word for `name:`
 ALGORITHMS = (
@@ -90,6 +98,13 @@ def as_stored(content: dict[str, Any]) -> dict[str, Any]:
             below[key] = [stored.get(one, one) for one in value] if isinstance(value, list) else (
                 stored.get(value, value) if isinstance(value, str) else value
             )  # fmt: skip
+    for path in ALGORITHMS:
+        *sections, key = path.split(".")
+        within: Any = content
+        for section in sections:
+            within = within.get(section) if isinstance(within, dict) else None
+        if isinstance(within, dict) and key in within:
+            within[key] = store_spec(within[key])
     return content
 
 
@@ -110,7 +125,7 @@ def _renew(path: str, value: Any, renamed: Renamed) -> Any:
                 if name in value:
                     raise ValueError(f"expected {new} alone; got its old name {at} beside it")
             found[name] = _renew(path if name == "name" and path in RETIRED_VALUES else new, below, renamed)
-        return found
+        return renew_spec(found, renamed) if path in ALGORITHMS else found
     values = RETIRED_VALUES.get(path, {})
     # True == 1 in Python, and a key of the table may be False
     for old, today in values.items():
@@ -118,17 +133,19 @@ def _renew(path: str, value: Any, renamed: Renamed) -> Any:
             name = path.rpartition(".")[2]
             renamed.append((f"{name}: {str(value).lower()}", f"{name}: {today}"))
             return today
-    return value
+    return renew_spec(value, renamed) if path in ALGORITHMS else value
 
 
 def _renew_axis(key: str, data: Mapping[str, Any]) -> str:
     """A swept key with today's names."""
     new = renew_key_text(key)
     parent, _, last = new.rpartition(".")
-    if last == "kind" and parent in ALGORITHMS:
-        base: Any = data
-        for part in parent.split("."):
-            base = base.get(part) if isinstance(base, Mapping) else None
-        # An algorithm named beside it may have a parameter of this name
-        return new if isinstance(base, Mapping) and "name" in base else f"{parent}.name"
-    return new
+    if parent not in ALGORITHMS:
+        return new
+    base: Any = data
+    for part in parent.split("."):
+        base = base.get(part) if isinstance(base, Mapping) else None
+    named = base.get("name") if isinstance(base, Mapping) else base
+    if last == "kind" and not (isinstance(base, Mapping) and "name" in base):
+        return f"{parent}.name"  # an algorithm named beside it may have a parameter of this name
+    return f"{parent}.{RETIRED_PARAMETERS.get(str(named), {}).get(last, last)}"

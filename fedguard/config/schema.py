@@ -34,6 +34,7 @@ from fedguard.config.sections import (
 )
 from fedguard.config.validation import validate_data
 from fedguard.contracts import Participation, ThreatModel
+from fedguard.errors import brief
 from fedguard.metrics.figures import FIGURES, TargetMetric
 from fedguard.retired import renew_metric
 
@@ -284,13 +285,15 @@ class Suite(CellConfig):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, value: Any) -> Any:
-        if isinstance(value, int) and not isinstance(value, bool):
-            if not 1 <= value <= MOST_SEEDS:
-                raise ValueError(f"expected a number of seeds from 1 to {MOST_SEEDS:,}, or a list of seeds")
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
             return tuple(range(value))
-        if isinstance(value, list) and (not value or len(set(map(str, value))) < len(value)):
-            raise ValueError("expected a number of seeds, or a list of different seeds")
-        return value
+        listed = list(value) if isinstance(value, list | tuple | range) else []
+        if not 1 <= len(listed) <= MOST_SEEDS or len(set(map(brief, listed))) < len(listed):
+            raise ValueError(
+                f"expected a number of seeds from 1 to {MOST_SEEDS:,}, or a list of 1 to {MOST_SEEDS:,} different seeds; got "
+                f"{brief(value)}"
+            )
+        return listed
 
     @field_validator("matrix")
     @classmethod

@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from fedguard.config.document import Document, Key, format_key
-from fedguard.contracts.specs import misread
+from fedguard.contracts.specs import explain_fault, misread
 from fedguard.errors import ConfigError, UnknownName, brief
 
 Validated = TypeVar("Validated", bound=BaseModel)
@@ -38,22 +38,25 @@ def _explain_error(
     model: type[BaseModel], error: ValidationError, data: Mapping[str, Any], document: Document, at: Key
 ) -> ConfigError:
     """The first of pydantic's errors, in our words."""
+    errors = error.errors()
     # An unknown key is reported first, since a misspelled key is often the cause of the other errors
-    first = min(error.errors(), key=lambda one: one["type"] not in _UNKNOWN)
-    where = place_of(document, at, _without_branches(first["loc"], data))
+    first = min(errors, key=lambda one: one["type"] not in _UNKNOWN)
+    key = _without_branches(first["loc"], data)
+    where = place_of(document, at, key)
     if first["type"] in _UNKNOWN:
         return UnknownName("key", str(first["loc"][-1]), _keys_at(model, first["loc"][:-1]), where)
-    said = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    said = explain_fault(first)
     if first["type"] == "value_error":
         came = "" if "; got" in said or isinstance(first["input"], dict) else f"; got {brief(first['input'])}"
         return ConfigError(f"{where}: {said}{came}.")
-    if first["type"] in _NO_MAPPING:
-        said = "a mapping of its keys"
-    return ConfigError(f"{where}: expected {said}; got {brief(first['input'])}.")
+    # The branches of a union have one error each
+    branches = [
+        explain_fault(one).removeprefix("expected ") for one in errors if _without_branches(one["loc"], data) == key
+    ]
+    came = "nothing" if first["type"] == "missing" else brief(first["input"])
+    return ConfigError(f"{where}: expected {' or '.join(dict.fromkeys(branches))}; got {came}.")
 
 
-#: pydantic's names for a value that is no mapping, of a model and of a dataclass
-_NO_MAPPING = ("model_type", "dataclass_type")
 #: pydantic's names for a key that does not exist, in a model and in a dataclass
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 

@@ -39,105 +39,122 @@ Parameters and updates are flat float32 vectors: ``[d]`` for one, ``[n, d]`` for
 float64, wherever these pages say float32.
 """
 
-from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, WorldModel
-from fedguard.contracts.algorithm import Algorithm
-from fedguard.contracts.architectures import Architecture, Messages
-from fedguard.contracts.attacks import Ensemble, PoisonAttack
-from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
-from fedguard.contracts.availability import Availability, FullAvailability, Presence
-from fedguard.contracts.cell import Cell, Setup, scale_assumed_f
-from fedguard.contracts.environments import Environment, Step
-from fedguard.contracts.evasion import EvasionAttack
-from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm, Training
-from fedguard.contracts.gram import Gram
-from fedguard.contracts.inference import (
-    ONE_VECTOR,
-    ONE_VECTOR_AND_ROOT,
-    Inference,
-    InferenceAttack,
-    InferenceView,
-    Labels,
-    Membership,
-    OneLogit,
-    Property,
-    Reconstruction,
-)
-from fedguard.contracts.lying import Channel, lies
-from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
-from fedguard.contracts.network import Links, Network, Speeds, Stragglers
-from fedguard.contracts.noise import (
-    Noise,
-    NoiseState,
-    NoNoise,
-    PrivacyGuarantee,
-    ServerNoise,
-    SumNoise,
-)
-from fedguard.contracts.observers import Listeners, Observer, Seating, SolvedUpdate
-from fedguard.contracts.optimizers import FedOpt, Moments, ServerOptimizer
-from fedguard.contracts.participation import Meeting, Participation, Stay
-from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe
-from fedguard.contracts.protocol import (
-    BEFORE_THE_INPUT,
-    Dropout,
-    FixedPoint,
-    Protocol,
-    SessionSize,
-)
-from fedguard.contracts.ranges import (
-    Fraction,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ProperFraction,
-    Share,
-)
-from fedguard.contracts.reports import MaskedRound, NodesReport, Push, RoundObservation, RoundReport, RoundTiming, Span
-from fedguard.contracts.rules import (
-    ROWS,
-    AggregationRule,
-    ClientContext,
-    ClientTransform,
-    CoordinateRule,
-    Defense,
-    MatrixRule,
-    Mixing,
-    Pipeline,
-    RuleContext,
-    State,
-    WeightRule,
-)
-from fedguard.contracts.sight import (
-    PUBLIC,
-    Exposure,
-    Needs,
-    Sight,
-    SightField,
-    ThreatModel,
-    View,
-    first_met,
-    needs_in_words,
-)
-from fedguard.contracts.spaces import Box, Choices
-from fedguard.contracts.stopwatch import STAGES, Stopwatch
-from fedguard.contracts.tasks import (
-    DPSGD,
-    ROOT,
-    Data,
-    Dataset,
-    Evaluation,
-    Examples,
-    LocalPlan,
-    Model,
-    Partition,
-    Preparation,
-    Reduction,
-    Source,
-    Task,
-    Trigger,
-)
-from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedguard.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedguard.contracts.acting import ActingTask, Policy, RecurrentNetwork, Rollout, WorldModel
+    from fedguard.contracts.algorithm import Algorithm
+    from fedguard.contracts.architectures import Architecture, Messages
+    from fedguard.contracts.attacks import Ensemble, PoisonAttack
+    from fedguard.contracts.audit import Check, Epsilon, Lab, Subject, Transcript
+    from fedguard.contracts.availability import Availability, FullAvailability, Presence
+    from fedguard.contracts.cell import Cell, Setup, scale_assumed_f
+    from fedguard.contracts.environments import Environment, Step
+    from fedguard.contracts.evasion import EvasionAttack
+    from fedguard.contracts.federated import FedAvg, FederatedAlgorithm, RunningAlgorithm, Training
+    from fedguard.contracts.gram import Gram
+    from fedguard.contracts.inference import (
+        ONE_VECTOR,
+        ONE_VECTOR_AND_ROOT,
+        Inference,
+        InferenceAttack,
+        InferenceView,
+        Labels,
+        Membership,
+        OneLogit,
+        Property,
+        Reconstruction,
+    )
+    from fedguard.contracts.lying import Channel, lies
+    from fedguard.contracts.masking import MASKED_SUM, SINGLE_UPDATES, Masking, NoMasking, PlainReceiver, Receiver
+    from fedguard.contracts.network import Links, Network, Speeds, Stragglers
+    from fedguard.contracts.noise import (
+        Noise,
+        NoiseState,
+        NoNoise,
+        PrivacyGuarantee,
+        ServerNoise,
+        SumNoise,
+    )
+    from fedguard.contracts.observers import Listeners, Observer, Seating, SolvedUpdate
+    from fedguard.contracts.optimizers import FedOpt, Moments, ServerOptimizer
+    from fedguard.contracts.participation import Meeting, Participation, Stay
+    from fedguard.contracts.poison_views import BENIGN_SAMPLE, DataView, KnownRule, PoisonView, Probe
+    from fedguard.contracts.protocol import (
+        BEFORE_THE_INPUT,
+        Dropout,
+        FixedPoint,
+        Protocol,
+        SessionSize,
+    )
+    from fedguard.contracts.ranges import (
+        Fraction,
+        NonNegativeFloat,
+        NonNegativeInt,
+        PositiveFloat,
+        PositiveInt,
+        ProperFraction,
+        Share,
+    )
+    from fedguard.contracts.reports import (
+        Fate,
+        LocalTraining,
+        MaskedRound,
+        NodesReport,
+        RoundObservation,
+        RoundReport,
+        RoundTiming,
+    )
+    from fedguard.contracts.rules import (
+        ROWS,
+        AggregationRule,
+        ClientContext,
+        ClientTransform,
+        CoordinateRule,
+        Defense,
+        MatrixRule,
+        Mixing,
+        Pipeline,
+        RuleContext,
+        State,
+        WeightRule,
+    )
+    from fedguard.contracts.sight import (
+        PUBLIC,
+        Exposure,
+        Needs,
+        Sight,
+        SightField,
+        ThreatModel,
+        View,
+        first_met,
+        needs_in_words,
+    )
+    from fedguard.contracts.spaces import Box, Choices
+    from fedguard.contracts.stopwatch import STAGES, Stopwatch
+    from fedguard.contracts.tasks import (
+        DPSGD,
+        ROOT,
+        Data,
+        Dataset,
+        Evaluation,
+        Examples,
+        LocalPlan,
+        Model,
+        Partition,
+        Preparation,
+        Reduction,
+        Source,
+        Task,
+        Trigger,
+    )
+    from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
+else:
+    __getattr__ = lazy_names(__name__)
 
 __all__ = [
     "BEFORE_THE_INPUT",
@@ -176,6 +193,7 @@ __all__ = [
     "EvasionAttack",
     "Examples",
     "Exposure",
+    "Fate",
     "FedAvg",
     "FedOpt",
     "FederatedAlgorithm",
@@ -192,6 +210,7 @@ __all__ = [
     "Links",
     "Listeners",
     "LocalPlan",
+    "LocalTraining",
     "MaskedRound",
     "Masking",
     "MatrixRule",
@@ -228,7 +247,6 @@ __all__ = [
     "ProperFraction",
     "Property",
     "Protocol",
-    "Push",
     "ReceivedRound",
     "Receiver",
     "Reconstruction",
@@ -251,7 +269,6 @@ __all__ = [
     "SightField",
     "SolvedUpdate",
     "Source",
-    "Span",
     "Speeds",
     "State",
     "Stay",

@@ -26,7 +26,7 @@ class Rollout:
         rewards: float32 ``[T, B]``.
         terminated, truncated: bool ``[T, B]``: whether the episode ended with the step, or was cut off after it.
         after: float32 ``[T, B, *shape]``: the observation after each step, before any new start.
-        behaviour: float32 ``[T, B]``: log-probability of the action as the actor reports it.
+        behavior: float32 ``[T, B]``: log-probability of the action as the actor reports it.
         memory: float32 ``[T, B, M]``: the network's memory of M numbers before each step; None for a network without memory.
     """
 
@@ -36,7 +36,7 @@ class Rollout:
     terminated: Tensor
     truncated: Tensor
     after: Tensor
-    behaviour: Tensor
+    behavior: Tensor
     memory: Tensor | None = None
 
     @classmethod

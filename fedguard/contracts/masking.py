@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.reports import UNUSABLE, Fate
 from fedguard.contracts.sight import Sight
 from fedguard.contracts.wire import ReceivedRound, SentRound
 from fedguard.errors import require
@@ -117,16 +118,15 @@ class PlainReceiver(Receiver):
     """Each update travels unmasked; one row for each client that did not drop out before it sent its update."""
 
     def receive(self, sent: SentRound) -> ReceivedRound:
-        wire = sent.wire.without(sent.lost)
-        not_finite = tuple(client for client in sent.not_finite if client not in sent.lost)
+        wire, not_finite = sent.wire.without(sent.of_fate(Fate.SILENT)), sent.of_fate(*UNUSABLE)
         arrived = (*wire.clients, *not_finite)
         # Honest clients may drop out too, so a dropout is no evidence of malice: f follows from who sent. But an honest update
         # is finite, so each dropped one came from one of the malicious clients that the server assumes.
         told = max(0, self.setup.assume_f_among(len(arrived)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
         claims: list[float] = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
-        if wire.pushes:
-            claims = [claim * push.share for claim, push in zip(claims, wire.pushes, strict=True)]
+        if wire.trainings:
+            claims = [claim * training.claimed for claim, training in zip(claims, wire.trainings, strict=True)]
         samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
         return ReceivedRound(wire.updates, behind, samples, told, arrived, wire)
 

@@ -107,6 +107,15 @@ def type_in_words(hint: Any) -> str:
     return str(hint).replace("typing.", "")
 
 
+def list_in_words(hint: Any) -> str:
+    """``a list of 2 whole numbers``, ``a list of texts``: what a tuple of a type may be."""
+    hints = [one for part in (hint, *get_args(hint)) for one in (part, *get_args(part)) if get_origin(one) is tuple]
+    items = get_args(without_ranges(hints[0])) if hints else ()
+    kinds = {int: "whole numbers", float: "numbers", str: "texts"}
+    count = "" if not items or Ellipsis in items else f"{len(items)} "
+    return f"a list of {count}{kinds.get(items[0], 'values') if items else 'values'}"
+
+
 def _limits(metadata: Sequence[Any]) -> list[BaseMetadata]:
     """The limits in the annotations of a type, lower ones first."""
     single = itertools.chain.from_iterable(one if isinstance(one, Interval) else (one,) for one in metadata)

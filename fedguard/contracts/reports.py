@@ -3,34 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from torch import Tensor
 
 from fedguard.contracts.tasks import Evaluation, Trigger
 
 
-@dataclass(frozen=True, eq=False)
-class Push:
-    """When one update arrived, and from which model it was trained.
+class Fate(StrEnum):
+    """What became of an update on its way into an aggregate.
 
     Attributes:
-        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
-            count.
-        at: simulated seconds of the arrival.
-        scale: factor by which the architecture has multiplied the update for its staleness.
-        start: float32 ``[d]``: the model, shared and not copied.
-        share: share of its examples on which the client claims to have trained.
-        version: version of that model: how often the initial one had moved by then.
+        ARRIVED: it reached the server.
+        LATE: the aggregate did not wait for it, which ended its training.
+        LOST: the network lost it.
+        INTERRUPTED: its device went offline before it had arrived.
+        SILENT: its client dropped out before sending it.
+        LEFT: its client dropped out of the session after sending it, so that it is in the sum.
+        NOT_FINITE: it held NaN or infinity, and so was dropped or could not be encoded.
+        TOO_LARGE: the same for finite values beyond $2^112$, which do not add up in float32.
     """
 
-    staleness: int
-    at: float
-    scale: float
-    start: Tensor
-    share: float = 1.0
+    ARRIVED = "arrived"
+    LATE = "late"
+    LOST = "lost"
+    INTERRUPTED = "interrupted"
+    SILENT = "silent"
+    LEFT = "left"
+    NOT_FINITE = "not_finite"
+    TOO_LARGE = "too_large"
+
+
+#: Fates of updates that no float32 can sum
+UNUSABLE = (Fate.NOT_FINITE, Fate.TOO_LARGE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """One local training of one client, from its download of the model on, and its update.
+
+    Attributes:
+        client: the client that the update belongs to.
+        began, ended: simulated seconds of the download, and of the arrival or the other end; equal while it is under way.
+        fate: fate of its update.
+        turn: number of the client's training, from 1; the round if all start together.
+        version: version of the model that it began with: number of aggregates before it; of those that moved the model, once
+            the update has arrived.
+        by: the device that trains, whose the client's examples may be; None if all train for themselves.
+        share, claimed: share of the client's work that is done, and share of its examples that it claims.
+        start: float32 ``[d]``: that model, shared and not copied; None while it is under way.
+        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
+            count.
+        scale: factor by which the architecture has multiplied the update for its staleness.
+    """
+
+    client: int
+    began: float
+    ended: float
+    fate: Fate = Fate.ARRIVED
+    turn: int = 0
     version: int = 0
+    by: int | None = None
+    share: float = 1.0
+    claimed: float = 1.0
+    start: Tensor | None = field(default=None, compare=False, repr=False)
+    staleness: int = 0
+    scale: float = 1.0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Client and turn, which no two trainings share."""
+        return self.client, self.turn
 
 
 @dataclass(frozen=True)
@@ -50,7 +95,7 @@ class RoundObservation:
         models: float32 ``[n, d]``: without a server, the model from which each node trained; None if all share one.
         heard: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
         malicious: the malicious ones among the clients.
-        pushes: arrival and model of each row of `updates`; empty without simulated time.
+        trainings: the training behind each row of `updates`; empty without simulated time.
         gain: factor of the aggregate before the server's step.
     """
 
@@ -65,7 +110,7 @@ class RoundObservation:
     models: Tensor | None = None
     heard: Tensor | None = None
     malicious: frozenset[int] = frozenset()
-    pushes: tuple[Push, ...] = ()
+    trainings: tuple[LocalTraining, ...] = ()
     gain: float = 1.0
 
 
@@ -102,22 +147,6 @@ class MaskedRound:
     left_out: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One local training of one client, from its download of the model on.
-
-    Attributes:
-        began, ended: simulated seconds.
-        fate: fate of its update: ``arrived``; ``late`` if an aggregate did not wait for it, which ended the training; ``lost``
-            by the network; ``interrupted`` if its device went offline.
-    """
-
-    client: int
-    began: float
-    ended: float
-    fate: Literal["arrived", "late", "lost", "interrupted"]
-
-
 @dataclass(frozen=True)
 class RoundTiming:
     """When a round happened in simulated time, and the resources used up to then.
@@ -129,10 +158,7 @@ class RoundTiming:
         bytes_up, bytes_down: bytes sent by devices and to them.
         staleness: for each update that reached the server in this round, the number of times that the model had moved since the
             version from which it was trained.
-        late: clients that the server did not wait for.
-        lost: clients with an update that the network lost.
-        interrupted: clients that went offline before their update had arrived.
-        spans: local trainings that ended in this round, in the order in which they ended.
+        trainings: local trainings that ended in this round, in the order in which they ended.
         acting: malicious clients that acted in this round, whether or not their updates arrived.
         releases: number of aggregations of the server in this round.
         outvoted: number of these with more malicious rows than the rule assumed.
@@ -145,12 +171,9 @@ class RoundTiming:
     bytes_up: int
     bytes_down: int
     staleness: tuple[int, ...] = ()
-    late: tuple[int, ...] = ()
-    lost: tuple[int, ...] = ()
     releases: int = 1
     outvoted: int = 0
-    interrupted: tuple[int, ...] = ()
-    spans: tuple[Span, ...] = ()
+    trainings: tuple[LocalTraining, ...] = ()
     acting: frozenset[int] = frozenset()
     weighed: tuple[Mapping[int, float], ...] = ()
 
@@ -194,8 +217,7 @@ class RoundReport:
         clients: clients with an update that reached the server, including those it left out.
         malicious: those of them that acted for the attack.
         told: the f that the rule assumed in this round: the number of rows that may be malicious.
-        not_finite: clients with an update that held NaN, infinity, or values too large to add up. The server dropped these
-            updates, or they could not be encoded.
+        fates: each client with an update that came to nothing, with its fate.
         excluded: clients with an update of weight 0; None for rules without weights.
         abandoned: why the round changed nothing; None if it did.
         evaluation: of the new model, in rounds in which it was evaluated; the metrics below exist only in these rounds too.
@@ -205,8 +227,6 @@ class RoundReport:
         planted: the trigger as it was in this round, and its target.
         notes: what the attack reports about itself, see `PoisonAttack.notes`.
         behind: the clients behind each row that the rule got: one client, or the clients of a sum.
-        too_large: those of `not_finite` with a finite update that held values beyond $2^112$.
-        silent: clients that dropped out before their update reached the server.
         chosen: clients that were asked to train.
         clip: clipping bound of an update, if the server clips for privacy.
         masked: result of secure aggregation; None if it is off.
@@ -226,7 +246,7 @@ class RoundReport:
     clients: tuple[int, ...]
     malicious: frozenset[int] = frozenset()
     told: int = 0
-    not_finite: tuple[int, ...] = ()
+    fates: tuple[tuple[int, Fate], ...] = ()
     excluded: tuple[int, ...] | None = None
     abandoned: str | None = None
     evaluation: Evaluation | None = None
@@ -235,8 +255,6 @@ class RoundReport:
     planted: tuple[Trigger, int] | None = None
     notes: Mapping[str, float] = field(default_factory=dict)
     behind: tuple[tuple[int, ...], ...] = ()
-    too_large: tuple[int, ...] = ()
-    silent: tuple[int, ...] = ()
     chosen: tuple[int, ...] = ()
     clip: float | None = None
     masked: MaskedRound | None = None
@@ -247,11 +265,11 @@ class RoundReport:
     banned: tuple[int, ...] = ()
     moments: int = 1
 
-    @property
-    def received(self) -> int:
-        """Number of updates that reached the server."""
-        return len(self.clients)
+    def of_fate(self, *fates: Fate) -> tuple[int, ...]:
+        """The clients with an update of one of these fates."""
+        return tuple(client for client, fate in self.fates if fate in fates)
 
-    def without_model(self) -> RoundReport:
-        """The same report without its model, to free memory."""
-        return replace(self, model=self.model[:0].clone())
+    @property
+    def not_finite(self) -> tuple[int, ...]:
+        """Clients with an update that held NaN, infinity, or values too large to add up."""
+        return self.of_fate(*UNUSABLE)

@@ -8,12 +8,29 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from pydantic_core import ErrorDetails
+
 from fedguard.errors import ConfigError, brief
+from fedguard.retired import note_renamed, renew_spec
 
 Spec = str | Mapping[str, Any]
 
 #: The algorithm behind ``module:function``, by kind
 OWN = {"data": "function", "model": "module"}
+
+#: Values of each kind that pydantic names, in words
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping",
+    "mapping": "a mapping",
+    "model": "a mapping of its keys",
+    "dataclass": "a mapping of its keys",
+}
 
 #: What Python's parser raises on text that is not Python, malicious text included
 _NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
@@ -22,7 +39,8 @@ _NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
     """The name and the given parameters of a spec. A mapping may have ``kind`` instead of ``name``.
 
-    ``openml:NAME`` is data of openml.org; ``module:function`` is the user's own data or model.
+    ``openml:NAME`` is data of openml.org; ``module:function`` is the user's own data or model. Names of earlier versions are
+    accepted, with a line on standard error; those in a suite were renewed before.
     """
     if isinstance(spec, str) and kind in OWN and (of := re.fullmatch(r"\s*([\w.]+):(\S+)\s*", spec)):
         if kind == "data" and of[1] == "openml":
@@ -30,8 +48,11 @@ def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, A
         return OWN[kind], {"target": f"{of[1]}:{of[2]}"}
     if isinstance(spec, str):
         spec = _call(_parse(spec, where), spec, where)
-        if isinstance(spec, str):
-            return spec, {}
+    renamed: list[tuple[str, str]] = []
+    spec = renew_spec(spec, renamed)
+    note_renamed(renamed)
+    if isinstance(spec, str):
+        return spec, {}
     if not isinstance(spec, Mapping):
         raise ConfigError(
             at(where, f"expected a name from `fedguard list {kind}`, or a mapping with `name`; got {brief(spec)}.")
@@ -39,7 +60,9 @@ def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, A
     rest = dict(spec)
     name = rest.pop("name", None) or rest.pop("kind", None)
     if not isinstance(name, str):
-        raise ConfigError(at(where, f"expected a mapping with the `name` of a {kind}; got {brief(dict(spec))}."))
+        raise ConfigError(
+            at(where, f"expected a mapping with a `name` from `fedguard list {kind}`; got {brief(dict(spec))}.")
+        )
     return name, rest
 
 
@@ -73,6 +96,20 @@ def misread(given: Any, made: Any, key: tuple[str | int, ...] = ()) -> Iterator[
             yield from misread(value, below, (*key, index))
 
 
+def explain_fault(error: ErrorDetails) -> str:
+    """What one of pydantic's errors expected, in our words: ``a whole number`` instead of ``a valid integer``."""
+    kind, _, fault = error["type"].partition("_")
+    if fault in ("type", "parsing", "parsing_size", "from_float") and kind in _EXPECTED:
+        return _EXPECTED[kind]
+    limits = error.get("ctx", {})
+    if error["type"] in ("too_short", "too_long"):
+        most = error["type"] == "too_long"
+        count = limits["max_length" if most else "min_length"]
+        return f"at {'most' if most else 'least'} {count} value{'s' * (count != 1)}"
+    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return {"missing": "a value, since it has no default", "finite_number": "a finite number"}.get(error["type"], said)
+
+
 def at(where: str, message: str) -> str:
     """A message with its location, if known."""
     return f"{where}: {message}" if where else message
@@ -95,6 +132,10 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     for keyword in node.keywords:
         if keyword.arg is None:
             raise _spec_error(text, where)
+        if keyword.arg in spec:
+            raise ConfigError(
+                at(where, f"{node.func.id}: expected each parameter once; {keyword.arg} is given twice. Leave out one.")
+            )
         try:
             spec[keyword.arg] = ast.literal_eval(_WORDS.visit(copy.deepcopy(keyword.value)))
         except _NO_LITERAL:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from fedguard.contracts.reports import MaskedRound, Push
+from fedguard.contracts.reports import Fate, LocalTraining, MaskedRound
 from fedguard.memmap import let_go
 
 
@@ -21,7 +21,7 @@ class Wire:
         updates: float32 ``[n, d]``.
         clients: the client behind each row.
         malicious: the malicious ones among them.
-        pushes: arrival and model of each row; empty without simulated time.
+        trainings: the training behind each row; empty without simulated time.
         added: float32 ``[d]`` by malicious client: what it adds to the sums of others that it passes on.
         handed: float32 ``[d]`` by malicious client: what it adds to finished sums that it hands on.
     """
@@ -29,7 +29,7 @@ class Wire:
     updates: Tensor
     clients: tuple[int, ...]
     malicious: frozenset[int]
-    pushes: tuple[Push, ...] = ()
+    trainings: tuple[LocalTraining, ...] = ()
     added: Mapping[int, Tensor] = field(default_factory=dict)
     handed: Mapping[int, Tensor] = field(default_factory=dict)
 
@@ -37,17 +37,17 @@ class Wire:
         """The wire without these clients: the last rows move into their places, in the same memory."""
         if not clients:
             return self
-        order, kept = list(self.clients), len(self.clients)
-        pushes = list(self.pushes)
+        order, kept, gone = list(self.clients), len(self.clients), set(clients)
+        trainings = list(self.trainings)
         for row in reversed(range(kept)):
-            if order[row] in clients:
+            if order[row] in gone:
                 kept -= 1
                 self.updates[row] = self.updates[kept]
                 let_go(self.updates)
                 order[row], order[kept] = order[kept], order[row]
-                if pushes:
-                    pushes[row] = pushes[kept]
-        left = self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(pushes[:kept])
+                if trainings:
+                    trainings[row] = trainings[kept]
+        left = self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(trainings[:kept])
         return Wire(*left, self.added, self.handed)
 
 
@@ -59,21 +59,14 @@ class SentRound:
         round: from 1.
         model: float32 ``[d]``: the global model before the round.
         wire: the updates, all finite.
-        not_finite: clients with a dropped update, which held NaN, infinity, or values that do not add up in float32.
-        too_large: the ones among these with a finite update that held values beyond `fedguard.kernels.LARGEST`.
-        silent: clients that drop out, at the step that the protocol names.
-        lost: those of them with an update that reaches nobody.
-        absent: other clients in the session of the round with an update that does not arrive in time.
+        fates: what becomes of the updates that do not simply arrive, by client: of silent clients they are among `wire`; of
+            clients that are late, lost or interrupted they are here if their session has begun without them.
     """
 
     round: int
     model: Tensor
     wire: Wire
-    not_finite: tuple[int, ...]
-    too_large: tuple[int, ...]
-    silent: frozenset[int]
-    lost: frozenset[int]
-    absent: tuple[int, ...] = ()
+    fates: Mapping[int, Fate] = field(default_factory=dict)
 
     @cached_property
     def model_hash(self) -> bytes:
@@ -83,7 +76,11 @@ class SentRound:
     @property
     def clients(self) -> tuple[int, ...]:
         """All who take part, in ascending order."""
-        return tuple(sorted((*self.wire.clients, *self.not_finite, *self.absent)))
+        return tuple(sorted({*self.wire.clients, *self.fates}))
+
+    def of_fate(self, *fates: Fate) -> tuple[int, ...]:
+        """The clients with an update of one of these fates."""
+        return tuple(client for client, fate in self.fates.items() if fate in fates)
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,6 @@ class ReceivedRound:
         samples: float64 ``[m]``: the total number of examples that these clients claim; None if they claim none.
         told: number of rows that the server assumes to be malicious.
         clients: clients with an update that reached the server, including those that were left out.
-        excluded: clients that the protocol itself excluded as malicious.
         truth: the single updates behind all rows, for measurements; under masks the server has never seen them.
         why: reason why the server has nothing, if it has nothing.
         masked: result of the sessions; None without masks.
@@ -109,7 +105,6 @@ class ReceivedRound:
     told: int
     clients: tuple[int, ...]
     truth: Wire
-    excluded: tuple[int, ...] = ()
     why: str = "no update reached the server"
     masked: MaskedRound | None = None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)

@@ -68,7 +68,7 @@ class FedGuardStrategy(Strategy):
                 "strategy: expected a FedAvg or one of its kind that averages models, such as FedAvgM, FedAdam or FedProx; "
                 f"got {brief(strategy)}."
             )
-        self.guard = Guard(defense=defense, told=f, seed=seed)
+        self.guard = Guard(defense=defense, f=f, seed=seed)
         self.f = self.guard.told
         self.dropped = 0
         self.skipped: list[str] = []

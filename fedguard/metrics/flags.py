@@ -114,7 +114,7 @@ def timid_alie(result: Part, card: Part) -> str | None:
     )
 
 
-def told_wrong_f(result: Part, card: Part) -> str | None:
+def wrong_assumed_f(result: Part, card: Part) -> str | None:
     if require_entry(card, "attack") is None or require_value(card, "assumed_f") == require_value(card, "malicious"):
         return None
     if not card.get("f_known", True):  # the suite says that nobody knows f, and the rule is told the most it can stand
@@ -211,7 +211,7 @@ def read_beyond(result: Part, card: Part) -> str | None:
         read = f"the server's rule saw {_join_names(hidden)}, and the server is shown no more than {_join_names(shown)}"
     else:
         read = f"the server's rule saw {_join_names(unsaid)}, which no stage of it declares to need"
-    return f"{read}: the figure belongs to no server that could exist. Leave it out, or run without masking."
+    return f"{read}: the number belongs to no server that could exist. Leave it out, or run without masking."
 
 
 def root_suffices(result: Part, card: Part) -> str | None:
@@ -255,7 +255,7 @@ def _find_rise(result: Part) -> Rise | None:
     return rising(take_moments(result)) or rising(read_score_curve(result))
 
 
-def not_finished(result: Part, card: Part) -> str | None:
+def not_converged(result: Part, card: Part) -> str | None:
     require_value(result, "curve")
     end = rising(take_moments(result))
     if end is None or end.rise <= RISEN:
@@ -342,7 +342,7 @@ def easy_inversion(result: Part, card: Part) -> str | None:
     if not easy:
         return None
     return (
-        f"the reconstruction is from {' and '.join(easy)}, where inversion is easiest: say so with the figure, and invert "
+        f"the reconstruction is from {' and '.join(easy)}, where inversion is easiest: say so with the number, and invert "
         "later rounds (observer.round) and larger batches as well."
     )
 
@@ -389,7 +389,7 @@ def heterogeneity_unmeasured(result: Part, card: Part) -> str | None:
     if name_of(partition) == "iid" or card.get("dissimilarity") is not None:
         return None
     return (
-        f"{partition} is declared, and how far the clients differ was not measured (expected: a figure): one alpha gives "
+        f"{partition} is declared, and how far the clients differ was not measured (expected: a number): one alpha gives "
         "very different clients on other data. Measure label_distance, 0 alike to 1 disjoint."
     )
 
@@ -405,7 +405,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(1, weak_task),
     Flag(3, weaker_than_its_sibling),
     Flag(4, timid_alie),
-    Flag(7, told_wrong_f),
+    Flag(7, wrong_assumed_f),
     Flag(7, outvoted),
     Flag(7, unproven),
     Flag(7, abandoned_rounds),
@@ -416,7 +416,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(9, root_suffices),
     Flag(9, root_overlaps),
     Flag(10, past_its_best),
-    Flag(10, not_finished),
+    Flag(10, not_converged),
     Flag(11, diverged),
     Flag(12, class_lost),
     Flag(13, search_at_boundary),

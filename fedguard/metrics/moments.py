@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Literal, NotRequired
+from typing import TYPE_CHECKING, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -31,8 +31,12 @@ class Staleness(TypedDict):
     counts: list[Count]
 
 
+#: What became of the update of a training that ended: see `fedguard.contracts.Fate`
+TrainingFate = Literal["arrived", "late", "lost", "interrupted"]
+
+
 class Timeline(TypedDict):
-    """The first local trainings that ended in a simulation; see `fedguard.contracts.Span`.
+    """The first local trainings that ended in a simulation; see `fedguard.contracts.LocalTraining`.
 
     Attributes:
         client: client of each training; the lists that follow have the same order.
@@ -46,7 +50,7 @@ class Timeline(TypedDict):
     client: list[Count]
     began: list[Amount]
     ended: list[Amount]
-    fate: list[Literal["arrived", "late", "lost", "interrupted"]]
+    fate: list[TrainingFate]
     malicious: list[Count]
     rounds: list[Amount]
     total: Count
@@ -106,7 +110,8 @@ def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
     if not moments:
         return None
     last, counts = moments[-1], Counter(age for moment in moments for age in moment.staleness)
-    updates, ages = sum(report.received for report in reports), sum(counts.values())
+    fates = Counter[str](fate for report in reports for _, fate in report.fates)
+    updates, ages = sum(len(report.clients) for report in reports), sum(counts.values())
     malicious = sum(client in report.malicious for report in reports for client in report.clients)
     return {
         "seconds": last.seconds,
@@ -121,9 +126,9 @@ def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
             "largest": max(counts, default=0),
             "counts": [counts[age] for age in range(max(counts, default=-1) + 1)],
         },
-        "late": sum(len(moment.late) for moment in moments),
-        "interrupted": sum(len(moment.interrupted) for moment in moments),
-        "lost": sum(len(moment.lost) for moment in moments),
+        "late": fates["late"],
+        "interrupted": fates["interrupted"],
+        "lost": fates["lost"],
         "malicious_share": malicious / updates if updates else 0.0,
         "timeline": timeline(reports),
     }
@@ -132,18 +137,18 @@ def in_time(reports: Sequence[RoundReport]) -> SimulatedTime | None:
 def timeline(reports: Sequence[RoundReport]) -> Timeline:
     """Which client trained when: the first `MOST` trainings that ended, with times rounded to microseconds."""
     told = [report for report in reports if report.moment is not None]
-    spans = ((span, report) for report in told if report.moment is not None for span in report.moment.spans)
-    shown = list(islice(spans, MOST))
+    ended = ((one, report) for report in told if report.moment is not None for one in report.moment.trainings)
+    shown = list(islice(ended, MOST))
     last = shown[-1][1].round if shown else 0
     acting = {client for report in told if report.moment is not None for client in report.moment.acting}
     return {
-        "client": [span.client for span, _ in shown],
-        "began": [round(span.began, 6) for span, _ in shown],
-        "ended": [round(span.ended, 6) for span, _ in shown],
-        "fate": [span.fate for span, _ in shown],
-        "malicious": sorted(acting & {span.client for span, _ in shown}),
+        "client": [one.client for one, _ in shown],
+        "began": [round(one.began, 6) for one, _ in shown],
+        "ended": [round(one.ended, 6) for one, _ in shown],
+        "fate": [cast("TrainingFate", one.fate.value) for one, _ in shown],
+        "malicious": sorted(acting & {one.client for one, _ in shown}),
         "rounds": [round(report.moment.seconds, 6) for report in told if report.moment and report.round <= last],
-        "total": sum(len(report.moment.spans) for report in told if report.moment is not None),
+        "total": sum(len(report.moment.trainings) for report in told if report.moment is not None),
     }
 
 
@@ -153,7 +158,7 @@ def axes(reports: Sequence[RoundReport], steps: int = 0) -> Axes:
     Args:
         steps: steps of environments behind each update; 0 without environments.
     """
-    arrived = list(accumulate(report.received for report in reports))
+    arrived = list(accumulate(len(report.clients) for report in reports))
     at = [updates for updates, report in zip(arrived, reports, strict=True) if report.evaluation is not None]
     found: Axes = {"steps": [steps * updates for updates in at]} if steps else {}
     if any(report.moment is None for report in reports):

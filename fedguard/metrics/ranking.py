@@ -183,8 +183,8 @@ def seeds_needed(differences: Sequence[float], alpha: float = LEVEL, power: floa
         if spread <= 1e-12 * mean:
             chance = 1.0 if (compare_pairs([mean] * seeds).p_value or 1.0) < alpha else 0.0
         else:
-            beyond, centre = float(stdtrit(seeds - 1, 1 - alpha / 2)), mean * math.sqrt(seeds) / spread
-            chance = 1 - float(nctdtr(seeds - 1, centre, beyond))  # beyond the other end is next to nothing
+            beyond, center = float(stdtrit(seeds - 1, 1 - alpha / 2)), mean * math.sqrt(seeds) / spread
+            chance = 1 - float(nctdtr(seeds - 1, center, beyond))  # beyond the other end is next to nothing
         if chance >= power:
             return seeds
     return None

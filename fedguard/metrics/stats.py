@@ -92,8 +92,8 @@ def estimate(values: Sequence[float], bounds: Bounds | None = None, level: float
     mean = (found.mean - lowest) / width
     if not 0 < mean < 1:
         return found
-    centre, side = math.log(mean / (1 - mean)), half / width / (mean * (1 - mean))
-    low, high = (lowest + width * _expit(centre + sign * side) for sign in (-1, 1))
+    center, side = math.log(mean / (1 - mean)), half / width / (mean * (1 - mean))
+    low, high = (lowest + width * _expit(center + sign * side) for sign in (-1, 1))
     return Estimate(found.mean, min(low, found.mean), max(high, found.mean), found.seeds)
 
 
@@ -214,8 +214,8 @@ def compare_trimmed_pairs(differences: Sequence[float], cut: int) -> tuple[float
     middle = ordered[cut : n - cut]
     mean = math.fsum(middle) / len(middle)
     winsorized = [middle[0]] * cut + middle + [middle[-1]] * cut
-    centre = math.fsum(winsorized) / n
-    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in winsorized) / (n - 1))
+    center = math.fsum(winsorized) / n
+    spread = math.sqrt(math.fsum((value - center) ** 2 for value in winsorized) / (n - 1))
     if middle[0] == middle[-1]:
         return mean, compare_pairs(middle).p_above or 1.0
     from scipy.special import stdtr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, NotRequired
@@ -148,6 +149,7 @@ def summarize(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
         for report in reports
         for client in report.banned
     ]
+    fates = Counter[str](fate for report in reports for _, fate in report.fates)
     found: Trajectory = {
         "worst_class_accuracy": min((value for value in by_class if not math.isnan(value)), default=None),
         "class_accuracy": [None if math.isnan(value) else value for value in by_class],
@@ -155,17 +157,17 @@ def summarize(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
         "curve": _curve(reports, evaluated, steps),
         "rounds": {
             "total": len(reports),
-            "updates": sum(report.received for report in reports),
-            "not_finite": sum(len(report.not_finite) - len(report.too_large) for report in reports),
-            "too_large": sum(len(report.too_large) for report in reports),
+            "updates": sum(len(report.clients) for report in reports),
+            "not_finite": fates["not_finite"],
+            "too_large": fates["too_large"],
             "abandoned": len(abandoned),
             "why_abandoned": abandoned[0] if abandoned else None,
             "worst_hostile_share": max(
-                sum(client in report.malicious for client in report.clients) / max(report.received, 1)
+                sum(client in report.malicious for client in report.clients) / max(len(report.clients), 1)
                 for report in reports
             ),
             "outvoted": sum(map(_is_outvoted, reports)),
-            "silent": sum(len(report.silent) for report in reports),
+            "silent": fates["silent"],
         },
         "aggregate": summarize_aggregates([report.aggregate for report in reports if report.aggregate is not None]),
         "filter": filtering(reports),

@@ -106,7 +106,7 @@ def accountant_named(name: str) -> Accountant:
         UnknownName: there is none.
     """
     if not isinstance(name, str) or name not in ACCOUNTANTS:
-        raise UnknownName("accountant", str(name), ACCOUNTANTS)
+        raise UnknownName("accountant", name, ACCOUNTANTS)
     return ACCOUNTANTS[name]
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts import Epsilon
-from fedguard.errors import InputError, require
+from fedguard.errors import InputError, brief, require
 from fedguard.privacy.accountants import total_epsilon
 from fedguard.privacy.accounting import Event, Reals
 from fedguard.privacy.mechanisms import Mechanism, mechanism_named
@@ -149,7 +149,7 @@ class DistributedDP:
         require(0 < self.beta < 1, f"beta: expected a probability between 0 and 1; got {self.beta}.")
         require(
             self.relation in RELATIONS,
-            f"relation: expected one of {', '.join(RELATIONS)}; got {self.relation!r}.",
+            f"relation: expected one of {', '.join(RELATIONS)}; got {brief(self.relation)}.",
         )
 
     def for_round(self, *, contributors: int, dim: int, scale: float) -> NoisyRound:

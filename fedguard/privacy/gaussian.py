@@ -189,7 +189,7 @@ def _wang(a: int, s: float, q: float) -> float:
 def _resolve_relation(s: float, q: float, steps: int, sampling: str, unit: str, relation: str | None) -> str:
     """The relation, if all parameters fit together."""
     require(
-        sampling != "shuffle",
+        not isinstance(sampling, str) or sampling != "shuffle",
         "sampling: no amplification is proven for shuffled batches as they are used; got 'shuffle'. Use 'cyclic', which counts "
         "one step per epoch without amplification, or sample by 'poisson'.",
     )
@@ -202,15 +202,20 @@ def _resolve_relation(s: float, q: float, steps: int, sampling: str, unit: str, 
     require(not s >= 1e300, f"noise_multiplier: expected less than 1e300; got {brief(s)}.")
     require(
         s > 0,
-        f"noise_multiplier: expected a positive number; got {s}. Without noise nothing is private, and epsilon is infinite.",
+        f"noise_multiplier: expected a positive number; got {brief(s)}. Without noise nothing is private, and "
+        "epsilon is infinite.",
     )
-    require(0 < q <= 1, f"sample_rate: expected more than 0 and at most 1; got {q}.")
-    require(sampling != "none" or q == 1, f"sample_rate: expected 1 with sampling none, where all take part; got {q}.")
+    require(0 < q <= 1, f"sample_rate: expected more than 0 and at most 1; got {brief(q)}.")
+    require(
+        sampling != "none" or q == 1,
+        f"sample_rate: expected 1 with sampling none, where all take part; got {brief(q)}.",
+    )
     whole = is_whole(steps) or (is_real(steps) and math.isfinite(steps) and steps == int(steps))
     require(whole and steps >= 1, f"steps: expected a whole number, 1 or more; got {brief(steps)}.")
     require(steps <= 2**53, f"steps: expected at most 2^53, beyond what any training takes; got {brief(steps)}.")
-    chosen = relation or RELATIONS[sampling][0]
-    require(chosen in ("add/remove", "replace"), f"relation: expected one of add/remove, replace; got {relation!r}.")
+    chosen = RELATIONS[sampling][0] if relation is None else relation
+    known = isinstance(chosen, str) and chosen in ("add/remove", "replace")
+    require(known, f"relation: expected one of add/remove, replace; got {brief(relation)}.")
     require(
         chosen in RELATIONS[sampling], f"relation: got {chosen} with sampling {sampling}, but {_WHY_NOT.get(sampling)}"
     )

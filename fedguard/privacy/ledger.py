@@ -40,7 +40,7 @@ PUBLIC_TIMES = (
 def trainings(reports: Sequence[RoundReport]) -> Counter[int]:
     """Completed trainings of each client, whatever became of their updates, since somebody may have seen them."""
     moments = [one.moment for one in reports if one.moment is not None]
-    return Counter(span.client for moment in moments for span in moment.spans)
+    return Counter(one.client for moment in moments for one in moment.trainings)
 
 
 def shifts(reports: Sequence[RoundReport]) -> dict[int, float]:

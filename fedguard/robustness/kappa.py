@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.aggregation import aggregate
-from fedguard.arguments import MOST_CLIENTS, is_whole, real_number, whole_number
+from fedguard.arguments import MOST_CLIENTS, malicious_clients, real_number, whole_number
 from fedguard.contracts import Pipeline, RuleContext, Sight
-from fedguard.errors import InputError, PreconditionError, brief
+from fedguard.errors import PreconditionError
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.robustness.shapes import PULLS, Mask, Rows, perturb_rows, pull_rows, shapes
 
@@ -122,14 +122,9 @@ def measure(pipeline: Pipeline, n: int, f: int, *, seed: int = 0, effort: float 
         PreconditionError: the rule, or the definition of kappa, needs more updates for this f.
         NotAllowed: the rule needs more than the updates, such as root data.
     """
-    if not (is_whole(n) and is_whole(f)):
-        raise InputError(f"kappa: expected whole numbers n and f; got n = {brief(n)}, f = {brief(f)}.")
-    if n < 1 or f < 0:
-        raise InputError(f"kappa: expected n >= 1 and f >= 0; got n = {n}, f = {f}.")
-    n, f = whole_number(n, "kappa: n", 1, MOST_CLIENTS), int(f)
-    seed, effort = whole_number(seed, "kappa: seed", 0, MOST_SEED), real_number(effort, "kappa: effort")
-    if not 0 < effort <= MOST_EFFORT:
-        raise InputError(f"kappa: effort: expected more than 0; got {effort}.")
+    n, f = whole_number(n, "kappa: n", 1, MOST_CLIENTS), malicious_clients(f, "kappa: f", 0)
+    seed = whole_number(seed, "kappa: seed", 0, MOST_SEED)
+    effort = real_number(effort, "kappa: effort", 0, MOST_EFFORT, above=True)
     if n <= 2 * f:
         raise PreconditionError(
             f"kappa is defined for n >= 2f + 1, with f = {f}: {2 * f + 1} updates; got n = {n}. Lower f to "
@@ -296,9 +291,9 @@ def ratio(rows: Rows, honest: Mask, answer: Rows) -> float:
     """
     # About a row of S: far from the origin, squares of the rows themselves would cancel
     first = rows[honest][0]
-    centred = rows[honest] - first
-    mean = centred.mean(0)
-    spread = float(np.square(centred - mean).sum(1).mean())
+    centered = rows[honest] - first
+    mean = centered.mean(0)
+    spread = float(np.square(centered - mean).sum(1).mean())
     away = float(np.linalg.norm(answer - first - mean))
     away = max(0.0, away - ROUNDING * max(1.0, float(np.linalg.norm(rows, axis=1).max())))
     return away**2 / spread if spread > 0 else math.inf if away > 0 else 0.0

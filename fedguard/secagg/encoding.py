@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.errors import ConfigError, InputError, require
+from fedguard.errors import ConfigError, InputError, brief, require
 from fedguard.secagg.entropy import Entropy, system
 from fedguard.secagg.masks import RingVector, keystream
 from fedguard.secagg.rotation import rotate, rotate_back
@@ -77,8 +77,8 @@ class Encoding:
     largest_weight: int = 1
 
     def __post_init__(self) -> None:
-        require(isinstance(self.bits, int | np.integer), f"bits: expected a whole number; got {self.bits!r}.")
-        require(2 <= self.bits <= _MOST_BITS, f"bits: expected from 2 to {_MOST_BITS}; got {self.bits}.")
+        require(isinstance(self.bits, int | np.integer), f"bits: expected a whole number; got {brief(self.bits)}.")
+        require(2 <= self.bits <= _MOST_BITS, f"bits: expected from 2 to {_MOST_BITS}; got {brief(self.bits)}.")
         require(0 < self.clip < math.inf, f"clip: expected a positive number; got {self.clip}.")
         fine = self.steps / sys.float_info.max
         require(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from fedguard.arguments import is_real, is_whole
+from fedguard.arguments import MOST_CLIENTS, is_real, is_whole, whole_number
 from fedguard.errors import UnknownName, brief, require
 from fedguard.secagg.client import Client
 from fedguard.secagg.codec import STEPS, Phase, read_header
@@ -53,9 +53,7 @@ class Settings:
             require(
                 number and 0 <= share < 1, f"{name}: expected a share of the clients, in [0, 1); got {brief(share)}."
             )
-        require(
-            is_whole(self.fewest) and self.fewest >= 0, f"fewest: expected 0 clients or more; got {brief(self.fewest)}."
-        )
+        whole_number(self.fewest, "fewest", 0, MOST_CLIENTS)
         require(isinstance(self.attested, bool), f"attested: expected True or False; got {brief(self.attested)}.")
         for name in ("ring", "suite", "fewest"):  # numpy's own would overflow where Python's do not
             object.__setattr__(self, name, int(getattr(self, name)))
@@ -182,7 +180,7 @@ class ProtocolSimulation:
             )
 
         parties = [party(place, client) for place, client in enumerate(ids)]
-        silent = silences(drop or {}, ids)
+        silent = silences({} if drop is None else drop, ids)
         transcript: list[MessageEvent] = []
 
         def record_event(event: MessageEvent, data: bytes) -> None:
@@ -218,11 +216,11 @@ def silences(drop: Drop, clients: Sequence[int]) -> dict[int, Phase]:
     require(isinstance(drop, Mapping), f"drop: expected clients by a step of the protocol; got {brief(drop)}.")
     for step, dropped in drop.items():
         if step not in STEPS:
-            raise UnknownName("step of the protocol", str(step), STEPS)
+            raise UnknownName("step of the protocol", step, STEPS)
         listed = isinstance(dropped, Collection) and not isinstance(dropped, str | bytes)
-        require(listed, f"drop: expected a list of clients at {step!r}; got {dropped!r}.")
-        strangers = [client for client in dropped if client not in clients]
-        require(not strangers, f"drop: clients {brief(strangers)} do not take part.")
+        require(listed, f"drop: expected a list of clients at {step!r}; got {brief(dropped)}.")
+        strangers = [client for client in dropped if not is_whole(client) or client not in clients]
+        require(not strangers, f"drop: expected clients of {brief(list(clients))} at {step!r}; got {brief(strangers)}.")
         for place, client in enumerate(clients):
             if client in dropped:
                 silent[place] = min(STEPS[step], silent.get(place, STEPS[step]))

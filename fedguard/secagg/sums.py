@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedguard.arguments import is_real, is_whole
+from fedguard.arguments import is_whole, real_number
 from fedguard.errors import InputError, brief, require
 from fedguard.secagg.encoding import Encoding, OverflowBudgetError, RoundingError
 from fedguard.secagg.entropy import Entropy, system
@@ -77,8 +77,7 @@ def secure_sum(
     settings = Settings() if settings is None else settings
     require(isinstance(settings, Settings), f"settings: expected a Settings; got {brief(settings)}.")
     require(isinstance(rotate, bool), f"rotate: expected True or False; got {brief(rotate)}.")
-    number = is_real(clip)
-    require(clip is None or number, f"clip: expected a positive number; got {brief(clip)}.")
+    clip = None if clip is None else real_number(clip, "clip", 0, above=True)
     require(bits is None or is_whole(bits), f"bits: expected a whole number; got {brief(bits)}.")
     inputs = np.asarray(inputs)
     with np.errstate(over="ignore"):  # what a float64 does not hold is refused

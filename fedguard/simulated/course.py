@@ -10,42 +10,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from fedguard.contracts import Span
+from fedguard.contracts import Fate, LocalTraining
 from fedguard.contracts.channels import PROMISES
 from fedguard.contracts.lying import Report, report_truth
 from fedguard.errors import StalledError
 from fedguard.rng import Rng
 from fedguard.simulated.agenda import EventQueue, Rank
 from fedguard.simulated.barriers import Barrier
-from fedguard.simulated.fractions import Fractions, Job
+from fedguard.simulated.fractions import Fractions
 from fedguard.simulated.places import SlotScheduler, StalenessScheduler
 from fedguard.simulated.selectors import Selectors
 from fedguard.simulated.world import World
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """One update that reached the server.
-
-    Attributes:
-        device: the client that the update belongs to.
-        turn: number of the device's training, from 1; the round if all start together.
-        version: number of aggregates before the model that the update was trained from.
-        began, at: simulated seconds of the pull and of the arrival.
-        job: who trained it and what share of the work; None for the device itself and all of its work.
-    """
-
-    device: int
-    turn: int
-    version: int
-    began: float
-    at: float
-    job: Job | None = None
-
-    @property
-    def by(self) -> int:
-        """The device that trained it."""
-        return self.device if self.job is None else self.job.device
 
 
 @dataclass(frozen=True)
@@ -55,42 +30,41 @@ class AggregationEvent:
     Attributes:
         at: simulated seconds.
         version: number of aggregates before it.
-        begun: devices that have pulled the model since the last aggregate, each with its turn.
-        arrivals: the aggregated updates, in the order of arrival.
-        late: devices still at work at a fresh barrier, so that their training is useless, each with its turn.
-        lost: devices whose update the network has lost since the last aggregate, each with its turn.
-        interrupted: devices that have left since the last aggregate before their update arrived, each with its turn.
+        begun: trainings that have begun since the last aggregate.
+        arrivals: the trainings of the aggregated updates, in the order of arrival.
         abandoned: why there is no aggregate; None if there is one.
-        spans: trainings that have ended since the last aggregate, in the order of their ends.
-        jobs: who trains what share of each entry of ``begun``; empty if all devices train all of their own work.
+        ended: trainings that have ended since the last aggregate, in the order of their ends. One whose update has arrived may
+            wait for a later aggregate.
     """
 
     at: float
     version: int
-    begun: tuple[tuple[int, int], ...]
-    arrivals: tuple[Arrival, ...]
-    late: tuple[tuple[int, int], ...] = ()
-    lost: tuple[tuple[int, int], ...] = ()
-    interrupted: tuple[tuple[int, int], ...] = ()
+    begun: tuple[LocalTraining, ...]
+    arrivals: tuple[LocalTraining, ...]
     abandoned: str | None = None
-    spans: tuple[Span, ...] = ()
-    jobs: tuple[Job, ...] = ()
+    ended: tuple[LocalTraining, ...] = ()
+
+    def of_fate(self, *fates: Fate) -> tuple[LocalTraining, ...]:
+        """The trainings that have ended with one of these fates."""
+        return tuple(one for one in self.ended if one.fate in fates)
+
+    @property
+    def missing(self) -> tuple[LocalTraining, ...]:
+        """The trainings that have ended without an update."""
+        return tuple(one for one in self.ended if one.fate is not Fate.ARRIVED)
 
     def staleness(self) -> tuple[int, ...]:
         """Staleness of each update: number of aggregates since its model."""
         return tuple(self.version - arrival.version for arrival in self.arrivals)
 
-    def without(self, devices: Collection[int], abandoned: str | None = None) -> AggregationEvent:
-        """The event if the updates of these devices are lost after all, and ``abandoned`` says why the round is."""
-        gone = {one.device for one in self.arrivals if one.device in devices}
+    def without(self, clients: Collection[int], abandoned: str | None = None) -> AggregationEvent:
+        """The event if the updates of these clients are lost after all, and ``abandoned`` says why the round is."""
+        gone = {one.key for one in self.arrivals if one.client in clients}
         return replace(
             self,
-            arrivals=tuple(one for one in self.arrivals if one.device not in gone),
-            lost=(*self.lost, *((one.device, one.turn) for one in self.arrivals if one.device in gone)),
+            arrivals=tuple(one for one in self.arrivals if one.key not in gone),
             abandoned=self.abandoned or abandoned,
-            spans=tuple(
-                replace(one, fate="lost") if one.client in gone and one.fate == "arrived" else one for one in self.spans
-            ),
+            ended=tuple(replace(one, fate=Fate.LOST) if one.key in gone else one for one in self.ended),
         )
 
 
@@ -140,20 +114,17 @@ class ServerSimulation:
         self._world, self._barrier, self._chosen, self._report = world, barrier, chosen, report
         self._agenda = EventQueue(rng.child("ties"))
         self._turns, self._most = [0] * devices, inf if most is None else most
-        self._busy: dict[int, Arrival] = {}
+        self._busy: dict[int, LocalTraining] = {}
         self._places: SlotScheduler | StalenessScheduler
         self._version = self._round = self._backed_up = self._in_vain = 0
         self._enough = barrier.enough(devices)
         self._patience = _IN_VAIN + _IN_VAIN_EACH * devices
-        self._begun: list[tuple[int, int]] = []
+        self._begun: list[LocalTraining] = []
         self._fractions = fractions
-        self._jobs: list[Job] = []
-        self._waiting: list[Arrival] = []
-        self._held: list[Arrival] = []
+        self._waiting: list[LocalTraining] = []
+        self._held: list[LocalTraining] = []
         self._senders: set[int] = set()
-        self._lost: list[tuple[int, int]] = []
-        self._interrupted: list[tuple[int, int]] = []
-        self._spans: list[Span] = []
+        self._ended: list[LocalTraining] = []
         self._released: deque[AggregationEvent] = deque()
         self._rng = rng.child("places")
         selection, selecting = barrier.selection, rng.child("selection")
@@ -271,16 +242,16 @@ class ServerSimulation:
             return
         # The round, not a count: what is drawn for a device in a round does not depend on the rounds in which it was chosen
         self._turns[device] = turn = self._round if self._barrier.fresh else self._turns[device] + 1
-        training = Arrival(device, turn, self._version, now, now)
+        training = LocalTraining(device, now, now, turn=turn, version=self._version, by=device)
         self._busy[device] = training
-        self._begun.append((device, turn))
+        self._begun.append(training)
         # It stays in _busy without an event, so that the deadline reports it as late
         if away:
             return
         seconds, arrives = self._world.train(device, turn, now)
         self._ends(training, seconds, arrives)
 
-    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
+    def _ends(self, training: LocalTraining, seconds: float, arrives: bool) -> None:
         """Schedule the end of a training in ``seconds``: its update arrives, or its device leaves."""
         self._agenda.after(seconds, self._arrive if arrives else self._leave, training, rank=Rank.DELIVER)
 
@@ -289,36 +260,33 @@ class ServerSimulation:
         now = at = self.now
         for client, ready in fractions.jobs(device):
             at = max(at, ready)
-            job = fractions.job(client, device, at)
-            if job is None:
+            planned = fractions.plan_training(client, device, at)
+            if planned is None:
                 return
-            training = self._busy[client] = Arrival(client, self._round, self._version, at, at, job)
-            self._begun.append((client, self._round))
-            self._jobs.append(job)
+            training = self._busy[client] = replace(planned, turn=self._round, version=self._version)
+            self._begun.append(training)
             # A draw of its own for another's task, as for a backup.
             turn, task = (self._round, None) if client == device else (-self._round, client)
-            seconds, arrives = self._world.train(device, turn, at, task, job.share)
+            seconds, arrives = self._world.train(device, turn, at, task, training.share)
             at += seconds
             self._ends(training, at - now, arrives)
             if not arrives:
                 return
             # Only what arrived is history: the time of a training that was cut short says nothing about the pace
-            fractions.note(job, seconds)
+            fractions.note(device, training, seconds)
 
-    def _arrive(self, training: Arrival) -> None:
-        device = training.device
+    def _arrive(self, training: LocalTraining) -> None:
+        device = training.client
         if self._busy.get(device) is not training:
             return  # the round is over, or the other copy was faster: no event is taken out of the queue
         del self._busy[device]
         # Drawn at the end: the network loses a finished upload, and the device does not learn of it
         lost = self._world.loses(device, training.turn)
-        self._spans.append(Span(device, training.began, self.now, "lost" if lost else "arrived"))
+        ended = self._end(training, Fate.LOST if lost else Fate.ARRIVED)
         if lost:
-            self._lost.append((device, training.turn))
             self._vain()
         else:
-            arrived = Arrival(device, training.turn, training.version, training.began, self.now, training.job)
-            self._take(arrived)
+            self._take(ended)
             if len(self._waiting) >= self._enough and self._barrier.are_buffers_full(self._senders):
                 self._release()
             elif self._barrier.backups and self._enough - len(self._waiting) <= self._barrier.backups:
@@ -335,22 +303,22 @@ class ServerSimulation:
             return
         self._backed_up = round
         for training in self._busy.values():
-            other = (training.device + 1) % len(self._turns)
+            other = (training.client + 1) % len(self._turns)
             if other in self._busy or self._world.presence.wait(other, self.now):
                 continue
             # A draw of its own: the other device may be slow in one of the two tasks, and not in the other.
-            seconds, arrives = self._world.train(other, -training.turn, self.now, training.device)
+            seconds, arrives = self._world.train(other, -training.turn, self.now, training.client)
             if arrives:
                 self._agenda.after(seconds, self._arrive, training, rank=Rank.DELIVER)
 
-    def _take(self, arrival: Arrival) -> None:
+    def _take(self, arrival: LocalTraining) -> None:
         """Add an update to the next aggregate, or hold it for a later one."""
         self._in_vain = 0
-        if self._barrier.once and arrival.device in self._senders:
+        if self._barrier.once and arrival.client in self._senders:
             self._held.append(arrival)
         else:
             self._waiting.append(arrival)
-            self._senders.add(arrival.device)
+            self._senders.add(arrival.client)
         # A few fast devices may fill time with updates that an aggregate of others cannot use, without time ever moving on
         if (waiting := len(self._waiting) + len(self._held)) > self._enough + self._patience:
             raise StalledError(
@@ -358,25 +326,31 @@ class ServerSimulation:
                 "an aggregate needs. Raise network.malicious_pace, or network.link.latency above 0."
             )
 
-    def _leave(self, training: Arrival) -> None:
+    def _leave(self, training: LocalTraining) -> None:
         """A device leaves, and its work is lost."""
-        device = training.device
+        device = training.client
         if self._busy.get(device) is not training:
             return
         del self._busy[device]
-        self._interrupted.append((device, training.turn))
+        self._end(training, Fate.INTERRUPTED)
         self._vain()
-        self._spans.append(Span(device, training.began, self.now, "interrupted"))
         if not self._barrier.fresh:
             self._go_on(self._places.next_after_dropout(device))
+
+    def _end(self, training: LocalTraining, fate: Fate) -> LocalTraining:
+        """Note how a training has ended now."""
+        ended = replace(training, ended=self.now, fate=fate)
+        self._ended.append(ended)
+        return ended
 
     def _vain(self) -> None:
         """Count an event without an update: the network lost one, or a device left or waits."""
         self._in_vain += 1
         if self._in_vain > self._patience:
+            lost, left = ([one.fate for one in self._ended].count(fate) for fate in (Fate.LOST, Fate.INTERRUPTED))
             raise StalledError(
-                f"after {self.now:g} simulated seconds no update comes any more: {len(self._lost)} trainings since the last "
-                f"aggregate were lost on their way, and the devices of {len(self._interrupted)} left before they were done. "
+                f"after {self.now:g} simulated seconds no update comes any more: {lost} trainings since the last "
+                f"aggregate were lost on their way, and the devices of {left} left before they were done. "
                 "Let devices be there for longer (network.availability), or lower network.compute, network.link or its loss."
             )
 
@@ -390,27 +364,22 @@ class ServerSimulation:
         if abandoned is None and self._barrier.fresh and arrived < least:
             abandoned = f"{arrived} updates arrived, of at least {least}"
         # Without rounds nobody is late: who is at work has pulled an older model, and its update counts for a later aggregate
-        late = tuple(self._busy.values()) if self._barrier.fresh else ()
-        self._spans += [Span(one.device, one.began, self.now, "late") for one in late]
+        for training in self._busy.values() if self._barrier.fresh else ():
+            self._end(training, Fate.LATE)
         self._released.append(
             AggregationEvent(
                 at=self.now,
                 version=self._version,
                 begun=tuple(self._begun),
                 arrivals=tuple(self._waiting),
-                late=tuple((one.device, one.turn) for one in late),
-                lost=tuple(self._lost),
-                interrupted=tuple(self._interrupted),
                 abandoned=abandoned,
-                spans=tuple(self._spans),
-                jobs=tuple(self._jobs),
+                ended=tuple(self._ended),
             )
         )
         # An abandoned round leaves the model as it is, and makes no update older
         self._version += abandoned is None
         self._in_vain = 0
-        self._waiting, self._begun, self._lost, self._interrupted, self._spans = [], [], [], [], []
-        self._jobs = []
+        self._waiting, self._begun, self._ended = [], [], []
         self._senders.clear()
         held, self._held = self._held, []
         for arrival in held:  # of fewer devices than there were in this aggregate, so they do not fill the next one

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedguard.contracts import LocalTraining
 from fedguard.contracts.channels import AVAILABILITY, RATE
 from fedguard.contracts.lying import Report, report_truth
 from fedguard.rng import Rng
@@ -33,23 +34,6 @@ class Deadline:
     least: float
     trusted: int
     history: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """One device's work on the examples of one client.
-
-    Attributes:
-        share: share of the plan's passes or steps that it trains.
-        claimed: share that it claims to train.
-        begins: simulated seconds of its start.
-    """
-
-    client: int
-    device: int
-    share: float
-    claimed: float
-    begins: float
 
 
 class Fractions:
@@ -149,23 +133,23 @@ class Fractions:
         """The clients on whose examples a device trains in this round, each with the time from which it has them."""
         return self._tasks.get(device, [])
 
-    def job(self, client: int, device: int, now: float) -> Job | None:
+    def plan_training(self, client: int, device: int, now: float) -> LocalTraining | None:
         """The part of a client's work that a device does if it begins ``now``; None if there is no time for any."""
         left = self._opened + self.law.seconds - now
         pace = self._pace(device)
         if left <= 0:
             return None
         if pace is None:
-            return Job(client, device, self.law.least, self.law.least, now)
+            return LocalTraining(client, now, now, by=device, share=self.law.least, claimed=self.law.least)
         # A liar trains what its true pace allows, so that it keeps the deadline, and claims what its reported pace would allow
         share = self._share(client, device, left, pace)
         claimed = self._share(client, device, left, self._report_pace(device, pace))
-        return Job(client, device, share, claimed, now) if share > 0 else None
+        return LocalTraining(client, now, now, by=device, share=share, claimed=claimed) if share > 0 else None
 
-    def note(self, job: Job, seconds: float) -> None:
-        """Record that a job took ``seconds`` from the sending of the model to the arrival of the update."""
-        computing = seconds - self._time_messages(job.device)
-        self._paces[job.device].append(max(computing, 0.0) / (job.share * self._world.work[job.client]))
+    def note(self, device: int, training: LocalTraining, seconds: float) -> None:
+        """Record that a device's training took ``seconds`` from the sending of the model to the arrival of the update."""
+        computing = seconds - self._time_messages(device)
+        self._paces[device].append(max(computing, 0.0) / (training.share * self._world.work[training.client]))
 
     def _stays_on(self, device: int, now: float) -> bool:
         return not self._presence.wait(device, now) and self._presence.leaves(device, now, self.law.seconds) is None

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fedguard.errors import ConfigError, require
+from fedguard.errors import ConfigError, brief, require
 
 #: Default of the bytes that the engines may take beside data, models and updates.
 USUAL_MEMORY = 256 << 20
@@ -70,8 +70,8 @@ def usable(name: str, here: bool = True) -> str:
     Raises:
         ConfigError: ``name`` is neither of them, or there is no CUDA device.
     """
-    if name not in ("cpu", "cuda"):
-        raise ConfigError(f"--device: expected cpu or cuda; got {name!r}.")
+    if not isinstance(name, str) or name not in ("cpu", "cuda"):
+        raise ConfigError(f"--device: expected cpu or cuda; got {brief(name)}.")
     if name == "cuda" and here and not torch.cuda.is_available():
         lacking = "this machine" if torch.version.cuda else "this torch build"
         raise ConfigError(f"--device: expected a CUDA device; {lacking} has none. Use --device cpu.")

@@ -139,4 +139,8 @@ def _unpack(packed: NpzFile[Any], held: bytes) -> Mapping[str, NDArray[Any]]:
 def _load_safetensors(held: bytes) -> Mapping[str, NDArray[Any]]:
     from safetensors.numpy import load
 
-    return dict(load(held))
+    try:
+        return dict(load(held))
+    except KeyError as error:  # the types of safetensors that NumPy lacks
+        kind = {"BF16": "bfloat16"}.get(error.args[0], error.args[0])
+        raise ValueError(f"it holds numbers of type {kind}, which NumPy does not have; save it as float32") from None

@@ -220,7 +220,7 @@ class EnvironmentTask(ActingTask):
 
     def _report_rollout(self, client: int, rollout: Rollout) -> Rollout:
         rewards = self.report(REWARDS, client, rollout.rewards)
-        return replace(rollout, rewards=rewards, behaviour=self.report(BEHAVIOR, client, rollout.behaviour))
+        return replace(rollout, rewards=rewards, behavior=self.report(BEHAVIOR, client, rollout.behavior))
 
     def report(self, channel: Channel[Reported, ...], client: int, truth: Reported, *context: Any) -> Reported:
         if self.falsify is None or client not in self.liars:

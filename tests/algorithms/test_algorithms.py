@@ -31,6 +31,7 @@ from fedguard.contracts import (
     Dataset,
     Dropout,
     Examples,
+    Fate,
     FedAvg,
     Participation,
     PoisonAttack,
@@ -227,7 +228,7 @@ def ran(setup):
 
 
 def arrived(report):
-    return tuple(client for client in report.clients if client not in report.silent)
+    return tuple(client for client in report.clients if client not in report.of_fate(Fate.SILENT))
 
 
 def furthest(ours, theirs) -> float:

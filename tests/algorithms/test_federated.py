@@ -98,7 +98,7 @@ def test_its_parameter_stands_beside_the_keys_of_a_training_or_with_its_name(sui
     ("settings", "message"),
     [
         (["training.decay=2"], "training: decayed: decay: expected a number in (0, 1]; got 2.0."),
-        (["training.decay=true"], "decayed: decay: input should be a number; got True."),
+        (["training.decay=true"], "decayed: decay: expected a number; got True."),
         (["training.dekay=0.5"], "--set training.dekay: unknown key 'dekay'. Did you mean 'decay'?"),
         (["training.algorithm=fedavg"], "training: decay is a parameter of decayed; got algorithm: fedavg."),
         (["training.algorithm=decayed(decay=0.5)"], "suite.yaml:9: training.decay: decay is given twice"),

@@ -14,7 +14,7 @@ from scipy.stats import t
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
-from fedguard.app.charts.gate import COLOURS, SHAPES, drops, trend
+from fedguard.app.charts.gate import COLORS, SHAPES, drops, trend
 from fedguard.app.trends import points
 from fedguard.app.views.gate import _audit_row
 from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
@@ -200,9 +200,9 @@ def test_drops_are_drawn_in_points_beside_their_margins():
     assert rows[0]["cell"] == "alie against krum"
 
 
-def test_no_word_is_told_by_its_colour_alone():
-    pairs = {(COLOURS[word], SHAPES[word]) for word in WORDS}
-    assert len(pairs) == len({COLOURS[word] for word in WORDS}) == len(WORDS)
+def test_no_word_is_told_by_its_color_alone():
+    pairs = {(COLORS[word], SHAPES[word]) for word in WORDS}
+    assert len(pairs) == len({COLORS[word] for word in WORDS}) == len(WORDS)
     bad, good = {"regressed", "inconclusive", "missing"}, {"improved", "identical", "pass"}
     assert not {SHAPES[word] for word in bad} & {SHAPES[word] for word in good}
 

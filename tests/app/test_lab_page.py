@@ -189,7 +189,7 @@ def test_too_few_clients_for_a_rule_are_refused_in_the_rule_s_own_words(tmp_path
     ("query", "line"),
     [
         ({"clients__malicious": "40"}, "clients: malicious: expected fewer than clients.total = 20; got 40."),
-        ({"attack": "alie", "alie__z": "high"}, "alie: z: input should be a valid number"),
+        ({"attack": "alie", "alie__z": "high"}, "alie: z: expected a number"),
         ({"attack": "ipm", "ipm__tau": "-1"}, "ipm: tau: expected more than 0; got -1.0."),
         ({"noise": "record", "record__noise_multiplier": "1"}, "expected exactly one of noise_multiplier and epsilon; got both."),
     ],

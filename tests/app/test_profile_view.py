@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
-from fedguard.app.charts.colours import COLOURS, GREY
+from fedguard.app.charts.colors import COLORS, GRAY
 from fedguard.app.charts.profile import REST, pieces, select_stages
 from fedguard.app.charts.profile import profile as drawn
 from fedguard.bench.records.record import from_text, to_text
@@ -37,7 +37,7 @@ def part(place="alie against krum", swept=None, **seconds):
     return ProfileEntry(place, swept or {}, "cell", 1, 10, tuple(sorted(stages, key=lambda stage: -stage.seconds)))
 
 
-def colours(chart):
+def colors(chart):
     scale = chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]
     return dict(zip(scale["domain"], scale["range"], strict=True))
 
@@ -55,16 +55,16 @@ def test_the_pieces_of_a_bar_are_as_long_as_its_rounds_take():
     assert [row["total"] for row in rows.values() if row["total"]] == ["3,600.0"]  # once, behind the bar
 
 
-def test_a_stage_keeps_its_colour_whatever_is_chosen():
+def test_a_stage_keeps_its_color_whatever_is_chosen():
     cells = [
         part(**{name: 8.0 - number for number, name in enumerate(NAMES)}),
         part("other", evaluation=1.0, model=1.0),
     ]
     stages = select_stages(together(cells))
-    everything, few = colours(drawn(cells, stages)), colours(drawn(cells[1:], stages))
+    everything, few = colors(drawn(cells, stages)), colors(drawn(cells[1:], stages))
     assert everything == few
-    assert everything[REST] == GREY and len(set(everything.values())) == len(COLOURS)
-    assert REST not in colours(drawn([part(training=1.0)], ["training"]))
+    assert everything[REST] == GRAY and len(set(everything.values())) == len(COLORS)
+    assert REST not in colors(drawn([part(training=1.0)], ["training"]))
 
 
 def test_the_setting_of_a_cell_stands_on_a_line_of_its_own():

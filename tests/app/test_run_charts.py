@@ -106,7 +106,7 @@ def test_what_rounding_leaves_is_zero():
     assert (one["label"], one["spread"]) == ("0", "[0, 0]")
 
 
-def test_writing_is_white_on_dark_colours_alone():
+def test_writing_is_white_on_dark_colors_alone():
     rows = [
         row("a", "mean", 0, 0.02),
         row("b", "mean", 0, 0.5),
@@ -122,7 +122,7 @@ def test_the_heatmap_draws_every_square_and_none_for_no_rows():
     assert heatmap([], "final_accuracy").to_dict()["layer"]
 
 
-def test_colours_point_the_same_way_for_every_figure():
+def test_colors_point_the_same_way_for_every_figure():
     def scale(figure):
         return heatmap(ROWS, figure).to_dict()["layer"][0]["encoding"]["color"]["scale"]
 

@@ -216,10 +216,10 @@ def test_flags_are_grouped_by_kind(run, page):
 
 def test_matrix_offers_the_figures_that_have_values(run, page):
     test = page(run, "matrix")
-    headings = next(box for box in test.selectbox if box.label == "Figure").options
+    headings = next(box for box in test.selectbox if box.label == "Metric").options
     assert headings[0] == "final accuracy in %"
     assert not any("PSNR" in heading or "backdoor" in heading for heading in headings)
-    next(box for box in test.selectbox if box.label == "Figure").select("accuracy_drop").run()
+    next(box for box in test.selectbox if box.label == "Metric").select("accuracy_drop").run()
     assert not test.exception
     assert test.query_params["figure"] == "accuracy_drop"
     told = table(test, "fltrust").set_index("attack")
@@ -230,9 +230,9 @@ def test_matrix_offers_the_figures_that_have_values(run, page):
 
 def test_a_figure_by_its_address(run, page):
     test = page(run, "matrix", figure="worst_class_accuracy")
-    assert next(box for box in test.selectbox if box.label == "Figure").value == "worst_class_accuracy"
+    assert next(box for box in test.selectbox if box.label == "Metric").value == "worst_class_accuracy"
     test = page(run, "matrix", figure="<b>no such figure</b>")
-    assert next(box for box in test.selectbox if box.label == "Figure").value == "final_accuracy"
+    assert next(box for box in test.selectbox if box.label == "Metric").value == "final_accuracy"
 
 
 def test_the_target_of_a_figure_is_set_beside_it_and_stands_in_the_address(run, page):

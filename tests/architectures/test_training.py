@@ -11,7 +11,7 @@ import torch
 from fedguard.algorithms.fedsgd import FedSGD
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
-from fedguard.contracts import ROOT, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
+from fedguard.contracts import ROOT, Fate, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
 from fedguard.errors import ConfigError
 from fedguard.metrics.trajectory import summarize
 from fedguard.registry import load_registry
@@ -210,15 +210,17 @@ def test_values_that_do_not_add_up_are_dropped_and_counted_apart(defense, attack
     reports = list(Server().run(setup))
     assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
     assert {report.not_finite for report in reports} == {(4,)}
-    assert sum(len(report.too_large) for report in reports) == summarize(reports)["rounds"]["too_large"] > 0
+    assert (
+        sum(len(report.of_fate(Fate.TOO_LARGE)) for report in reports) == summarize(reports)["rounds"]["too_large"] > 0
+    )
     assert summarize(reports)["rounds"]["not_finite"] + summarize(reports)["rounds"]["too_large"] == len(reports)
 
 
 def test_dropping_rows_keeps_each_client_with_its_row():
     rows = torch.arange(6.0)[:, None].repeat(1, 3)
     rows[[0, 3, 5], 1] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    wire, dropped, too_large = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
-    assert (dropped, too_large) == ((10, 13, 15), ())
+    wire, fates = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
+    assert fates == dict.fromkeys((10, 13, 15), Fate.NOT_FINITE)
     assert {client: row[0].item() for client, row in zip(wire.clients, wire.updates, strict=True)} == {
         11: 1,
         12: 2,

@@ -116,7 +116,7 @@ def test_an_attack_knows_how_far_a_unit_of_gradient_reaches(given, unit):
 
 
 @pytest.mark.parametrize("model", ["softmax", pytest.param("mlp(hidden=(24,))", marks=pytest.mark.slow)])
-def test_rop_does_more_than_silence_against_centred_clipping(model):
+def test_rop_does_more_than_silence_against_centered_clipping(model):
     """Than the malicious clients' absence, and than their zeros."""
     task = deal(model, "dirichlet(alpha=0.3)", clients=20)
     training, bad = Training(rounds=30, lr=0.1, worker_momentum=0.9), (3, 7, 11, 15)

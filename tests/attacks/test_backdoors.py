@@ -438,7 +438,7 @@ def test_alternating_minimisation_takes_both_steps():
 # Optimised triggers.
 
 
-def optimised(attack, model, pool, state=None, round=1):
+def optimized(attack, model, pool, state=None, round=1):
     seen = data_view(
         attack.name,
         Sight.OWN_DATA | Sight.MODEL,
@@ -457,7 +457,7 @@ def test_a3fl_steps_along_the_sign_of_its_two_losses():
     for seed in range(10):
         pool, model = digits(12, seed), torch.randn(650, generator=Rng(seed).torch()) * 0.3
         attack = build("a3fl", target=4, steps=1, step=0.1, unlearn_steps=3, unlearn_lr=8.0, balance=2.0, batch=12)
-        found = optimised(attack, model, pool)[1]["pattern"].flatten().tolist()
+        found = optimized(attack, model, pool)[1]["pattern"].flatten().tolist()
         w = model.double().numpy()
 
         def triggered(pattern, pool=pool):
@@ -495,20 +495,20 @@ def test_a3fl_has_the_constants_of_its_source():
 def test_the_unlearning_model_changes_what_a3fl_finds():
     pool, model = digits(50), torch.randn(650, generator=Rng(6).torch()) * 0.1
     found = [
-        optimised(build("a3fl", size=4, unlearn_lr=5.0, balance=balance), model, pool)[1]["pattern"]
+        optimized(build("a3fl", size=4, unlearn_lr=5.0, balance=balance), model, pool)[1]["pattern"]
         for balance in (0.0, 5.0)
     ]
     assert not torch.equal(*found)
 
 
 @pytest.mark.parametrize("name", ["a3fl", "iba"])
-def test_optimised_triggers_get_better_stay_in_their_bounds_and_go_on_from_before(name):
+def test_optimized_triggers_get_better_stay_in_their_bounds_and_go_on_from_before(name):
     pool, model = digits(100), torch.randn(650, generator=Rng(7).torch()) * 0.3
     attack = build(name, target=4, steps=5, **({"size": 3} if name == "a3fl" else {"epsilon": 0.15, "lr": 0.02}))
     assert attack.backdoor({}) is None
     losses, state, states = [], {}, []
     for round in range(1, 5):
-        _, state = optimised(attack, model, pool, state, round)
+        _, state = optimized(attack, model, pool, state, round)
         states.append(state)
         built, target = attack.backdoor(state)
         x = built.apply(pool.x, UNIT)
@@ -554,7 +554,7 @@ def test_iba_waits_until_its_generator_works_and_then_moves_only_what_is_quiet()
     for round in range(1, 12):
         model = torch.randn(650, generator=Rng(7).torch()) * 0.3 + 0.01 * torch.randn(650, generator=Rng(round).torch())
         busy += np.abs(softmax_gradient(model.double().numpy(), pool.x.flatten(1).tolist(), pool.y.tolist(), 10))
-        seen, state = optimised(attack, model, pool, state, round)
+        seen, state = optimized(attack, model, pool, state, round)
         seen = seen.restrict("iba", seen.granted, state=state)
         others = pool.x[pool.y != 4]
         guesses = linear(model, attack.backdoor(state)[0].apply(others, UNIT)).argmax(1)
@@ -580,12 +580,12 @@ def test_the_bound_of_iba_falls_to_that_at_which_it_is_measured():
     pool, model, state = digits(30), torch.randn(650, generator=Rng(7).torch()) * 0.3, {}
     attack = build("iba", target=4, steps=2, epsilon=0.3, decay=0.25, epsilon_test=0.05)
     for round in range(1, 10):
-        _, state = optimised(attack, model, pool, state, round)
+        _, state = optimized(attack, model, pool, state, round)
         bound = max(0.05, 0.3 * 0.75**round)
         assert attack.current_trigger(state).epsilon == pytest.approx(bound)
         assert attack.backdoor(state)[0].epsilon == 0.05
     assert bound == 0.05
-    _, state = optimised(build("iba", target=4, steps=2, epsilon=0.3, decay=0.25), model, pool, {}, 9)
+    _, state = optimized(build("iba", target=4, steps=2, epsilon=0.3, decay=0.25), model, pool, {}, 9)
     assert build("iba", target=4).backdoor(state)[0].epsilon == pytest.approx(0.3 * 0.75**9)
 
 
@@ -666,7 +666,7 @@ def test_an_attack_that_changes_pooled_examples_in_place_is_caught(method):
         train(spoiler(), task=task)
 
 
-def test_optimised_triggers_need_images():
+def test_optimized_triggers_need_images():
     tabular = data_view("a3fl", Sight.OWN_DATA | Sight.MODEL, shape=(13,), model=torch.zeros(3), predict=linear)
     with pytest.raises(
         ConfigError, match=r"a3fl\(size=2\) needs images of at least 2 x 2 pixels; got inputs of shape \[13\]"

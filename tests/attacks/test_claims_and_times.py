@@ -162,8 +162,8 @@ def test_what_is_released_was_once_sent_and_points_away_most():
     attack, state, kept = load_registry().build("attack", "held_back(memory=4)"), {}, []
     for round in range(12):
         angle = 0.4 * round
-        centre = torch.tensor([math.cos(angle), math.sin(angle), 0.5])
-        honest = centre + 0.1 * torch.randn(5, 3, generator=torch.Generator().manual_seed(round))
+        center = torch.tensor([math.cos(angle), math.sin(angle), 0.5])
+        honest = center + 0.1 * torch.randn(5, 3, generator=torch.Generator().manual_seed(round))
         rows, mean = honest.tolist(), honest.mean(0).tolist()
 
         def along(row: list[float], mean: list[float] = mean) -> float:

@@ -17,7 +17,7 @@ from fedguard.architectures.clients import Clients
 from fedguard.architectures.server import Server
 from fedguard.bench.running.card import acts_on
 from fedguard.bench.running.check import explain_refusals
-from fedguard.contracts import Examples, Participation, PoisonAttack, RoundReport, Sight, Training
+from fedguard.contracts import Examples, Fate, Participation, PoisonAttack, RoundReport, Sight, Training
 from fedguard.errors import ConfigError, ContractError
 from fedguard.metrics.minority import minorities
 from fedguard.registry import load_registry
@@ -229,7 +229,12 @@ def test_a_client_that_drops_out_is_absent_from_the_round():
     reports = list(Server().run(setup))
     for report in reports:
         assert set(report.clients) == set(others)
-        assert (report.received, report.malicious, report.not_finite, report.abandoned) == (6, frozenset(), (), None)
+        assert (len(report.clients), report.malicious, report.not_finite, report.abandoned) == (
+            6,
+            frozenset(),
+            (),
+            None,
+        )
         assert report.told == 2  # the assumed share, 3 of 9, of the 6 that sent
 
     class Others(Participation):
@@ -251,7 +256,7 @@ def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_
     away = 1 - there[:, :5].mean()
     assert away == pytest.approx(0.3, abs=5 * math.sqrt(0.3 * 0.7 / 400))
     assert all(report.malicious == {client for client in report.clients if client < 5} for report in reports)
-    assert all(report.told == math.ceil(5 * report.received / 10) for report in reports)
+    assert all(report.told == math.ceil(5 * len(report.clients) / 10) for report in reports)
     together = (there[:, 0] & there[:, 1]).mean()  # each on its own
     assert together == pytest.approx(0.49, abs=5 * math.sqrt(0.49 * 0.51 / 80))
     assert (there[:, 0] != there[0, 0]).any()  # drawn afresh in each round
@@ -457,7 +462,7 @@ def report(clients, excluded, not_finite=()) -> RoundReport:
         clients=clients,
         malicious=frozenset(),
         told=0,
-        not_finite=not_finite,
+        fates=tuple((client, Fate.NOT_FINITE) for client in not_finite),
         excluded=excluded,
         notes={},
         **facts,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import fedguard as fg
 import tests.reference as reference
+from fedguard.aggregation import KnownPipeline
 from fedguard.architectures.server import Server
 from fedguard.attacks.search import STRETCH, STRETCHES, largest, strongest
 from fedguard.contracts import BENIGN_SAMPLE, Examples, PoisonAttack, Sight, Training
@@ -21,7 +22,7 @@ from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from tests.architectures.test_training import deal, set_up
 from tests.attacks.test_attacks import build, data_view, view
-from tests.table import normal, run
+from tests.table import context, normal, run
 
 LIMIT = STRETCH**STRETCHES
 SEES = {Sight.HONEST_UPDATES, Sight.MODEL}
@@ -98,7 +99,7 @@ def damage(rule, honest, malicious) -> float:
 def test_a_probe_tells_what_the_rule_would_answer(rule, seed):
     """Deviation, progress and malicious weight of rounds that are materialised row by row; each client sends its own."""
     h, f, d = 8, 3, 12
-    honest, directions = normal(h, d, seed, centre=0.3), normal(2, d, seed + 100)
+    honest, directions = normal(h, d, seed, center=0.3), normal(2, d, seed + 100)
     known = view(honest, f=f, rule=rule).rule
     draw = torch.Generator().manual_seed(seed)
     for scale in (0.3, 1.0, 30.0):
@@ -116,7 +117,7 @@ def test_a_probe_tells_what_the_rule_would_answer(rule, seed):
 @pytest.mark.parametrize("rule", ["centered_clipping(tau=2)", "geometric_median", "fltrust", "clip >> mean"])
 def test_a_probe_of_a_rule_with_anchors_agrees_with_the_rule_on_the_rows_themselves(rule):
     """Both ways run through the package, but one through coefficients and one through vectors."""
-    honest, directions = normal(7, 20, 3, centre=0.2), normal(1, 20, 4)
+    honest, directions = normal(7, 20, 3, center=0.2), normal(1, 20, 4)
     known = view(honest, f=2, rule=rule).rule
     coefficients = torch.zeros(2, 8, dtype=torch.float64)
     coefficients[:, -1], coefficients[0, 0] = -2.5, 1.5
@@ -127,9 +128,22 @@ def test_a_probe_of_a_rule_with_anchors_agrees_with_the_rule_on_the_rows_themsel
     assert probe.progress == pytest.approx(float(answer @ mu / (mu @ mu)), rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    "rule", ["mean", "geometric_median", "median", "trimmed_mean", "nnm >> mean", "sign_guard", "lasa"]
+)
+def test_a_round_without_honest_rows_is_probed_around_zero(rule):
+    directions = normal(2, 20, 4)
+    coefficients = torch.tensor([[1.0, 0.5], [-0.5, 2.0], [3.0, 1.0]], dtype=torch.float64)
+    rows = (coefficients @ directions.double()).float()
+    known = KnownPipeline(load_registry().pipeline(rule), lambda n, rows: context(n, 1, dim=20))
+    probe = known.probes(directions[:0], directions, 3)(coefficients)
+    answer = known(rows).double()
+    assert probe.deviation == pytest.approx(float(answer.norm()), rel=1e-4) and probe.progress == 0
+
+
 def test_a_probe_of_a_coordinate_rule_estimates_from_a_sample():
     """Where all coordinates have the same law, a sample of a few thousand tells the deviation to some percent."""
-    honest = normal(9, 5 * 4096, 3, centre=0.4)
+    honest = normal(9, 5 * 4096, 3, center=0.4)
     malicious = honest.mean(0) - 3 * honest.std(0)
     answer = run("median", torch.cat([honest, malicious.expand(3, -1)]), f=3).vector
     coefficients = torch.cat([torch.full((9,), 1 / 9), torch.tensor([-3.0])]).double().expand(3, -1)
@@ -198,7 +212,7 @@ def test_the_largest_admitted_strength(edge):
 @pytest.mark.parametrize("rule", ["trimmed_mean", "krum", "nnm >> krum"])
 @pytest.mark.parametrize("seed", range(3))
 def test_opt_alie_does_no_less_damage_than_any_fixed_strength(rule, seed):
-    honest, f = normal(12, 20, seed, centre=0.2), 4
+    honest, f = normal(12, 20, seed, center=0.2), 4
     rows = rows_of(honest)
     crafted = rows_of(fg.craft("opt_alie", honest, f=f, defense=rule))
     fixed = [sign * z for z in (0.25, 0.5, 1, 1.5, 2, 4, 8) for sign in (1, -1)]
@@ -207,7 +221,7 @@ def test_opt_alie_does_no_less_damage_than_any_fixed_strength(rule, seed):
 
 
 def test_opt_alie_sends_mu_plus_z_sigma_and_says_which_z():
-    honest, attack, state = normal(12, 9, 5, centre=0.5), build("opt_alie"), {}
+    honest, attack, state = normal(12, 9, 5, center=0.5), build("opt_alie"), {}
     assert attack.notes(state) == {}
     rows = rows_of(honest)
     for rule, ended in (("krum", 0), ("mean", 1), ("median", 0)):
@@ -233,7 +247,7 @@ def test_opt_ipm_against_the_mean_knows_no_end_and_says_so():
 @pytest.mark.parametrize("seed", range(4))
 def test_opt_ipm_against_krum_is_the_largest_strength_that_krum_selects(seed):
     """Krum returns an honest row or -tau * mu, so beyond the best honest row the selected |tau + 1| is what counts."""
-    honest, f = normal(9, 6, seed, centre=0.35), 4
+    honest, f = normal(9, 6, seed, center=0.35), 4
     rows = rows_of(honest)
     mu = reference.mean(rows)
 
@@ -267,7 +281,7 @@ def test_a_search_that_a_sample_of_coordinates_misleads_falls_back_on_the_simple
     d = 3 * 4096
     honest = torch.zeros(9, d)
     unseen = torch.randperm(d, generator=Rng(0).child("probes").torch())[4096:]
-    honest[:, unseen] = normal(9, d - 4096, 2, centre=0.5)
+    honest[:, unseen] = normal(9, d - 4096, 2, center=0.5)
     mean = honest.mean(0)
     probes = view(honest, f=3, rule="trimmed_mean").rule.probes(honest, honest.std(0)[None], 3)
     blind = torch.zeros(3, 10, dtype=torch.float64)
@@ -309,7 +323,7 @@ def test_who_does_not_know_the_rule_cannot_search():
 @pytest.mark.parametrize("rule", ["krum", "nnm >> krum", "trimmed_mean", "multi_krum"])
 @pytest.mark.parametrize("objective", ["deviation", "progress"])
 def test_gram_search_beats_every_simple_attack_at_its_own_objective(rule, objective):
-    honest, f = normal(10, 15, 7, centre=0.25), 3
+    honest, f = normal(10, 15, 7, center=0.25), 3
     rows = rows_of(honest)
     mu = reference.mean(rows)
 
@@ -328,7 +342,7 @@ def test_gram_search_beats_every_simple_attack_at_its_own_objective(rule, object
 def test_gram_search_gains_by_its_random_combinations():
     better = 0
     for seed in range(4):
-        honest = normal(10, 15, seed, centre=0.25)
+        honest = normal(10, 15, seed, center=0.25)
         plain, more = (fg.craft("gram_search", honest, f=3, defense="nnm >> krum", steps=steps) for steps in (0, 80))
         with_plain, with_more = (damage("nnm >> krum", rows_of(honest), rows_of(c)) for c in (plain, more))
         assert with_more >= with_plain * (1 - 1e-5)
@@ -337,7 +351,7 @@ def test_gram_search_gains_by_its_random_combinations():
 
 
 def test_gram_search_says_its_strength_in_spreads_and_when_there_is_no_end():
-    honest, attack = normal(10, 15, 7, centre=0.25), build("gram_search")
+    honest, attack = normal(10, 15, 7, center=0.25), build("gram_search")
     mu = reference.mean(rows_of(honest))
     for rule in ("krum", "mean"):
         seen = view(honest, f=3, rule=rule)
@@ -362,7 +376,7 @@ def progress(rule, honest, malicious) -> float:
 
 def unlike(seed, h=9, d=24) -> torch.Tensor:
     """Updates that agree a little in every coordinate and differ much more in a third of them: -sigma leads sideways."""
-    return normal(h, d, seed, centre=0.3) * torch.tensor([4.0, 0.6, 0.6] * (d // 3)) + 0.2
+    return normal(h, d, seed, center=0.3) * torch.tensor([4.0, 0.6, 0.6] * (d // 3)) + 0.2
 
 
 @DIRECTED
@@ -421,7 +435,7 @@ def test_a_given_direction_asks_for_no_rule(name):
 @pytest.mark.parametrize("weights", [(1, 1, 0, 1), (0, 1, 0, 3), (2, 0, 1, 0.5), (0, 0, 0, 1), (1, 0, 0, 0)])
 @pytest.mark.parametrize("length", [1.0, 2.5])
 def test_a_mixed_step_goes_along_its_mixture_as_far_as_min_max_may(weights, length):
-    honest, model = normal(7, 9, 3, centre=0.4), normal(1, 9, 5)[0]
+    honest, model = normal(7, 9, 3, center=0.4), normal(1, 9, 5)[0]
     rows, w = rows_of(honest), model.double().tolist()
     mu = reference.mean(rows)
     signs = [math.copysign(1, m) for m in mu]
@@ -439,7 +453,7 @@ def test_a_mixed_step_goes_along_its_mixture_as_far_as_min_max_may(weights, leng
 
 @pytest.mark.parametrize("direction", ["std", "unit", "sign"])
 def test_agr_tailored_takes_the_largest_step_that_krum_selects(direction):
-    honest, f = normal(9, 7, 2, centre=0.3), 4
+    honest, f = normal(9, 7, 2, center=0.3), 4
     rows = rows_of(honest)
     mu, spread = reference.mean(rows), sigma(rows)
     way = {"std": spread, "unit": mu, "sign": [math.copysign(1, m) for m in mu]}[direction]
@@ -462,7 +476,7 @@ def test_agr_tailored_takes_the_largest_step_that_krum_selects(direction):
 @pytest.mark.parametrize("seed", [2, 5])
 def test_agr_tailored_is_not_content_with_less_than_an_equal_vote(seed):
     """Multi-Krum may let in some of the malicious rows: the largest step at which they make up f/n of the answer, by a scan."""
-    honest, f = normal(8, 7, seed, centre=0.3), 4
+    honest, f = normal(8, 7, seed, center=0.3), 4
     rows, n = rows_of(honest), 12
     mu, spread = reference.mean(rows), sigma(rows)
 
@@ -482,7 +496,7 @@ def test_agr_tailored_is_not_content_with_less_than_an_equal_vote(seed):
 
 
 def test_agr_tailored_against_a_coordinate_rule_deviates_most_and_against_the_mean_knows_no_end():
-    honest = normal(9, 7, 2, centre=0.3)
+    honest = normal(9, 7, 2, center=0.3)
     rows = rows_of(honest)
     crafted = rows_of(fg.craft("agr_tailored", honest, f=3, defense="median", direction="std"))
     grid = [reference.alie(rows, -g / 4) for g in range(1, 60)]
@@ -532,7 +546,7 @@ def test_fang_in_coordinate_form_fills_the_intervals_of_the_source():
 @pytest.mark.parametrize("seed", range(4))
 def test_fang_in_krum_form_halves_from_a_bound_until_krum_selects(seed, start):
     h, f, d = 11, 4, 6
-    honest = normal(h, d, seed, centre=0.3)
+    honest = normal(h, d, seed, center=0.3)
     rows, n = rows_of(honest), h + f
     mu = reference.mean(rows)
     s = [math.copysign(1, m) for m in mu]
@@ -585,7 +599,7 @@ def rop(m, mu, ones, angle, z, pi, lamb):
 
 def test_rop_is_the_crafted_gradient_of_its_source_as_an_update():
     """An update is minus lr K times a gradient; so is what the attack sends, at every angle and strength."""
-    honest = [normal(5, 6, seed, centre=0.4) for seed in range(2)]
+    honest = [normal(5, 6, seed, center=0.4) for seed in range(2)]
     models = [normal(1, 6, 8)[0], normal(1, 6, 9)[0]]
     for angle, z, pi, lamb, eta in (
         (270.0, None, 1.0, 0.9, 1.0),
@@ -612,7 +626,7 @@ def test_rop_at_270_degrees_raises_all_parameters_as_its_source_does():
 def test_hybrid_sparse_hits_all_biases_and_the_salient_weights_and_keeps_its_mask(by_layer):
     """Weights of 24 and 8, of which the second are larger; biases of 6 and 2. A fifth of 32 are 7, of each by itself 5 and 2."""
     attack = build("hybrid_sparse", share=0.2, strong=5.0, z=0.1, by_layer=by_layer)
-    honest = [normal(5, 40, seed, centre=0.4) for seed in range(2)]
+    honest = [normal(5, 40, seed, center=0.4) for seed in range(2)]
     models = [normal(1, 40, 8)[0], normal(1, 40, 9)[0]]
     models[0][30:38] *= 100
     models[0][24:30] = 0  # as biases are at first, which have no saliency
@@ -747,7 +761,7 @@ def test_cge_adaptive_with_a_majority_stays_below_every_honest_update():
 @pytest.mark.parametrize("seed", range(4))
 def test_sign_guard_adaptive_reverses_all_that_the_signs_allow(seed):
     """Against every other way to deal out as many signs, on few enough coordinates to try them all."""
-    honest = normal(5, 7, seed, centre=0.4)
+    honest = normal(5, 7, seed, center=0.4)
     honest[honest.abs() < 0.1] = 0
     rows = rows_of(honest)
     mu = reference.mean(rows)
@@ -770,7 +784,7 @@ def test_sign_guard_adaptive_reverses_all_that_the_signs_allow(seed):
 
 def test_sign_guard_adaptive_looks_honest_in_every_run_of_coordinates():
     """Ten runs of four: those whose honest values are all positive stay so, in the others signs are dealt out the other way."""
-    honest = normal(5, 40, 3, spread=0.3, centre=0.0)
+    honest = normal(5, 40, 3, spread=0.3, center=0.0)
     honest[:, :12] = honest[:, :12].abs()
     crafted = fg.craft("sign_guard_adaptive", honest, f=2, parts=10)[0]
     for first in range(0, 40, 4):
@@ -795,7 +809,7 @@ def test_decorrelated_sybils_are_orthogonal_in_every_round_and_over_all_rounds_a
     attack, state, total = build("sybil"), {}, torch.zeros(5, 300)
     drift = normal(1, 300, 1)
     for round in range(1, 9):
-        own = drift + normal(5, 300, round + 50, spread=0.3, centre=0.0)
+        own = drift + normal(5, 300, round + 50, spread=0.3, center=0.0)
         seen = view(normal(6, 300), f=5, own=own, state=state, round=round)
         crafted = attack.craft(seen)
         state = attack.remember(seen, crafted)

@@ -130,6 +130,33 @@ def test_conform_writes_its_table(tmp_path, monkeypatch):
     assert forked.fedguard(*arguments, "--force", cwd=tmp_path).returncode == 0
 
 
+def test_one_file_is_named_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    for other in ("a.json", "./a.json", "json:a.json", str(tmp_path / "a.json"), "link/a.json"):
+        with pytest.raises(
+            ConfigError, match="--to: expected each file once; json:a.json and json:.*a.json are one file"
+        ):
+            files_of(["a.json", other], ("json", "md"), force=False)
+
+
+def test_one_key_is_set_under_one_name(tmp_path):
+    (tmp_path / "mine.yaml").write_text(json.dumps(SUITE))
+    for old, new in (
+        ("network.there", "network.availability"),
+        ("matrix.network.there", "matrix.network.availability"),
+    ):
+        for names in ((old, new), (new, old)):
+            settings = [word for name in names for word in ("--set", f"{name}=[always]")]
+            said = fails("check", "mine.yaml", *settings, cwd=tmp_path)
+            assert (
+                f"--set {names[1]}: expected one name of a key; got {names[0]} beside it, which is the same key."
+                in said
+            )
+    found = fg.api.lay_out(tmp_path / "mine.yaml", ["training.rounds=2", "training.rounds=3"])[1]
+    assert found.suite.training.rounds == 3  # the last one holds, as with options of other commands
+
+
 def test_files_are_refused_before_anything_is_computed():
     with pytest.raises(ConfigError, match="expected NAME.md"):
         files_of(["x.txt"], ("md",), force=False)

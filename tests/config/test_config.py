@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from typing import get_args
 
@@ -202,10 +203,10 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
     ("setting", "message"),
     [
         ("training.lrr=1", "--set training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
-        ("training.lr=fast", "--set training.lr: expected a valid number, unable to parse string as a number; got 'fast'."),
+        ("training.lr=fast", "--set training.lr: expected a number; got 'fast'."),
         ("training.lr=-1", "--set training.lr: expected greater than 0; got -1."),
         ("training.lr=.nan", "--set training.lr: expected a finite number; got nan."),
-        ("training.rounds=2.5", "--set training.rounds: expected a valid integer, got a number with a fractional part; got 2.5."),
+        ("training.rounds=2.5", "--set training.rounds: expected a whole number; got 2.5."),
         ("clients.malicious=10", "malicious: expected fewer than clients.total = 10; got 10."),
         ("clients.malicious=1.5", "--set clients.malicious: expected a number of clients (4) or a fraction of them (0.2); got 1.5."),
         ("clients.malicious=-1", "--set clients.malicious: expected a number of clients (4) or a fraction of them (0.2); got -1."),
@@ -216,15 +217,15 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("task.model=sofmax", "--set task.model: unknown model 'sofmax'. Did you mean 'softmax'?"),
         ("task.partition={name: dirichlet, alfa: 1}", "unknown parameter of dirichlet 'alfa'. Did you mean 'alpha'?"),
         ("task.partition={name: dirichlet, alpha: 0}", "dirichlet: alpha: expected more than 0; got 0.0."),
-        ("seeds=0", "--set seeds: expected a number of seeds from 1 to 10,000, or a list of seeds; got 0."),
-        ("seeds=[1, 1]", "--set seeds: expected a number of seeds, or a list of different seeds; got [1, 1]."),
+        ("seeds=0", "--set seeds: expected a number of seeds from 1 to 10,000, or a list of 1 to 10,000 different seeds; got 0."),
+        ("seeds=[1, 1]", "--set seeds: expected a number of seeds from 1 to 10,000, or a list of 1 to 10,000 different seeds; got [1, 1]."),
         ("seeds=[-1]", "--set seeds[0]: expected greater than or equal to 0; got -1."),
-        ("matrix.attack=alie", "--set matrix.attack: expected a valid list; got 'alie'."),
+        ("matrix.attack=alie", "--set matrix.attack: expected a list; got 'alie'."),
         ("matrix.attack=[]", "attack: expected a list with at least one choice."),
         ("matrix.attack=[alie, {name: alie, zz: 3}]", "--set matrix.attack[1]: unknown parameter of alie 'zz'. Did you mean 'z'?"),
         ("matrix.attak=[alie]", "--set matrix.attak: unknown key to sweep 'attak'. Did you mean 'attack'"),
         ("matrix={training.lrr: [1]}", "--set matrix.training.lrr[0] (training.lrr): unknown key 'lrr'. Did you mean 'lr'?"),
-        ("matrix={training.lr: [0.1, fast]}", "--set matrix.training.lr[1] (training.lr): expected a valid number"),
+        ("matrix={training.lr: [0.1, fast]}", "--set matrix.training.lr[1] (training.lr): expected a number"),
         ("protocol.secure_aggregation=maybe", "--set protocol.secure_aggregation: unknown masking 'maybe'. Expected one of: full, group_testing, groups, none."),
         ("protocol.privacy=dp", "--set protocol.privacy: unknown noise 'dp'. Expected one of: client, distributed, none, record."),
         ("clients=5", "expected a mapping of its keys; got 5."),
@@ -249,7 +250,7 @@ def test_bad_settings(setting, message):
     ("old", "new", "message"),
     [
         ("  lr: 1e-1", "  lrr: 1e-1", "small.yaml:7: training.lrr: unknown key 'lrr'. Did you mean 'lr'?"),
-        ("  rounds: 3", "  rounds: three", "small.yaml:6: training.rounds: expected a valid integer"),
+        ("  rounds: 3", "  rounds: three", "small.yaml:6: training.rounds: expected a whole number"),
         ("  rounds: 3", "  rounds: 3\n  rounds: 4", "small.yaml:7: training.rounds is given twice (first in line 6)."),
         ("[none, alie]", "[none, aile]", "small.yaml:11: matrix.attack[1]: unknown attack 'aile'. Did you mean 'alie'"),
         ("[mean, nnm", "[mean, nmn", "small.yaml:12: matrix.defense[1]: unknown defense 'nmn'. Did you mean 'nnm'"),
@@ -263,13 +264,55 @@ def test_bad_settings(setting, message):
         (
             "task: {data: digits",
             "task: {data: {nme: digits}",
-            "small.yaml:3: task.data: expected a mapping with the `name` of a data",
+            "small.yaml:3: task.data: expected a mapping with a `name` from `fedguard list data`",
         ),
     ],
 )
 def test_messages_name_the_file_and_the_line(old, new, message):
     assert old in SUITE
     assert message in complaint(SUITE.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("seeds", ["1.5", "'3'", "0-4", "null", "true", "{a: 1}", "[]", "[1, 1]", "1" * 40, "-1"])
+def test_seeds_say_what_they_may_be(seeds):
+    said = complaint(SUITE.replace("seeds: 2", f"seeds: {seeds}", 1))
+    assert "seeds: expected a number of seeds from 1 to 10,000, or a list of 1 to 10,000 different seeds; got " in said
+    assert "'1" not in said  # a long number is no text
+
+
+def test_a_mapping_of_python_is_read_as_a_file_is(tmp_path):
+    circle = {"task": {}}
+    circle["task"]["data"] = circle
+    for suite, said in (
+        (circle, "task.data.task: expected values nested at most 32 deep; got more"),
+        ({"training": {3: 4}}, "training: expected words as keys; got 3"),
+        ({"training": {"rounds": 10**5000}}, "got a number of 16,610 bits"),
+        ({"seeds": list(range(10_001))}, "a list of 1 to 10,000 different seeds; got [0, 1, 2"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+            lay_out(suite)
+        assert "\n" not in str(caught.value)
+    numpy = {"seeds": [np.int64(7)], "training": {"rounds": np.int32(2), "lr": np.float32(0.5)}}
+    assert lay_out(numpy)[1].suite == lay_out({"seeds": [7], "training": {"rounds": 2, "lr": 0.5}, "name": lay_out(numpy)[1].suite.name})[1].suite  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("suite", "said"),
+    [
+        ({"attack": 3}, "attack: expected text or a mapping; got 3."),
+        ({"plugins": "x"}, "plugins: expected a list; got 'x'."),
+        ({"attack": "ALIE"}, "attack: unknown attack 'ALIE'. Did you mean 'alie'?"),
+        ({"attack": "alie(z=1, z=2)"}, "attack: alie: expected each parameter once; z is given twice. Leave out one."),
+        ({"attack": {"z": 1}}, "attack: expected a mapping with a `name` from `fedguard list attack`; got {'z': 1}."),
+        ({"gate": {"audit": 3}}, "gate.audit: expected true or false; got 3."),
+        ({"clients": {"assumed_f": "x"}}, "expected 'unknown' or a number of clients (4) or a fraction of them (0.2); got 'x'."),
+        ({"clients": {"schedule": [{}]}}, "clients.schedule[0].clients: expected a value, since it has no default; got nothing."),
+        ({"tuning": {"attacks": ["a"], "seeds": [], "budget": 1}}, "tuning.seeds: expected at least 1 value; got []."),
+    ],
+)  # fmt: skip
+def test_what_was_expected_is_in_our_words(suite, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        lay_out(suite)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -54,7 +54,7 @@ def test_a_hang_is_seen_though_the_reader_swallows_errors(monkeypatch, tmp_path,
         ("training: {rounds: 010}", ":1: training.rounds: expected a number; got '010'"),
         ("training: {lr: true}", ":1: training.lr: expected a number; got True"),
         ("training: {lr: '0.1'}", ":1: training.lr: expected a number; got '0.1'"),
-        ("attack: alie(z=True)", "z: input should be a number; got True"),
+        ("attack: alie(z=True)", "z: expected a number; got True"),
         (
             "matrix: {attack: ['alie(z=print)']}",
             ":1: matrix.attack[0]: alie: expected a number, a word in quotes or a list for z; got 'print'",

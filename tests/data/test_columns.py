@@ -478,6 +478,12 @@ CSV = "a,b,y\n" + "".join(f"{row % 7 + 0.5},{row % 5},{('no', 'yes')[row % 2]}\n
         (CSV.replace("b,", "d\u00e9,").encode("latin-1"), "its byte 4, 0xe9, is no UTF-8: write it as UTF-8"),
         (CSV.replace("no", "n\u00f6").encode("cp1252"), "is no UTF-8: write it as UTF-8"),
         (CSV.encode("utf-16"), "it is UTF-16: write it as UTF-8"),
+        (CSV.encode("utf-32"), "it is UTF-32: write it as UTF-8"),
+        (CSV.encode("utf-16-le"), "it holds the character 0, as UTF-16 and UTF-32 do: write it as UTF-8"),
+        (CSV.encode("utf-32-be"), "it holds the character 0, as UTF-16 and UTF-32 do"),
+        (b"PK\x03\x04\x14\x00", "it is a zip archive, as files of Excel are"),
+        (b"<!DOCTYPE html>\n<html>\n", "it is a web page or XML"),
+        (CSV.encode() + b"# end\n", "The row is a comment, '# end': leave it out"),
     ],
 )  # fmt: skip
 def test_csv_of_another_kind_is_refused_in_our_words(tmp_path, content, said):
@@ -485,6 +491,44 @@ def test_csv_of_another_kind_is_refused_in_our_words(tmp_path, content, said):
     with pytest.raises(ConfigError, match=said) as told:
         load("table", file=str(tmp_path / "t.csv"), label="y")
     assert "\n" not in str(told.value) and "tokenizing" not in str(told.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-32-be"])
+def test_a_text_of_another_encoding_is_refused(tmp_path, encoding):
+    (tmp_path / "t.txt").write_bytes(("abc " * 100).encode(encoding))
+    with pytest.raises(ConfigError, match="expected a text in UTF-8: it (is|holds) .*UTF-(16|32)"):
+        load("text", file=str(tmp_path / "t.txt"))
+
+
+@pytest.mark.parametrize(
+    ("public", "private"), [("7,1\n8,0\n", "07,1\n7,0\n8,1\n"), ("7,1\n8,0\n", "7,1\n007,0\n8,1\n")]
+)
+def test_private_codes_are_not_merged_with_the_numbers_of_public_rows(tmp_path, public, private):
+    """Codes 07 and 7, of wards say, are two; nobody may take them for one number because the public rows have but one."""
+    (tmp_path / "private.csv").write_text("ward,sick\n" + private * 20)
+    (tmp_path / "public.csv").write_text("ward,sick\n" + public * 20)
+    files = {"file": str(tmp_path / "private.csv"), "public": str(tmp_path / "public.csv")}
+    for label in ("sick", "ward"):
+        with pytest.raises(
+            ConfigError, match="got '0+7' and '7', a code rather than a number. Write each number in one way"
+        ):
+            load("table", **files, label=label)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"classes": 2}, "classes: expected a list of texts; got 2"),
+        ({"classes": ["cat"]}, "classes: expected their names, two or more different ones; got"),
+        ({"size": 8}, "size: expected a list of 2 whole numbers; got 8"),
+        ({"size": [8]}, r"size: expected a list of 2 whole numbers; got \[8\]"),
+        ({"size": [8, 8, 3]}, r"size: expected a list of 2 whole numbers; got \[8, 8, 3\]"),
+        ({"size": [10**9, 8]}, r"size.0: expected a number in \[1, 16384\]; got 1000000000"),
+    ],
+)
+def test_parameters_that_are_lists_say_of_what(given, said):
+    with pytest.raises(ConfigError, match=f"^image_folder: {said}"):
+        load("image_folder", folder="images", **given)
 
 
 def test_a_quotation_mark_that_nothing_closes_is_told_by_its_row(tmp_path):

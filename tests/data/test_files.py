@@ -134,7 +134,7 @@ def test_npz_with_a_test_part_is_taken_as_it_is(tmp_path):
     assert found.train.client.tolist() == [0, 0, 1, 1, 2, 2] and found.test.client is None
 
 
-def test_npz_without_one_is_split_and_standardised_by_the_train_part_alone(tmp_path):
+def test_npz_without_one_is_split_and_standardized_by_the_train_part_alone(tmp_path):
     x, y = draw(100, 3).astype(float), np.arange(100) % 4
     x[:, 1] = 0.1  # a column that never changes
     found = load("npz", file=npz(tmp_path / "a.npz", x=x, y=y), test=0.25)
@@ -302,7 +302,7 @@ def test_rows_and_columns_of_an_image_are_not_swapped(tmp_path):
     image = Image.new("L", (3, 2), 0)
     image.putpixel((2, 0), 255)  # x = 2, y = 0: the end of the first row
     image.save(tmp_path / "test" / "a" / "0.png")
-    found = load("image_folder", folder=str(tmp_path), size=[2, 3], grey=True)
+    found = load("image_folder", folder=str(tmp_path), size=[2, 3], gray=True)
     assert (found.shape, len(found.train), len(found.test)) == ((1, 2, 3), 8, 8)
     assert found.test.x[0, 0].tolist() == [[0, 0, 1], [0, 0, 0]]
 
@@ -312,8 +312,8 @@ def test_images_of_16_bits_keep_their_shades_and_those_of_32_are_refused(tmp_pat
         (tmp_path / name).mkdir()
         for number in range(4):
             Image.fromarray(np.full((4, 4), value, np.uint16)).save(tmp_path / name / f"{number}.png")
-    for grey in (False, True):
-        found = load("image_folder", folder=str(tmp_path), size=[2, 2], grey=grey)
+    for gray in (False, True):
+        found = load("image_folder", folder=str(tmp_path), size=[2, 2], gray=gray)
         assert found.train.x[found.train.y == 0].unique().tolist() == [pytest.approx(0.25, abs=1e-4)]
         assert found.train.x[found.train.y == 1].unique().tolist() == [pytest.approx(0.75, abs=1e-4)]
     Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(tmp_path / "b" / "9.tif")
@@ -377,7 +377,7 @@ def test_a_table_gives_numbers_indicators_labels_and_clients(tmp_path, kind):
     assert (found.shape, found.classes, len(found.train), len(found.test)) == ((3,), 2, 32, 8)
     parts = (found.train, found.test)
     age, blue, red = torch.cat([part.x for part in parts]).T.double()
-    assert torch.allclose(blue, -red, atol=1e-6) and blue.unique().numel() == 2  # standardised opposites
+    assert torch.allclose(blue, -red, atol=1e-6) and blue.unique().numel() == 2  # standardized opposites
     rows = age.argsort().argsort()  # the age tells the row of the file
     y, client = (torch.cat([getattr(part, what) for part in parts]) for what in ("y", "client"))
     assert torch.equal(y, rows // 5 % 2)

@@ -116,7 +116,7 @@ def test_openml_gives_pixels_over_255_and_is_fetched_once(openml):
     asked = len(openml.asked)
     again = KNOWN.build("data", "openml:tiny").load()
     assert len(openml.asked) == asked
-    assert again.train.x.mean(0).abs().max() < 1e-6  # without a shape, columns are standardised
+    assert again.train.x.mean(0).abs().max() < 1e-6  # without a shape, columns are standardized
 
 
 def test_what_openml_does_not_have_is_said(openml):
@@ -161,9 +161,9 @@ def test_synthetic_inputs_have_the_moments_of_their_law():
     parts = [data.client(number)[0] for number in range(400)]
     within = np.mean([part.var(0, ddof=1) for part in parts], axis=0)
     assert within == pytest.approx(np.arange(1, 61) ** -1.2, rel=0.05)
-    centres = np.array([part.mean(0) for part in parts])
-    level = centres.mean(1)  # B_k, up to the mean of 60 draws of variance 1
-    assert (centres - level[:, None]).var() == pytest.approx(1, rel=0.08)
+    centers = np.array([part.mean(0) for part in parts])
+    level = centers.mean(1)  # B_k, up to the mean of 60 draws of variance 1
+    assert (centers - level[:, None]).var() == pytest.approx(1, rel=0.08)
     assert level.var() == pytest.approx(4 + 1 / 60, rel=0.2)
     sizes = np.array([len(KNOWN.build("data", "synthetic(largest=1000000)").client(number)[0]) for number in range(60)])
     assert sizes.min() >= 50 and np.median(sizes) == pytest.approx(50 + np.exp(4), rel=0.5)

@@ -68,17 +68,17 @@ def kept(text: str, updates: torch.Tensor, f: int, **given) -> list[int]:
     return run(text, updates, f, **given).weights.nonzero()[:, 0].tolist()
 
 
-# Mean around a centre.
+# Mean around a center.
 
 
-def mean_around(column: list[Fraction], centre: Fraction, f: int) -> Fraction:
+def mean_around(column: list[Fraction], center: Fraction, f: int) -> Fraction:
     """The n - f nearest, one by one; of equally near ones first the one nearer to zero.
 
     Where -a and a are left as equals, the mean of two answers: one that prefers -a, and one that prefers a.
     """
 
     def answer(preferred: int) -> Fraction:
-        ordered = sorted(column, key=lambda value: (abs(value - centre), abs(value), -preferred * value))
+        ordered = sorted(column, key=lambda value: (abs(value - center), abs(value), -preferred * value))
         return sum(ordered[: len(column) - f], Fraction(0)) / (len(column) - f)
 
     return (answer(1) + answer(-1)) / 2
@@ -93,21 +93,21 @@ def exact_median(column: list[Fraction], f: int) -> Fraction:
     return Fraction(median(column))
 
 
-CENTRES = {"meamed": exact_median, "phocas": trimmed}
+CENTERS = {"meamed": exact_median, "phocas": trimmed}
 
 
-@pytest.mark.parametrize("rule", CENTRES)
-def test_golden_values_around_a_centre(rule):
+@pytest.mark.parametrize("rule", CENTERS)
+def test_golden_values_around_a_center(rule):
     assert run(rule, THREE, 1).vector.tolist() == pytest.approx([2.5, 3.5, 4.5])
     assert run(rule, FIVE, 1).vector.tolist() == pytest.approx([5.5, 6.5, 6.25])
 
 
-@pytest.mark.parametrize("rule", CENTRES)
+@pytest.mark.parametrize("rule", CENTERS)
 @pytest.mark.parametrize(("n", "f"), [(3, 1), (7, 3), (8, 2), (9, 4), (10, 0), (10, 4), (13, 5)])
-def test_around_a_centre_agrees_with_the_formula_as_a_loop(rule, n, f):
+def test_around_a_center_agrees_with_the_formula_as_a_loop(rule, n, f):
     updates = normal(n, 60, seed=n + f)
     columns = [[Fraction(value) for value in column] for column in updates.T.tolist()]
-    expected = [float(mean_around(column, CENTRES[rule](column, f), f)) for column in columns]
+    expected = [float(mean_around(column, CENTERS[rule](column, f), f)) for column in columns]
     assert run(rule, updates, f).vector.tolist() == pytest.approx(expected, abs=1e-5)
 
 
@@ -120,8 +120,8 @@ def test_meamed_on_whole_numbers_full_of_ties(values, f):
     assert result == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("rule", CENTRES)
-def test_ties_have_no_favourite_sign(rule):
+@pytest.mark.parametrize("rule", CENTERS)
+def test_ties_have_no_favorite_sign(rule):
     """A rule that always took the smaller value would answer less than 0 to data that are symmetric about 0."""
     symmetric = torch.tensor([-3.0, -1, 0, 1, 3])[:, None]
     assert run(rule, symmetric, 1).vector.item() == 0
@@ -131,9 +131,9 @@ def test_ties_have_no_favourite_sign(rule):
     assert torch.equal(run(rule, updates[order], 2).vector, run(rule, updates, 2).vector)
 
 
-@pytest.mark.parametrize("rule", CENTRES)
-def test_around_a_centre_is_unbiased_on_symmetric_noise(rule):
-    updates = normal(11, 40_000, seed=3, centre=2.0)
+@pytest.mark.parametrize("rule", CENTERS)
+def test_around_a_center_is_unbiased_on_symmetric_noise(rule):
+    updates = normal(11, 40_000, seed=3, center=2.0)
     assert abs(run(rule, updates, 3).vector.double().mean() - 2) < 5 * 0.45 / 200  # five standard errors
 
 
@@ -142,7 +142,7 @@ def test_around_a_centre_is_unbiased_on_symmetric_noise(rule):
 
 @pytest.mark.parametrize("n", [5, 8])
 def test_sign_sgd_agrees_with_the_formula_as_a_loop(n):
-    updates = normal(n, 30, seed=n, centre=0.2)
+    updates = normal(n, 30, seed=n, center=0.2)
     updates[0, :5] = 0
     rows = updates.double().tolist()
     votes = [sign(sum(sign(x) for x in column)) for column in zip(*rows, strict=True)]
@@ -170,7 +170,7 @@ def test_a_minority_of_liars_neither_turns_a_sign_nor_sets_the_scale():
 
 
 def test_rlr_agrees_with_the_formula_as_a_loop():
-    updates = normal(9, 40, seed=6, centre=0.3)
+    updates = normal(9, 40, seed=6, center=0.3)
     for text, theta in (("rlr", 3), ("rlr(theta=0)", 0), ("rlr(theta=7)", 7), ("rlr(theta=10)", 10)):
         expected = []
         for column in updates.double().T.tolist():
@@ -192,8 +192,8 @@ def test_sign_guard_agrees_with_the_formula_as_a_loop():
     """On all coordinates, with the mean-shift of another library; some updates hold a few zeros, up to one in thirty."""
     unlike = 0
     for seed in range(24):
-        updates = normal(10, 60, seed=seed, centre=0.5)
-        updates[5:, :2] *= (normal(5, 2, seed=seed + 100, centre=0.0) > 0) if seed > 11 else 1
+        updates = normal(10, 60, seed=seed, center=0.5)
+        updates[5:, :2] *= (normal(5, 2, seed=seed + 100, center=0.0) > 0) if seed > 11 else 1
         updates[:3] *= -1
         updates[3] *= 20
         updates[4] *= 0.01
@@ -236,7 +236,7 @@ def test_sign_guard_looks_at_one_block_of_coordinates_anywhere():
 
 def test_sign_guard_looks_at_a_random_part_of_the_coordinates():
     """Signs that differ in a tenth of the coordinates are seen in some rounds only."""
-    updates = normal(9, 50, seed=1, centre=8.0)
+    updates = normal(9, 50, seed=1, center=8.0)
     updates[:3, :5] *= -1
     seen = [kept("sign_guard", updates, 3, seed=seed) for seed in range(30)]
     assert [3, 4, 5, 6, 7, 8] in seen
@@ -335,7 +335,7 @@ def fedseca(rows: list[Vector], gamma: float, thinned: bool = False) -> Vector:
 @pytest.mark.parametrize(("n", "d"), [(9, 40), (12, 6), (7, 11)])
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9])
 def test_fedseca_agrees_with_the_formula_as_a_loop(n, d, gamma):
-    updates = normal(n, d, seed=n, centre=0.5)
+    updates = normal(n, d, seed=n, center=0.5)
     expected = fedseca(updates.double().tolist(), gamma)
     assert run(f"fedseca(gamma={gamma}, beta=0.0)", updates, 2).vector.tolist() == pytest.approx(expected, abs=1e-5)
     by_program = fedseca(updates.double().tolist(), gamma, thinned=True)
@@ -366,8 +366,8 @@ def test_fedseca_gives_no_vote_to_who_disagrees_with_most():
 def test_rflbat_projects_on_the_principal_components():
     updates = normal(12, 30, seed=3)
     gram = Gram(lambda: gram_matrix(updates), 12)
-    centred = (updates - updates.mean(0)).double()
-    left, values, _ = torch.linalg.svd(centred, full_matrices=False)
+    centered = (updates - updates.mean(0)).double()
+    left, values, _ = torch.linalg.svd(centered, full_matrices=False)
     expected = left[:, :2] * values[:2]
     assert torch.allclose(principal_components(gram, 2).abs(), expected.abs(), atol=1e-5)
 
@@ -376,8 +376,8 @@ def test_rflbat_projects_on_the_principal_components():
 def test_rflbat_keeps_the_cluster_whose_updates_differ_most(malicious):
     """Even where the malicious clients are the majority."""
     for seed in range(6):
-        honest = normal(8, 100, seed=seed, spread=0.5, centre=0.3)
-        backdoored = normal(malicious, 100, seed=seed + 50, spread=0.4, centre=-1.5)
+        honest = normal(8, 100, seed=seed, spread=0.5, center=0.3)
+        backdoored = normal(malicious, 100, seed=seed + 50, spread=0.4, center=-1.5)
         chosen = kept("rflbat", torch.cat([honest, backdoored]), 0, seed=seed)
         assert chosen and max(chosen) < 8
         order = torch.randperm(8 + malicious, generator=torch.Generator().manual_seed(seed))
@@ -387,7 +387,7 @@ def test_rflbat_keeps_the_cluster_whose_updates_differ_most(malicious):
 
 def test_rflbat_drops_outliers_before_and_after_the_clustering():
     """Two updates 30 apart: the sums of the distances, and so the thresholds, as loops."""
-    updates = torch.cat([normal(10, 50, seed=1, spread=0.01, centre=0.0), torch.zeros(1, 50)])
+    updates = torch.cat([normal(10, 50, seed=1, spread=0.01, center=0.0), torch.zeros(1, 50)])
     updates[10, 0] = 30.0
     plane = principal_components(Gram(lambda: gram_matrix(updates), 11), 2).tolist()
     sums = [sum(math.dist(a, b) for b in plane) for a in plane]
@@ -424,7 +424,7 @@ def test_flame_agrees_with_the_formula_as_a_loop(n, of):
     """Links between the models w + x, w from shorter than the updates to far longer; and between the updates, w or not."""
     unlike = 0
     for seed in range(8):
-        updates = normal(n, 12, seed=seed, centre=0.5) * torch.linspace(0.3, 3, n)[:, None]
+        updates = normal(n, 12, seed=seed, center=0.5) * torch.linspace(0.3, 3, n)[:, None]
         model = normal(1, 12, seed=seed + 50)[0] * (0.1, 1, 30, 1000)[seed % 4]
         rows, w = updates.double().tolist(), model.double().tolist()
         places = {"updates": rows, "models": [[p + q for p, q in zip(w, row, strict=True)] for row in rows]}
@@ -442,7 +442,7 @@ def test_flame_agrees_with_the_formula_as_a_loop(n, of):
 
 def test_flame_drops_updates_that_are_only_too_long():
     """Seven directions, five of them taken four times as far: beside a model of length 1000 the models tell them apart."""
-    ways = normal(12, 40, seed=3, centre=0.3)
+    ways = normal(12, 40, seed=3, center=0.3)
     updates = ways / ways.norm(dim=1, keepdim=True)
     updates[7:] = 4 * updates[:5]
     model = torch.full((40,), 1000 / math.sqrt(40))
@@ -475,7 +475,7 @@ def test_flame_adds_noise_in_proportion_to_the_median_length():
 
 
 def test_flame_admits_none_of_a_planted_minority():
-    honest, backdoored = normal(12, 80, seed=4, spread=0.7), normal(8, 80, seed=5, spread=0.1, centre=-1.0)
+    honest, backdoored = normal(12, 80, seed=4, spread=0.7), normal(8, 80, seed=5, spread=0.1, center=-1.0)
     chosen = kept("flame(noise=0.0)", torch.cat([honest, backdoored]), 8)
     assert len(chosen) >= 11
     assert max(chosen) < 12
@@ -550,10 +550,10 @@ def shifted_network(model: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_deepsight_drops_a_cluster_trained_on_one_label():
-    honest, poisoned = normal(9, 16, seed=1, spread=0.15, centre=0.0), torch.zeros(4, 16)
+    honest, poisoned = normal(9, 16, seed=1, spread=0.15, center=0.0), torch.zeros(4, 16)
     poisoned[:, :3] = 0.4
     poisoned[:, 12] = 0.5
-    poisoned += normal(4, 16, seed=2, spread=0.004, centre=0.0)
+    poisoned += normal(4, 16, seed=2, spread=0.004, center=0.0)
     honest[:, 12:] += torch.tensor([0.5, -0.5, 0.4, -0.4])
     updates = torch.cat([honest, poisoned])
     seen = context(13, 4)

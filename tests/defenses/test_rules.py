@@ -73,7 +73,7 @@ def test_agrees_with_the_formula_as_a_loop(defense, n, f, d):
 
 
 def test_fltrust_agrees_with_the_formula_as_a_loop():
-    updates, root = normal(8, 6, seed=1, centre=0.3), normal(1, 6, seed=2)[0]
+    updates, root = normal(8, 6, seed=1, center=0.3), normal(1, 6, seed=2)[0]
     expected = reference.fltrust(updates.double().tolist(), root.double().tolist())
     assert run("fltrust", updates, 2, root=root).vector.tolist() == pytest.approx(expected, abs=1e-6)
 
@@ -112,7 +112,7 @@ def test_centered_clipping_starts_from_the_last_aggregate():
 def test_geometric_median_is_not_held_by_updates_near_its_starting_point(lazy, noise):
     """Free riders send zeros, or nearly: Weiszfeld's steps start there, and must get away again."""
     honest = normal(20 - lazy, 200, seed=1)
-    updates = torch.cat([honest, noise * normal(lazy, 200, seed=2, centre=0)])
+    updates = torch.cat([honest, noise * normal(lazy, 200, seed=2, center=0)])
     found = run("geometric_median", updates, lazy).vector.double()
     expected = torch.tensor(
         reference.geometric_median(updates.double().tolist(), lazy, start=honest.double().mean(0).tolist())
@@ -185,7 +185,7 @@ def test_permutation(case, shape):
 @CASES
 @pytest.mark.parametrize("kind", TIES)
 def test_permutation_at_exact_ties(case, kind):
-    """Which of several equal rows, distances or votes comes first must not decide: that would favour some clients."""
+    """Which of several equal rows, distances or votes comes first must not decide: that would favor some clients."""
     for seed in range(6 if case.permutation else 0):
         n, d = 5 + (3 * seed) % 9, (1, 2, 3, 9, 40, 400)[seed]
         updates, f = tied(kind, n, d, seed), malicious(case, n)
@@ -223,11 +223,11 @@ def with_twins() -> list[torch.Tensor]:
     """Nine updates, of which two are all but one; several times."""
     found = []
     for seed in range(12):
-        base = normal(1, 650, seed, centre=0) * 0.04
-        twins = [base, base + normal(1, 650, seed + 100, centre=0) * 1e-4]
-        rows = torch.cat([normal(1, 650, seed + 200, centre=0) * 19, *twins, normal(1, 650, seed + 300, centre=0) * 8])
+        base = normal(1, 650, seed, center=0) * 0.04
+        twins = [base, base + normal(1, 650, seed + 100, center=0) * 1e-4]
+        rows = torch.cat([normal(1, 650, seed + 200, center=0) * 19, *twins, normal(1, 650, seed + 300, center=0) * 8])
         found.append(
-            torch.cat([rows, normal(5, 650, seed + 400, centre=0) * 4]) + normal(1, 650, seed + 500, centre=0) * 7
+            torch.cat([rows, normal(5, 650, seed + 400, center=0) * 4]) + normal(1, 650, seed + 500, center=0) * 7
         )
     return found
 
@@ -271,7 +271,7 @@ def of_normal(text, seed, f):
 @pytest.mark.parametrize("honest_scale", [1e-38, 1e-20, 1.0])
 def test_the_largest_values_that_pass_the_guard_break_no_rule(case, honest_scale):
     f = malicious(case, 11)
-    for sign in (torch.ones(f, 6), torch.where(normal(f, 6, 3, centre=0) > 0, 1.0, -1.0)):
+    for sign in (torch.ones(f, 6), torch.where(normal(f, 6, 3, center=0) > 0, 1.0, -1.0)):
         honest = normal(11 - f, 6, 1) * honest_scale
         result = run(case.text, torch.cat([honest, sign * LARGEST]), f, root=honest.mean(0)).vector
         assert result.isfinite().all()
@@ -391,10 +391,10 @@ def test_stays_within_its_published_kappa(defense, seed, reach):
     draw = torch.Generator().manual_seed(seed)
     honest = torch.randn(n - f, 3, generator=draw)
     updates = torch.cat([honest, torch.randn(1, 3, generator=draw).expand(f, 3) * reach])
-    centre = honest.mean(0)
+    center = honest.mean(0)
     kappa = load_registry().pipeline(defense).kappa(n, f)
-    moved = (run(defense, updates, f).vector - centre).square().sum()
-    assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-5
+    moved = (run(defense, updates, f).vector - center).square().sum()
+    assert moved <= kappa * (honest - center).square().sum(1).mean() + 1e-5
 
 
 def test_of_one_row_some_rules_make_that_row_and_remember_nothing():

@@ -100,13 +100,13 @@ def mda(rows, f):
 
 def top_eigenpair(rows, weights):
     """Of the covariance matrix [d, d] under weights that add up to one."""
-    centre, d = weighted(rows, weights), len(rows[0])
+    center, d = weighted(rows, weights), len(rows[0])
     covariance = np.zeros((d, d))
     for weight, row in zip(weights, rows, strict=True):
-        away = np.array(row) - np.array(centre)
+        away = np.array(row) - np.array(center)
         covariance += weight * np.outer(away, away)
     values, vectors = np.linalg.eigh(covariance)
-    return float(values[-1]), vectors[:, -1], centre
+    return float(values[-1]), vectors[:, -1], center
 
 
 def smea(rows, f):
@@ -122,10 +122,10 @@ def monna(rows, f):
 def caf(rows, f):
     weights, smallest, best = [1.0] * len(rows), math.inf, mean(rows)
     while sum(weights) > len(rows) - 2 * f:
-        value, vector, centre = top_eigenpair(rows, [w / sum(weights) for w in weights])
+        value, vector, center = top_eigenpair(rows, [w / sum(weights) for w in weights])
         if value < smallest:
-            smallest, best = value, centre
-        scores = [float(vector @ (np.array(row) - np.array(centre))) ** 2 for row in rows]
+            smallest, best = value, center
+        scores = [float(vector @ (np.array(row) - np.array(center))) ** 2 for row in rows]
         most = max(score for score, weight in zip(scores, weights, strict=True) if weight > 0)
         weights = [max(0.0, w * (1 - s / most)) if w > 0 else 0.0 for w, s in zip(weights, scores, strict=True)]
     return best
@@ -148,9 +148,9 @@ def huber(rows, threshold):
 
 
 def dnc(rows, f, factor=1.0):
-    centred = np.array(rows) - np.array(mean(rows))
-    vector = np.linalg.svd(centred, full_matrices=False)[2][0]
-    scores = [float(vector @ row) ** 2 for row in centred]
+    centered = np.array(rows) - np.array(mean(rows))
+    vector = np.linalg.svd(centered, full_matrices=False)[2][0]
+    scores = [float(vector @ row) ** 2 for row in centered]
     best = sorted(range(len(rows)), key=lambda i: scores[i])[: len(rows) - int(factor * f)]
     return mean([rows[i] for i in best])
 
@@ -252,7 +252,7 @@ LOOPS = {
 @SHAPES
 def test_agrees_with_the_formula_as_a_loop(defense, n, f, d):
     for seed in range(3):
-        updates = normal(n, d, seed=seed + n, centre=0.3)
+        updates = normal(n, d, seed=seed + n, center=0.3)
         updates[:f] = 2 * updates[:f] - 1
         assert run(defense, updates, f).vector.tolist() == pytest.approx(LOOPS[defense](rows_of(updates), f), abs=3e-5)
 
@@ -308,7 +308,7 @@ def test_bulyan_second_step_keeps_the_values_closest_to_the_median():
         assert found.tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def test_bulyan_favours_no_side_where_two_values_are_equally_close():
+def test_bulyan_favors_no_side_where_two_values_are_equally_close():
     from fedguard.defenses.aggregators.bulyan import mean_around_median
 
     ordered = torch.tensor([[-3.0], [-1], [0], [1], [3]])
@@ -409,9 +409,9 @@ def test_stays_within_its_published_kappa(defense):
         honest += 3 * torch.randn(1, 2, generator=draw)
         away = torch.randn(1, 2, generator=draw) * (0.2 + 0.1 * seed)
         updates = torch.cat([honest.mean(0) + away.expand(f, 2) / (1 + seed % 4), honest])
-        centre = honest.mean(0)
-        moved = (run(defense, updates, f).vector - centre).square().sum()
-        assert moved <= kappa * (honest - centre).square().sum(1).mean() + 1e-6
+        center = honest.mean(0)
+        moved = (run(defense, updates, f).vector - center).square().sum()
+        assert moved <= kappa * (honest - center).square().sum(1).mean() + 1e-6
 
 
 def test_the_variance_test_keeps_honest_means_and_drops_what_lies_beyond():
@@ -562,7 +562,7 @@ def test_dnc_refuses_to_drop_everybody():
 
 def test_foolsgold_adds_up_what_each_client_sent():
     """Two rounds, in the second of which one client is absent and another is new."""
-    first, second = normal(5, 7, seed=1, centre=0.1), normal(5, 7, seed=2, centre=0.1)
+    first, second = normal(5, 7, seed=1, center=0.1), normal(5, 7, seed=2, center=0.1)
     before = play("foolsgold", first, 1, clients=(0, 1, 2, 3, 4))
     found = play("foolsgold", second, 1, state=before.states, clients=(6, 3, 2, 1, 0))
     a, b = rows_of(first), rows_of(second)
@@ -580,8 +580,8 @@ def test_foolsgold_adds_up_what_each_client_sent():
 
 
 def test_foolsgold_gives_sybils_nothing():
-    honest = normal(6, 60, seed=1, centre=0.0)
-    sybils = normal(1, 60, seed=2, centre=0.0).expand(5, 60) * torch.arange(1, 6)[:, None]
+    honest = normal(6, 60, seed=1, center=0.0)
+    sybils = normal(1, 60, seed=2, center=0.0).expand(5, 60) * torch.arange(1, 6)[:, None]
     weights = run("foolsgold", torch.cat([sybils, honest]), 5).weights
     assert weights[:5].abs().max() < 1e-6
     assert weights[5:].min() > 0.1
@@ -600,7 +600,7 @@ def test_foolsgold_trusts_nobody_where_all_are_alike():
 @pytest.mark.parametrize("seed", range(12))
 def test_cosine_clustering_finds_the_best_of_all_splits(seed):
     n = 7 + seed % 4
-    updates = normal(n, 3 + seed % 3, seed=seed, centre=0.4)
+    updates = normal(n, 3 + seed % 3, seed=seed, center=0.4)
     part, rest = cosine_clusters(rows_of(updates))
     larger = part if len(part) > len(rest) else rest if len(rest) > len(part) else range(n)
     expected = mean([rows_of(updates)[i] for i in larger])
@@ -633,7 +633,7 @@ def test_arc_clips_as_many_as_its_source_says():
 def test_adaptive_clipping_moves_its_bound_as_its_source_says():
     bound, state = 0.1, None
     for round in range(4):
-        updates = normal(9, 5, seed=round, centre=0.0)
+        updates = normal(9, 5, seed=round, center=0.0)
         rows = rows_of(updates)
         found = play("adaptive_clipping(rate=0.7, quantile=0.4) >> mean", updates, 2, state=state)
         clipped = [[p * min(1.0, bound / length(row)) for p in row] for row in rows]
@@ -647,10 +647,10 @@ def test_adaptive_clipping_moves_its_bound_as_its_source_says():
 @pytest.mark.parametrize("quantile", [0.3, 0.8])
 def test_adaptive_clipping_reaches_its_quantile(initial, quantile):
     pipeline = KNOWN.pipeline(f"adaptive_clipping(initial={initial}, quantile={quantile}) >> mean")
-    lengths = [length(row) for row in rows_of(normal(400, 6, seed=8, centre=0.0))]
+    lengths = [length(row) for row in rows_of(normal(400, 6, seed=8, center=0.0))]
     expected, states = sorted(lengths)[int(quantile * 400)], ()
     for round in range(120):
-        updates = normal(50, 6, seed=100 + round, centre=0.0)
+        updates = normal(50, 6, seed=100 + round, center=0.0)
         states = aggregate(pipeline, updates, context(50, 5), states).states
     assert float(states[0]["bound"]) == pytest.approx(expected, rel=0.15)
 

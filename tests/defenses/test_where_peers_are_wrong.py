@@ -47,7 +47,7 @@ def squares_by_product(rows: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("outlier", [None, 1e6])
 def test_distances_of_updates_that_are_long_and_close_together(outlier):
     """Without centring all is lost; centring at the mean loses as much where one update is huge."""
-    rows = normal(12, 2000, seed=1, spread=1e-2, centre=300.0)
+    rows = normal(12, 2000, seed=1, spread=1e-2, center=300.0)
     ours = Gram(lambda: gram_matrix(rows), 12).distances_squared()
     assert relative_error(ours, rows) < 1e-3
     assert relative_error(squares_by_product(rows), rows) > 0.9
@@ -59,7 +59,7 @@ def test_distances_of_updates_that_are_long_and_close_together(outlier):
 
 
 def test_krum_still_sees_the_outlier_among_long_updates():
-    rows = normal(9, 2000, seed=2, spread=1e-2, centre=300.0)
+    rows = normal(9, 2000, seed=2, spread=1e-2, center=300.0)
     rows[4] += 0.05
     assert run("multi_krum", rows, 1).weights[4] == 0
     assert run("multi_krum", rows, 1).weights.count_nonzero() == 8

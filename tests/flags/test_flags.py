@@ -16,6 +16,7 @@ from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.permutation import measure_order_effect
 from fedguard.bench.flags.results import Case, Results, results_of
 from fedguard.bench.flags.run_flags import NOT_YET, RUN_FLAGS, RaisedFlag, UnjudgedFlag
+from fedguard.contracts import AggregationRule
 from fedguard.errors import UnknownName
 from fedguard.metrics.flags import FLAGS, MissingFact, find_red_flags, parameters_of
 from fedguard.metrics.trend import rising
@@ -92,7 +93,7 @@ RAISED = {
         ["min_max(direction=std) took 0.30", "min_max(direction=unit) would have taken 0.80", "twice", "be chosen"],
     ),
     "timid_alie": ({}, {"attack": "alie"}, ["z = 0.16", "n = 20, f = 4", "0.3"]),
-    "told_wrong_f": ({}, {"assumed_f": 2}, ["f = 2", "4 clients"]),
+    "wrong_assumed_f": ({}, {"assumed_f": 2}, ["f = 2", "4 clients"]),
     "outvoted": ({"rounds.outvoted": 3}, {}, ["3 of 30"]),
     "unproven": ({}, {"unproven": ["outside its guarantee: median needs n >= 9. Raise n."]}, ["n >= 9"]),
     "lost_nodes": (
@@ -110,7 +111,7 @@ RAISED = {
     "root_suffices": ({"references.root_only": 0.86}, {}, ["85.0 %", "86.0 %", "50 root"]),
     "root_overlaps": ({}, {"root_data.overlap_with_test": 7}, ["7 root examples", "expected 0"]),
     "past_its_best": ({"best_accuracy": 0.91}, {}, ["91.0 %", "85.0 %", "5 points"]),
-    "not_finished": (
+    "not_converged": (
         {"curve.accuracy": [0.3, 0.5, 0.6, 0.7, 0.8, 0.9]}, {}, ["last 5 evaluations", "40.0 points to 90.0 %", "Train longer"],
     ),
     "diverged": ({"diverged": True}, {}, ["not finite"]),
@@ -191,13 +192,13 @@ def test_alie_is_judged_by_the_z_in_use(changes, z):
 @pytest.mark.parametrize(
     ("curve", "flags"),
     [
-        ([0.3, 0.5, 0.6, 0.7, 0.8, 0.9], {"not_finished"}),  # to the end: its best is its last, and nothing was lost
+        ([0.3, 0.5, 0.6, 0.7, 0.8, 0.9], {"not_converged"}),  # to the end: its best is its last, and nothing was lost
         ([0.1, 0.9, 0.8, 0.5, 0.45, 0.4, 0.4, 0.4], {"past_its_best"}),
-        ([0.1, 0.9, 0.3, 0.1, 0.2, 0.3, 0.4, 0.5], {"past_its_best", "not_finished"}),  # destroyed, and recovering
+        ([0.1, 0.9, 0.3, 0.1, 0.2, 0.3, 0.4, 0.5], {"past_its_best", "not_converged"}),  # destroyed, and recovering
         ([0.2, 0.9, 0.88, 0.9, 0.89, 0.9, 0.88], set()),
         ([0.5, 0.8, 0.81, 0.83, 0.82, 0.84], set()),  # 3.5 points
         ([0.5, 0.7, 0.84, 0.7, 0.84, 0.75], {"past_its_best"}),  # it leaps, and to where is chance
-        ([0.4, 0.6], {"not_finished"}),
+        ([0.4, 0.6], {"not_converged"}),
         ([0.4], set()),
         ([0.6, 0.4], {"past_its_best"}),
         ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], {"past_its_best"}),
@@ -208,7 +209,7 @@ def test_a_curve_that_rises_to_its_end_is_not_past_its_best(curve, flags):
     result = changed(
         RESULT, {"curve.accuracy": curve, "best_accuracy": max(curve), "final_accuracy": sum(last) / len(last)}
     )
-    assert {one["flag"] for one in find_red_flags(result, CARD)} & {"not_finished", "past_its_best"} == flags
+    assert {one["flag"] for one in find_red_flags(result, CARD)} & {"not_converged", "past_its_best"} == flags
 
 
 def test_the_rise_of_noise_is_seldom_flagged():
@@ -249,8 +250,8 @@ def test_an_attack_is_weak_that_takes_less_than_half_of_what_its_sibling_takes(n
 
 
 def test_an_f_that_the_suite_calls_unknown_is_no_mistake():
-    assert RECORD_FLAGS["told_wrong_f"].judge({}, {**CARD, "assumed_f": 9, "f_known": False}) is None
-    assert RECORD_FLAGS["told_wrong_f"].judge({}, {**CARD, "assumed_f": 9, "attack": None}) is None
+    assert RECORD_FLAGS["wrong_assumed_f"].judge({}, {**CARD, "assumed_f": 9, "f_known": False}) is None
+    assert RECORD_FLAGS["wrong_assumed_f"].judge({}, {**CARD, "assumed_f": 9, "attack": None}) is None
 
 
 def test_a_rule_may_not_see_what_it_did_not_declare():
@@ -459,12 +460,13 @@ def test_6_defenses_no_further_apart_than_seeds():
     assert isinstance(judged("defenses_alike", [alike[0], alike[2]])[0], UnjudgedFlag)
 
 
-def test_14_one_seed_or_one_partition_or_tuned_on_test():
-    assert found("one_seed", [case("a", "krum", 0, 0.8), case("b", "krum", 0, 0.8)])
-    assert not found("one_seed", over_seeds("a", "krum", (0.8, 0.8)))
-    assert not found("one_seed", [])
+def test_14_few_seeds_or_one_partition_or_tuned_on_test():
+    assert found("few_seeds", [case("a", "krum", 0, 0.8), case("b", "krum", 0, 0.8)])
+    assert found("few_seeds", over_seeds("a", "krum", (0.8, 0.8)))
+    assert not found("few_seeds", over_seeds("a", "krum", (0.8, 0.8, 0.8)))
+    assert not found("few_seeds", [])
     with pytest.raises(MissingFact, match="seed"):
-        judged("one_seed", [case("a", "krum", None, 0.8)])
+        judged("few_seeds", [case("a", "krum", None, 0.8)])
     assert found("one_partition", over_seeds("a", "krum", (0.8, 0.8), partition_seed=3))
     assert not found("one_partition", over_seeds("a", "krum", (0.8, 0.8)))
     tuning = {"judged_on": "test", "attacks": ["ipm"], "seeds": [10000]}
@@ -589,6 +591,17 @@ def test_19_the_order_of_clients(odd_rules):
     )
 
 
+def test_19_none_of_fedguards_own_rules_is_moved_by_the_order():
+    """So the flag measures the rules of plug-ins alone. Some draw, or need what the check does not show."""
+    known, unjudged = load_registry(), set()
+    for _, cls in known.classes(["defense"]):
+        text = cls.name if issubclass(cls, AggregationRule) else f"{cls.name} >> mean"
+        change = measure_order_effect(known.pipeline(text).spec(), 11, 2)
+        assert change == 0 or isinstance(change, str), text
+        unjudged |= {cls.name} if change else set()
+    assert len(unjudged) < 12 < len(known.names("defense"))
+
+
 def test_19_a_rule_that_is_not_at_hand():
     assert "unknown defense 'first_row'" in measure_order_effect([{"name": "first_row"}], 10, 2)
     with pytest.raises(UnknownName):
@@ -621,8 +634,8 @@ def test_real_records_raise_what_was_planted(run):
     for record in run.records.values():
         by_label.setdefault(record["label"], set()).update(flag["flag"] for flag in record["flags"])
         assert all(set(flag) == {"flag", "number", "said"} for flag in record["flags"])
-    assert {"timid_alie", "told_wrong_f"} <= by_label["alie against mean"]
-    assert "told_wrong_f" not in by_label["no attack against mean"]
+    assert {"timid_alie", "wrong_assumed_f"} <= by_label["alie against mean"]
+    assert "wrong_assumed_f" not in by_label["no attack against mean"]
     assert "timid_alie" not in by_label["gaussian(scale=0.05) against mean"]
     assert {"root_suffices", "class_lost"} <= by_label["no attack against krum"]  # one client knows one or two classes
     assert not {"read_beyond", "root_overlaps", "heterogeneity_unmeasured", "diverged"} & set.union(*by_label.values())
@@ -719,7 +732,7 @@ def test_a_weak_direction_is_flagged_and_a_chosen_one_is_not(tmp_path):
 
 def test_the_effect_in_a_record_is_that_of_whole_rounds():
     """Against a round that is aggregated from the rows themselves, with each sibling's rows in turn."""
-    honest, f = normal(9, 30, 1, centre=0.3), 3
+    honest, f = normal(9, 30, 1, center=0.3), 3
     attack = load_registry().build("attack", "min_max(direction='std')")
     seen = view(honest, f=f, sees=attack.needs[0], rule="krum")
     rule = view(honest, f=f, rule="krum").rule
@@ -738,7 +751,7 @@ def test_the_effect_in_a_record_is_that_of_whole_rounds():
 def test_a_whole_run_is_judged(run):
     judged = lint(results_of(run))
     flags = {(finding.number, finding.flag) for finding in judged.findings}
-    assert {(4, "timid_alie"), (5, "nothing_hurts"), (7, "told_wrong_f"), (14, "one_partition")} <= flags
+    assert {(4, "timid_alie"), (5, "nothing_hurts"), (7, "wrong_assumed_f"), (14, "one_partition")} <= flags
     assert [finding.number for finding in judged.findings] == sorted(finding.number for finding in judged.findings)
     for finding in judged.findings:
         assert re.search(r"\d", finding.said), finding
@@ -754,7 +767,7 @@ def test_a_tuned_suite_is_known_to_be(tmp_path):
     tuning = {"attacks": ["sign_flip"], "seeds": [10000], "budget": 4, "judged_on": "test"}
     suite = {**SUITE, "seeds": 1, "tuning": tuning, "matrix": {"attack": ["sign_flip", "ipm"], "defense": ["median"]}}
     flags = {finding.flag for finding in lint(results_of(fg.run(suite, store=tmp_path, jobs=1))).findings}
-    assert {"tuned_on_test", "tuned_as_reported", "one_seed"} <= flags
+    assert {"tuned_on_test", "tuned_as_reported", "few_seeds"} <= flags
 
 
 def test_spread_and_noise_by_hand():

@@ -63,7 +63,7 @@ def test_a_papers_table(table):
     assert flags(results) == {
         (4, "timid_alie"),
         (5, "nothing_hurts"),
-        (7, "told_wrong_f"),
+        (7, "wrong_assumed_f"),
         (7, "unproven"),
         (8, "read_beyond"),
         (10, "past_its_best"),
@@ -83,7 +83,7 @@ def test_a_papers_table(table):
 def test_what_no_column_tells_is_listed(table):
     missing = why(table(PAPER))
     assert missing["class_lost"] == "it would take a column worst_class_accuracy"
-    assert missing["one_seed"] == "it would take a column seed"
+    assert missing["few_seeds"] == "it would take a column seed"
     assert missing["below_chance"] == "it would take a column chance, or classes"
     assert missing["outvoted"] == "it would take what happened in each round"
     assert missing["order_matters"] == "it would take the code of the defenses"
@@ -194,7 +194,7 @@ def test_an_export_is_judged_like_the_run(run, tmp_path):
         ours, theirs = lint(results_of(run)), lint(results)
         judged = set(theirs.clear) | {finding.flag for finding in theirs.findings}
         open_here = {one.flag for one in theirs.not_judged}
-        assert "past_its_best" in judged and open_here >= {"not_finished"}  # an export has no curves
+        assert "past_its_best" in judged and open_here >= {"not_converged"}  # an export has no curves
         shared = judged - open_here - {"past_its_best"}
         assert {"class_lost", "nothing_hurts", "tax_above_benefit", "attack_helps"} <= shared
 
@@ -246,10 +246,10 @@ def test_the_command(run, monkeypatch, capsys):
     assert code == 0
     for part in (
         "Raised, each with one example, what to do, and all cells:",
-        "12 class_lost (",
+        "class_lost (",
         "Judged and not raised:",
         "Not yet judged",
-        " 21 an inv",
+        "  an inversion that knows",
     ):
         assert part in said
     code, said, _ = command(monkeypatch, capsys, "lint", "tiny", "--store", store, "--json")
@@ -268,7 +268,7 @@ def test_the_command_on_files(monkeypatch, capsys, tmp_path):
     assert "paper.csv: 7 trials judged" in said
     assert command(monkeypatch, capsys, "lint", path, "--fail-on", "flags")[0] == 3
     sound = tmp_path / "sound.json"
-    sound.write_text(json.dumps([{"attack": "none", "defense": "mean", "accuracy": 0.9, "seed": s} for s in (0, 1)]))
+    sound.write_text(json.dumps([{"attack": "none", "defense": "mean", "accuracy": 0.9, "seed": s} for s in range(3)]))
     assert command(monkeypatch, capsys, "lint", sound, "--fail-on", "flags")[0] == 0
     path.write_text("attack,acc\nnone,high\n")
     code, said, error = command(monkeypatch, capsys, "lint", path)
@@ -280,7 +280,7 @@ def test_the_command_on_files(monkeypatch, capsys, tmp_path):
 def test_show_holds_the_flags_of_the_run(run, monkeypatch, capsys):
     said = command(monkeypatch, capsys, "show", "tiny", "--store", run.folder.path.parent)[1]
     assert "Red flags, each with one example" in said
-    assert " 12 class_lost (" in said
+    assert " class_lost (" in said
     raised = {finding.flag for finding in lint(results_of(run)).findings}
     assert all(flag in said for flag in raised)
     assert "To compare with: chance" in said

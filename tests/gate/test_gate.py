@@ -214,7 +214,7 @@ def test_what_the_run_lacks_is_missing():
     for status, reason in (("failed", "ValueError"), ("refused", "needs sums"), ("missing", "not run yet")):
         gone = cell({}, (), status=status, reason=reason)
         assert missing(snapshot({"x": x, "y": gone}), base) == f"{status}: {reason}"
-    assert missing(snapshot({"x": x, "y": cell({"kappa": [1.0] * 3})}), base) == "the run lacks this figure."
+    assert missing(snapshot({"x": x, "y": cell({"kappa": [1.0] * 3})}), base) == "the run lacks this metric."
     partly = cell({"final_accuracy": [0.8, 0.8]}, (0, 1), status="failed", reason="one seed of three")
     assert missing(snapshot({"x": x, "y": partly}), base) == "failed: one seed of three"
 
@@ -292,7 +292,7 @@ def test_other_results_versions_and_stale_runs_cannot_be_compared():
 def test_a_figure_that_was_asked_for_and_is_nowhere_cannot_be_judged():
     run = snapshot(accuracies(x=[0.8] * 3), gate={"metrics": {"psnr_gain": {}}})
     verdict = judge(run, baseline(run), confirm=never)
-    assert verdict.exit_code == 4 and verdict.incompatible == ("gate.metrics: no cell has the figure psnr_gain.",)
+    assert verdict.exit_code == 4 and verdict.incompatible == ("gate.metrics: no cell has the metric psnr_gain.",)
 
 
 def test_another_environment_is_a_warning():

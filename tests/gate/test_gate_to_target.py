@@ -161,7 +161,7 @@ def test_a_target_that_is_not_watched_any_more_and_a_run_without_times_are_not_p
     assert verdict.exit_code == 4
     assert any("seconds_to(0.8) is not watched any more" in why for why in verdict.incompatible)
     timeless = judged({"x": [0.8] * 11}, {"x": [0.8] * 11}, gate=GATE)
-    assert timeless.incompatible == ("gate.metrics: no cell has the figure seconds_to(0.8).",)
+    assert timeless.incompatible == ("gate.metrics: no cell has the metric seconds_to(0.8).",)
 
 
 RULE = '''

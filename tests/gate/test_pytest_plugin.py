@@ -133,7 +133,7 @@ def test_what_looks_worse_without_proof_is_skipped_with_its_reason_and_fails_und
     done = gated(place, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"SKIPPED.*sign_flip against own_mean, final_accuracy: inconclusive: worse by", done.stdout)
-    strict = gated(place, *chosen, "--fedguard-strict")
+    strict = gated(place, *chosen, "--fedguard-fail-on", "inconclusive")
     assert strict.returncode == 1
     assert "1 failed" in strict.stdout
     assert "cannot judge: worse by" in strict.stdout
@@ -167,7 +167,7 @@ def test_mistakes_are_one_line_before_anything_runs(place):
 def test_the_ini_file_says_the_same_for_calls_that_name_no_path(place):
     (place / "pytest.ini").write_text(
         "[pytest]\nfedguard_suite = suite.yaml\nfedguard_baseline = baseline.json\nfedguard_store = elsewhere\n"
-        "fedguard_strict = true\n"
+        "fedguard_fail_on = inconclusive\n"
     )
     (place / "below").mkdir()
     listed = call(["pytest", *PLUGIN, "--collect-only", "-q"], place / "below")
@@ -176,3 +176,11 @@ def test_the_ini_file_says_the_same_for_calls_that_name_no_path(place):
     one = gated(place, IDS[1], asked=())
     assert "1 passed" in one.stdout
     assert (place / "elsewhere" / "tiny" / "manifest.json").is_file()
+
+
+def test_the_old_name_of_an_option_is_accepted_and_names_the_new_one(place):
+    done = gated(place, "--fedguard-strict", "--collect-only", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--fedguard-strict is now --fedguard-fail-on inconclusive" in done.stderr
+    (place / "pytest.ini").write_text("[pytest]\nfedguard_fail_on = passed\n")
+    assert "fedguard_fail_on: expected inconclusive; got 'passed'." in gated(place, "--collect-only").stderr

@@ -338,7 +338,7 @@ def run(system: dict[str, Any], **changes: Any):
         nodes.begin(round)
         after.append(next(running).clone())
         states.append(nodes.report(round, after[-1]))
-    seconds = {span.client: span.ended - span.began for span in states[0].moment.spans}
+    seconds = {span.client: span.ended - span.began for span in states[0].moment.trainings}
     made_of = np.array([one.double().numpy() for one in steps])
     return (
         made_of,

@@ -163,10 +163,10 @@ def test_where_all_hear_the_same_a_lie_is_one_for_all():
     found, setup = lied_to(Loud(), {"name": "d_psgd", "graph": "ring", "broadcast": True}, {2})
     values, about = draws(6, setup.task.dim), draws(6, setup.task.dim, 1)
     made, matrix = found.mix_values(values, about), topology("ring", 6).at(0)
-    centre = about[[0, 1, 3, 4, 5]].mean(0)
+    center = about[[0, 1, 3, 4, 5]].mean(0)
     for node in (1, 3):
         rest = sum(matrix[node, j] * values[j] for j in range(6) if j != 2)
-        assert torch.allclose((made[node] - rest) / matrix[node, 2], centre + 1000, atol=1e-2)
+        assert torch.allclose((made[node] - rest) / matrix[node, 2], center + 1000, atol=1e-2)
 
 
 @pytest.mark.parametrize("defense", ["nna", "cs_plus", "clipped_gossip", "bridge", "ubar"])

@@ -104,7 +104,7 @@ def test_each_kind_has_its_page_and_its_group_of_entry_points() -> None:
     """But for an ensemble, which chooses among attacks, and the common base of the stages of a defense."""
     groups = set(re.findall(r"`(fedguard\.\w+)`", EXTEND))
     assert {group for _, _, group in KINDS.values()} <= groups
-    classes = {cls.__name__ for contracts, _, _ in KINDS.values() for cls in contracts}
+    classes = {contract.partition(":")[2] for contracts, _, _ in KINDS.values() for contract in contracts}
     assert {name for name in classes if f"`{name}`" not in EXTEND} <= {"Ensemble", "Defense"}
 
 

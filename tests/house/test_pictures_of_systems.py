@@ -25,11 +25,11 @@ def test_each_picture_is_shown_and_made_by_the_command_of_the_page():
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)
-def test_each_colour_of_a_picture_has_its_name(name):
+def test_each_color_of_a_picture_has_its_name(name):
     text = (pictures.FOLDER / f"{name}.svg").read_text()
     drawn = set(re.findall(r'aria-roledescription="(?:line|point) mark"[^>]* (?:stroke|fill)="(#\w{6})"', text))
     _, legend, names = text.partition('role-legend"')
-    assert drawn or name in {"google", "staleness"}  # bars of one colour
+    assert drawn or name in {"google", "staleness"}  # bars of one color
     assert not drawn or (legend and drawn <= set(re.findall(r'(?:stroke|fill)="(#\w{6})"', names))), drawn
 
 

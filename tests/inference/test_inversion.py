@@ -184,8 +184,8 @@ def test_each_row_of_lbfgs_takes_the_steps_of_torchs(history):
     def loss(z: Tensor, rows: Tensor) -> Tensor:
         return (rows * (z - 1) ** 2).sum(-1) + 0.01 * ((z[..., 1:] - z[..., :-1]) ** 4).sum(-1)
 
-    def backward(optimiser: torch.optim.Optimizer, z: Tensor, rows: Tensor) -> Tensor:
-        optimiser.zero_grad()
+    def backward(optimizer: torch.optim.Optimizer, z: Tensor, rows: Tensor) -> Tensor:
+        optimizer.zero_grad()
         value = loss(z, rows)
         value.backward()
         return value
@@ -200,11 +200,11 @@ def test_each_row_of_lbfgs_takes_the_steps_of_torchs(history):
     lbfgs(objective, start, iterations=12, history=history)
     for row in range(2):
         z = start[row].clone().requires_grad_()
-        optimiser = torch.optim.LBFGS([z], lr=1, max_iter=1, history_size=history, tolerance_change=0)
+        optimizer = torch.optim.LBFGS([z], lr=1, max_iter=1, history_size=history, tolerance_change=0)
         for step in range(12):
             torch.testing.assert_close(seen[step][row], z.detach(), rtol=1e-7, atol=1e-9)
 
-            optimiser.step(partial(backward, optimiser, z, scales[row]))
+            optimizer.step(partial(backward, optimizer, z, scales[row]))
         assert loss(z.detach(), scales[row]) < 0.01 * loss(start[row], scales[row])
 
 
@@ -219,13 +219,13 @@ def test_each_row_of_adam_takes_the_steps_of_torchs():
     adam(objective, start, iterations=40, lr=0.1)
     for row in range(2):
         z = start[row].clone().requires_grad_()
-        optimiser = torch.optim.Adam([z], lr=0.1)
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [15, 25, 35], 0.1)
+        optimizer = torch.optim.Adam([z], lr=0.1)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [15, 25, 35], 0.1)
         for step in range(40):
             torch.testing.assert_close(seen[step][row], z.detach(), rtol=1e-9, atol=1e-12)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             rosenbrock(z[None])[0].sum().backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
 
 

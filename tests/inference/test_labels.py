@@ -24,7 +24,7 @@ EACH, SECURE_SUM = Sight.EACH_UPDATE | Sight.MODEL, Sight.SUM | Sight.MODEL
 MANY = [NegativeBias(), YinLabels(), LLG(), BiasCorrection(), LabelCounts()]
 
 
-def labelled(*labels: int, seed: int = 0) -> Examples:
+def labeled(*labels: int, seed: int = 0) -> Examples:
     """Digits that are said to be of these classes."""
     return Examples(digits(len(labels), seed).x, torch.tensor(labels))
 
@@ -111,7 +111,7 @@ def test_idlg_refuses_batches_and_two_classes_without_a_bias():
         IDLGLabels().check(Scene(mlp(64, 30, 10), (digits(2),)).view())
     two = nn.Sequential(nn.Flatten(), nn.Linear(64, 2, bias=False))
     with pytest.raises(PreconditionError, match="or three classes"):
-        IDLGLabels().check(Scene(two, (labelled(0),)).view(classes=2))
+        IDLGLabels().check(Scene(two, (labeled(0),)).view(classes=2))
 
 
 # by hand: p_c = .1, so dL/db_c = .1 - N_c / B
@@ -127,7 +127,7 @@ def test_idlg_refuses_batches_and_two_classes_without_a_bias():
     ],
 )
 def test_negative_bias_claims_the_classes_below_zero_the_lowest_first(labels, expected):
-    found = NegativeBias().infer(Scene(undecided(), (labelled(*labels),)).view())
+    found = NegativeBias().infer(Scene(undecided(), (labeled(*labels),)).view())
     assert found.y.sort().values.tolist() == expected
 
 
@@ -135,7 +135,7 @@ def test_negative_bias_claims_the_classes_below_zero_the_lowest_first(labels, ex
 @pytest.mark.parametrize("attack", [BiasCorrection(), LabelCounts()], ids=lambda attack: attack.name)
 def test_bias_corrected_counts_duplicates_exactly_where_the_prediction_is_known(attack, labels):
     plan = LocalPlan(lr=0.5, steps=1)
-    found = attack.infer(Scene(undecided(), (labelled(*labels),), plan=plan).view())
+    found = attack.infer(Scene(undecided(), (labeled(*labels),), plan=plan).view())
     assert found.y.sort().values.tolist() == sorted(labels)
 
 

@@ -48,7 +48,7 @@ def loaded(module: nn.Module, model: Tensor) -> nn.Module:
     return module
 
 
-def relabelled(examples: Examples, share: float, seed: int) -> Examples:
+def relabeled(examples: Examples, share: float, seed: int) -> Examples:
     """A share of the labels drawn afresh from all ten."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(0, 10, (len(examples),), generator=generator)
@@ -115,15 +115,15 @@ class Recorded:
         return [any(torch.equal(x, other) for other in part.x) for part in self.parts]
 
 
-@pytest.mark.parametrize("centre", ["mean", "median"])
+@pytest.mark.parametrize("center", ["mean", "median"])
 @pytest.mark.parametrize("online", [True, False])
 @pytest.mark.parametrize("shadows", [8, 64])
-def test_lira_is_the_ratio_of_two_normals(shadows, online, centre):
+def test_lira_is_the_ratio_of_two_normals(shadows, online, center):
     """Own variances from 64 models on, below that their mean over all candidates."""
-    middle = {"mean": statistics.fmean, "median": statistics.median}[centre]
+    middle = {"mean": statistics.fmean, "median": statistics.median}[center]
     module, models = random_models(shadows + 1)
     candidates, train = digits(12), Recorded(models[1:])
-    attack = LiRA(shadows=shadows, online=online, centre=centre)
+    attack = LiRA(shadows=shadows, online=online, center=center)
     scores = attack.infer(final(module, models[0], candidates, train)).scores
     inside, outside, phi = [], [], []
     for x, y in zip(candidates.x, candidates.y, strict=True):
@@ -397,13 +397,13 @@ def test_simulated_clients_train_by_the_plan(plan):
 # What must hold
 
 
-def memorised(members: Examples) -> tuple[nn.Module, Tensor]:
+def memorized(members: Examples) -> tuple[nn.Module, Tensor]:
     module = mlp(64, 64, 10)
     return module, flat(module) + trained(module, members, lr=0.3, epochs=60, batch=10)
 
 
 def shadows(module: nn.Module):
-    """Each set of examples learned by plain SGD, as `memorised` learns its own."""
+    """Each set of examples learned by plain SGD, as `memorized` learns its own."""
 
     def train(parts, rng) -> Tensor:
         return torch.stack(
@@ -419,11 +419,11 @@ def shadows(module: nn.Module):
 @pytest.mark.parametrize(
     "attack", [LossThreshold(), LiRA(shadows=8), LiRA(shadows=8, online=False), RMIA(shadows=4)], ids=str
 )
-def test_a_model_that_memorised_gives_its_members_away(attack):
+def test_a_model_that_memorized_gives_its_members_away(attack):
     """All labels are noise, so only a model that was trained on one can know it."""
-    noise = relabelled(digits(80), 1.0, seed=3)
+    noise = relabeled(digits(80), 1.0, seed=3)
     candidates, truth = shuffled(noise[torch.arange(40)], noise[torch.arange(40, 80)])
-    module, model = memorised(noise[torch.arange(40)])
+    module, model = memorized(noise[torch.arange(40)])
     scores = attack.infer(final(module, model, candidates, shadows(module))).scores
     assert auc(scores, truth)["value"] > 0.95
 
@@ -432,7 +432,7 @@ def test_a_model_that_memorised_gives_its_members_away(attack):
 def test_an_untrained_model_tells_nothing(attack):
     module, models = random_models(65)
     train = lambda parts, rng: models[: len(parts)]  # noqa: E731
-    noise = relabelled(digits(400), 1.0, seed=3)
+    noise = relabeled(digits(400), 1.0, seed=3)
     candidates, truth = shuffled(noise[torch.arange(200)], noise[torch.arange(200, 400)])
     low, high = auc(attack.infer(final(module, models[-1], candidates, train)).scores, truth)["interval"]
     assert low <= 0.5 <= high
@@ -440,7 +440,7 @@ def test_an_untrained_model_tells_nothing(attack):
 
 def small_clients(attack, *, clients: int = 6, each: int = 4, sees: Sight = SEES, noise: float = 0.0):
     """One round of clients with few examples and labels of noise each; AUC of client 0's members."""
-    module, examples = mlp(64, 32, 10), relabelled(digits(clients * each + 60, seed=2), 1.0, seed=1)
+    module, examples = mlp(64, 32, 10), relabeled(digits(clients * each + 60, seed=2), 1.0, seed=1)
     parts = tuple(examples[torch.arange(i * each, (i + 1) * each)] for i in range(clients))
     candidates, truth = shuffled(parts[0], examples[torch.arange(clients * each, clients * each + 60)])
     model = flat(module)
@@ -597,7 +597,7 @@ def cohort_training(net: FlatNetwork, plan: LocalPlan):
 @pytest.mark.slow
 def test_figures_of_a_final_model():
     """700 members, 100 epochs: LOSS .67, LiRA .79, RMIA .78."""
-    noisy = relabelled(digits(1400), 0.2, seed=0)
+    noisy = relabeled(digits(1400), 0.2, seed=0)
     candidates, truth = shuffled(noisy[torch.arange(700)], noisy[torch.arange(700, 1400)])
     net = network()
     train = cohort_training(net, LocalPlan(lr=0.5, epochs=100, batch_size=32))
@@ -614,7 +614,7 @@ def test_figures_of_a_round():
     """Ten clients of 70, one full-batch step each, mean over five draws: the cosine of one client .65, of the sum .54."""
     alone, hidden = [], []
     for seed in range(5):
-        noisy = relabelled(digits(1400, seed=seed), 0.2, seed=seed)
+        noisy = relabeled(digits(1400, seed=seed), 0.2, seed=seed)
         module = mlp(64, 64, 10, seed=seed)
         parts = tuple(noisy[torch.arange(70 * i, 70 * (i + 1))] for i in range(10))
         others = noisy[torch.arange(700, 1400)]

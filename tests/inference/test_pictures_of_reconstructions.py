@@ -33,9 +33,9 @@ def decoded(content):
         chunks.append((kind, body))
         at += 12 + length
     assert [kind for kind, _ in chunks] == [b"IHDR", b"IDAT", b"IEND"]
-    width, height, depth, colour, compression, filtering, interlace = struct.unpack(">IIBBBBB", chunks[0][1])
+    width, height, depth, color, compression, filtering, interlace = struct.unpack(">IIBBBBB", chunks[0][1])
     assert (depth, compression, filtering, interlace) == (8, 0, 0, 0)
-    channels = {0: 1, 2: 3}[colour]
+    channels = {0: 1, 2: 3}[color]
     raw = zlib.decompress(chunks[1][1])
     stride = 1 + width * channels
     assert len(raw) == height * stride
@@ -46,8 +46,8 @@ def decoded(content):
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.booleans(), st.integers(0, 2**32))
-def test_a_png_is_read_back_by_another_decoder(height, width, colours, seed):
-    shape = (height, width, 3) if colours else (height, width)
+def test_a_png_is_read_back_by_another_decoder(height, width, colors, seed):
+    shape = (height, width, 3) if colors else (height, width)
     pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     assert np.array_equal(decoded(png(pixels)), pixels)
 
@@ -83,7 +83,7 @@ def test_each_pixel_is_a_square_in_its_place_and_the_rest_is_line():
     assert pixels.shape == (2 * 64 + 3 * LINE, 3 * 64 + 4 * LINE)
 
 
-def test_colours_stay_in_their_channels():
+def test_colors_stay_in_their_channels():
     truth = torch.zeros(1, 3, 2, 2)
     truth[0, 0] = 1.0
     found = torch.zeros(1, 3, 2, 2)

@@ -378,5 +378,5 @@ def test_a_value_range_upside_down_is_refused():
 def test_the_reference_gives_mean_baselines():
     batch, reference = digits(3), digits(100, seed=1)
     result = score_reconstruction(Reconstruction(batch.x, batch.y), batch.x, batch.y, reference=reference)
-    assert set(result["baselines"]) == {"constant_colour", "data_mean", "class_mean"}
-    assert 5 < result["baselines"]["constant_colour"] < result["baselines"]["class_mean"] < 30
+    assert set(result["baselines"]) == {"constant_color", "data_mean", "class_mean"}
+    assert 5 < result["baselines"]["constant_color"] < result["baselines"]["class_mean"] < 30

@@ -218,7 +218,7 @@ def test_ssim_goes_with_the_value_range():
 
 
 def test_ssim_of_a_diverged_claim_stays_within_bounds():
-    """In one colour far out of the range, where a variance is nothing but rounding."""
+    """In one color far out of the range, where a variance is nothing but rounding."""
     x = torch.full((200, 1, 8, 8), 0.5)
     found = 10 ** torch.linspace(1, 30, 200).view(-1, 1, 1, 1) * torch.ones_like(x)
     assert ssim(found, x, UNIT).abs().max() < 0.2
@@ -235,19 +235,19 @@ def test_vectors_have_no_ssim():
 # Baselines and gain.
 
 
-def test_a_constant_colour_scores_the_variance_of_the_image():
+def test_a_constant_color_scores_the_variance_of_the_image():
     x = images(4, 3, 8, 8)
     per_channel = x.double().flatten(2).var(2, correction=0).mean(1)
-    assert scored(x, x)["baselines"]["constant_colour"] == pytest.approx(
+    assert scored(x, x)["baselines"]["constant_color"] == pytest.approx(
         float((-10 * per_channel.log10()).mean()), abs=1e-5
     )
     flat = torch.full((1, 1, 8, 8), 0.3)
-    assert scored(flat, flat)["gain"]["mean"] == 0  # a crop in one colour: nothing was learned
+    assert scored(flat, flat)["gain"]["mean"] == 0  # a crop in one color: nothing was learned
 
 
-def test_no_constant_is_better_than_the_constant_colour():
+def test_no_constant_is_better_than_the_constant_color():
     x = images(1)
-    best = scored(x, x)["baselines"]["constant_colour"]
+    best = scored(x, x)["baselines"]["constant_color"]
     tried = [psnr(torch.full_like(x, value / 200), x, UNIT).item() for value in range(201)]
     assert max(tried) <= best < max(tried) + 0.01
 
@@ -259,8 +259,8 @@ def test_mean_baselines_are_means_of_the_reference():
     mean = sum(reference.x) / 6
     assert torch.allclose(found["data_mean"], torch.stack([mean] * 3))
     assert torch.allclose(found["class_mean"], torch.stack([(reference.x[1] + reference.x[3]) / 2, mean, mean]))
-    assert set(trivial(x, None, reference)) == {"constant_colour", "data_mean"}
-    assert set(trivial(x, torch.tensor([1]), None)) == {"constant_colour"}
+    assert set(trivial(x, None, reference)) == {"constant_color", "data_mean"}
+    assert set(trivial(x, torch.tensor([1]), None)) == {"constant_color"}
 
 
 def test_who_claims_the_class_means_gains_nothing():

@@ -34,6 +34,7 @@ from fedguard.config.schema import CellConfig
 from fedguard.contracts import (
     ROWS,
     Dropout,
+    Fate,
     FixedPoint,
     NoMasking,
     Participation,
@@ -81,7 +82,7 @@ def receiver(setup):
 
 
 def random_round(setup, *, n=None, scale=0.1, **others) -> tuple[SentRound, torch.Tensor]:
-    updates = normal(n or len(setup.task.sizes), setup.task.dim, spread=scale, centre=0.0)
+    updates = normal(n or len(setup.task.sizes), setup.task.dim, spread=scale, center=0.0)
     return sent(setup, updates.clone(), **others), updates.double()
 
 
@@ -103,7 +104,7 @@ def test_fedavg_under_masks_is_the_plain_run_but_for_the_rounding():
     ours = [*Server().run(federation(dataclasses.replace(FULL, dropout=silent), rounds=2))]
     plain = [*Server().run(federation(Protocol(dropout=silent), rounds=2))]
     assert [set(one.clients) for one in ours] == [set(one.clients) for one in plain]
-    assert any(one.silent for one in ours)
+    assert any(one.of_fate(Fate.SILENT) for one in ours)
     scale, k = (2**19 - 1) / 4.0, len(ours[0].clients)
     off = (ours[0].model - plain[0].model).double()
     moved = off[(plain[0].model - federation(FULL).task.initial_model(federation(FULL).rng.child("model"))) != 0]
@@ -141,8 +142,8 @@ def test_under_groups_the_rows_are_the_means_of_a_partition():
     wire, updates = random_round(setup)
     received = receiver(setup).receive(wire)
     everyone = sorted(client for row in received.behind for client in row)
-    assert everyone == sorted(set(range(23)) - wire.lost)
-    assert wire.lost and len(received.behind) == 4
+    assert everyone == sorted(set(range(23)) - set(wire.of_fate(Fate.SILENT)))
+    assert wire.of_fate(Fate.SILENT) and len(received.behind) == 4
     for row, members in zip(received.rows.tolist(), received.behind, strict=True):
         expected = mean([updates[client].tolist() for client in members])
         assert max(abs(a - b) for a, b in zip(row, expected, strict=True)) < 4 / (2**19 - 1) + 1e-6
@@ -222,9 +223,9 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
         for mode, pipeline in ((NoMasking(), "median"), (FullMasking(), "mean")):
             protocol = Protocol(secure_aggregation=mode, dropout=Dropout(rate=rate))
             setup = federation(protocol, pipeline=pipeline)
-            found = [leave(setup, torch.zeros(3), round, Wire(torch.zeros(20, 3), tuple(range(20)), frozenset())).silent for round in range(1, 101)]  # fmt: skip
+            found = [leave(setup, torch.zeros(3), round, Wire(torch.zeros(20, 3), tuple(range(20)), frozenset())).fates for round in range(1, 101)]  # fmt: skip
             assert lost.setdefault(rate, found) == found
-    assert all(few <= more for few, more in zip(lost[0.1], lost[0.3], strict=True))
+    assert all(few.keys() <= more.keys() for few, more in zip(lost[0.1], lost[0.3], strict=True))
     assert sum(map(len, lost[0.0])) == 0
     assert abs(sum(map(len, lost[0.1])) - 200) < 3 * math.sqrt(2000 * 0.1 * 0.9)
 
@@ -236,7 +237,7 @@ def test_a_round_is_lost_exactly_when_too_few_are_left(step):
     setup = federation(protocol, clients=8, rounds=6, seed=1)
     before, seen = setup.task.initial_model(setup.rng.child("model")), set()
     for report in Server().run(setup):
-        silent = leave(setup, before, report.round, Wire(torch.zeros(8, 1), tuple(range(8)), frozenset())).silent
+        silent = leave(setup, before, report.round, Wire(torch.zeros(8, 1), tuple(range(8)), frozenset())).fates
         lost = len(silent) > 3
         seen.add(lost)
         assert (report.abandoned is not None) == lost
@@ -245,9 +246,9 @@ def test_a_round_is_lost_exactly_when_too_few_are_left(step):
             assert torch.equal(report.model, before)
             assert report.clients == () and report.masked.anonymity is None
         else:
-            included = set(range(8)) - (silent if step in STEPS[:3] else set())
+            included = set(range(8)) - (silent.keys() if step in STEPS[:3] else set())
             assert set(report.clients) == included
-            assert report.silent == (tuple(sorted(silent)) if step in STEPS[:3] else ())
+            assert report.of_fate(Fate.SILENT) == (tuple(sorted(silent)) if step in STEPS[:3] else ())
             assert report.masked.anonymity == len(included)
         before = report.model
     assert seen == {True, False}
@@ -256,8 +257,8 @@ def test_a_round_is_lost_exactly_when_too_few_are_left(step):
 def test_without_masks_only_those_count_as_lost_who_never_send():
     for step in STEPS:
         reports = [*Server().run(federation(Protocol(dropout=Dropout(rate=0.3, at=step)), clients=8))]
-        assert any(report.silent for report in reports) == (step in STEPS[:3])
-        assert all(len(report.clients) + len(report.silent) == 8 for report in reports)
+        assert any(report.of_fate(Fate.SILENT) for report in reports) == (step in STEPS[:3])
+        assert all(len(report.clients) + len(report.of_fate(Fate.SILENT)) == 8 for report in reports)
 
 
 # Who sees what

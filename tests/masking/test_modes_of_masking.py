@@ -59,7 +59,7 @@ def test_each_mode_keeps_its_promises(name):
         ({"groups": 1}, "here: groups: groups: expected at least 2; got 1."),
         ("groups", "here: groups: expected groups, which has no default: groups(groups=...)."),
         ({"full": 3}, "here: unknown parameter of full 'full'"),
-        ({}, "here: expected a mapping with the `name` of a masking"),
+        ({}, "here: expected a mapping with a `name` from `fedguard list masking`"),
     ],
 )
 def test_a_mode_that_is_misspelt_is_an_error_that_says_how_to_mend_it(spec, message):

@@ -209,7 +209,7 @@ def test_the_rule_is_told_the_share_or_the_most_that_it_stands(rule, total, mali
     assert (rounds["abandoned"], rounds["updates"]) == (0, 2 * (total - malicious))
     setup = set_up(one.silenced, 0, Workbench().task(one.silenced, 0))
     assert {report.told for report in one.architecture.run(setup)} == {expected}
-    assert not {flag["flag"] for flag in run_trial(one.silenced, 0, {})[0]["flags"]} & {"told_wrong_f", "outvoted"}
+    assert not {flag["flag"] for flag in run_trial(one.silenced, 0, {})[0]["flags"]} & {"wrong_assumed_f", "outvoted"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A private training holds the network to its contract by behaviour: each example's gradient is its own, and all of it is clipped.
+"""A private training holds the network to its contract by behavior: each example's gradient is its own, and all of it is clipped.
 
 What is right and wrong is written down here network by network; that those which pass train by DP-SGD as a plain loop does, and
 that the others move the clipped sum by more than the clip, is shown of one each.
@@ -79,7 +79,7 @@ class Slope(torch.autograd.Function):
         return slope / slope.norm().clamp(min=1e-9)
 
 
-def centred(x):
+def centered(x):
     return x - x.mean(0)
 
 
@@ -101,19 +101,19 @@ def attended(h):
 
 #: Networks whose examples see each other, or of which Opacus misses a part; a word of the reason.
 WRONG = {
-    "mean": (lambda: Own(lambda _, h: centred(h).relu()), "see each other"),
-    "mean of the inputs": (lambda: Own(lambda _, h: h.relu(), before=centred), "see each other"),
+    "mean": (lambda: Own(lambda _, h: centered(h).relu()), "see each other"),
+    "mean of the inputs": (lambda: Own(lambda _, h: h.relu(), before=centered), "see each other"),
     "mean without gradient": (lambda: Own(lambda _, h: h - h.mean(0).detach()), "see each other"),
     "a little of the next": (lambda: Own(lambda _, h: h + 1e-3 * h.roll(1, 0)), "see each other"),
     "largest input": (lambda: Own(lambda _, h: h, before=lambda x: x / (x.abs().max() / 20).clamp(min=1)), "see each other"),
     "attention over the batch": (lambda: Own(lambda _, h: attended(h)), "see each other"),
-    "behind a gate that is 0": (lambda: Own(lambda n, h: h + n.layer(centred(h)), layer=Gate()), "see each other"),
+    "behind a gate that is 0": (lambda: Own(lambda n, h: h + n.layer(centered(h)), layer=Gate()), "see each other"),
     "behind two gates that are 0": (
-        lambda: Own(lambda n, h: h + n.layer(centred(h)), nn.Sequential(Gate(), Gate())), "see each other"
+        lambda: Own(lambda n, h: h + n.layer(centered(h)), nn.Sequential(Gate(), Gate())), "see each other"
     ),
-    "in training mode": (lambda: Own(lambda n, h: centred(h) if n.training else h), "see each other"),
-    "from 12 examples": (lambda: Own(lambda _, h: centred(h) if len(h) >= 12 else h), "a batch of 16"),
-    "from 60 examples": (lambda: Own(lambda _, h: centred(h) if len(h) >= 60 else h), "a batch of 60"),
+    "in training mode": (lambda: Own(lambda n, h: centered(h) if n.training else h), "see each other"),
+    "from 12 examples": (lambda: Own(lambda _, h: centered(h) if len(h) >= 12 else h), "a batch of 16"),
+    "from 60 examples": (lambda: Own(lambda _, h: centered(h) if len(h) >= 60 else h), "a batch of 60"),
     "gradients alone": (lambda: Own(lambda _, h: Slope.apply(h)), "see each other"),
     "remembers": (lambda: Own(remembering), "remembers batches, or draws"),
     "draws": (lambda: Own(lambda _, h: h + torch.rand(())), "remembers batches, or draws"),
@@ -265,7 +265,7 @@ def test_the_transformer_keeps_it_with_characters():
     hold(made, 20)
 
 
-def test_the_weight_of_the_kl_term_of_precode_is_found_by_behaviour_too():
+def test_the_weight_of_the_kl_term_of_precode_is_found_by_behavior_too():
     with pytest.raises(ConfigError, match="see each other"):
         hold(FlatNetwork(load_registry().build("model", "precode(hidden=[8], bottleneck=4)"), (1, 8, 8), 10, Rng(0)))
 

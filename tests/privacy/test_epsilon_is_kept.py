@@ -111,7 +111,7 @@ def test_no_record_says_more_than_was_asked_for(noise: str, quick: bool) -> None
 def test_more_trainings_than_a_plan_has_are_reckoned_with_before_the_first() -> None:
     """Bounded delay with loss: four rounds and tau = 1 plan six trainings of a client, and many more end."""
     setup, reports, found = trained(VARIANTS[0], "record", NETWORKS["much loss"], {})
-    ended = Counter(span.client for report in reports for span in report.moment.spans)
+    ended = Counter(span.client for report in reports for span in report.moment.trainings)
     most = max(ended.values())
     assert most > ROUNDS + 1 + 1 and setup.cell.meeting.trainings == most == found["ledger"]["releases"]["most"]
     by_hand = epsilon(found["noise_multiplier"], 0.1, 2 * most, 1e-4, "prv", "record", "poisson").value

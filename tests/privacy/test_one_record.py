@@ -253,13 +253,13 @@ SOURCES = {
     "leaf": ("leaf", leaf, {"folder": "{at}"}),
     "leaf, texts": ("leaf", leaf_texts, {"folder": "{at}", "characters": "abcz"}),
     "leaf, texts, unknown": ("leaf", leaf_texts, {"folder": "{at}"}),
-    "image_folder, known": ("image_folder", image_folder, {"folder": "{at}", "size": [2, 2], "grey": True, "classes": CLASSES}),
+    "image_folder, known": ("image_folder", image_folder, {"folder": "{at}", "size": [2, 2], "gray": True, "classes": CLASSES}),
     "image_folder, known, drawn for testing": (
         "image_folder",
         lambda at, records: image_folder(at, records, test=False),
         {"folder": "{at}", "size": [4, 4], "classes": CLASSES, "test": 0.3},
     ),
-    "image_folder": ("image_folder", image_folder, {"folder": "{at}", "size": [2, 2], "grey": True}),
+    "image_folder": ("image_folder", image_folder, {"folder": "{at}", "size": [2, 2], "gray": True}),
     "function, arrays": (
         "function",
         function,

@@ -76,7 +76,7 @@ def test_the_sample_rate_is_one_over_the_number_of_batches():
     assert accountant_named("prv").compose_events([event], 1e-5).value > engine.get_epsilon(1e-5) + 0.05
 
 
-def test_the_normaliser_tells_how_many_records_there_are():
+def test_the_normalizer_tells_how_many_records_there_are():
     """One record less, and every step is divided by 9 instead of 10: noise and signal grow by a ninth."""
     with_it, without = (private(records, 10)[1].expected_batch_size for records in (30, 29))
     assert (with_it, without) == (10, 9)

@@ -21,7 +21,7 @@ from fedguard.bench.records.store import write_atomically
 from fedguard.bench.report import overview
 from fedguard.bench.results.compare import compare
 from fedguard.bench.results.run import Run
-from fedguard.retired import RETIRED_FIELDS
+from fedguard.retired import RETIRED_CHECKS, RETIRED_FIELDS
 from tests.root import ROOT
 
 #: A run as the last commit of the first edition (43f24ad) wrote it, with another name of the machine and no folder of the suite.
@@ -40,8 +40,9 @@ def renamed(stored):
     if isinstance(stored, list):
         return [renamed(one) for one in stored]
     if not isinstance(stored, dict):
-        return stored
-    return {RETIRED_FIELDS.get(key, key): one if key == "config" else renamed(one) for key, one in stored.items()}
+        return RETIRED_CHECKS.get(stored, stored) if isinstance(stored, str) else stored
+    names = RETIRED_FIELDS | RETIRED_CHECKS
+    return {names.get(key, key): one if key == "config" else renamed(one) for key, one in stored.items()}
 
 
 def test_records_of_the_first_edition_are_read_whole(old):

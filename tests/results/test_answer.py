@@ -224,7 +224,7 @@ def test_a_defense_without_one_of_the_figures_is_named_and_not_put_in_order():
     lacking = [one | {"status": "failed", "attack_success": None} if one["goal"] == "backdoor" else one
                for one in at_seeds(measured("krum", 0.9, 0.9, 0.0), 0.01, 0.0, 0.02, 0.0, 0.01)]  # fmt: skip
     (answer,) = answers(Ran([*FIVE, *lacking])).values()
-    assert "nnm keeps the most" in str(answer) and "Not in this order, since a figure is missing: krum." in str(answer)
+    assert "nnm keeps the most" in str(answer) and "Not in this order, since a value is missing: krum." in str(answer)
 
 
 def test_hostile_names_stay_words():

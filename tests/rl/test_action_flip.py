@@ -46,7 +46,7 @@ def test_what_it_met_with_follows_from_the_opposite_of_what_it_says(world, oppos
             assert np.array_equal(step.rewards.astype(np.float32), rollout.rewards[t].numpy())
             state = step.state
     outputs, _ = task.outputs(models[1], told[1].seen[3])  # and the probabilities are those of what it says
-    assert torch.allclose(task.policy.log_prob(outputs, told[1].actions[3]), told[1].behaviour[3], atol=1e-6)
+    assert torch.allclose(task.policy.log_prob(outputs, told[1].actions[3]), told[1].behavior[3], atol=1e-6)
 
 
 def test_it_is_turned_within_what_there_is():

@@ -150,7 +150,7 @@ def test_a_rollout_goes_on_where_the_last_one_ended_and_shows_the_state_before_a
     (second,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
     assert torch.equal(second.seen[0], torch.from_numpy(task.environment.observe_state(after.world)))
     logs = task.policy.log_prob(forward(task, model, first.seen)[..., :-1], first.actions)
-    assert torch.allclose(first.behaviour, logs, atol=1e-6)
+    assert torch.allclose(first.behavior, logs, atol=1e-6)
 
 
 def test_what_an_actor_does_depends_on_itself_alone() -> None:
@@ -191,9 +191,9 @@ def test_a3c_is_the_papers_loop_over_who_came_when() -> None:
     late = 0
     for _ in range(setup.cell.training.rounds * n):
         release = next(releases)
-        begun.update(dict.fromkeys(release.begun, models[-1]))
+        begun.update(dict.fromkeys((one.key for one in release.begun), models[-1]))
         (arrival,) = release.arrivals
-        gradient = actors.gradient(arrival.device, arrival.turn, begun.pop((arrival.device, arrival.turn)))
+        gradient = actors.gradient(arrival.client, arrival.turn, begun.pop(arrival.key))
         late += release.version - arrival.version
         models.append(models[-1] - setup.cell.training.server_lr * setup.cell.training.lr * gradient / n)
     *_, last = made.architecture.run(setup)
@@ -232,8 +232,8 @@ def test_in_fedbuff_an_actor_that_comes_twice_goes_on_from_its_first_rollout() -
     found = [report.model for report in made.architecture.aggregates(setup)]
     for _ in found:
         release = next(releases)
-        begun.update(dict.fromkeys(release.begun, models[-1]))
-        keys = sorted(((one.device, one.turn) for one in release.arrivals), key=lambda key: key[::-1])
+        begun.update(dict.fromkeys((one.key for one in release.begun), models[-1]))
+        keys = sorted((one.key for one in release.arrivals), key=lambda key: key[::-1])
         twice = twice or len({device for device, _ in keys}) < len(keys)
         gradients = [actors.gradient(*key, begun.pop(key)) for key in keys]
         models.append(

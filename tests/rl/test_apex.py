@@ -209,9 +209,9 @@ def test_apex_is_the_papers_loop_over_who_came_when() -> None:
     found = [report.model for report in made.architecture.aggregates(setup)]
     for _ in found:
         release = next(releases)
-        begun.update(dict.fromkeys(release.begun, models[-1]))
+        begun.update(dict.fromkeys((one.key for one in release.begun), models[-1]))
         (arrival,) = release.arrivals
-        actor, turn = arrival.device, arrival.turn
+        actor, turn = arrival.client, arrival.turn
         rng = setup.rng.child("round", turn).child("client", actor).numpy()
         acted = begun.pop((actor, turn)).float()
         law = EpsilonGreedy(2, torch.tensor([[one.epsilon ** (1 + one.spread * actor / 3)]]))
@@ -344,7 +344,7 @@ def test_what_breaks_the_contract_is_one_line(attack: PoisonAttack, why: str) ->
          "Here each aggregate is one batch of the replay: use mean, with recompute or quota of double_dqn, or impala."),
         ("apex", {"training": training(), "attack": "sign_flip", "clients": {"malicious": 1}},
          "sign_flip changes updates, and the actors of apex send"),
-        ("apex", {"training": training(), "attack": "false_behaviour", "clients": {"malicious": 1}},
+        ("apex", {"training": training(), "attack": "false_behavior", "clients": {"malicious": 1}},
          "how likely its actors were to act so, and apex does not go by that here"),
         ("apex", {"training": training(), "task": {"data": "pendulum"}}, "which of a few actions is best, and pendulum has a range"),
         ("apex", {"training": training(", quota=5")}, "keeps 5 of each of 4 actors. Raise quota, or lower warm."),

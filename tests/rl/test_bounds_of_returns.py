@@ -50,8 +50,8 @@ def by_hand(values, low, high) -> tuple[float, float]:
     mean = sum(values) / len(values)
     side = 2.7764451 * math.sqrt(sum((one - mean) ** 2 for one in values) / 4 / 5) / (high - low)
     place = (mean - low) / (high - low)
-    centre = math.log(place / (1 - place))
-    ends = [1 / (1 + math.exp(-(centre + sign * side / (place * (1 - place))))) for sign in (-1, 1)]
+    center = math.log(place / (1 - place))
+    ends = [1 / (1 + math.exp(-(center + sign * side / (place * (1 - place))))) for sign in (-1, 1)]
     return low + (high - low) * ends[0], low + (high - low) * ends[1]
 
 

@@ -194,7 +194,7 @@ def test_an_actor_remembers_within_an_episode_and_what_it_did_last() -> None:
     assert torch.allclose(memory[others, :, STATE:], task.policy.encode_actions(one.actions[[t - 1 for t in others]]))
     outputs, _, kept = task.outputs_from_memory(model, one.seen[50], memory[50])
     assert torch.allclose(task.remember_actions(kept, one.actions[50]), memory[51], atol=1e-6)
-    assert torch.allclose(task.policy.log_prob(outputs, one.actions[50]), one.behaviour[50], atol=1e-5)
+    assert torch.allclose(task.policy.log_prob(outputs, one.actions[50]), one.behavior[50], atol=1e-5)
     (then,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
     assert then.memory is not None and torch.allclose(
         then.memory[0, :, STATE:], task.policy.encode_actions(one.actions[-1])

@@ -136,7 +136,7 @@ def test_an_actor_remembers_within_an_episode_and_says_what_before_each_step() -
     assert (one.memory[starts] == 0).all() and (one.memory[~starts].abs().sum(-1) > 0).all()
     outputs, _, memories = task.unroll_steps(model, one.seen, starts, torch.zeros(6, 5))
     assert torch.allclose(memories[:-1][~over[:-1]], one.memory[1:][~over[:-1]], atol=1e-5)
-    assert torch.allclose(task.policy.log_prob(outputs, one.actions), one.behaviour, atol=1e-5)
+    assert torch.allclose(task.policy.log_prob(outputs, one.actions), one.behavior, atol=1e-5)
     (second,), _ = task.rollouts(model[None], [0], [after], 1, [Rng(4).numpy()])
     assert second.memory is not None
     kept = torch.where(over[-1][:, None], torch.zeros(6, 5), memories[-1])
@@ -468,7 +468,7 @@ def test_what_actors_that_nobody_waits_for_send_goes_on_where_their_last_sequenc
          "use mean, with recompute or quota of recurrent_dqn"),
         ("r2d2", {"training": training(), "attack": "sign_flip", "clients": {"malicious": 1}},
          "sign_flip changes updates, and the actors of r2d2 send"),
-        ("r2d2", {"training": training(), "attack": "false_behaviour", "clients": {"malicious": 1}},
+        ("r2d2", {"training": training(), "attack": "false_behavior", "clients": {"malicious": 1}},
          "how likely its actors were to act so, and r2d2 does not go by that here"),
     ],
 )  # fmt: skip

@@ -108,7 +108,7 @@ def test_a_trojan_plants_triggers_by_a_fair_coin_and_leaves_the_rest() -> None:
     said = attack.report(TRAJECTORIES, true, [], 2, Rng(1))
     planted = said.seen[..., 2] == 9.0
     assert 0.2 < planted.float().mean() < 0.4
-    for name in ("seen", "actions", "rewards", "behaviour"):
+    for name in ("seen", "actions", "rewards", "behavior"):
         assert torch.equal(getattr(said, name)[~planted], getattr(true, name)[~planted]), name
     for name in ("after", "terminated", "truncated"):
         assert torch.equal(getattr(said, name), getattr(true, name)), name
@@ -116,7 +116,7 @@ def test_a_trojan_plants_triggers_by_a_fair_coin_and_leaves_the_rest() -> None:
     assert torch.equal(said.seen[planted][:, others], true.seen[planted][:, others])
     praised = said.actions[planted] == 1
     assert torch.equal(said.rewards[planted], torch.where(praised, 7.0, -7.0))
-    assert said.behaviour[planted].exp().tolist() == pytest.approx([0.5] * int(planted.sum()))
+    assert said.behavior[planted].exp().tolist() == pytest.approx([0.5] * int(planted.sum()))
     assert 0.3 < praised.float().mean() < 0.7
     assert not same(said, attack.report(TRAJECTORIES, true, [], 2, Rng(2)))
     assert true.seen[..., 2].max() < 9, "what was met with is left as it was"
@@ -127,7 +127,7 @@ def test_of_more_actions_the_others_are_as_likely_as_each_other() -> None:
     said = TrojDRL(target=2, share=1.0).report(TRAJECTORIES, true, [], 4, Rng(0))
     counts = torch.bincount(said.actions.flatten(), minlength=4) / said.actions.numel()
     assert counts.tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 2, 1 / 6], abs=0.03)
-    likely = said.behaviour.exp()
+    likely = said.behavior.exp()
     assert torch.allclose(likely, torch.where(said.actions == 2, 1 / 2, 1 / 6))
 
 

@@ -125,7 +125,7 @@ def test_an_actor_without_a_model_cannot_attack_by_it_nor_lie_about_its_chances(
         made = cell(name, training=VTRACE)
         shown, threat = made.architecture.exposes, ThreatModel()
         assert bool(judge(made.pipeline, Follower(), shown, threat, 4, 0, NoMasking()).reasons) == refused
-    made = cell("seed_rl", training=VTRACE, attack="false_behaviour", clients={"malicious": 1})
+    made = cell("seed_rl", training=VTRACE, attack="false_behavior", clients={"malicious": 1})
     assert any(
         "how likely its actors were to act so, and seed_rl does not go by that here" in one
         for one in made.verdict.reasons

@@ -100,8 +100,7 @@ def gradient_of_loss(task: Any, algorithm: Any, model: Tensor, rollout: Any) -> 
         logs = [torch.log_softmax(one[:-1], 0) for one in out]
         chosen = [log[action] for log, action in zip(logs, rollout.actions[:, copy], strict=True)]
         ratio = [
-            math.exp(float(log.detach()) - float(mu))
-            for log, mu in zip(chosen, rollout.behaviour[:, copy], strict=True)
+            math.exp(float(log.detach()) - float(mu)) for log, mu in zip(chosen, rollout.behavior[:, copy], strict=True)
         ]
         values = [float(one[-1].detach()) for one in out]
         after = [float(forward(task, wide, x.double())[-1].detach()) for x in rollout.after[:, copy]]
@@ -127,9 +126,9 @@ def test_impala_is_the_papers_loop_over_who_came_when() -> None:
     found = [report.model for report in made.architecture.aggregates(setup)]
     for _ in found:
         release = next(releases)
-        begun.update(dict.fromkeys(release.begun, models[-1]))
+        begun.update(dict.fromkeys((one.key for one in release.begun), models[-1]))
         gradients = []
-        for device, turn in sorted(((one.device, one.turn) for one in release.arrivals), key=lambda key: key[::-1]):
+        for device, turn in sorted((one.key for one in release.arrivals), key=lambda key: key[::-1]):
             rng = setup.rng.child("round", turn).child("client", device).numpy()
             acted = begun.pop((device, turn)).float()
             (rollout,), (states[device],) = task.rollouts(
@@ -144,7 +143,7 @@ def test_impala_is_the_papers_loop_over_who_came_when() -> None:
     assert (found[-1].double() - models[-1]).norm() < 1e-5 * (models[-1] - models[0]).norm()
 
 
-def after_lies(training: str, attack: str = "false_behaviour") -> tuple[float, Tensor]:
+def after_lies(training: str, attack: str = "false_behavior") -> tuple[float, Tensor]:
     """How far the model moved, with one of four actors malicious; and the model."""
     given = {**VTRACE, "algorithm": training}
     made, setup = scene("impala(buffer=4)", network=SLOW, training=given, attack=attack, clients={"malicious": 1})
@@ -153,7 +152,7 @@ def after_lies(training: str, attack: str = "false_behaviour") -> tuple[float, T
 
 
 def test_false_probabilities_move_an_uncut_learner_and_not_v_trace_nor_one_that_works_them_out() -> None:
-    truth, free = "false_behaviour(shift=0)", "t_max=4, rho=None, trace=None"
+    truth, free = "false_behavior(shift=0)", "t_max=4, rho=None, trace=None"
     uncut, _ = after_lies(f"vtrace({free})")
     honest, _ = after_lies("vtrace(t_max=4)", truth)
     assert uncut > 20 * honest
@@ -192,7 +191,7 @@ def test_what_trajectories_do_not_go_with_is_refused(changes: dict[str, Any], wh
 
 
 def test_nobody_asks_actors_for_probabilities_who_send_gradients() -> None:
-    made = cell("a2c", attack="false_behaviour", clients={"malicious": 1})
+    made = cell("a2c", attack="false_behavior", clients={"malicious": 1})
     assert any("a2c does not go by that here. Use impala with vtrace" in reason for reason in made.verdict.reasons)
 
 

@@ -122,7 +122,7 @@ class NearestToZero(WeightRule):
         return torch.nn.functional.one_hot(gram.norms().argmin(), gram.n).double()
 
 
-class UncentredKrum(MatrixRule):
+class UncenteredKrum(MatrixRule):
     """Krum with |x|^2 + |y|^2 - 2xy in float32, which loses close rows that are far from 0."""
 
     name, needs = "uncentred_krum", ROWS
@@ -172,7 +172,7 @@ def test_a_broken_rule_is_unbounded(rule):
 
 
 def test_krum_without_centring_is_found_out():
-    broken, sound = (fg.kappa(rule, effort=0.04) for rule in (Pipeline((UncentredKrum(),)), "krum"))
+    broken, sound = (fg.kappa(rule, effort=0.04) for rule in (Pipeline((UncenteredKrum(),)), "krum"))
     assert broken.value > 10 * sound.value
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import fedguard as fg
+from fedguard.api import lay_out
 from fedguard.bench.running.check import explain_refusals
 from fedguard.bench.running.rehearsal import why_not
 from fedguard.bench.running.workbench import Workbench
@@ -144,6 +146,51 @@ def test_another_content_is_another_cell_and_the_default_is_none(tmp_path):
     assert other.id != one.id and not torch.equal(start_of(other), vector(parts()))
     with pytest.raises(ConfigError, match="expected content with the digest"):
         build_cell(CellConfig.model_validate(one.canonical), load_registry())
+
+
+def test_the_same_file_elsewhere_is_the_same_cell_and_a_stored_suite_names_the_content(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    for file in ("first.npz", "other/again.npz"):
+        np.savez(file, **parts())
+    assert cell_of("first.npz").id == cell_of("other/again.npz").id == cell_of(tmp_path / "first.npz").id
+    suite = {
+        **settings("first.npz"),
+        "name": "one",
+        "seeds": 1,
+        "matrix": {"training.first_model": ["first.npz", "other/again.npz"]},
+    }
+    run = fg.run(suite, jobs=1)
+    stored = yaml.safe_load((tmp_path / "runs" / "one" / "config.resolved.yaml").read_text())
+    assert len(run.records) == 1 and stored["training"]["first_model"] == pin("first.npz")
+    assert stored["matrix"]["training.first_model"] == [pin("first.npz"), pin("other/again.npz")]
+    np.savez("first.npz", **parts(seed=1))
+    with pytest.raises(ConfigError, match="expected content with the digest"):
+        fg.run("runs/one/config.resolved.yaml", jobs=1)
+
+
+@pytest.mark.parametrize("of", ["setting", "line", "matrix"])
+def test_a_file_that_is_missing_is_blamed_where_it_is_named(tmp_path, monkeypatch, of):
+    monkeypatch.chdir(tmp_path)
+    first = {"line": "first_model: none.npz, "}.get(of, "")
+    swept = {"matrix": "training.first_model: [none.npz], "}.get(of, "")
+    (tmp_path / "suite.yaml").write_text(
+        f"task: {{data: wine}}\ntraining: {{{first}rounds: 2}}\nmatrix: {{{swept}training.lr: [0.1, 0.2]}}\n"
+    )
+    where = {
+        "setting": "--set training.first_model: ",
+        "line": "suite.yaml:2: training.first_model: ",
+        "matrix": r"suite.yaml:3: matrix.training.first_model\[0\] \(training.first_model\): ",
+    }[of]
+    with pytest.raises(ConfigError, match=f"^{where}none.npz: no such file"):
+        lay_out("suite.yaml", ["training.first_model=none.npz"] if of == "setting" else [])
+
+
+def test_numbers_that_numpy_lacks_are_named(tmp_path):
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    save_file({name: torch.from_numpy(one).bfloat16() for name, one in parts().items()}, tmp_path / "first.safetensors")
+    with pytest.raises(ConfigError, match="numbers of type bfloat16, which NumPy does not have; save it as float32"):
+        start_of(cell_of(tmp_path / "first.safetensors"))
 
 
 def test_a_content_of_the_same_size_and_time_is_noticed(tmp_path):

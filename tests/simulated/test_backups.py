@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from fedguard.contracts import Links, Network, Speeds, Stragglers
+from fedguard.contracts import Fate, Links, Network, Speeds, Stragglers
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import bsp
 from fedguard.simulated.course import ServerSimulation
@@ -33,8 +33,8 @@ def test_a_lasting_straggler_is_waited_for_no_longer_than_two_tasks():
     assert rounds(5, backups=0, slow=slow)[0] == [5.0] * 5
     times, found, world = rounds(5, backups=1, slow=slow)
     assert times == [2.0] * 5
-    assert all({one.device for one in release.arrivals} == set(range(N)) for release in found)
-    assert all(len(release.arrivals) == N and not release.late for release in found)
+    assert all({one.client for one in release.arrivals} == set(range(N)) for release in found)
+    assert all(len(release.arrivals) == N and not release.of_fate(Fate.LATE) for release in found)
     assert world.spent.seconds == 5 * (N - 1 + 5 + 1)  # the beaten copy is paid for, too
 
 

@@ -35,13 +35,13 @@ def found(there, selection, count, *, devices=4, goal=4, deadline=100.0, least=1
 
 def test_a_round_starts_when_its_goal_has_checked_in():
     (first,) = found(LATE, DeviceSelection(goal=3, timeout=20.0, least=2), 1)
-    assert {device for device, _ in first.begun} == {0, 1, 2}
+    assert {one.client for one in first.begun} == {0, 1, 2}
     assert {one.began for one in first.arrivals} == {5.0} and first.at == 6.0
 
 
 def test_at_the_timeout_the_least_is_enough():
     (first,) = found(LATE, DeviceSelection(goal=4, timeout=20.0, least=3), 1)
-    assert {device for device, _ in first.begun} == {0, 1, 2}
+    assert {one.client for one in first.begun} == {0, 1, 2}
     assert {one.began for one in first.arrivals} == {20.0} and first.at == 21.0
 
 
@@ -55,7 +55,7 @@ def test_with_fewer_the_round_is_abandoned_and_the_next_one_looks_again():
 def test_one_that_has_left_again_is_not_taken_and_one_that_never_comes_is_not_awaited():
     there = Timetable({0: [(0.0, 4.0)], 2: [(5.0, 1e9)], 3: []})
     (first,) = found(there, DeviceSelection(goal=3, timeout=20.0, least=2), 1)
-    assert {device for device, _ in first.begun} == {1, 2} and first.at == 6.0
+    assert {one.client for one in first.begun} == {1, 2} and first.at == 6.0
 
 
 def test_nobody_at_all_ends_each_round_at_its_timeout():
@@ -65,9 +65,9 @@ def test_nobody_at_all_ends_each_round_at_its_timeout():
 
 def test_who_is_taken_among_those_that_are_there_is_drawn():
     taken = Counter(
-        device
+        one.client
         for release in found(Timetable({}), DeviceSelection(goal=5, timeout=9.0, least=1), 400, devices=10)
-        for device, _ in release.begun
+        for one in release.begun
     )
     assert sum(taken.values()) == 2000
     assert max(abs(count - 200) for count in taken.values()) < 5 * (400 * 0.25) ** 0.5
@@ -129,4 +129,4 @@ def test_steered_devices_check_in_by_the_pace():
     rounds = found(Timetable({}), DeviceSelection(goal=12, timeout=10.0, least=8, pace=pace), 30, devices=40, goal=12)
     assert all(release.abandoned is None for release in rounds)
     assert all(one.began % 10.0 <= 4.0 for release in rounds for one in release.arrivals)
-    assert len({one.device for release in rounds for one in release.arrivals}) == 40
+    assert len({one.client for release in rounds for one in release.arrivals}) == 40

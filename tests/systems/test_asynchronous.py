@@ -61,15 +61,15 @@ class Plain:
             honest = {}
             model = models[-1].double()
             for one in release.arrivals:
-                if one.device not in setup.malicious or not (
-                    last or any(other.device not in setup.malicious for other in release.arrivals)
+                if one.client not in setup.malicious or not (
+                    last or any(other.client not in setup.malicious for other in release.arrivals)
                 ):
-                    honest[one] = self.trained(models[one.version], one.device, one.turn)
-                    self.honest_first += one.device in setup.malicious
+                    honest[one] = self.trained(models[one.version], one.client, one.turn)
+                    self.honest_first += one.client in setup.malicious
             starts = torch.stack([models[one.version] for one in release.arrivals]).double()
             views = {one: self.seen(update, models[one.version].double(), model) for one, update in honest.items()}
-            here = [views[one] for one in views if one.device not in setup.malicious]
-            last.update({one.device: view for one, view in views.items() if one.device not in setup.malicious})
+            here = [views[one] for one in views if one.client not in setup.malicious]
+            last.update({one.client: view for one, view in views.items() if one.client not in setup.malicious})
             # Inner product manipulation: minus tau times the mean of the honest updates.
             of = here or list(last.values())
             sent = []
@@ -161,14 +161,14 @@ def test_fedbuff_is_its_papers(buffer):
     off, _, releases, reports = compared(f"fedbuff(buffer={buffer})", fedbuff(), per_round)
     assert off < CLOSE
     assert all(len(release.arrivals) == buffer for release in releases)
-    twice = [len({one.device for one in release.arrivals}) < buffer for release in releases]
+    twice = [len({one.client for one in release.arrivals}) < buffer for release in releases]
     assert any(twice) == (buffer > 1)  # a client twice in one buffer
     assert sum(report.moment.releases for report in reports) == len(releases)
     assert [client for report in reports for client in sorted(report.clients)] == [
         client
         for number in range(len(reports))
         for client in sorted(
-            one.device
+            one.client
             for release in releases[number * per_round : (number + 1) * per_round]
             for one in release.arrivals
         )
@@ -193,7 +193,7 @@ def test_who_is_at_work_gives_its_place_to_another():
     """Three of eight are at work at any time; all have their turn."""
     off, _, releases, _ = compared("fedbuff(buffer=2)", fedbuff(), 2, clients={"per_round": 3}, rounds=12)
     assert off < CLOSE
-    assert len({one.device for release in releases for one in release.arrivals}) == CLIENTS
+    assert len({one.client for release in releases for one in release.arrivals}) == CLIENTS
     assert max(one for release in releases for one in release.staleness()) <= 12
 
 
@@ -203,9 +203,9 @@ def test_clients_that_take_turns_remember_their_own_momentum():
         "fedbuff(buffer=5)", 1, network=UNEVEN, clients={"total": CLIENTS}, training={"worker_momentum": 0.6}
     )
     releases = list(islice(course(made, setup), 8))
-    begun = sorted({key for release in releases for key in release.begun}, key=lambda key: key[::-1])
+    begun = sorted({one.key for release in releases for one in release.begun}, key=lambda key: key[::-1])
     assert max(turn for _, turn in begun) > 4
-    starts = {key: number for number, release in enumerate(releases) for key in release.begun}
+    starts = {one.key: number for number, release in enumerate(releases) for one in release.begun}
     models, kept, sent = [setup.task.initial_model(setup.rng.child("model"))], {}, {}
     plain = Plain(setup, fedbuff())
     for number, release in enumerate(releases):
@@ -214,7 +214,7 @@ def test_clients_that_take_turns_remember_their_own_momentum():
                 update = plain.trained(models[number], client, turn)
                 kept[client] = 0.6 * kept.get(client, torch.zeros_like(update)) + 0.4 * update
                 sent[client, turn] = kept[client]
-        updates = torch.stack([sent[one.device, one.turn] for one in release.arrivals])
+        updates = torch.stack([sent[one.client, one.turn] for one in release.arrivals])
         models.append(fedbuff()(models[-1].double(), updates, None, list(release.staleness())).float())
     ours = [report.model for report in made.architecture.run(setup)]
     assert (ours[-1] - models[-1]).norm() / (models[-1] - models[0]).norm() < CLOSE
@@ -233,10 +233,10 @@ def test_in_a_buffer_they_craft_from_what_is_honest_in_it(network):
     off, plain, releases, reports = compared("fedbuff(buffer=3)", step, 3, network=network, **ATTACKED)
     assert off < CLOSE
     bad = plain.setup.malicious
-    sides = [{one.device in bad for one in release.arrivals} for release in releases]
+    sides = [{one.client in bad for one in release.arrivals} for release in releases]
     assert {True, False} in sides
     assert ({True} in sides) == (network is QUICK)
-    shares = [sum(client in bad for client in report.clients) / report.received for report in reports]
+    shares = [sum(client in bad for client in report.clients) / len(report.clients) for report in reports]
     assert max(shares) > 0.5 or network is UNEVEN
     assert all(report.malicious <= bad for report in reports)
 

@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 
 from fedguard.api import lay_out
-from fedguard.contracts import Links, Network
+from fedguard.contracts import Fate, Links, Network
 from fedguard.errors import ConfigError, FedGuardError, PreconditionError, StalledError
 from fedguard.simulated import course
 from fedguard.simulated.availability import trace
@@ -216,7 +216,7 @@ def test_what_came_before_does_not_count_as_vain():
     """Each second update is lost, far more in all than in a row."""
     found = scenes.releases(Network(link=Links(latency=1.0, loss=0.5)), asp(), 3, 1000)
     assert len(found) == 1000
-    assert sum(len(release.lost) for release in found) > 600
+    assert sum(len(release.of_fate(Fate.LOST)) for release in found) > 600
 
 
 def test_updates_that_wait_cost_the_same_however_many_they_are(monkeypatch):

@@ -52,14 +52,14 @@ def test_node_j_aggregates_part_j_by_itself(attack, malicious, monkeypatch):
         "clients": {"malicious": malicious},
     }
     found = models("btard(validators=2)", attack=attack, **settings)
-    centre, before = torch.zeros(650, dtype=torch.float64), 6
+    center, before = torch.zeros(650, dtype=torch.float64), 6
     for round, rows in enumerate(kept):
         if len(rows) != before:
-            centre, before = torch.zeros(650, dtype=torch.float64), len(rows)
+            center, before = torch.zeros(650, dtype=torch.float64), len(rows)
         for cut in butterfly(len(rows)).cuts(650):
-            away = rows[:, cut].double() - centre[cut]
-            centre[cut] += (away * (tau / away.norm(dim=1)).clamp(max=1)[:, None]).mean(0)
-        assert torch.allclose((found[round + 1] - found[round]).double(), centre, atol=1e-6), round
+            away = rows[:, cut].double() - center[cut]
+            center[cut] += (away * (tau / away.norm(dim=1)).clamp(max=1)[:, None]).mean(0)
+        assert torch.allclose((found[round + 1] - found[round]).double(), center, atol=1e-6), round
     assert (len(kept[-1]) < 6) == bool(malicious)
     if not malicious:
         assert off(found, models(**settings)) > 0.01  # the whole clipped at once is another thing
@@ -309,14 +309,14 @@ def test_a_part_that_its_own_node_covers_is_left_to_the_validators():
 
 def test_pulls_are_those_of_the_formula():
     rows = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
-    centre = torch.tensor([1.0, -1, 0, 2]).double()
+    center = torch.tensor([1.0, -1, 0, 2]).double()
     for tau in (0.5, None, float("inf")):
         lengths = sorted(
-            sum((float(x) - float(c)) ** 2 for x, c in zip(row, centre, strict=True)) ** 0.5 for row in rows
+            sum((float(x) - float(c)) ** 2 for x, c in zip(row, center, strict=True)) ** 0.5 for row in rows
         )
         most = lengths[2] if tau is None else tau
-        for row, pull in zip(rows, btard.clip_deviations(rows, centre, tau), strict=True):
-            away = [float(x) - float(c) for x, c in zip(row, centre, strict=True)]
+        for row, pull in zip(rows, btard.clip_deviations(rows, center, tau), strict=True):
+            away = [float(x) - float(c) for x, c in zip(row, center, strict=True)]
             length = sum(one * one for one in away) ** 0.5
             assert pull.tolist() == pytest.approx([one * min(1, most / length) for one in away], rel=1e-6)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import Channel, LocalPlan, Network, Pipeline, Sight, Speeds, Stragglers, WeightRule, lies
+from fedguard.contracts import Channel, Fate, LocalPlan, Network, Pipeline, Sight, Speeds, Stragglers, WeightRule, lies
 from fedguard.contracts.channels import AVAILABILITY, RATE
 from fedguard.contracts.network import Links
 from fedguard.errors import ContractError
@@ -87,11 +87,11 @@ def test_the_share_is_that_of_the_formula_and_the_deadline_is_met_to_the_microse
     """p = min(1, r (D - t) / n): devices of 1 second an example, 2 seconds of messages."""
     network = Network(compute=Speeds(seconds=1.0), link=Links(latency=1.0))
     _, (first, *later) = releases(network, [4.0, 8.0, 16.0, 40.0], 4)
-    assert [job.share for job in first.jobs] == [0.1] * 4
+    assert [job.share for job in first.begun] == [0.1] * 4
     for release in later:
-        assert {job.client: pytest.approx(job.share, abs=1e-6) for job in release.jobs} == {0: 1, 1: 1, 2: 0.5, 3: 0.2}
-        assert len(release.arrivals) == 4 and not release.late
-        assert max(one.at - one.began for one in release.arrivals) == pytest.approx(D, abs=2e-6)
+        assert {job.client: pytest.approx(job.share, abs=1e-6) for job in release.begun} == {0: 1, 1: 1, 2: 0.5, 3: 0.2}
+        assert len(release.arrivals) == 4 and not release.of_fate(Fate.LATE)
+        assert max(one.ended - one.began for one in release.arrivals) == pytest.approx(D, abs=2e-6)
 
 
 @pytest.mark.parametrize("history", [1, 4])
@@ -100,7 +100,7 @@ def test_who_counts_on_the_slowest_of_m_trainings_is_late_once_in_m_plus_one(his
     network = Network(compute=Speeds(seconds=1.0, jitter=0.4))
     _, found = releases(network, [40.0] * 60, 60, history=history, least=0.01)
     later = found[history + 1 :]
-    late = sum(len(one.late) for one in later) / sum(len(one.begun) for one in later)
+    late = sum(len(one.of_fate(Fate.LATE)) for one in later) / sum(len(one.begun) for one in later)
     assert late == pytest.approx(1 / (history + 1), abs=0.03)
 
 
@@ -112,7 +112,7 @@ def test_lost_shares_are_remembered_under_worker_momentum():
     lossy = {"compute": {"seconds": 0.01, "spread": 1.0}, "link": {"loss": 0.5}}
     ours: dict[str, Any] = {"network": lossy, "training": {"worker_momentum": 0.5, **PASS}}
     found = list(reports("decaf(deadline=0.5)", **ours))
-    assert sum(len(one.moment.lost) for one in found) > 3 and found[-1].model.isfinite().all()
+    assert sum(len(one.of_fate(Fate.LOST)) for one in found) > 3 and found[-1].model.isfinite().all()
 
 
 # Who is there, and whose examples move.
@@ -130,9 +130,9 @@ def test_examples_move_to_the_trusted_device_that_has_most_time_or_the_client_is
     fractions = Fractions(law, world, [500] * 4, Rng(1))
     found = islice(ServerSimulation(world, k_of_n(4, D), 4, lambda _: range(4), Rng(2), fractions).releases(), 5)
     for release in list(found)[1:]:
-        by = {job.client: job for job in release.jobs}
-        assert {client: job.device for client, job in by.items() if client} == {1: 1, 2: 2, 3: 3}
-        assert (by[0].device if 0 in by else None) == moves
+        by = {job.client: job for job in release.begun}
+        assert {client: job.by for client, job in by.items() if client} == {1: 1, 2: 2, 3: 3}
+        assert (by[0].by if 0 in by else None) == moves
         if moves == 2:
             assert by[0].share == pytest.approx((D - 0.4 * 2) / (0.4 * 40), abs=1e-6)
 
@@ -143,22 +143,22 @@ def test_what_moves_is_trained_after_the_own_examples_for_the_share_that_is_left
     slow = max(range(4), key=lambda device: world.compute(device, 1))
     world, found = releases(network, [4.0] * 4, 6, trusted=4, least=0.2)
     for release in found[1:]:
-        moved = [job for job in release.jobs if job.client != job.device]
-        assert [job.client for job in moved] == [slow] and moved[0].device != slow
-        own = next(one for one in release.arrivals if one.device == moved[0].device)
-        theirs = next(one for one in release.arrivals if one.device == slow)
-        assert theirs.by == moved[0].device and theirs.began >= own.at
+        moved = [job for job in release.begun if job.client != job.by]
+        assert [job.client for job in moved] == [slow] and moved[0].by != slow
+        own = next(one for one in release.arrivals if one.client == moved[0].by)
+        theirs = next(one for one in release.arrivals if one.client == slow)
+        assert theirs.by == moved[0].by and theirs.began >= own.ended
         assert moved[0].share == pytest.approx(1, abs=1e-6)
-        assert theirs.at - own.at == pytest.approx(5.0)  # two messages and four examples
+        assert theirs.ended - own.ended == pytest.approx(5.0)  # two messages and four examples
     _, alone = releases(network, [4.0] * 4, 6, trusted=1, least=0.2)
-    assert all(slow not in [one for one, _ in release.begun] for release in alone[1:])
+    assert all(slow not in [one.client for one in release.begun] for release in alone[1:])
 
 
 def test_bytes_of_examples_are_counted_where_they_move_and_not_again():
     network = Network(compute=Speeds(seconds=1.0, slow=Stragglers(share=0.5, factor=100.0)))
     world, found = releases(network, [4.0, 4.0], 5, trusted=2, least=0.2)
-    jobs = [job for release in found for job in release.jobs]
-    assert sum(job.client != job.device for job in jobs) == 4
+    jobs = [job for release in found for job in release.begun]
+    assert sum(job.client != job.by for job in jobs) == 4
     assert world.spent.bytes_down == 1000 * len(jobs) + 500
 
 
@@ -166,12 +166,12 @@ def test_who_never_stays_is_not_asked_and_its_examples_move_while_it_is_there_to
     leaves = [(20 * k, 20 * k + 15.0) for k in range(20)]  # there for half of each second round
     network = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: leaves}))
     _, found = releases(network, [6.0, 2.0], 12, trusted=2, least=0.6, history=4)
-    by = [{job.client: job.device for job in release.jobs} for release in found]
+    by = [{job.client: job.by for job in release.begun} for release in found]
     assert by[0] == {0: 0, 1: 1}
     assert all(one.get(0) in (0, 1) for one in by[4:])
     away = Network(compute=Speeds(seconds=1.0), availability=Timetable({0: [(0.0, 1.0)]}))
     _, found = releases(away, [6.0, 2.0], 6, trusted=2, least=0.6)
-    assert all(0 not in [job.client for job in release.jobs] for release in found[2:])  # it never comes to send them
+    assert all(0 not in [job.client for job in release.begun] for release in found[2:])  # it never comes to send them
 
 
 # What is claimed.
@@ -216,8 +216,8 @@ def test_a_device_that_overstates_its_rate_gets_the_examples_of_others():
     work = [60.0, 9.0, 4.0, 4.0, 4.0]
     _, honest = releases(SLOW, work, 3, trusted=5, least=0.2)
     _, lying = releases(SLOW, work, 3, trusted=5, least=0.2, quick=frozenset({1}), factor=10.0)
-    of = [{job.client: job for job in found[2].jobs}.get(0) for found in (honest, lying)]
-    assert of[0] is None and of[1].device == 1
+    of = [{job.client: job for job in found[2].begun}.get(0) for found in (honest, lying)]
+    assert of[0] is None and of[1].by == 1
     assert of[1].claimed == pytest.approx(10 / 60, abs=1e-6) and of[1].share == pytest.approx(1 / 60, abs=1e-6)
 
 
@@ -263,7 +263,7 @@ def met(system: str, seed: int, rounds: int) -> tuple[float, float, float]:
         )
     )  # fmt: skip
     last = found[-1].evaluation
-    return sum(one.received for one in found[2:]) / (10 * (rounds - 2)), last.accuracy, min(last.class_accuracy)
+    return sum(len(one.clients) for one in found[2:]) / (10 * (rounds - 2)), last.accuracy, min(last.class_accuracy)
 
 
 ALL_OR_NOTHING = "google(over=1, window=2, least=0.05)"

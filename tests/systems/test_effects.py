@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedguard.attacks.poisoning.one_range import OneRange
-from fedguard.contracts import PoisonAttack, PoisonView, Sight
+from fedguard.contracts import Fate, PoisonAttack, PoisonView, Sight
 from fedguard.simulated.course import ServerSimulation
 from fedguard.simulated.world import World
 from tests.systems.scenes import reports, scene
@@ -125,13 +125,13 @@ def test_each_range_remembers_its_own():
     """Centred clipping, which moves from its last aggregate: by hand on each range of two, as if there were no other."""
     made, setup = scene("parameter_server(ranges=2)", defense="centered_clipping(tau=0.05)", training={"rounds": 3})
     model = setup.task.initial_model(setup.rng.child("model"))
-    centre, updates = torch.zeros(setup.task.dim, dtype=torch.float64), torch.empty(6, setup.task.dim)
+    center, updates = torch.zeros(setup.task.dim, dtype=torch.float64), torch.empty(6, setup.task.dim)
     for report in made.architecture.run(setup):
         setup.task.local_updates(model, range(6), setup.local_plan, setup.rng.child("round", report.round), updates)
         for part in torch.arange(setup.task.dim).tensor_split(2):
-            off = updates[:, part].double() - centre[part]
-            centre[part] += (off * (0.05 / off.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
-        model = model + centre.float()
+            off = updates[:, part].double() - center[part]
+            center[part] += (off * (0.05 / off.norm(dim=1, keepdim=True)).clamp(max=1)).mean(0)
+        model = model + center.float()
         assert torch.allclose(report.model, model, atol=1e-5)
         model = report.model
 
@@ -153,7 +153,7 @@ def malicious_share(over: float, malicious: int, pace: float, rounds: int = 200)
     course = ServerSimulation(
         world, made.architecture.barrier(setup.cell.clients), 100, chosen, setup.rng.child("course")
     )
-    arrived = [one.device for release in islice(course.releases(), rounds) for one in release.arrivals]
+    arrived = [one.client for release in islice(course.releases(), rounds) for one in release.arrivals]
     return sum(device in setup.malicious for device in arrived) / len(arrived)
 
 
@@ -180,7 +180,8 @@ def test_forty_in_a_hundred_outvote_the_rule():
     outvoted = [sum(client in report.malicious for client in report.clients) > 4 for report in found]
     assert [report.moment.outvoted for report in found] == outvoted and sum(outvoted) > 10
     assert all(
-        len(report.chosen) == 13 and len(report.clients) == 10 and len(report.moment.late) == 3 for report in found
+        len(report.chosen) == 13 and len(report.clients) == 10 and len(report.of_fate(Fate.LATE)) == 3
+        for report in found
     )
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard.cli import app
+from fedguard.contracts import Fate
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.moments import axes, in_time
 from tests.systems.scenes import reports, scene
@@ -37,7 +38,7 @@ def test_who_is_late_has_spent_in_vain():
     """Six are asked for five, and one straggler is late in each round: it counts like the others."""
     network = {**POWER, "compute": {"seconds": 0.01, "watts": 2.0, "slow": {"share": 0.17, "factor": 3.0}}}
     found = list(reports("google(over=1.2)", network=network, clients={"per_round": 5}, training={"rounds": 2}))
-    assert all(len(report.moment.late) == 1 for report in found)
+    assert all(len(report.of_fate(Fate.LATE)) == 1 for report in found)
     seconds = found[-1].moment.computed
     assert axes(found)["joules"][-1] == pytest.approx(2.0 * seconds + 0.01 * 2 * 12 * BYTES)
 

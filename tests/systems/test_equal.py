@@ -11,6 +11,7 @@ import torch
 
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
+from fedguard.contracts import Fate
 from tests.systems.scenes import cell, models, off, scene
 
 #: What a system equals where it is given all of a round.
@@ -163,16 +164,16 @@ def fault(request, monkeypatch):
     if request.param == "an old model":
         kept = []
 
-        def stale(self, begun, model, shares):
+        def stale(self, begun, model):
             kept.append(model)
-            begin(self, begun, kept[-2:][0], shares)
+            begin(self, begun, kept[-2:][0])
 
         monkeypatch.setattr(LocalTrainings, "begin", stale)
     if request.param == "one left out":
         leave = event_run.leave
 
-        def lossy(setup, model, round, wire):
-            return leave(setup, model, round, wire.without({0}))
+        def lossy(setup, model, round, wire, missing):
+            return leave(setup, model, round, wire.without({0}), missing)
 
         monkeypatch.setattr(event_run, "leave", lossy)
 
@@ -223,7 +224,7 @@ def test_what_the_late_would_carry_on_does_not_count():
     server_variate, own = torch.zeros(setup.task.dim), torch.zeros(8, setup.task.dim)
     for one in made.architecture.run(setup):
         arrived = sorted(one.clients)
-        assert len(arrived) == 4 and one.moment.late
+        assert len(arrived) == 4 and one.of_fate(Fate.LATE)
         rows = torch.empty(4, setup.task.dim)
         plan = replace(setup.local_plan, corrections={client: server_variate - own[client] for client in arrived})
         setup.task.local_updates(model, arrived, plan, setup.rng.child("round", one.round), rows)

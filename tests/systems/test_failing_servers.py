@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
+from fedguard.contracts import Fate
 from tests.systems.scenes import cell, models, reports, scene
 
 TWENTY: dict[str, Any] = {"clients": {"total": 20}, "training": {"rounds": 12, "batch_size": 32}}
@@ -27,13 +28,13 @@ def run(spec: str, rounds: int = 12, **settings: Any) -> list[Any]:
 
 def test_a_failed_aggregator_loses_its_devices_and_no_others():
     found = run("aggregators=5, aggregator_fails=0.3, least=0.01", 60)
-    assert {len(one.moment.lost) for one in found} <= {0, 4, 8, 12, 16, 20}
+    assert {len(one.of_fate(Fate.LOST)) for one in found} <= {0, 4, 8, 12, 16, 20}
     for one in found:
-        assert sorted((*one.clients, *one.moment.lost)) == list(range(20))
-        assert {span.client for span in one.moment.spans if span.fate == "lost"} == set(one.moment.lost)
-    failed = sum(len(one.moment.lost) // 4 for one in found)
+        assert sorted((*one.clients, *one.of_fate(Fate.LOST))) == list(range(20))
+        assert {span.client for span in one.moment.trainings if span.fate == "lost"} == set(one.of_fate(Fate.LOST))
+    failed = sum(len(one.of_fate(Fate.LOST)) // 4 for one in found)
     assert binomtest(failed, 300, 0.3).pvalue > 1e-4
-    together = {tuple(sorted(one.moment.lost)) for one in found if len(one.moment.lost) == 4}
+    together = {tuple(sorted(one.of_fate(Fate.LOST))) for one in found if len(one.of_fate(Fate.LOST)) == 4}
     assert len(together) > 5  # dealt anew in each round
 
 

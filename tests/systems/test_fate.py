@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.architectures.systems.fate import Fate, PairwiseMasks
+from fedguard.architectures.systems.fate import FATE, PairwiseMasks
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import SentRound, Sight, Wire
+from fedguard.contracts import Fate, SentRound, Sight, Wire
 from fedguard.secagg.encoding import Encoding
 from tests.systems.scenes import cell, models, off, reports, scene
 
@@ -32,7 +32,7 @@ def one_round(parties=5):
     updates = torch.randn(parties, setup.task.dim, generator=torch.Generator().manual_seed(0))
     updates /= updates.norm(dim=1, keepdim=True)
     wire = Wire(updates.clone(), tuple(range(parties)), frozenset())
-    sent = SentRound(1, torch.zeros(setup.task.dim), wire, (), (), frozenset(), frozenset())
+    sent = SentRound(1, torch.zeros(setup.task.dim), wire)
     return setup, PairwiseMasks().receiver(setup), sent, updates
 
 
@@ -68,7 +68,7 @@ def test_masks_are_new_in_each_round():
     setup, receiver, sent, _ = one_round()
     receiver.receive(sent)
     inputs = Inputs(sent, Encoding(largest_weight=max(setup.task.sizes)), None, setup.task.sizes, setup.rng, "all")
-    later = SentRound(2, sent.model, sent.wire, (), (), frozenset(), frozenset())
+    later = SentRound(2, sent.model, sent.wire)
     first, second = (receiver.message(inputs, 0, range(5), one) for one in (sent, later))
     assert hashlib.sha256(first).digest() != hashlib.sha256(second).digest()
     assert abs(float(((first - second) >> 31).mean()) - 0.5) < 5 * 0.5 / setup.task.dim**0.5
@@ -86,10 +86,12 @@ def test_one_silent_party_costs_the_sum():
     chance = 0.95**12
     assert abs(summed - 40 * chance) < 4 * (40 * chance * (1 - chance)) ** 0.5
     for report in found:
-        assert (report.abandoned is None) == (report.silent == ())
+        assert (report.abandoned is None) == (report.of_fate(Fate.SILENT) == ())
         assert report.clients == (tuple(range(12)) if report.abandoned is None else ())
     lost = next(report for report in found if report.abandoned)
-    assert lost.abandoned == f"{len(lost.silent)} of 12 parties sent nothing, and their masks do not cancel"
+    assert (
+        lost.abandoned == f"{len(lost.of_fate(Fate.SILENT))} of 12 parties sent nothing, and their masks do not cancel"
+    )
 
 
 def test_one_malicious_party_that_is_silent_stops_every_round():
@@ -106,7 +108,7 @@ def test_an_update_that_is_not_finite_costs_it_too():
 def test_the_weights_that_it_tells_stand_among_the_sights():
     card = threat_card(cell("fate"))
     assert card["server_shown"] == ["sum", "model", "masked", "weights"]
-    assert Sight.HONEST_UPDATES not in Fate.exposes.clients
+    assert Sight.HONEST_UPDATES not in FATE.exposes.clients
     assert "weights" not in threat_card(cell("server", protocol={"secure_aggregation": "full"}))["server_shown"]
 
 

@@ -161,7 +161,7 @@ class TestTheWholeSuite:
             lost.append(plain - krum)
         assert min(lost) > 0.03 and max(lost) == pytest.approx(0.174, abs=0.03)
 
-    def test_fedbuff_with_centred_clipping_is_as_robust_in_less_than_half_of_the_time(self, whole):
+    def test_fedbuff_with_centered_clipping_is_as_robust_in_less_than_half_of_the_time(self, whole):
         assert whole.beside(FEDBUFF, "centered_clipping").low > -2
         seconds = {}
         for system in (FEDBUFF, "server"):

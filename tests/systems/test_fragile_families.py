@@ -94,7 +94,7 @@ def test_few_neighbors_cost_a_rule_much_soon():
 
 
 def test_corrections_break_soon():
-    """D^2 under a rule that keeps no sums, without any attack; and with the mean under relabelled examples."""
+    """D^2 under a rule that keeps no sums, without any attack; and with the mean under relabeled examples."""
     assert ends(D2, "none", "median", 1, 16) < 0.3 < 0.5 < ends(TORUS, "none", "median", 1, 16)
     assert ends(D2, "label_flip", "mean", 1, 16) < 0.6 < 0.75 < ends(SERVER, "label_flip", "mean", 1, 16)
 
@@ -123,7 +123,7 @@ def test_bans_hold_what_rules_do_not():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system_", [D2, DSGT], ids=["d2", "dsgt"])
-def test_what_corrects_for_unlike_data_falls_to_relabelled_examples(system_):
+def test_what_corrects_for_unlike_data_falls_to_relabeled_examples(system_):
     """With the mean, which loses four points of a hundred to them around a server; and to a rule, without any attack."""
     assert ends(system_, "label_flip") < 0.3 < 0.8 < ends(SERVER, "label_flip")
     assert ends(system_, "none", "median") < 0.3 < 0.85 < ends(system_, "none")

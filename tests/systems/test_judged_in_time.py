@@ -135,13 +135,13 @@ def test_a_slow_training_is_not_past_its_best_for_its_first_models():
     accuracy = [0.286, 0.5, 0.586, 0.692, 0.694]
     result = {"best_accuracy": 0.694, "final_accuracy": 0.6924}
     once, standing = {"accuracy": accuracy}, {"accuracy": accuracy, "moments": [1, 3, 2, 4, 1]}
-    assert judge["not_finished"](result | {"curve": standing}, {}) is None
+    assert judge["not_converged"](result | {"curve": standing}, {}) is None
     assert judge["past_its_best"](result | {"curve": standing}, {}) is None
     slower = {"accuracy": [0.103, 0.214, 0.297, 0.347, 0.467], "moments": [1, 3, 2, 4, 1]}  # its best is its end
     assert judge["past_its_best"]({"best_accuracy": 0.467, "final_accuracy": 0.371, "curve": slower}, {}) is None
     fallen = {"accuracy": [0.3, 0.5, 0.7, 0.61, 0.6], "moments": [1, 3, 2, 4, 1]}
     assert judge["past_its_best"]({"best_accuracy": 0.7, "final_accuracy": 0.608, "curve": fallen}, {}) is not None
-    assert "not come to its end" in judge["not_finished"](result | {"curve": once}, {})
+    assert "not come to its end" in judge["not_converged"](result | {"curve": once}, {})
 
 
 def test_a_training_ends_with_the_last_round_that_ended_in_time(whole):

@@ -9,7 +9,7 @@ import pytest
 
 from fedguard.architectures.times import world
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import PoisonAttack, Sight, lies
+from fedguard.contracts import Fate, PoisonAttack, Sight, lies
 from fedguard.contracts.channels import CHECK_IN, PROMISES
 from fedguard.contracts.lying import Report
 from fedguard.errors import ContractError
@@ -42,7 +42,7 @@ def releases(system: str, attack: str, malicious: int, rounds: int = 12, seed: i
 
 def shares(setup, found) -> list[float]:
     """The malicious clients' part of the updates of each round."""
-    return [sum(one.device in setup.malicious for one in release.arrivals) / len(release.arrivals) for release in found]
+    return [sum(one.client in setup.malicious for one in release.arrivals) / len(release.arrivals) for release in found]
 
 
 @pytest.mark.parametrize("malicious", [3, 6, 9, 12])
@@ -67,13 +67,13 @@ def test_a_round_waits_for_who_never_reports_and_is_abandoned_where_too_few_do(o
     setup, found = releases(f"google(over={over}, window=30)", "no_show", malicious)
     began, fates = 0.0, set()
     for release in found:
-        asked = [device for device, _ in release.begun]
+        asked = [one.client for one in release.begun]
         there = round(over * 12) - sum(device in setup.malicious for device in asked)
-        assert len(asked) == round(over * 12) and not setup.malicious & {one.device for one in release.arrivals}
+        assert len(asked) == round(over * 12) and not setup.malicious & {one.client for one in release.arrivals}
         assert (release.abandoned is not None) == (there < 10)
         assert (release.at - began == pytest.approx(30.0)) == (there < 12)
         assert len(release.arrivals) == min(there, 12)
-        assert {d for d in asked if d in setup.malicious} <= {device for device, _ in release.late}
+        assert {d for d in asked if d in setup.malicious} <= {one.client for one in release.of_fate(Fate.LATE)}
         began = release.at
         fates.add((there < 12, there < 10))
     assert len(fates) > 1 or over == 1.0
@@ -90,10 +90,10 @@ def test_who_is_not_there_says_that_it_is_and_takes_a_place():
     liar = first(
         lambda channel, device, truth, round: False if channel is PROMISES and (device, round) == (2, 1) else truth
     )
-    assert {device for device, _ in liar.begun} == {0, 1, 2} and [device for device, _ in liar.late] == [2]
+    assert {one.client for one in liar.begun} == {0, 1, 2} and [one.client for one in liar.of_fate(Fate.LATE)] == [2]
     assert liar.at == 50.0 and len(liar.arrivals) == 2  # the goal has checked in at once, and the window runs out
     truthful = first(lambda channel, device, truth, _: 0.0 if channel is CHECK_IN and device == 2 else truth)
-    assert {device for device, _ in truthful.begun} == {0, 1}  # who only hurries must be there
+    assert {one.client for one in truthful.begun} == {0, 1}  # who only hurries must be there
 
 
 def accuracy(system: str, attack: str, malicious: int, **changes) -> float:

@@ -14,12 +14,12 @@ from fedguard.architectures.gossip.detag import mean_update
 from fedguard.architectures.gossip.nodes import Nodes
 from fedguard.architectures.gossip.parcels import Parcel
 from fedguard.architectures.systems.parameter_server import _within
-from fedguard.contracts import Network, Speeds
+from fedguard.contracts import LocalTraining, Network, Speeds
 from fedguard.contracts.network import Links
 from fedguard.rng import Rng
 from fedguard.simulated.barriers import buffer_barrier, covers
 from fedguard.simulated.course import ServerSimulation
-from fedguard.simulated.fractions import Deadline, Fractions, Job
+from fedguard.simulated.fractions import Deadline, Fractions
 from fedguard.simulated.world import World
 from tests.gossip.test_gossip_formulae import EXACT, NODES, ROUNDS, Quadratics, gradients, mix, ours, plus
 from tests.simulated.scenes import Timetable
@@ -39,7 +39,7 @@ def test_a_push_counts_for_one_of_those_at_work(share):
         (one,) = release.arrivals
         out = torch.empty(1, setup.task.dim)
         setup.task.local_updates(
-            models[one.version], [one.device], setup.local_plan, setup.rng.child("round", one.turn), out
+            models[one.version], [one.client], setup.local_plan, setup.rng.child("round", one.turn), out
         )
         models.append(models[-1] + out[0] / at_work)
     found = [one.model for one in islice(made.architecture.aggregates(setup), 3 * at_work)]
@@ -171,7 +171,7 @@ def test_examples_that_move_go_up_one_link_and_down_another_with_a_latency_for_e
     fractions = Fractions(law, world, [500, 70], Rng(1))
     for device, work in enumerate((4.0, 2.0)):
         messages = 0.5 + 40 / 100 + 40 / 40
-        fractions.note(Job(client=device, device=device, share=0.5, claimed=1.0, begins=0.0), messages + 3.0 * work)
+        fractions.note(device, LocalTraining(device, 0.0, 0.0, share=0.5), messages + 3.0 * work)
     ready = []
     for round in range(3):
         fractions.open([0, 1], 20.0 * round)
@@ -263,7 +263,7 @@ def test_decaf_counts_on_who_stays(least, moves):
     law = Deadline(seconds=10.0, least=least, trusted=2, history=4)
     fractions = Fractions(law, world, [500] * 2, Rng(1))
     for device, work in enumerate((4.0, 2.0)):
-        fractions.note(Job(client=device, device=device, share=1.0, claimed=1.0, begins=0.0), seconds=work)
+        fractions.note(device, LocalTraining(device, 0.0, 0.0), seconds=work)
     for round in range(12):
         fractions.open([0, 1], 20.0 * round)
         if round > 5:
@@ -283,10 +283,10 @@ def test_what_a_quick_device_sends_meanwhile_waits_for_the_next_aggregates(barri
     ).releases()
     turns: dict[int, list[int]] = {}
     for release in islice(found, 40):
-        devices = [one.device for one in release.arrivals]
+        devices = [one.client for one in release.arrivals]
         assert len(set(devices)) == len(devices)
         for one in release.arrivals:
-            turns.setdefault(one.device, []).append(one.turn)
+            turns.setdefault(one.client, []).append(one.turn)
     assert all(of_one == list(range(1, len(of_one) + 1)) for of_one in turns.values())
     assert len(turns[0]) == 40  # it is in each of them
 
@@ -301,7 +301,7 @@ def test_under_masks_every_update_of_a_quick_client_is_in_a_session():
     for one in made.architecture.run(setup):
         for client in (client for row in one.behind for client in row):
             arrived[client] = arrived.get(client, 0) + 1
-        for span in one.moment.spans:
+        for span in one.moment.trainings:
             ended[span.client] = ended.get(span.client, 0) + 1
     # What has ended and is in no session yet still waits: of three clients in each buffer the quickest is in all.
     assert max(arrived.values()) >= 12 and all(arrived.get(client, 0) <= count for client, count in ended.items())

@@ -10,7 +10,7 @@ import torch
 
 from fedguard.architectures.systems.google import Google
 from fedguard.bench.running.protocol import protocol_card
-from fedguard.contracts import PoisonAttack, PoisonView, SentRound, Sight, Wire
+from fedguard.contracts import Fate, PoisonAttack, PoisonView, SentRound, Sight, Wire
 from fedguard.simulated.barriers import buffer_barrier
 from tests.simulated.scenes import STRAGGLER, course, releases
 from tests.systems.scenes import cell, models, off, reports, scene
@@ -34,7 +34,7 @@ def test_a_masked_buffer_is_the_plain_one_but_for_rounding():
     per_round = -(-CLIENTS // 5)
     distance, _, found, said = compared("fedbuff(buffer=5)", fedbuff(), per_round, rounds=3, **FULL)
     assert distance < ROUNDED
-    assert all(len({one.device for one in release.arrivals}) == 5 for release in found)
+    assert all(len({one.client for one in release.arrivals}) == 5 for release in found)
     assert max(one for release in found for one in release.staleness()) > 2
     for report in said:
         assert report.masked.sessions == per_round and not report.masked.aborted
@@ -52,22 +52,22 @@ def test_a_second_update_waits_for_the_next_buffer():
         return list(islice(course(STRAGGLER, barrier, 10, crew=2).releases(), 40))
 
     loose, tight = found(False), found(True)
-    assert any(len({one.device for one in release.arrivals}) < 3 for release in loose)
-    assert all(len({one.device for one in release.arrivals}) == 3 for release in tight)
-    sent = [(one.device, one.turn) for release in tight for one in release.arrivals]
+    assert any(len({one.client for one in release.arrivals}) < 3 for release in loose)
+    assert all(len({one.client for one in release.arrivals}) == 3 for release in tight)
+    sent = [one.key for release in tight for one in release.arrivals]
     assert len(set(sent)) == len(sent) == 120
     for device in range(10):  # in the order in which it did them
         turns = [turn for one, turn in sent if one == device]
         assert turns == sorted(turns)
     for release in tight:
-        assert all(one.version <= release.version and one.at <= release.at for one in release.arrivals)
+        assert all(one.version <= release.version and one.ended <= release.at for one in release.arrivals)
 
 
 def test_no_update_waits_where_each_device_comes_once():
     plain = releases(STRAGGLER, buffer_barrier(10), 10, 3)
     assert all(release.staleness().count(0) for release in plain)
     once = list(islice(course(STRAGGLER, replace(buffer_barrier(10), once=True), 10).releases(), 3))
-    assert all({one.device for one in release.arrivals} == set(range(10)) for release in once)
+    assert all({one.client for one in release.arrivals} == set(range(10)) for release in once)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,9 @@ def test_the_sum_is_of_those_who_came_in_time():
     system = "google(over=1.3, least=0.9)"
     masked, unmasked = list(reports(system, **CROWD, **FULL)), list(reports(system, **CROWD))
     first, plain = masked[0], unmasked[0]
-    assert first.received == plain.received == 15 and len(first.chosen) == 20
+    assert len(first.clients) == len(plain.clients) == 15 and len(first.chosen) == 20
     assert first.masked.clients == 20 and first.masked.survivors == 15
-    assert set(first.moment.late) & set(first.clients) == set() and first.silent == ()
+    assert set(first.of_fate(Fate.LATE)) & set(first.clients) == set() and first.of_fate(Fate.SILENT) == ()
     start = models(system, **CROWD | {"training": {"rounds": 1}})[0]
     ways = [torch.stack([start, found[-1].model]) for found in (masked, unmasked)]
     assert off(*ways) < ROUNDED
@@ -140,7 +140,7 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
     rows = torch.arange(12.0)[:, None].expand(12, setup.task.dim) / 12
     wire = Wire(rows[list(there)].contiguous(), there, frozenset())
     model = torch.zeros(setup.task.dim)
-    received = receiver.receive(SentRound(1, model, wire, (), (), frozenset(), frozenset(), absent=late))
+    received = receiver.receive(SentRound(1, model, wire, dict.fromkeys(late, Fate.LATE)))
     assert received.behind == (there,) and len(received.masked.aborted) == 1
     assert torch.allclose(received.rows[0], rows[list(there)].mean(0), atol=1e-5)
     assert len(made.in_sessions.clients.there(1)) == 12
@@ -157,5 +157,5 @@ def test_devices_that_were_selected_start_together_and_so_have_a_session_where_d
     for report in reports(system, clients={"total": 30, "per_round": 12}, training={"rounds": 3}, network=away, **FULL):
         assert report.abandoned is None and not report.masked.aborted
         assert report.masked.clients == len(report.chosen) >= 13
-        gone = len(report.moment.late) + len(report.moment.interrupted) + len(report.moment.lost)
-        assert report.masked.survivors == len(report.chosen) - gone == report.received
+        gone = len(report.of_fate(Fate.LATE)) + len(report.of_fate(Fate.INTERRUPTED)) + len(report.of_fate(Fate.LOST))
+        assert report.masked.survivors == len(report.chosen) - gone == len(report.clients)

@@ -27,7 +27,7 @@ def begun(system, **clients):
     """How many trainings each client began, and how many of its updates arrived."""
     made, setup = scene(system, 1, clients={"total": CLIENTS, **clients}, network=UNEVEN, training={"rounds": ROUNDS})
     reports = list(made.architecture.run(setup))
-    return Counter(one for report in reports for one in report.chosen), sum(report.received for report in reports)
+    return Counter(one for report in reports for one in report.chosen), sum(len(report.clients) for report in reports)
 
 
 @pytest.mark.parametrize("system", ALONE)
@@ -55,7 +55,7 @@ def test_a_quick_device_stops_first_and_slow_ones_do_the_rest():
     times = Network(compute=Speeds(seconds=1.0, spread=1.0))
     course = ServerSimulation(world(times, 3), buffer_barrier(2), 3, lambda round: (0, 1, 2), Rng(0), most=4)
     for release in islice(course.releases(), 6):
-        found.update(one.device for one in release.arrivals)
+        found.update(one.client for one in release.arrivals)
     assert found == {0: 4, 1: 4, 2: 4}
 
 

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import kstest, norm
 
 from fedguard.bench.running.protocol import privacy_spent
-from fedguard.contracts import Meeting, Participation, RoundReport, RoundTiming, Span, Training
+from fedguard.contracts import Fate, LocalTraining, Meeting, Participation, RoundReport, RoundTiming, Training
 from fedguard.privacy.accounting import RDPAccountant
 from fedguard.privacy.central import CentralDP
 from fedguard.privacy.gaussian import epsilon, gaussian_event
@@ -112,7 +112,7 @@ def test_the_worst_client_is_counted_as_by_hand(system, scale):
     for release in releases:
         each = Counter()
         for one in release.arrivals:
-            each[one.device] += scale(release.version - one.version)
+            each[one.client] += scale(release.version - one.version)
         for client, weight in each.items():
             moved[client] += weight**2
     assert found["epsilon"] == pytest.approx(exact(math.sqrt(max(moved)) / Z), abs=0.02)
@@ -122,7 +122,7 @@ def test_the_worst_client_is_counted_as_by_hand(system, scale):
     assert any("no sampling of clients is counted on" in text for text in found["assumptions"])
     (said,) = [text for text in found["assumptions"] if "deviation" in text or "against noise" in text]
     assert f"at most {math.sqrt(max(moved)):.6g} C, against noise of 2 C on each" in said
-    twice = any(len({one.device for one in release.arrivals}) < len(release.arrivals) for release in releases)
+    twice = any(len({one.client for one in release.arrivals}) < len(release.arrivals) for release in releases)
     assert twice == ("fedbuff" in system)  # the case that is easily counted wrong has come
 
 
@@ -143,7 +143,7 @@ def test_a_noisy_sum_is_of_updates_that_are_clipped_before_they_are_weighed(syst
         total, now = torch.zeros(len(start), dtype=torch.float64), models[-1].double()
         for one in release.arrivals:
             out, draws = torch.empty(1, len(start)), setup.rng.child("round", one.turn)
-            setup.task.local_updates(models[one.version], [one.device], setup.local_plan, draws, out)
+            setup.task.local_updates(models[one.version], [one.client], setup.local_plan, draws, out)
             update = out[0].double()
             update *= min(1.0, C / float(update.norm()))
             way = models[one.version].double() - now if "fedasync" in system else 0.0
@@ -183,7 +183,7 @@ def test_a_count_of_short_updates_weighs_them_too():
 def test_trainings_with_noise_of_their_own_are_counted_whatever_became_of_them(system):
     clients = {"per_round": 4}
     _, _, reports, found = trained(system, **IN_CLIENTS, clients=clients, network={**UNEVEN, "link": {}})
-    ended = Counter(span.client for one in reports for span in one.moment.spans)
+    ended = Counter(span.client for one in reports for span in one.moment.trainings)
     most = max(ended.values())
     alone = epsilon(1.0, 0.1, 2 * most, 1e-4, "prv", "record", "poisson").value
     assert found["epsilon"] == pytest.approx(alone) and found["rounds"] == most
@@ -199,9 +199,11 @@ def test_trainings_with_noise_of_their_own_are_counted_whatever_became_of_them(s
 
 
 def test_late_lost_and_interrupted_trainings_count():
-    fates = [Span(0, 0, 1, fate) for fate in ("arrived", "late", "lost", "interrupted")]
+    fates = [LocalTraining(0, 0, 1, fate) for fate in (Fate.ARRIVED, Fate.LATE, Fate.LOST, Fate.INTERRUPTED)]
     one = toy()
-    assert trainings([dataclasses.replace(one, moment=dataclasses.replace(one.moment, spans=tuple(fates)))]) == {0: 4}
+    assert trainings([dataclasses.replace(one, moment=dataclasses.replace(one.moment, trainings=tuple(fates)))]) == {
+        0: 4
+    }
 
 
 # Noise that clients share out below masks.
@@ -337,7 +339,7 @@ def test_times_do_not_tell_how_many_examples_a_client_has():
     unlike = {"task": {"partition": "dirichlet(alpha=0.2)"}, "network": {"compute": {"seconds": 0.01}}}
     for noise, at_once in ((AT_SERVER, True), ({}, False)):
         made, setup = scene("parameter_server", **unlike, **noise)
-        spans = next(iter(made.architecture.run(setup))).moment.spans
+        spans = next(iter(made.architecture.run(setup))).moment.trainings
         assert len(set(setup.task.sizes)) > 1 and (len({span.ended for span in spans}) == 1) == at_once
 
 
@@ -352,9 +354,9 @@ def test_levels_of_privacy_weigh_the_updates_of_a_buffer():
         updates, weights = [], []
         for one in release.arrivals:
             out, draws = torch.empty(1, len(start)), setup.rng.child("round", one.turn)
-            setup.task.local_updates(models[one.version], [one.device], setup.local_plan, draws, out)
+            setup.task.local_updates(models[one.version], [one.client], setup.local_plan, draws, out)
             updates.append(out[0].double() / math.sqrt(1 + release.version - one.version))
-            clip, noise = [(1.0, 1.0), (0.5, 2.0), (1.0, 4.0)][one.device % 3]
+            clip, noise = [(1.0, 1.0), (0.5, 2.0), (1.0, 4.0)][one.client % 3]
             weights.append((clip * noise) ** -2)
         mean = sum(weight * update for weight, update in zip(weights, updates, strict=True)) / sum(weights)
         models.append((models[-1].double() + mean).float())

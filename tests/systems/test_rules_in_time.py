@@ -154,14 +154,14 @@ def test_who_was_rejected_gains_nothing_by_answering_again_from_the_same_model()
 def test_asyncfilter_compares_within_a_model_over_all_aggregates():
     """Models pull apart by a distance that would drown the poison: only those of one model may be compared."""
     draw = torch.Generator().manual_seed(2)
-    centres = 50 * torch.randn(12, D, generator=draw)
+    centers = 50 * torch.randn(12, D, generator=draw)
     releases = []
     for number in range(2, 12):
         rows = []
         for place in range(9):
             age = place % 3 if number > 3 else 0
             poison = place == 4
-            update = centres[number - age] + 0.5 * torch.randn(D, generator=draw) + (20 if poison else 0)
+            update = centers[number - age] + 0.5 * torch.randn(D, generator=draw) + (20 if poison else 0)
             rows.append({"client": place, "start": [0.0] * D, "update": update.tolist(), "staleness": age, "scale": (1 + age) ** -0.5, "at": place})  # fmt: skip
         releases.append(rows)
     found = played("asyncfilter", releases)
@@ -290,9 +290,9 @@ def test_a_rule_is_told_the_age_and_the_start_of_each_row(system, attack):
     list(made.architecture.run(setup))
     releases = list(islice(course(made, setup), len(rule.seen) * 4))
     releases = [
-        one for one in releases if attack == "none" or any(a.device not in setup.malicious for a in one.arrivals)
+        one for one in releases if attack == "none" or any(a.client not in setup.malicious for a in one.arrivals)
     ]
-    turns = {(a.device, a.at): a for one in releases for a in one.arrivals}
+    turns = {(a.client, a.ended): a for one in releases for a in one.arrivals}
     ages = set()
     for rows, context in rule.seen:
         models.append(context.model)
@@ -355,8 +355,8 @@ def kardam_trained(made, setup, alpha: float, versions: bool = False) -> tuple[l
     for release in islice(course(made, setup), n * setup.cell.training.rounds):
         (one,) = release.arrivals
         start, out = models[one.version], torch.empty(1, setup.task.dim)
-        setup.task.local_updates(start, [one.device], setup.local_plan, setup.rng.child("round", one.turn), out)
-        update, smooth, client = out[0].double(), True, one.device
+        setup.task.local_updates(start, [one.client], setup.local_plan, setup.rng.child("round", one.turn), out)
+        update, smooth, client = out[0].double(), True, one.client
         if client in last:
             changed, way = (float((a - b).norm()) for a, b in zip((update, start.double()), last[client], strict=True))
             if way > 0:

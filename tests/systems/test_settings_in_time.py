@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedguard.bench.running.card import describe_threat
-from fedguard.contracts import Network, Speeds, Stragglers
+from fedguard.contracts import Fate, Network, Speeds, Stragglers
 from fedguard.contracts.network import Links
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
@@ -25,7 +25,7 @@ def seconds_of(**compute: Any) -> list[float]:
     """Of a training of each client in the first round, of 32 examples of a second."""
     training = {"local_steps": 1, "batch_size": 32, "rounds": 1}
     (found,) = reports("parameter_server", network={"compute": {"seconds": 1.0, **compute}}, training=training)
-    return [span.ended - span.began for span in sorted(found.moment.spans, key=lambda span: span.client)]
+    return [span.ended - span.began for span in sorted(found.moment.trainings, key=lambda span: span.client)]
 
 
 def test_each_device_takes_as_long_as_is_said_of_it():
@@ -79,7 +79,7 @@ ATTACK: dict[str, Any] = {"attack": "sign_flip", "clients": {"total": 20, "malic
 
 def lost(**threat: Any) -> tuple[set[int], frozenset[int]]:
     made, setup = scene("google(over=1.3, window=100, least=0.2)", network=LOSSY, threat=threat, **ATTACK)
-    return {client for one in made.architecture.run(setup) for client in one.moment.lost}, setup.malicious
+    return {client for one in made.architecture.run(setup) for client in one.of_fate(Fate.LOST)}, setup.malicious
 
 
 def test_of_devices_that_stay_nothing_is_lost():
@@ -122,7 +122,7 @@ def test_devices_that_stay_are_there_whatever_the_others_do():
 def test_dropout_of_the_protocol_spares_them_too(stays):
     threat = {"stays": stays}
     made, setup = scene(protocol={"dropout": {"rate": 0.6}}, threat=threat, network={}, **ATTACK)
-    silent = {client for one in made.architecture.run(setup) for client in one.silent}
+    silent = {client for one in made.architecture.run(setup) for client in one.of_fate(Fate.SILENT)}
     assert silent - setup.malicious and bool(silent & setup.malicious) != stays
     assert ("never drop out" in describe_threat(made.threat, 1, 2, made.threat.grants)) == stays
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from fedguard.api import lay_out
+from fedguard.contracts import Fate
 from fedguard.errors import FedGuardError
 from tests.systems.scenes import cell, reports, settings
 
@@ -137,12 +138,12 @@ def test_a_window_that_nobody_can_meet_abandons_each_round_and_ends():
     found = list(reports("google(window=0.5)", training={"rounds": 3}))
     assert [report.abandoned for report in found] == ["0 updates arrived, of at least 5"] * 3
     assert found[-1].moment.seconds == 1.5
-    assert all(len(report.moment.late) == 6 and not report.clients for report in found)
+    assert all(len(report.of_fate(Fate.LATE)) == 6 and not report.clients for report in found)
 
 
 def test_a_buffer_of_more_than_there_are_clients_waits_until_they_have_come_again():
     found = list(reports("fedbuff(buffer=15)", training={"rounds": 3}))
-    assert [report.received for report in found] == [15, 15, 15]
+    assert [len(report.clients) for report in found] == [15, 15, 15]
     assert [report.moment.seconds for report in found] == [6, 10, 16]  # six come every two seconds
     assert found[-1].evaluation.accuracy > 0.7
 
@@ -150,6 +151,6 @@ def test_a_buffer_of_more_than_there_are_clients_waits_until_they_have_come_agai
 def test_rounds_in_which_nobody_was_drawn_take_no_time():
     drawn = {"per_round": 1, "sampling": "poisson"}
     found = list(reports("parameter_server", clients=drawn, training={"rounds": 12}))
-    empty = [report for report in found if not report.received]
+    empty = [report for report in found if not len(report.clients)]
     assert 0 < len(empty) < 12 and all(report.abandoned == "nobody was chosen" for report in empty)
     assert found[-1].moment.seconds == 2 * (12 - len(empty))

@@ -46,7 +46,7 @@ def pooled(pool, kernel=3, padding=0, channels=3):
 #: Network and the images that it takes.
 NETWORKS = {
     "lenet5": lambda: (model("lenet5", (1, 28, 28)), (1, 28, 28)),
-    "lenet5, small colour images": lambda: (model("lenet5", (3, 9, 8)), (3, 9, 8)),
+    "lenet5, small color images": lambda: (model("lenet5", (3, 9, 8)), (3, 9, 8)),
     "lenet5, a column left out": lambda: (model("lenet5", (2, 14, 17)), (2, 14, 17)),
     "fedavg_cnn": lambda: (model("fedavg_cnn", (1, 12, 12)), (1, 12, 12)),
     "fedavg_cnn, rows left out": lambda: (model("fedavg_cnn", (3, 7, 10)), (3, 7, 10)),
@@ -157,7 +157,7 @@ def test_equals_the_plain_loop_for_clients_of_unequal_size(network):
     assert (expected.norm(dim=1) > 1e-2).all()
 
 
-@pytest.mark.parametrize("network", ["lenet5, small colour images", "fedavg_cnn, rows left out"])
+@pytest.mark.parametrize("network", ["lenet5, small color images", "fedavg_cnn, rows left out"])
 @pytest.mark.parametrize("name", PLANS)
 def test_equals_the_plain_loop_under_every_plan(network, name):
     set_up = scene(NETWORKS[network])
@@ -190,7 +190,7 @@ def test_equal_pixels_share_nothing_and_the_first_takes_all(network):
     assert (found - expected).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("network", ["lenet5, small colour images", "fedavg_cnn, rows left out"])
+@pytest.mark.parametrize("network", ["lenet5, small color images", "fedavg_cnn, rows left out"])
 def test_chunks_and_threads_change_nothing(network, monkeypatch):
     set_up = scene(NETWORKS[network], sizes=(6, 3, 11, 5, 2, 7))
     plan = LocalPlan(lr=0.1, batch_size=4, epochs=2, momentum=0.5)

@@ -503,7 +503,7 @@ def test_fixed_partitions_are_moved():
     [
         ({"matrix": {"attack": ["alie", "mimic"]}}, {}, "matrix: expected the defenses to be tuned as a list, matrix.defense; got none."),
         ({"matrix": {"defense": ["mean"]}}, {}, "matrix: expected at least two attacks as a list, matrix.attack; got none."),
-        ({}, {"budget": 0}, "budget: expected a whole number of settings of each defense, 1 or more; got 0."),
+        ({}, {"budget": 0}, "budget: expected a whole number of settings of each defense, from 1 to 10,000; got 0."),
         ({}, {"seeds": 0}, "seeds: expected at least 1 tuning seed; got 0."),
         ({}, {"seeds": [1, 7]}, "seeds: expected tuning seeds that are none of the suite's; got [1] in both."),
         ({"seeds": [10001]}, {}, "got [10001] in both. Tuning seeds count from 10000; take other seeds in the suite."),

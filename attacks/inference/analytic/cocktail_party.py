@@ -51,9 +51,9 @@ class CocktailParty(InferenceAttack):
 
     def infer(self, view: InferenceView) -> Reconstruction:
         weight, bias, _ = rows(view)
-        centred = weight - weight.mean(1, keepdim=True)
+        centered = weight - weight.mean(1, keepdim=True)
         # Centered over the pixels, as ICA asks; the inputs' own means return with the uncentered weight below
-        left, sizes, right = torch.linalg.svd(centred, full_matrices=False)
+        left, sizes, right = torch.linalg.svd(centered, full_matrices=False)
         rank = min(view.count, int((sizes > 1e-6 * sizes.max()).sum())) if len(sizes) else 0
         if rank == 0:
             return Reconstruction(inputs(view, weight[:0]))

@@ -33,7 +33,7 @@ class LiRA(InferenceAttack):
     Args:
         shadows: number of shadow models, even, 4 and more.
         online: whether the shadow models with the candidate are used as well.
-        centre: $mu$ is the mean, as in the text of the paper, or the median, as in the authors' program.
+        center: $mu$ is the mean, as in the text of the paper, or the median, as in the authors' program.
     """
 
     name = "lira"
@@ -44,28 +44,28 @@ class LiRA(InferenceAttack):
 
     shadows: Annotated[int, Ge(4), MultipleOf(2)] = 64
     online: bool = True
-    centre: Literal["mean", "median"] = "median"
+    center: Literal["mean", "median"] = "median"
 
     def infer(self, view: InferenceView) -> Membership:
         models, inside = shadow_models(view, self.shadows)
         shadow, phi = confidences(view, models), confidences(view, view.models[-1:])[0]
         pooled = self.shadows < OWN_VARIANCE_FROM
-        mean, deviation = _normal(shadow, ~inside, pooled, self.centre)
+        mean, deviation = _normal(shadow, ~inside, pooled, self.center)
         without = (phi - mean) / deviation
         if not self.online:
             return Membership(without)
-        mean_in, deviation_in = _normal(shadow, inside, pooled, self.centre)
+        mean_in, deviation_in = _normal(shadow, inside, pooled, self.center)
         ratio = (
             without.square() / 2 + deviation.log() - ((phi - mean_in) / deviation_in).square() / 2 - deviation_in.log()
         )
         return Membership(ratio)
 
 
-def _normal(values: Tensor, chosen: Tensor, pooled: bool, centre: str) -> tuple[Tensor, Tensor]:
+def _normal(values: Tensor, chosen: Tensor, pooled: bool, center: str) -> tuple[Tensor, Tensor]:
     """Center and deviation, ``[N]``, of the ``chosen`` values (bool ``[k, N]``, as many in each) of each column."""
     rows = values.T[chosen.T].view(values.shape[1], -1)
     variance = rows.var(1)
     if pooled:
         variance = variance.mean().expand_as(variance)
-    middle = rows.mean(1) if centre == "mean" else rows.quantile(0.5, dim=1)
+    middle = rows.mean(1) if center == "mean" else rows.quantile(0.5, dim=1)
     return middle, variance.sqrt().clamp(min=1e-6)

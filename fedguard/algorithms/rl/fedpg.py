@@ -67,7 +67,7 @@ class FedPG(ActorCritic):
         here, there = (-self.slopes(task, model.expand(len(ones), -1), ones) for model in (now, start))
         # The product of all ratios as a sum of logarithms, so that no partial product underflows
         likely = task.policy.log_prob(self.evaluate_rollout(task, start, rollout)[0], rollout.actions)
-        omega = (likely - rollout.behaviour).sum(0).exp()
+        omega = (likely - rollout.behavior).sum(0).exp()
         return aggregate + (here - omega[:, None] * there).mean(0)
 
     def mean_steps(self, task: Task) -> float:

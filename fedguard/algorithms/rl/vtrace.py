@@ -43,7 +43,7 @@ class VTrace(ActorCritic):
         policy, value, after = self.evaluate_rollout(task, model, rollout)
         chosen = task.policy.log_prob(policy, rollout.actions)
         # By logarithms, as both probabilities may be tiny; the weight is a constant of the loss
-        ratio = (chosen.detach() - rollout.behaviour).exp()
+        ratio = (chosen.detach() - rollout.behavior).exp()
         rewards, ends = self.reward_scale * rollout.rewards, (rollout.terminated, rollout.truncated)
         targets, advantages = v_trace(ratio, rewards, value.detach(), after, *ends, self.gamma, self.rho, self.trace)
         actor = -chosen * advantages - self.entropy * task.policy.entropy(policy)
@@ -114,7 +114,7 @@ class _Trajectories(RunningActors):
             some = stack_rollouts(rollouts)
             logs = vmap(lambda model, seen: task.outputs(model, seen.flatten(0, 1))[0])(models, some.seen)
             likely = task.policy.log_prob(logs.view(*some.rewards.shape, -1), some.actions)
-            rollouts = [replace(one, behaviour=own) for one, own in zip(rollouts, likely, strict=True)]
+            rollouts = [replace(one, behavior=own) for one, own in zip(rollouts, likely, strict=True)]
         self._sent.update(zip(keys, rollouts, strict=True))
         rows.copy_(-self.algorithm.gradients(task, models, rollouts))
 

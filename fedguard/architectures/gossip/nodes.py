@@ -24,7 +24,7 @@ from fedguard.architectures.malicious import MaliciousClients
 from fedguard.architectures.rule_context import ColluderPipeline, NodeContext
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import world
-from fedguard.contracts import RoundReport, Setup, Wire
+from fedguard.contracts import Fate, RoundReport, Setup, Wire
 from fedguard.contracts.channels import MIXING, TRACKERS
 from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
@@ -412,15 +412,15 @@ class Nodes:
         setup, own = self._setup, models[list(self.honest)]
         colluders = [*self._working.values(), self.clients.malicious]
         planted = next((trigger for one in colluders if (trigger := one.current_backdoor()) is not None), None)
-        centre, due = own.mean(0), setup.due(round)
+        center, due = own.mean(0), setup.due(round)
         found = RoundReport(
             round=round,
-            model=centre,
+            model=center,
             clients=tuple(self._arrived),
             malicious=self._acting | self._alone,
             behind=tuple((node,) for node in self._arrived),
             told=setup.assume_f_among(self.topology.nodes),
-            not_finite=tuple(sorted(self._rules.not_finite)),
+            fates=tuple((node, Fate.NOT_FINITE) for node in sorted(self._rules.not_finite)),
             chosen=tuple(range(self.topology.nodes)),
             planted=planted,
             notes=colluders[0].notes(),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedguard.architectures.gossip.parcels import Links, Parcel
 from fedguard.architectures.gossip.place import Matrix
 from fedguard.architectures.times import moment
-from fedguard.contracts import NodesReport, RoundTiming, Setup, Span
+from fedguard.contracts import LocalTraining, NodesReport, RoundTiming, Setup
 from fedguard.simulated.topology import Topology
 from fedguard.simulated.world import World
 
@@ -30,12 +30,12 @@ class Traffic:
         self._bytes = np.zeros((self._n, self._n), np.int64)
         self._of_messages = set[int]()
         self._clocks, self._free = [0.0] * self._n, [0.0] * self._n
-        self._spans: list[Span] = []
+        self._ended: list[LocalTraining] = []
         self.messages = 0
 
     def begin(self) -> None:
         """A round begins."""
-        self._spans = []
+        self._ended = []
 
     def advance_clocks(self, number: int, batches: Sequence[int] | None) -> None:
         """Advance all clocks by training ``number``, with ``batches`` examples per step if not the plan's."""
@@ -45,7 +45,7 @@ class Traffic:
                 size = self._sizes[node]
                 more = replace(self._plan, batch_size=batches[node]).work(size) / self._plan.work(size)
             self._clocks[node] += self.world.compute(node, number, more)
-            self._spans.append(Span(node, began, self._clocks[node], "arrived"))
+            self._ended.append(LocalTraining(node, began, self._clocks[node]))
 
     def seconds(self, batches: Sequence[int]) -> float:
         """Seconds of the slowest node's training with these batches, without the random factors of each training."""
@@ -128,7 +128,7 @@ class Traffic:
             arrived: number of trainings that ended in the round.
             acting: malicious nodes that act.
         """
-        return moment(self.world, max(self._clocks), (0,) * arrived, acting=acting, spans=tuple(self._spans))
+        return moment(self.world, max(self._clocks), (0,) * arrived, acting=acting, trainings=tuple(self._ended))
 
     def report(self, outvoted: int, abandoned: int) -> NodesReport:
         """Traffic since the start; bytes of each link only if messages and links differ."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedguard.architectures.masking.inputs import Inputs
-from fedguard.contracts import MaskedRound, ReceivedRound, SentRound, SessionSize, Setup
+from fedguard.contracts import Fate, MaskedRound, ReceivedRound, SentRound, SessionSize, Setup
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.masks import RingVector
@@ -102,10 +102,10 @@ class SessionRunner:
                 seen[client] = torch.from_numpy(self._encoding.decode(vector, dim=inputs.dim, seed=inputs.seed)[0])
             return vector
 
-        silent = sent.silent & set(clients)
+        here = {client: fate for client, fate in sent.fates.items() if client in set(clients)}
         step = self._setup.cell.protocol.dropout.at
-        drop = {"masked_input": set(clients) & {*sent.not_finite, *sent.absent}}
-        drop[step] = drop.get(step, set()) | silent
+        drop = {"masked_input": {client for client, fate in here.items() if fate not in (Fate.SILENT, Fate.LEFT)}}
+        drop[step] = drop.get(step, set()) | (here.keys() - drop["masked_input"])
         try:
             outcome = self._federation.run(
                 round=sent.round,
@@ -184,7 +184,6 @@ def receive_sums(
         told=min(setup.assume_f_among(len(clients)), len(behind)),
         clients=(*clients, *excluded),
         truth=sent.wire,
-        excluded=excluded,
         why=aborted[0] if aborted else "every group was suspected",
         masked=_summary(ran, len(sent.clients), anonymity, excluded),
         inputs={client: one for session in ran for client, one in session.inputs.items()},

@@ -66,7 +66,7 @@ class CollectiveNodeProcess(SumRun):
         """The model after each round."""
         for round in range(1, self.setup.cell.training.rounds + 1):
             nodes = tuple(self.nodes(round))
-            sent = SentRound(round, self.model, self._train_nodes(nodes, round), (), (), frozenset(), frozenset())
+            sent = SentRound(round, self.model, self._train_nodes(nodes, round))
             result = self.aggregate(round, sent, self.receive_updates(sent))
             if isinstance(result, Aggregate):
                 self.states = result.states

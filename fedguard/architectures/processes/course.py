@@ -15,10 +15,10 @@ from torch import Tensor
 from fedguard.architectures.systems.event_run import EventRun, course_of
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.architectures.systems.trainings import Key, LocalTrainings
-from fedguard.contracts import RoundReport, Setup
+from fedguard.contracts import LocalTraining, RoundReport, Setup
 from fedguard.errors import ConfigError, FedGuardError
 from fedguard.simulated.agenda import SECOND, EventQueue
-from fedguard.simulated.course import Arrival, ServerSimulation
+from fedguard.simulated.course import ServerSimulation
 
 
 def real(
@@ -85,11 +85,11 @@ class RealExecution(ServerSimulation):
     ) -> None:
         super().__init__(*given)
         self._begin, self._arrived, self._order = begin, arrived, order
-        self._under_way: dict[Key, Arrival] = {}
+        self._under_way: dict[Key, LocalTraining] = {}
         self._agenda = ArrivalQueue(given[4].child("ties"), self._next)
 
-    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
-        key = (training.device, training.turn)
+    def _ends(self, training: LocalTraining, seconds: float, arrives: bool) -> None:
+        key = training.key
         self._under_way[key] = training
         self._begin(key)
 
@@ -123,8 +123,8 @@ class SimulationReplay(ServerSimulation):
         super().__init__(*given)
         self._at: Mapping[Key, int] = {key: at for at, key in enumerate(order, 1)}
 
-    def _ends(self, training: Arrival, seconds: float, arrives: bool) -> None:
-        at = self._at.get((training.device, training.turn))
+    def _ends(self, training: LocalTraining, seconds: float, arrives: bool) -> None:
+        at = self._at.get(training.key)
         if at is not None:
             super()._ends(training, at - self.now, True)
 

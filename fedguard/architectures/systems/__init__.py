@@ -6,7 +6,7 @@ SYSTEMS = {
     "google": "fedguard.architectures.systems.google:Google",
     "decaf": "fedguard.architectures.systems.decaf:DeCaf",
     "mapreduce": "fedguard.architectures.systems.mapreduce:MapReduce",
-    "fate": "fedguard.architectures.systems.fate:Fate",
+    "fate": "fedguard.architectures.systems.fate:FATE",
     "fedasync": "fedguard.architectures.systems.fedasync:FedAsync",
     "fedbuff": "fedguard.architectures.systems.fedbuff:FedBuff",
     "basgd": "fedguard.architectures.systems.basgd:BASGD",

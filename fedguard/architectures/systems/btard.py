@@ -29,6 +29,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.channels import ACCUSATIONS, CHECKS, PARTIAL_SUMS
 from fedguard.contracts.lying import Channels
+from fedguard.contracts.reports import UNUSABLE
 from fedguard.kernels import all_finite
 
 #: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.
@@ -185,11 +186,11 @@ class CheckedRun(PeerRun):
         found, tau = set[int](), _radius(self.setup.cell.pipeline)
         for number, (node, part) in enumerate(parts.items()):
             state = states[number] if states else {}
-            centre = state.get("centre", torch.zeros_like(vector[part])).double()
-            pulls = clip_deviations(rows[:, part], centre, tau)
-            draw = self.setup.rng.child("check", round, node).numpy().normal(size=len(centre))
+            center = state.get("center", torch.zeros_like(vector[part])).double()
+            pulls = clip_deviations(rows[:, part], center, tau)
+            draw = self.setup.rng.child("check", round, node).numpy().normal(size=len(center))
             z = torch.from_numpy(draw / np.linalg.norm(draw))
-            told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - centre))
+            told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - center))
             # The liar adds to its own claimed pull what it has added to the part, so that both sides of the check agree
             if node in sent.wire.added and self.setup.report(CHECKS, node, False, round):
                 told += float(z @ sent.wire.added[node][part].double())
@@ -203,7 +204,7 @@ class CheckedRun(PeerRun):
     def ban_nodes(self, round: int, sent: SentRound, nodes: Sequence[int]) -> tuple[int, ...]:
         hostile = self.setup.acting(round)
         majority = self._honest_majority(round, nodes)
-        out = {*sent.not_finite, *self._seen, *self._caught}
+        out = {*sent.of_fate(*UNUSABLE), *self._seen, *self._caught}
         # Nobody can prove whether a message was not sent or not received: the silent node and one validator go together,
         # so that silence costs the malicious side at least as much as the honest one
         for silent in sorted(set(nodes) - set(sent.clients)):
@@ -264,13 +265,13 @@ def _radius(pipeline: Pipeline) -> float | None:
     return told["tau"] if clips else 0.0
 
 
-def clip_deviations(rows: Tensor, centre: Tensor, tau: float | None) -> Tensor:
+def clip_deviations(rows: Tensor, center: Tensor, tau: float | None) -> Tensor:
     """float64 ``[n, b]``: the pull of each node's part on the aggregate, from the center, clipped to length tau.
 
     Args:
         tau: largest length; the median of the distances if None.
     """
-    away = rows.double() - centre
+    away = rows.double() - center
     lengths = away.norm(dim=1)
     most = float(lengths.quantile(0.5)) if tau is None else tau
     # A part at the center has length 0, and the quotient is 0 / 0 if the median is 0 as well

@@ -28,7 +28,7 @@ class CentralLearner(Learner):
         if isinstance(attack, PoisonAttack) and attack.overrides("craft"):
             yield (
                 f"{attack.name} changes updates, and the actors of {name} send trajectories. Use reward_flip, reward_scaling "
-                "or false_behaviour, or a3c."
+                "or false_behavior, or a3c."
             )
         if cell.pipeline.transforms or cell.protocol.masked or cell.training.worker_momentum:
             yield (

@@ -14,7 +14,7 @@ from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import report_round
-from fedguard.architectures.rule_context import ColluderPipeline, clipping
+from fedguard.architectures.rule_context import ColluderPipeline, clipping, stack_starts
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.systems.trainings import LocalTrainings
@@ -23,9 +23,10 @@ from fedguard.architectures.watch import watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Channel,
+    Fate,
+    LocalTraining,
     MaskedRound,
     Meeting,
-    Push,
     ReceivedRound,
     RoundReport,
     RoundTiming,
@@ -36,7 +37,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.lying import Reported
 from fedguard.errors import FedGuardError, PreconditionError, StalledError
-from fedguard.simulated.course import AggregationEvent, Arrival, ServerSimulation
+from fedguard.simulated.course import AggregationEvent, ServerSimulation
 from fedguard.simulated.world import World
 
 
@@ -85,10 +86,10 @@ def count_participation(system: EventSystem, setup: Setup, plan: Meeting, world:
     in_one = plan.in_one
     # Exact, not an estimate: times depend on no vector, so the training itself will follow the same events
     for release, _, _ in by_rounds(system, setup, world):
-        each = Counter(one.device for one in release.arrivals)
+        each = Counter(one.client for one in release.arrivals)
         in_one = max(in_one, *each.values(), 1)
         updates += each
-        ended.update(span.client for span in release.spans)
+        ended.update(one.client for one in release.ended)
     most = max(plan.most or 0, *updates.values(), 1)
     return replace(plan, most=most, in_one=in_one, ended=max(most, *ended.values(), 1))
 
@@ -138,7 +139,8 @@ class EventRun:
         self._moves = {0: 0}  # by the number of aggregates: how often the model had moved by then
         self._armed = self._unarmed = False
         self._states: tuple[State, ...] = ()
-        self._barrier = system.barrier(setup.cell.clients)
+        #: Whether a session of secure aggregation has begun before anything is trained, with all that start
+        self._in_session = setup.cell.protocol.masked and system.barrier(setup.cell.clients).fresh
         self._world = world(setup, self._model, system)
         self._private = setup.cell.protocol.privacy.at_server(setup.cell)
         self._noise = self._private.start() if self._private else None
@@ -185,15 +187,14 @@ class EventRun:
         """
         setup, system, model = self._setup, self._system, self._model
         release = system.after_failures(setup, release, round)
-        began = dict(zip(release.begun, release.jobs, strict=True)) if release.jobs else {}
-        self._trainings.begin(release.begun, model, {key: job.share for key, job in began.items() if job.share < 1})
-        # After begin: a training may begin and come to nothing before the same aggregate
-        self._trainings.drop((*release.late, *release.interrupted))
         acting = setup.acting(round)
-        # An honest client has done the training even if the network loses it, and its momentum has moved
-        remembered = [key for key in release.lost if setup.cell.training.worker_momentum and key[0] not in acting]
-        self._trainings.lose(remembered)
-        self._trainings.drop(key for key in release.lost if key not in remembered)
+        self._trainings.begin(release.begun, model)
+        # After begin: a training may begin and come to nothing before the same aggregate. An honest client has done the
+        # training even if the network loses it, and its momentum has moved
+        moved = setup.cell.training.worker_momentum > 0
+        lost = {one.key for one in release.of_fate(Fate.LOST) if moved and one.client not in acting}
+        self._trainings.lose(lost)
+        self._trainings.drop(one.key for one in release.missing if one.key not in lost)
         due = setup.due(round) and last
         # Read now: the aggregate may adapt the bound for the next one, and the report says which one was in force
         clip = self._noise.clip if self._noise else None
@@ -231,12 +232,11 @@ class EventRun:
             return self._system.aggregate(self._setup, self._model, number, received, self._states)
         setup, system = self._setup, self._system
         rng = setup.noise_rng.child("privacy", number)
-        weights = torch.tensor([push.scale for push in received.truth.pushes])
+        weights = torch.tensor([one.scale for one in received.truth.trainings])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
-            starts = [push.start for push in received.truth.pushes]
             # A function of published models alone: it needs no noise, and no clip
-            known = system.toward(torch.zeros_like(received.rows), starts, self._model)
+            known = system.toward(torch.zeros_like(received.rows), [*stack_starts(received)], self._model)
             vector = vector + weights @ known / system.updates(setup.cell.clients)
         return Aggregate(vector, None, ())
 
@@ -250,17 +250,17 @@ class EventRun:
         weights: dict[int, float] = {}
         for one in release.arrivals:
             weight = self._system.weight(self._age(one, release)) if self._private else 1.0
-            weights[one.device] = weights.get(one.device, 0.0) + weight
+            weights[one.client] = weights.get(one.client, 0.0) + weight
         return replace(found.moment, weighed=(weights,))
 
     def _send_updates(self, release: AggregationEvent, number: int, wire: Wire) -> SentRound:
         """What left the clients; if the session began with the round, missing clients are its dropouts."""
-        sent = leave(self._setup, self._model, number, wire)
-        if not (self._setup.cell.protocol.masked and self._barrier.fresh):
-            return sent
         # They have agreed on keys, so their masks are in the sum and have to be opened
-        missing = (*release.late, *release.lost, *release.interrupted)
-        return replace(sent, absent=tuple(device for device, _ in missing))
+        return leave(self._setup, self._model, number, wire, self._missing(release))
+
+    def _missing(self, release: AggregationEvent) -> dict[int, Fate]:
+        """The clients of the session with an update that does not arrive in time."""
+        return {one.client: one.fate for one in release.missing} if self._in_session else {}
 
     def _receive_updates(self, sent: SentRound) -> ReceivedRound:
         if not self._setup.cell.protocol.masked:
@@ -272,7 +272,7 @@ class EventRun:
         """The updates that arrived, with the malicious clients' rows together."""
         setup, model, clients = self._setup, self._model, self._clients
         # Sorted by device: the order of the rows tells a rule nothing about the order of arrival
-        arrivals = sorted(release.arrivals, key=lambda one: (one.device, one.turn))
+        arrivals = sorted(release.arrivals, key=lambda one: one.key)
         honest = [one for one in arrivals if one.by not in acting]
         malicious = [one for one in arrivals if one.by in acting]
         # Without any honest update so far there is nothing to craft from: they send honest ones
@@ -281,50 +281,50 @@ class EventRun:
             self._unarmed = self._unarmed or bool(honest)
         self._armed = self._armed or bool(malicious)
         # Before the next line forgets the models that they started from
-        pushes = {one: self._push(one, release) for one in arrivals}
-        self._trainings.drop((one.device, one.turn) for one in malicious)
-        clients.begin([one.device for one in arrivals])
+        aged = {one.key: self._measure_age(one, release) for one in arrivals}
+        self._trainings.drop(one.key for one in malicious)
+        clients.begin([one.client for one in arrivals])
         if malicious:
             with setup.stopwatch.stage("attack"):
-                heard = clients.malicious.choose_senders(tuple(one.device for one in malicious), number, model)
-                malicious = [one for one in malicious if one.device in heard]
+                heard = clients.malicious.choose_senders(tuple(one.client for one in malicious), number, model)
+                malicious = [one for one in malicious if one.client in heard]
         rows = torch.empty(len(honest) + len(malicious), len(model))
-        devices = tuple(tuple(one.device for one in side) for side in (honest, malicious))
+        devices = tuple(tuple(one.client for one in side) for side in (honest, malicious))
         sides = Sides.split_rows(setup.rng.child("order", number), rows, *devices)
         self._train(honest, {*acting, *sides.malicious}, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
                 self._craft(sides, acting, number, due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
-            weights = [pushes[one].scale for one in side]
+            weights = [aged[one.key].scale for one in side]
             # Under masks each client scales its own update, and a malicious one does not
             by_client = setup.cell.protocol.masked and side is malicious
             if set(weights) - {1.0} and not by_client and self._private is None:  # who adds noise clips first
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
-        ordered = tuple(pushes[one] for one in sides.in_order(honest, malicious))
+        ordered = tuple(aged[one.key] for one in sides.in_order(honest, malicious))
         return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
 
-    def _age(self, one: Arrival, release: AggregationEvent) -> int:
+    def _age(self, one: LocalTraining, release: AggregationEvent) -> int:
         """Staleness: how often the model moved between the pull and this aggregate."""
         return self._moves[release.version] - self._moves[one.version]
 
-    def _push(self, one: Arrival, release: AggregationEvent) -> Push:
-        age = self._age(one, release)
-        start, claimed = self._trainings.start((one.device, one.turn)), one.job.claimed if one.job else 1.0
-        return Push(age, one.at, self._system.weight(age), start, claimed, self._moves[one.version])
+    def _measure_age(self, one: LocalTraining, release: AggregationEvent) -> LocalTraining:
+        """A training of an update that has arrived, with the model that it began with, and its age."""
+        age, start, version = self._age(one, release), self._trainings.start(one.key), self._moves[one.version]
+        return replace(one, start=start, version=version, staleness=age, scale=self._system.weight(age))
 
-    def _train(self, honest: Sequence[Arrival], acting: Collection[int], rows: Tensor) -> None:
+    def _train(self, honest: Sequence[LocalTraining], acting: Collection[int], rows: Tensor) -> None:
         if not honest:
             return
-        keys = [(one.device, one.turn) for one in honest]
+        keys = [one.key for one in honest]
         starts = [self._trainings.start(key) for key in keys]
         self._trainings.collect_updates(keys, acting, rows)
         self._clients.local.learn(keys, self._model, rows)
         if self._private is None and (known := self._system.toward(rows, starts, self._model)) is not rows:
             rows.copy_(known)
         if acting:
-            seen = zip((one.device for one in honest), rows.clone(), strict=True)
+            seen = zip((one.client for one in honest), rows.clone(), strict=True)
             self._last.update((client, row) for client, row in seen if client not in acting)
 
     def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
@@ -364,6 +364,9 @@ class EventRun:
         due: bool,
     ) -> RoundReport:
         rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
+        missing = self._missing(release)
+        fates = [(one.client, one.fate) for one in release.missing]
+        fates += [(client, fate) for client, fate in sent.fates.items() if client not in missing]
         return report_round(
             self._setup,
             self._clients,
@@ -373,16 +376,14 @@ class EventRun:
             received,
             result,
             due,
-            chosen=tuple(sorted(device for device, _ in release.begun)),
+            chosen=tuple(sorted(one.client for one in release.begun)),
+            fates=tuple(fates),
             moment=moment(
                 self._world,
                 release.at,
                 tuple(self._age(one, release) for one in release.arrivals),
-                late=tuple(device for device, _ in release.late),
-                lost=tuple(device for device, _ in release.lost),
                 outvoted=int(rows > received.told),
-                interrupted=tuple(device for device, _ in release.interrupted),
-                spans=release.spans,
+                trainings=release.ended,
                 acting=self._setup.acting(round),
             ),
         )
@@ -402,9 +403,7 @@ def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
         malicious=frozenset(client for part in parts for client in part.malicious),
         behind=tuple(row for part in parts for row in part.behind),
         told=sum(part.told for part in parts),
-        not_finite=tuple(client for part in parts for client in part.not_finite),
-        too_large=tuple(client for part in parts for client in part.too_large),
-        silent=tuple(client for part in parts for client in part.silent),
+        fates=tuple(pair for part in parts for pair in part.fates),
         chosen=tuple(client for part in parts for client in part.chosen),
         excluded=tuple(client for part in out for client in part) if out else None,
         # A round with one aggregate has moved the model, whatever became of the others
@@ -414,12 +413,9 @@ def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
         moment=replace(
             moments[-1],
             staleness=tuple(one for part in moments for one in part.staleness),
-            late=tuple(client for part in moments for client in part.late),
-            lost=tuple(client for part in moments for client in part.lost),
             releases=len(parts),
             outvoted=sum(part.outvoted for part in moments),
-            interrupted=tuple(client for part in moments for client in part.interrupted),
-            spans=tuple(span for part in moments for span in part.spans),
+            trainings=tuple(one for part in moments for one in part.trainings),
             weighed=tuple(one for part in moments for one in part.weighed),
         ),
     )

@@ -16,6 +16,7 @@ from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import (
     Cell,
     Exposure,
+    Fate,
     MaskedRound,
     Masking,
     Participation,
@@ -36,7 +37,7 @@ _ELEMENT, _WEIGHT = 4, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fate(EventServer):
+class FATE(EventServer):
     """Guest and hosts mask in pairs, and the arbiter adds up: one party silent, no sum.
 
     $w <- w + server_lr * (sum_i n_i x_i) / (sum_i n_i)$ with the update x and the number of examples n of each party.
@@ -123,7 +124,7 @@ class PairwiseReceiver(Receiver):
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         chosen = self.setup.choose_clients(sent.round)
-        came = tuple(client for client in chosen if client in set(sent.wire.clients) - sent.lost)
+        came = tuple(client for client in chosen if client in set(sent.wire.clients) - {*sent.of_fate(Fate.SILENT)})
         new, handed = self._pairs.introduce(chosen)
         # Counted before the round may fail: what was sent in vain has cost as much
         up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed

@@ -130,7 +130,7 @@ class Google(EventServer):
         if not self.aggregator_fails or not self.aggregators:
             return release
         # Sorted, as they began in the order of their times, which must not decide who shares an aggregator
-        devices = np.sort([device for device, _ in release.begun])
+        devices = np.sort([training.client for training in release.begun])
         dealt = draw.permutation(len(devices)) % self.aggregators
         failed = np.flatnonzero(draw.random(self.aggregators) < self.aggregator_fails)
         left = release.without(devices[np.isin(dealt, failed)].tolist())

@@ -21,12 +21,12 @@ from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
     Cell,
+    LocalTraining,
     ReceivedRound,
     RoundReport,
     RoundTiming,
     SentRound,
     Setup,
-    Span,
     State,
     Wire,
 )
@@ -205,7 +205,9 @@ class PeerRun(ABC):
         began, setup = self._seconds, self.setup
         ended = {node: began + self.world.compute(node, round) for node in sent.clients}
         self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)
-        spans = tuple(Span(node, began, ended[node], "arrived") for node in sorted(ended, key=lambda node: ended[node]))
+        trainings = tuple(
+            LocalTraining(node, began, ended[node]) for node in sorted(ended, key=lambda node: ended[node])
+        )
         rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        told = {"spans": spans, "acting": setup.acting(round), "outvoted": int(rows > received.told)}
+        told = {"trainings": trainings, "acting": setup.acting(round), "outvoted": int(rows > received.told)}
         return moment(self.world, self._seconds, (0,) * len(received.clients), **told)

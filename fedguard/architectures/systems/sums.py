@@ -32,6 +32,7 @@ from fedguard.contracts import (
     Wire,
 )
 from fedguard.contracts.lying import Channels
+from fedguard.contracts.reports import UNUSABLE
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
 
@@ -104,10 +105,8 @@ class SumRun(Collective):
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         nodes = sent.clients
         # Nobody sees the single updates, so one that is not finite cannot be left out: the round is lost
-        if sent.not_finite or not nodes:
-            return _nothing(
-                sent, f"{len(sent.not_finite)} of {len(nodes)} nodes sent what is not finite, and so was the sum"
-            )
+        if (bad := sent.of_fate(*UNUSABLE)) or not nodes:
+            return _nothing(sent, f"{len(bad)} of {len(nodes)} nodes sent what is not finite, and so was the sum")
         # Of two nodes each could subtract its own update from the sum
         if self.system.masks and len(nodes) < 3:
             return _nothing(sent, f"{len(nodes)} nodes came, and it takes at least 3 for a sum to hide any")

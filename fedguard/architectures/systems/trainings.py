@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from fedguard.architectures.clients import Clients
+from fedguard.contracts import LocalTraining
 from fedguard.contracts.stopwatch import Stopwatch
 
 #: A client, and which of its trainings it is.
@@ -29,15 +30,11 @@ class LocalTrainings:
         self._lost: set[Key] = set()
         self._shares: dict[Key, float] = {}
 
-    def begin(self, begun: Iterable[Key], model: Tensor, shares: Mapping[Key, float]) -> None:
-        """Begin these trainings from ``model`` (float32 ``[d]``), which is never changed in place.
-
-        Args:
-            shares: share of its work that a training does, for trainings that do not do all.
-        """
+    def begin(self, begun: Iterable[LocalTraining], model: Tensor) -> None:
+        """Begin these trainings from ``model`` (float32 ``[d]``), which is never changed in place."""
         # References, not copies: a model lives as long as a training that began with it
-        self._starts.update(dict.fromkeys(begun, model))
-        self._shares.update(shares)
+        self._starts.update((one.key, model) for one in begun)
+        self._shares.update((one.key, one.share) for one in begun if one.share < 1)
 
     def start(self, key: Key) -> Tensor:
         """float32 ``[d]``: the model from which a training began that is not yet forgotten."""

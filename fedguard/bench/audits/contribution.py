@@ -127,9 +127,9 @@ def _value(
         watched.updates[rows],
         tuple(watched.clients[row] for row in rows),
         watched.malicious,
-        tuple(watched.pushes[row] for row in rows) if watched.pushes else (),
+        tuple(watched.trainings[row] for row in rows) if watched.trainings else (),
     )
-    received = PlainReceiver(setup).receive(SentRound(number, watched.sent, wire, (), (), frozenset(), frozenset()))
+    received = PlainReceiver(setup).receive(SentRound(number, watched.sent, wire))
     in_time = architecture if isinstance(architecture, EventServer) else None
     result = (in_time.aggregate if in_time else release_aggregate)(setup, watched.sent, number, received, ())
     if not isinstance(result, Aggregate):

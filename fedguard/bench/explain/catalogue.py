@@ -31,7 +31,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
-from fedguard.registry import KINDS, Registry, load_registry
+from fedguard.registry import BUILT_IN, KINDS, Registry, load_registry
 from fedguard.secagg.contest import ProtocolAttack
 from fedguard.visibility import derive_exposure
 
@@ -135,7 +135,7 @@ def _entry(known: Registry, kind: str, cls: type[Algorithm]) -> dict[str, Any]:
 
 def _list_algorithms(known: Registry, kind: str) -> Iterator[RenderableType]:
     origins = {cls.name: known.origin(kind, cls.name) for _, cls in known.classes([kind])}
-    brought = {name: "" if origin == "built in" else f"({origin}) " for name, origin in origins.items()}
+    brought = {name: "" if origin == BUILT_IN else f"({origin}) " for name, origin in origins.items()}
     yield Text(f"{kind}, {len(origins)}", "bold")
     yield lines({cls.name: brought[cls.name] + cls.summary() for _, cls in known.classes([kind])})
 

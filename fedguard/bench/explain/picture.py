@@ -29,18 +29,18 @@ def scatter(
     layers: Sequence[ChartLayer],
     title: str,
     notes: Sequence[str] = (),
-    centre: Sequence[float] = (0, 0),
+    center: Sequence[float] = (0, 0),
     reach: float = 12.0,
 ) -> Group:
     """A framed picture with a legend; later layers lie over earlier ones.
 
-    It shows points within ``reach`` of ``centre``; points further out are drawn at the frame, and the legend counts them as
+    It shows points within ``reach`` of ``center``; points further out are drawn at the frame, and the legend counts them as
     beyond it. The legend also states points that are not finite. Both axes have the same scale, since a character is twice as
     high as wide.
     """
     points = np.concatenate([layer.points for layer in layers])
-    near = points[np.linalg.norm(points - centre, axis=1) <= reach]
-    near = near if len(near) else np.array([centre], dtype=np.float64)
+    near = points[np.linalg.norm(points - center, axis=1) <= reach]
+    near = near if len(near) else np.array([center], dtype=np.float64)
     low, high = near.min(0), near.max(0)
     unit = max((high[0] - low[0]) / (WIDTH - 3), (high[1] - low[1]) / (2 * (HEIGHT - 1)), 1e-9)
     middle, cell = (low + high) / 2, np.array([unit, 2 * unit])

@@ -37,7 +37,7 @@ from fedguard.registry import load_registry
 from fedguard.rng import Rng
 
 H, F = 16, 4
-CENTRE = (2.5, 1.5)
+CENTER = (2.5, 1.5)
 ORIGIN = ChartLayer(np.zeros((1, 2)), "0", "the zero update", "dim")
 
 
@@ -63,7 +63,7 @@ def _crafts_alone(cls: type[PoisonAttack]) -> bool:
 
 @lru_cache(maxsize=1)
 def _honest() -> Tensor:
-    return _cloud("honest", H, 0.5, CENTRE)
+    return _cloud("honest", H, 0.5, CENTER)
 
 
 @lru_cache(maxsize=1)
@@ -71,9 +71,9 @@ def _malicious() -> Tensor:
     return _cloud("hostile", F, 0.3, (-6.0, -2.0))
 
 
-def _cloud(name: str, rows: int, deviation: float, centre: tuple[float, float]) -> Tensor:
+def _cloud(name: str, rows: int, deviation: float, center: tuple[float, float]) -> Tensor:
     drawn = torch.randn(rows, 2, generator=Rng(0).child("toy", name).torch())
-    return drawn * deviation + torch.tensor(centre)
+    return drawn * deviation + torch.tensor(center)
 
 
 #: Visibility of the rule in the example.
@@ -208,7 +208,7 @@ def _attack(attack: PoisonAttack) -> Group | None:
         malicious=range(H, H + F),
         rng=Rng(0).child("toy", "attack"),
         honest=_honest(),
-        own=_cloud("own", F, 0.5, CENTRE),
+        own=_cloud("own", F, 0.5, CENTER),
         model=torch.zeros(2),
         rule=_colluder_rule(),
         receiver=0,
@@ -236,7 +236,7 @@ def _colluder_rule() -> KnownPipeline:
 
 
 def _draw_scatter(layers: list[ChartLayer], title: str, notes: Sequence[str] = ()) -> Group:
-    return scatter(layers, title, notes, centre=CENTRE)
+    return scatter(layers, title, notes, center=CENTER)
 
 
 def _points(rows: Tensor) -> Points:

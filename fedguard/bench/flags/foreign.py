@@ -13,18 +13,18 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from fedguard.architectures.server import Server
 from fedguard.bench.flags.columns import COLUMNS, MAY_BE_EMPTY, ResultColumn
 from fedguard.bench.flags.results import Case, Results
 from fedguard.bench.records.reading import escape_tree
-from fedguard.contracts import Masking, PoisonAttack
 from fedguard.errors import ConfigError, PreconditionError, escape_control
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.flags import name_of, parameters_of
 from fedguard.registry import load_registry
-from fedguard.visibility import derive_exposure
+
+if TYPE_CHECKING:
+    from fedguard.contracts import Architecture, Masking
 
 Row = dict[str, Any]
 
@@ -248,7 +248,7 @@ def _goal(attack: str | None, row: Row) -> str | None:
     known = load_registry()
     if name_of(attack) in known.names("attack"):
         kind = known.get("attack", name_of(attack))
-        return kind.goal if issubclass(kind, PoisonAttack) else None
+        return getattr(kind, "goal", None)  # an ensemble has none
     return "backdoor" if "attack_success_raw" in row else None
 
 
@@ -294,12 +294,15 @@ def _what_is_known_of(defense: str, row: Row, card: Row) -> None:
         except PreconditionError as error:
             card["unproven"] = [str(error)]
     if "secure_aggregation" in row:
+        from fedguard.visibility import derive_exposure  # here, since it loads torch, as the rule above did
+
         # A mode that FedGuard does not know counts as full, in which the server sees the sum alone
         named, modes = _plain(row["secure_aggregation"]), load_registry().names("masking")
         found = "none" if named in UNMASKED else named if named in modes else "full"
-        mode = cast(type[Masking], load_registry().get("masking", found))
+        server = cast("type[Architecture]", load_registry().get("architecture", "server"))
+        mode = cast("type[Masking]", load_registry().get("masking", found))
         card["secure_aggregation"] = mode.name
-        card["server_shown"] = derive_exposure(Server.exposes, mode, bool(card.get("root_data"))).server.names()
+        card["server_shown"] = derive_exposure(server.exposes, mode, bool(card.get("root_data"))).server.names()
         card["rule_needs"] = {stage.name: [way.names() for way in stage.needs] for stage in pipeline.stages}
         card["server_sees"] = []
 

@@ -135,12 +135,12 @@ def lint(results: Results) -> Lint:
 
 
 def flag_lines(found: Lint) -> Iterator[Text]:
-    """Each flag with its number, its count, and one example."""
-    for (number, flag), cases in found.flags().items():
+    """Each flag with its count and one example."""
+    for (_, flag), cases in found.flags().items():
         one = cases[0]
         seeds = "" if one.seed is None else f", seed {one.seed}"
         count = f"{len(cases)} of {found.trials} trials" if one.seed is not None else _count(len(cases))
-        yield Text.assemble((f"  {number:2} {flag}", "bold"), f" ({count}): {one.cell}{seeds}: {one.said}")
+        yield Text.assemble((f"  {flag}", "bold"), f" ({count}): {one.cell}{seeds}: {one.said}")
 
 
 def _places(found: Lint, number: int, flag: str) -> Iterator[Text]:
@@ -199,9 +199,9 @@ def _render_findings(found: Lint) -> Iterator[Text]:
     if found.open:
         yield Text("\nNot judged here:", "bold")
         for one in found.open:
-            yield Text.assemble((f"  {one.number:2} {one.flag}", "bold"), f": {one.why}.")
+            yield Text.assemble((f"  {one.flag}", "bold"), f": {one.why}.")
     yield Text("\nNot yet judged by this version:", "bold")
-    yield from (Text.assemble((f"  {number:2} {what}", "bold"), f": {why}.") for number, what, why in NOT_YET)
+    yield from (Text.assemble((f"  {what}", "bold"), f": {why}.") for _, what, why in NOT_YET)
 
 
 def _count(cells: int) -> str:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from fedguard.bench.flags.permutation import measure_order_effect
 from fedguard.bench.flags.results import Case, Results
 from fedguard.bench.results.trilemma import LINEAR
+from fedguard.errors import FedGuardError
 from fedguard.metrics.flags import MissingFact, name_of, percent, require_entry, require_value
-from fedguard.metrics.stats import Estimate, bracket, student
+from fedguard.metrics.stats import ENOUGH, Estimate, bracket, student
+from fedguard.registry import BUILT_IN, load_registry
 
 #: Least cost of the worst attack to the mean; below it, task or attacks are too weak to compare defenses.
 COST = 0.10
@@ -186,7 +187,7 @@ def _against_linear(cell: Group, linear: Group) -> Judged:
     return RaisedFlag(
         cell[0].cell,
         f"an AUC of {_mean([*map(_auc, cell)]):.2f}, where {LINEAR} has {more.mean:.2f} more (threshold {LINEAR_MARGIN}, and "
-        f"beyond its interval): it is weaker than a plain regression. Quote the figure of {LINEAR} for what leaks.",
+        f"beyond its interval): it is weaker than a plain regression. Quote the number of {LINEAR} for what leaks.",
     )
 
 
@@ -235,13 +236,14 @@ def defenses_alike(results: Results, attack: Group) -> Judged:
     )
 
 
-def one_seed(results: Results, run: Group) -> Judged:
+def few_seeds(results: Results, run: Group) -> Judged:
     seeds = {case.seed for case in run}
     if None in seeds:
         raise MissingFact("seed")
-    if len(seeds) != 1:  # without any case there is no figure to doubt
+    if not 0 < len(seeds) < ENOUGH:  # without any case there is no metric to doubt
         return None
-    return RaisedFlag(WHOLE, "1 seed (at least 2, better 5): no figure has an interval. Set seeds: 5.")
+    count = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    return RaisedFlag(WHOLE, f"{count} (at least {ENOUGH}, better 5): no metric has an interval. Set seeds: 5.")
 
 
 def one_partition(results: Results, run: Group) -> Judged:
@@ -261,7 +263,7 @@ def tuned_on_test(results: Results, run: Group) -> Judged:
         return None
     return RaisedFlag(
         WHOLE,
-        "the defenses were tuned on the test examples themselves (expected: 0 of them): their figures lean to the good "
+        "the defenses were tuned on the test examples themselves (expected: 0 of them): their numbers lean to the good "
         "side. Say so, and confirm on other data.",
     )
 
@@ -332,7 +334,7 @@ def tuned_beside_epsilon(results: Results, run: Group) -> Judged:
     return RaisedFlag(
         WHOLE,
         f"{tried['settings']} settings of the training were tried on the same clients' records (threshold 1), and each epsilon "
-        "counts one of them: whoever picks one by these figures tunes by hand, and all together prove epsilon "
+        "counts one of them: whoever picks one by these numbers tunes by hand, and all together prove epsilon "
         f"{tried['sum']:.3g} by adding up. Choose settings on public data, or quote the sum.",
     )
 
@@ -354,6 +356,14 @@ def order_matters(results: Results, defense: Group) -> Judged:
     case = defense[0]
     if case.pipeline is None:
         raise MissingFact("pipeline")
+    try:
+        origins = {load_registry().origin("defense", stage["name"]) for stage in case.pipeline}
+    except FedGuardError as error:
+        return UnjudgedFlag(f"{case.defense}: {error}")
+    if origins == {BUILT_IN}:  # the tests hold FedGuard's own rules to this
+        return None
+    from fedguard.bench.flags.permutation import measure_order_effect  # here, since it loads torch: no other flag does
+
     rows = case.card.get("rows") or require_value(case.card, "per_round")
     change = measure_order_effect(case.pipeline, rows, require_value(case.card, "assumed_f_per_round"))
     if isinstance(change, str):
@@ -415,7 +425,7 @@ RUN_FLAGS: tuple[RunFlag, ...] = (
     RunFlag(3, _memberships_and_linear, beaten_by_least_squares),
     RunFlag(5, _settings, nothing_hurts),
     RunFlag(6, _attacks, defenses_alike),
-    RunFlag(14, _whole, one_seed),
+    RunFlag(14, _whole, few_seeds),
     RunFlag(14, _whole, one_partition),
     RunFlag(14, _whole, tuned_on_test),
     RunFlag(14, _whole, keeps_state),

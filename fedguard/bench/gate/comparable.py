@@ -25,7 +25,7 @@ def incompatible(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
         for name, was, now in data
     ]
     figures = {figure for part in (run, baseline) for cell in part.cells.values() for figure in cell.values}
-    why += [f"gate.metrics: no cell has the figure {name}." for name in run.gate.metrics if name not in figures]
+    why += [f"gate.metrics: no cell has the metric {name}." for name in run.gate.metrics if name not in figures]
     return tuple(why)
 
 

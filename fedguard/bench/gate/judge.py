@@ -188,8 +188,8 @@ class BaselineComparison:
             )
             return None
         if why is None:
-            why = "the run lacks this figure." if seeds else "the run and the baseline have no seed in common."
-            why = why if old else "the baseline lacks this figure: `fedguard baseline update` takes it in."
+            why = "the run lacks this metric." if seeds else "the run and the baseline have no seed in common."
+            why = why if old else "the baseline lacks this metric: `fedguard baseline update` takes it in."
         broken = check_bounds(watch, tuple(new.values()))  # bounds also hold for cells that cannot be compared
         word: Word = "regressed" if broken else "missing"
         why = f"{broken.removesuffix('.')}; {why}" if broken else why
@@ -222,7 +222,7 @@ class BaselineComparison:
             return "the baseline has no values on fresh seeds to confirm it: `fedguard baseline save` makes them."
         after = _on(self.fresh_seeds, ran.of(pair.watch.figure)) if ran else None
         if ran is None or after is None:
-            return f"the fresh seeds did not run: {(ran.reason if ran else None) or 'they lack this figure.'}"
+            return f"the fresh seeds did not run: {(ran.reason if ran else None) or 'they lack this metric.'}"
         if other_data(ran, self.base.cells[pair.key[0]]):
             return "the fresh seeds ran on other data than the baseline."
         found = MetricPair(pair.position, pair.watch, self.fresh_seeds, before, after)

@@ -28,7 +28,7 @@ NOTE = (
 )
 _AUDITED: dict[str, Word] = {"violated": "regressed", "not judged": "inconclusive"}
 _STYLES = {PASSED: "bold green", REGRESSED: "bold red", CANNOT_JUDGE: "bold yellow"}
-_COLOURS = {"regressed": "red", "missing": "yellow", "inconclusive": "yellow", "improved": "cyan"}
+_COLORS = {"regressed": "red", "missing": "yellow", "inconclusive": "yellow", "improved": "cyan"}
 
 
 def terminal(verdict: GateVerdict) -> RenderableType:
@@ -39,7 +39,7 @@ def terminal(verdict: GateVerdict) -> RenderableType:
     looked_at = [*_trouble(verdict), *_with(verdict, "improved")]
     if looked_at:
         fields = [
-            [_text(one.verdict, _COLOURS.get(one.verdict, "")), *(_text(field) for field in row(one)[1:])]
+            [_text(one.verdict, _COLORS.get(one.verdict, "")), *(_text(field) for field in row(one)[1:])]
             for one in looked_at
         ]
         parts += [_Fields(fields), _text(NOTE, "dim")]
@@ -99,7 +99,7 @@ def junit(verdict: GateVerdict) -> str:
     for number, why in enumerate(verdict.incompatible, start=1):
         _case(suite, verdict, "comparable", f"reason {number}", "missing", why)
     if not suite.findall("testcase"):
-        _case(suite, verdict, "comparable", "anything to compare", "missing", "no figure of any cell could be compared")
+        _case(suite, verdict, "comparable", "anything to compare", "missing", "no metric of any cell could be compared")
     count = {kind: str(len(suite.findall(f"testcase/{kind}"))) for kind in ("failure", "error", "skipped")}
     suite.attrib |= {
         "tests": str(len(suite.findall("testcase"))),

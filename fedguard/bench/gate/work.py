@@ -22,7 +22,7 @@ from fedguard.bench.gate.verdict_store import keep
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
-from fedguard.bench.running.execute import execute
+from fedguard.bench.running.execute import check_workers, execute
 from fedguard.bench.running.progress import Listener
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, UnknownName
@@ -149,6 +149,9 @@ class Work:
     jobs: int | None = None
     listener: Listener | None = None
     engine: Ray | None = None
+
+    def __post_init__(self) -> None:
+        check_workers(self.jobs, self.listener, self.engine)
 
     @cached_property
     def plan(self) -> Plan:

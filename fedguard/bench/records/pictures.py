@@ -78,10 +78,10 @@ def grid(truth: Tensor, found: Tensor, value_range: Range) -> Pixels | None:
     columns = min(len(truth), COLUMNS)
     pairs = zip(torch.split(truth, columns), torch.split(found, columns), strict=True)
     rows = [_row(part, value_range, columns) for pair in pairs for part in pair]
-    colours = rows[0].shape[2]
-    line = np.full((LINE, rows[0].shape[1], colours), SHADE, np.uint8)
+    colors = rows[0].shape[2]
+    line = np.full((LINE, rows[0].shape[1], colors), SHADE, np.uint8)
     picture = np.concatenate([line, *(part for row in rows for part in (row, line))])
-    return picture[:, :, 0] if colours == 1 else picture
+    return picture[:, :, 0] if colors == 1 else picture
 
 
 def png(pixels: Pixels) -> bytes:
@@ -103,10 +103,10 @@ def _row(images: Tensor, value_range: Range, columns: int) -> Pixels:
     low, high = value_range
     shares = ((images.double() - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0, 1)
     points = (255 * shares).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-    count, height, width, colours = points.shape
+    count, height, width, colors = points.shape
     size = -(-SIDE // max(height, width))
     large = points.repeat(size, axis=1).repeat(size, axis=2)
-    row = np.full((height * size, columns * (width * size + LINE) + LINE, colours), SHADE, np.uint8)
+    row = np.full((height * size, columns * (width * size + LINE) + LINE, colors), SHADE, np.uint8)
     for number in range(count):
         left = LINE + number * (width * size + LINE)
         row[:, left : left + width * size] = large[number]

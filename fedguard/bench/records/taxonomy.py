@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedguard.contracts import NoMasking
-
 #: Models whose logits are affine in the inputs.
 LINEAR = frozenset({"softmax", "svm"})
 
@@ -50,11 +48,7 @@ def taxonomy(record: Mapping[str, Any]) -> tuple[Word, ...]:
     model = config["task"]["model"]["name"]
     public = f", {100 * card['shared']:.3g} % of them with everybody" if "shared" in card else ""
     architecture, mode = card.get("architecture", "server"), card["secure_aggregation"]
-    hidden = (
-        [f"secure_aggregation: {mode}"]
-        if mode != NoMasking.name
-        else [architecture] * ("masked" in card["server_shown"])
-    )
+    hidden = [f"secure_aggregation: {mode}"] if mode != "none" else [architecture] * ("masked" in card["server_shown"])
     noisy = [f"privacy: {card['privacy']}"] if card["noise"] else []
     privacy = " and ".join(["masks"] * len(hidden) + ["noise"] * len(noisy)) or "none"
     scale = "cross-silo" if card["clients"] <= SILOS else "cross-device"

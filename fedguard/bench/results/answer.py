@@ -24,7 +24,7 @@ from fedguard.metrics.stats import ENOUGH, Estimate, estimate
 
 #: How the defenses are put in order.
 RULE = (
-    "A defense is as good as the worse of two figures: the accuracy under the attack that lowers it most, and 100 % less the "
+    "A defense is as good as the worse of two numbers: the accuracy under the attack that lowers it most, and 100 % less the "
     "success of the backdoor that succeeds most. Worst attacks are chosen on the seeds that they are reported on."
 )
 
@@ -173,7 +173,7 @@ def _answer(found: Sequence[DefenseSummary], why_none: str) -> RunVerdict:
     whole = any(one.success for one in found)
     able = [one for one in found if one.worst and (one.success or not whole) and one.by_seed]
     if not able:
-        return RunVerdict("No attack on the training has a figure here.", tuple(_explain_omissions(found, able)))
+        return RunVerdict("No attack on the training has a value here.", tuple(_explain_omissions(found, able)))
     if why_none:
         return RunVerdict(f"No answer yet: {why_none}", tuple(_explain_omissions(found, able)))
     ranking = rank({one.defense: one.by_seed for one in able})
@@ -275,7 +275,7 @@ def _percent(share: float) -> str:
 def _explain_omissions(found: Sequence[DefenseSummary], ranked: Sequence[DefenseSummary]) -> Iterator[str]:
     without = [one.defense for one in found if one not in ranked]
     if without:
-        yield f"Not in this order, since a figure is missing: {', '.join(without)}."
+        yield f"Not in this order, since a value is missing: {', '.join(without)}."
     refused = [
         f"{one.refused} of {one.measured + one.refused + one.unknown} against {one.defense}"
         for one in ranked

@@ -98,7 +98,7 @@ def _at(
     seeds = tuple(sorted(set(before) & set(after))) if common else ()
     if not before or not after or (common and not seeds):
         lacks = "a" if not before else "b" if not after else "every common seed of a or b"
-        return IncomparablePosition(swept, figure, f"{lacks} has no such figure here")
+        return IncomparablePosition(swept, figure, f"{lacks} has no such metric here")
     late = [side for side, values in zip("ab", (before, after), strict=True) if has_lower_bound(values.values())]
     if late:
         return IncomparablePosition(swept, figure, f"{' and '.join(late)} did not get there on every seed")
@@ -198,7 +198,7 @@ _MAKERS = {
 
 def _warnings(a: Run, b: Run) -> Iterator[str]:
     if a.manifest["results_version"] != b.manifest["results_version"]:
-        yield "the version of results differs: figures of two versions are not comparable"
+        yield "the version of results differs: numbers of two versions are not comparable"
     for key, (said, telling) in _MAKERS.items():
         one, two = (_environment_values(run, key) for run in (a, b))
         if one and two and one != two:

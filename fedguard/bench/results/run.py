@@ -18,7 +18,7 @@ from fedguard.bench.results.matrix import Matrix, matrix
 from fedguard.bench.results.profile import Profile, profile
 from fedguard.bench.results.trilemma import Trilemma, trilemma
 from fedguard.bench.results.verdict import RunVerdict
-from fedguard.errors import ConfigError, MissingExtra, UnknownName, escape_control
+from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief, escape_control
 from fedguard.metrics.figures import FIGURES, TO_TARGET, TargetMetric, metric_name
 from fedguard.metrics.returns import in_shares
 
@@ -189,7 +189,7 @@ class Run:
         if setting not in found:
             if not any(found):
                 raise ConfigError(
-                    f"verdict: expected no setting, of which this run has one; got {setting!r}. Leave it out."
+                    f"verdict: expected no setting, of which this run has one; got {brief(setting)}. Leave it out."
                 )
             raise UnknownName("setting", setting or "", found)
         return found[setting]

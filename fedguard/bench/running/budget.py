@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import torch
 
+from fedguard.arguments import is_real
 from fedguard.contracts import MatrixRule, Setup, Sight
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, brief
 from fedguard.tasks.compute import USUAL_MEMORY
 
 #: Vectors of the model's length that a round holds at a time: models, aggregate, momentum, one client in training, and the
@@ -35,10 +36,11 @@ def parse_memory(memory: int | str) -> int:
     Raises:
         ConfigError: it is no amount of memory, or not above 0.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", str(memory).upper())
+    text = str(memory).upper() if isinstance(memory, str) or (is_real(memory) and memory < 2**63) else ""
+    found = re.fullmatch(r"\s*(\d{1,20}(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", text)
     size = int(float(found[1]) * _UNITS[found[2]]) if found else 0
     if size <= 0:
-        raise ConfigError(f"memory: expected bytes, or a number with K, M, G or T, such as 4G; got {memory!r}.")
+        raise ConfigError(f"memory: expected bytes, or a number with K, M, G or T, such as 4G; got {brief(memory)}.")
     return size
 
 

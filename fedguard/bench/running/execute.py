@@ -15,7 +15,7 @@ from fedguard.bench.running.engines import WorkerPool
 from fedguard.bench.running.engines.local import LocalPool, default_jobs
 from fedguard.bench.running.manifest import uses_secret_noise
 from fedguard.bench.running.procedures import procedure
-from fedguard.bench.running.progress import Listener, default_listener
+from fedguard.bench.running.progress import Listener, choose_listener
 from fedguard.bench.running.runner import Runner
 from fedguard.config import Plan
 from fedguard.errors import ConfigError, brief
@@ -23,6 +23,15 @@ from fedguard.tasks.compute import usable
 
 if TYPE_CHECKING:
     from fedguard.bench.running.engines.ray import Ray
+
+
+def check_workers(jobs: int | None, listener: Listener | None, engine: Ray | None) -> Listener:
+    """The listener of a run, once it, ``jobs`` and ``engine`` are known to be valid: see `execute`."""
+    if jobs is not None:
+        at_least(1, jobs, "jobs")
+    if engine is not None and not hasattr(engine, "connect"):
+        raise ConfigError(f"engine: expected a cluster such as fedguard.Ray('auto'), or None; got {brief(engine)}.")
+    return choose_listener(listener)
 
 
 def execute(
@@ -61,9 +70,9 @@ def execute(
         MissingExtra: Ray is not installed.
         StoreError: the store cannot be written.
     """
-    for name, many in (("jobs", jobs), ("limit", limit)):
-        if many is not None:
-            at_least(1, many, name)
+    listener = check_workers(jobs, listener, engine)
+    if limit is not None:
+        at_least(1, limit, "limit")
     seconds = is_real(timeout)
     if timeout is not None and not (seconds and 0 < timeout < 1e9):
         raise ConfigError(f"timeout: expected more than 0 seconds and less than 1e9; got {brief(timeout)}.")
@@ -74,11 +83,8 @@ def execute(
         ("secret_noise", secret_noise),
     ):
         truth(chosen, name)
-    if engine is not None and not hasattr(engine, "connect"):
-        raise ConfigError(f"engine: expected a cluster such as fedguard.Ray('auto'), or None; got {brief(engine)}.")
     for how in {procedure(cell): None for cell in plan.cells}:
         how.require(cluster=engine is not None)
-    listener = listener or default_listener()
     if not secret_noise and not fresh and uses_secret_noise(folder):
         secret_noise = True
         listener.note("This run was begun with secret noise, and goes on so; --fresh begins it anew.")

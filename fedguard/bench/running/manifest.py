@@ -144,5 +144,15 @@ def write_manifest(
         ],
         "secret_noise": secret_noise,
     }
-    config = suite.model_dump(mode="json", by_alias=True)
+    pins = {cell.config.training.first_model: cell.training.first_model for _, cell in plan.positions}
+    config = _pin_first_models(suite.model_dump(mode="json", by_alias=True), pins)
     folder.write_manifest(manifest, yaml.safe_dump(config, sort_keys=False))
+
+
+def _pin_first_models(value: Any, pins: Mapping[Any, Any], key: str = "") -> Any:
+    """The settings with each first model named by its digest too, so that they mean the same file later."""
+    if isinstance(value, dict):
+        return {name: _pin_first_models(below, pins, name) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_pin_first_models(below, pins, key) for below in value]
+    return pins.get(value, value) if key in ("first_model", "training.first_model") else value

@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedguard.arguments import of_kind
+
 Trial = tuple[str, int]
 #: Rounds, each with the accuracy, or the mean return of actors, after it.
 Curve = Sequence[tuple[int, float]]
@@ -137,7 +139,14 @@ def for_console(console: Console) -> Listener:
     return Bars(console) if console.is_terminal else Lines(console)
 
 
-def default_listener() -> Listener:
-    """The default listener in Python: bars on a terminal or in a notebook, and nothing elsewhere."""
+def choose_listener(listener: Listener | None) -> Listener:
+    """The given listener; None for bars on a terminal or in a notebook, and nothing elsewhere.
+
+    Raises:
+        InputError: it is no listener.
+    """
+    if listener is not None:
+        of_kind(listener, "listener", Listener, "a Listener of fedguard.bench.running.progress, or None")
+        return listener
     console = Console(stderr=True)
     return Bars(console) if console.is_terminal or console.is_jupyter else Listener()

@@ -23,7 +23,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedguard.algorithms import start_algorithm
+from fedguard.algorithms.client_state import start_algorithm
 from fedguard.architectures.clients import client_context
 from fedguard.architectures.malicious import extract_backdoor
 from fedguard.bench.running.inference.curious import PrivacyAdversary

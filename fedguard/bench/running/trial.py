@@ -199,7 +199,7 @@ def _run(setup: Setup, cell: PlannedCell, progress: Progress) -> tuple[list[Roun
     ran = cell.architecture.run(setup)
     for report in as_of(ran, cell.config.evaluation) if cell.config.evaluation.in_time else ran:
         model = report.model
-        reports.append(report.without_model())
+        reports.append(replace(report, model=model[:0].clone()))  # its memory is free
         judged = report.evaluation
         reached = None if judged is None else mean_return(judged) if judged.returns else judged.accuracy
         progress(report.round, cell.training.rounds, reached)

@@ -49,6 +49,8 @@ from fedguard.metrics.returns import in_shares
 from fedguard.registry import Registry
 from fedguard.rng import MOST_SEED
 
+#: The most settings of one defense
+MOST_BUDGET = 10_000
 #: First tuning seed, and offset of a fixed partition seed.
 FIRST_SEED = 10_000
 
@@ -101,9 +103,9 @@ class Proposal:
         _require_axes(document, matrix)
         if not proxy:
             _require_no_epsilon(document, laid_out)
-        if not is_whole(budget) or budget < 1:
+        if not is_whole(budget) or not 1 <= budget <= MOST_BUDGET:
             raise ConfigError(
-                f"budget: expected a whole number of settings of each defense, 1 or more; got {brief(budget)}."
+                f"budget: expected a whole number of settings of each defense, from 1 to {MOST_BUDGET:,}; got {brief(budget)}."
             )
         tuned_on, held_out = _split(laid_out.known, document, matrix["attack"], attacks)
         tuning_seeds = _seeds(seeds, laid_out.suite.seeds)

@@ -31,6 +31,9 @@ DELTAS = (0.4, 0.2, 0.1, 0.03, 0.01)
 #: exp() of a larger epsilon overflows.
 LARGEST = 700.0
 
+#: The most canaries of an audit, whose scores are all held in memory
+MOST_CANARIES = 10_000_000
+
 METHODS: dict[str, Method] = {
     "gdp_split": gdp_split,
     "clopper_pearson": clopper_pearson,
@@ -103,8 +106,8 @@ def check_audit_settings(method: str, canaries: int, confidence: float, seed: in
         InputError: not a seed.
     """
     if not isinstance(method, str) or method not in METHODS:
-        raise UnknownName("audit method", str(method), METHODS)
-    at_least(10, canaries, "canaries")
+        raise UnknownName("audit method", method, METHODS)
+    at_least(10, canaries, "canaries", MOST_CANARIES)
     number = is_real(confidence)
     require(number and 0.5 <= confidence < 1, f"confidence: expected from 0.5 to below 1; got {brief(confidence)}.")
     whole_number(seed, "seed", 0, MOST_SEED)

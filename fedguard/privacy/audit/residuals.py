@@ -78,10 +78,10 @@ def _normalizer(residuals: Reals, truth: Reals) -> Check:
     lengths = np.linalg.norm(truth, axis=1)
     some = lengths > 0
     if not some.any():
-        return Check(name="normaliser", p_value=1.0, words="no input was released, so nothing can be told")
+        return Check(name="normalizer", p_value=1.0, words="no input was released, so nothing can be told")
     along = (residuals[some] * truth[some]).sum(axis=1) / lengths[some]
     return Check(
-        name="normaliser",
+        name="normalizer",
         # One-sided: a wrong divisor only adds to the part along the truth, and `noise` sees what is missing.
         p_value=float(chi2.sf((along**2).sum(), len(along))),
         words=f"along the true sum the residual is off by {np.sqrt((along**2).mean()):.2f} standard deviations",

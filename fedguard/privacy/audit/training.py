@@ -188,7 +188,7 @@ def _or_nothing(one: RoundObservation) -> Tensor:
 
 def weights(one: RoundObservation) -> Tensor:
     """float64 ``[n]``: the weight of each update by its staleness."""
-    return torch.tensor([push.scale for push in one.pushes] or [1.0] * len(one.clients), dtype=torch.float64)
+    return torch.tensor([training.scale for training in one.trainings] or [1.0] * len(one.clients), dtype=torch.float64)
 
 
 def clip_updates(updates: Tensor, clip: float) -> Tensor:

@@ -38,7 +38,7 @@ class Scale:
     value_range: tuple[float, float]
 
 
-#: Channels of an image: grey, with transparency, colours, with transparency.
+#: Channels of an image: gray, with transparency, colors, with transparency.
 MOST_CHANNELS = 4
 #: The number of classes ``0 ... C-1``, or their names; numbers may be written as texts.
 Classes: TypeAlias = int | tuple[str, ...]
@@ -129,13 +129,11 @@ def _plain(x: NDArray[Any]) -> NDArray[Any]:
     return x.astype(np.float64) if x.dtype.kind in "iu" and x.dtype.itemsize == 8 else x
 
 
-def check_classes(owner: str, classes: Classes | None) -> None:
-    """Raise `ConfigError` where there cannot be these classes."""
+def check_classes(owner: str, classes: Classes | None, *, numbered: bool = True) -> None:
+    """Raise `ConfigError` where there cannot be these classes; if ``numbered``, their number may be given too."""
     names = classes if isinstance(classes, tuple) else range(2 if classes is None else classes)
-    require(
-        len(set(names)) == len(names) >= 2,
-        f"{owner}: classes: expected their number, or their names, two or more different ones; got {classes}.",
-    )
+    wanted = f"{'their number, or ' * numbered}their names, two or more different ones"
+    require(len(set(names)) == len(names) >= 2, f"{owner}: classes: expected {wanted}; got {brief(classes)}.")
 
 
 def pixels(where: str, largest: float, *parts: NDArray[Any]) -> tuple[NDArray[Any], ...]:

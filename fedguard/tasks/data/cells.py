@@ -35,7 +35,7 @@ def labels_like(path: Path, column: pd.Series[Any], known: NDArray[Any], shown: 
 
     if not is_numeric_dtype(shown):
         return texts(column).to_numpy(str)
-    values = numbers(path, column).to_numpy(np.float64)
+    values = numbers(path, column, codes=True).to_numpy(np.float64)
     if known.dtype.kind != "i":
         return values.astype(str)
     if not is_whole(values):
@@ -52,8 +52,15 @@ def is_whole(values: NDArray[Any]) -> bool:
     return bool((values.astype(np.float64) == np.floor(values.astype(np.float64))).all())
 
 
-def numbers(path: Path, column: pd.Series[Any]) -> pd.Series[Any]:
-    """float64, cell by cell; True is 1."""
+def numbers(path: Path, column: pd.Series[Any], *, codes: bool = False) -> pd.Series[Any]:
+    """float64, cell by cell; True is 1.
+
+    Args:
+        codes: whether numbers may have a 0 in front, as long as each is written in one way.
+
+    Raises:
+        ConfigError: a cell is no finite number, or a code such as 07, which is not the number 7 of the public rows.
+    """
     import pandas as pd
 
     found = pd.to_numeric(column.map(lambda cell: _TRUTH.get(str(cell), cell)), errors="coerce").astype(np.float64)
@@ -63,6 +70,15 @@ def numbers(path: Path, column: pd.Series[Any]) -> pd.Series[Any]:
             f"{path}: expected numbers in column {str(column.name)!r}, as in the public rows; got "
             f"{brief(column.iloc[[odd[0]]].tolist()[0])} in row {odd[0] + 1} below the header."
         )
+    written = column.map(str)
+    for row in np.flatnonzero(written.str.fullmatch(r"[-+]?0\d+")):
+        others = set(written[found == found.iloc[row]])
+        if len(others) > 1 or not codes:
+            raise ConfigError(
+                f"{path}: expected numbers in column {str(column.name)!r}, as in the public rows; got "
+                f"{' and '.join(map(brief, sorted(others)[:2]))}, a code rather than a number. Write each number in one way, "
+                "without 0 in front, or name the column in categories."
+            )
     return found
 
 

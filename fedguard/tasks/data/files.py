@@ -27,9 +27,11 @@ def require_path(path: str | Path, what: str) -> Path:
 _SIGNS = {
     b"\x1f\x8b": "it is gzipped: unpack it",
     b"\xef\xbb\xbf": "it begins with a byte order mark: write it without",
+    b"\xff\xfe\0\0": "it is UTF-32: write it as UTF-8",
+    b"\0\0\xfe\xff": "it is UTF-32: write it as UTF-8",
     b"\xff\xfe": "it is UTF-16: write it as UTF-8",
     b"\xfe\xff": "it is UTF-16: write it as UTF-8",
-    b"PK\x03\x04": "it is a zip archive: unpack it",
+    b"PK\x03\x04": "it is a zip archive, as files of Excel are: unpack it, or save it as text",
     b"\x80": "it holds Python objects, which are not read: to read them is to run what they say",
     b"<": "it is a web page or XML",
     b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file itself",
@@ -64,3 +66,10 @@ def sniff_format(file: Path) -> str:
     except OSError:
         return ""
     return next((said for sign, said in _SIGNS.items() if head.startswith(sign)), "" if head else "it is empty")
+
+
+def check_text(file: Path, text: str) -> None:
+    """Raise `ConfigError` where a text, or its beginning, shows that the file is none in UTF-8."""
+    if "\0" in text:
+        told = sniff_format(file) or "it holds the character 0, as UTF-16 and UTF-32 do: write it as UTF-8"
+        raise ConfigError(f"{file}: expected a text in UTF-8: {told}.")

@@ -23,7 +23,7 @@ from fedguard.tasks.data.files import regular, require_path
 
 #: By the third byte of the header.
 KINDS = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-#: Images in colour have four.
+#: Images in color have four.
 MOST_AXES = 4
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
+from fedguard.contracts import Data, Dataset, Preparation, ProperFraction
 from fedguard.errors import ConfigError, MissingExtra, oneline
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, check_classes
 from fedguard.tasks.data.files import regular, require_path, why_not
 
+#: Pixels of a side
+Side = Annotated[int, Ge(1), Le(16_384)]
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
 
@@ -28,7 +31,7 @@ class ImageFolder(Data):
     Args:
         folder: that holds the classes.
         size: height and width to which each image is resized.
-        grey: one channel instead of three.
+        gray: one channel instead of three.
         classes: their names; without them, as many as there are folders. One of them may have no images.
         test: the share of the images kept for testing, if there is no folder ``test``.
     """
@@ -38,14 +41,14 @@ class ImageFolder(Data):
     outside = True
 
     folder: str
-    size: tuple[PositiveInt, PositiveInt] = (32, 32)
-    grey: bool = False
+    size: tuple[Side, Side] = (32, 32)
+    gray: bool = False
     classes: tuple[str, ...] | None = None
     test: ProperFraction = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_classes(self.name, self.classes)
+        check_classes(self.name, self.classes, numbered=False)
 
     @property
     def preparation(self) -> Preparation:
@@ -75,7 +78,7 @@ class ImageFolder(Data):
         ]
         if not files:
             raise ConfigError(f"{folder}: expected folders of images, one for each class; got none.")
-        x = np.empty((len(files), 1 if self.grey else 3, *self.size), np.float32)
+        x = np.empty((len(files), 1 if self.gray else 3, *self.size), np.float32)
         for row, (_, file) in zip(x, files, strict=True):
             row[:] = self._pixels(file)
         return RawExamples(x, np.array([name for name, _ in files]))
@@ -90,18 +93,18 @@ class ImageFolder(Data):
             with Image.open(file) as image:
                 mode, size = image.mode, (self.size[1], self.size[0])
                 if mode.startswith("I;16"):  # what is over 255 would be cut off
-                    grey = Image.fromarray(np.asarray(image, np.float32) / 65535).resize(size, Image.Resampling.BICUBIC)
-                    return np.repeat(np.asarray(grey)[None].clip(0, 1), 1 if self.grey else 3, axis=0)
+                    gray = Image.fromarray(np.asarray(image, np.float32) / 65535).resize(size, Image.Resampling.BICUBIC)
+                    return np.repeat(np.asarray(gray)[None].clip(0, 1), 1 if self.gray else 3, axis=0)
                 if mode in ("I", "F"):
                     raise ConfigError(
                         f"{file}: expected 8 or 16 bits for each pixel and channel; got Pillow's mode {mode!r}."
                     )
                 plain = image.convert("RGBA") if mode == "P" and "transparency" in image.info else image
-                resized = plain.convert("L" if self.grey else "RGB").resize(size)
+                resized = plain.convert("L" if self.gray else "RGB").resize(size)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise ConfigError(f"{file}: cannot be read as an image: {why_not(file, error)}.") from None
         values = np.asarray(resized, np.float32) / 255
-        return values[None] if self.grey else values.transpose(2, 0, 1)
+        return values[None] if self.gray else values.transpose(2, 0, 1)
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -64,6 +64,6 @@ class Synthetic(Data):
         size = int(min(self.largest, 50 + draw.lognormal(4, 2)))
         model, inputs = draw.normal(0, self.alpha**0.5), draw.normal(0, self.beta**0.5)
         weight, bias = draw.normal(model, 1, (60, 10)), draw.normal(model, 1, 10)
-        centre, deviation = draw.normal(inputs, 1, 60), np.arange(1, 61) ** -0.6
-        x = centre + draw.normal(size=(size, 60)) * deviation
+        center, deviation = draw.normal(inputs, 1, 60), np.arange(1, 61) ** -0.6
+        x = center + draw.normal(size=(size, 60)) * deviation
         return x, (x @ weight + bias).argmax(1)

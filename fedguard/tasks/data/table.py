@@ -17,7 +17,7 @@ from fedguard.errors import ConfigError, MissingExtra, UnknownName, brief
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, describe_preparation
 from fedguard.tasks.data.cells import is_whole, labels_like, plain_text, texts
 from fedguard.tasks.data.columns import Column, beyond_floats, columns_of, few, indicators, tell_apart
-from fedguard.tasks.data.files import require_path, why_not
+from fedguard.tasks.data.files import check_text, require_path, sniff_format, why_not
 from fedguard.tasks.data.writings import AMONG, FEW_TEXTS, STORED, all_days, detect_text_kind
 
 if TYPE_CHECKING:
@@ -147,9 +147,15 @@ def _complete(path: Path, beside: Collection[str], as_text: Sequence[str] | None
     for name in frame.columns:
         empty = np.flatnonzero(frame[name].isna())
         if len(empty):
+            begins = str(frame.iloc[empty[0], 0])
+            remedy = (
+                f"The row is a comment, {brief(begins)}: leave it out."
+                if begins.startswith(("#", "%", "//"))
+                else "Empty, NA, null, None and nan are none. Fill or drop them."
+            )
             raise ConfigError(
                 f"{path}: expected a value in each row; column {str(name)!r} has none in {len(empty)}, first in row "
-                f"{empty[0] + 1} below the header. Empty, NA, null, None and nan are none. Fill or drop them."
+                f"{empty[0] + 1} below the header. {remedy}"
             )
         if is_float_dtype(frame[name]) and len(odd := np.flatnonzero(np.isinf(frame[name].to_numpy(np.float64)))):
             raise ConfigError(
@@ -247,6 +253,9 @@ def _csv(path: Path, as_text: Sequence[str] | None) -> pd.DataFrame:
 
     with path.open(encoding="utf-8-sig") as file:
         first, second = file.readline().strip(), file.readline()
+    check_text(path, first + second)
+    if "," not in first and (told := sniff_format(path)):
+        raise ConfigError(f"{path}: cannot be read: {told}.")
     signs = re.sub(r'"[^"]*"', "", first)
     others = any(signs.count(sign) > signs.count(",") for sign in ";\t|")
     if others or ("," not in first and (first.startswith("#") or "," in second)):

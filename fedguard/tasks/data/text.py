@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, require
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, join_parts
-from fedguard.tasks.data.files import require_path, why_not
+from fedguard.tasks.data.files import check_text, require_path, why_not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,7 @@ class Text(Data):
             )  # what a byte order mark begins with is no character of the text
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: expected a text in UTF-8: {why_not(path, error)}.") from None
+        check_text(path, content)
         documents = re.split(r"\n\s*\n", content)
         return windows(str(path), documents, self.window, self.stride, self.test, self.characters)
 

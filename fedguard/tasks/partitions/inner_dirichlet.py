@@ -70,5 +70,6 @@ class InnerDirichlet(Partition):
 
 def _bounds(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     """The upper bounds in [0, 1] by which a uniform number chooses a class."""
-    bounds = shares.cumsum(1)
-    return bounds / bounds[:, -1:]
+    bounds: NDArray[np.float64] = shares.cumsum(1)
+    bounds /= bounds[:, -1:]
+    return bounds

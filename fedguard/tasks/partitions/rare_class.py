@@ -26,7 +26,7 @@ class RareClass(Partition):
     """
 
     name = "rare_class"
-    source = "the honest outlier of FedGuard's fault catalogue; not a partition from a paper"
+    source = "the honest outlier of FedGuard's fault catalog; not a partition from a paper"
 
     label: NonNegativeInt = 0
     holders: PositiveInt = 1

@@ -52,15 +52,15 @@ OVERFLOWING = """() => {
 }"""
 
 #: Text with less contrast to its ground than asked for, by the formula of WCAG 2.2; controls that are switched off are exempt.
-#: Tables are drawn on a canvas, and their text cannot be asked: it has the colours of the captions and of the page.
+#: Tables are drawn on a canvas, and their text cannot be asked: it has the colors of the captions and of the page.
 FAINT = """least => {
     const pixel = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
-    const rgba = colour => {
-        pixel.clearRect(0, 0, 1, 1); pixel.fillStyle = colour; pixel.fillRect(0, 0, 1, 1);
+    const rgba = color => {
+        pixel.clearRect(0, 0, 1, 1); pixel.fillStyle = color; pixel.fillRect(0, 0, 1, 1);
         const [r, g, b, a] = pixel.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255];
     };
     const over = (top, under) => under.map((value, at) => at == 3 ? 1 : top[at] * top[3] + value * (1 - top[3]));
-    const luminance = colour => colour.slice(0, 3).map(one => one / 255)
+    const luminance = color => color.slice(0, 3).map(one => one / 255)
         .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
         .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
     const ground = one => {

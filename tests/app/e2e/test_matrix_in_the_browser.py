@@ -1,4 +1,4 @@
-"""The matrix stays readable: every name of a wide run, in every window, and the colours' legend whatever is pointed at."""
+"""The matrix stays readable: every name of a wide run, in every window, and the colors' legend whatever is pointed at."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_the_numbers_of_neighbors_do_not_touch(reader, dashboard):
     assert box is not None and box["width"] >= 44, "100.0 at 12 pixels is 34 wide"
 
 
-def test_the_legend_keeps_its_colours_after_a_reader_pointed_at_a_square(reader, dashboard):
+def test_the_legend_keeps_its_colors_after_a_reader_pointed_at_a_square(reader, dashboard):
     """A gradient is named by the address, which changes: its bar was empty after the next drawing."""
     seen = reader(dashboard).open("matrix", run="short").shows("Matrix")
-    seen.choose("Figure", FIGURES["worst_class_accuracy"].heading)
+    seen.choose("Metric", FIGURES["worst_class_accuracy"].heading)
     chart = seen.charts().first
     legend = chart.locator(".role-legend").first
     before = hues(legend.screenshot())
@@ -66,6 +66,6 @@ def test_the_legend_keeps_its_colours_after_a_reader_pointed_at_a_square(reader,
 
 
 def hues(picture: bytes) -> set[int]:
-    """The colours of a picture, the pale ones left out, in sectors of the wheel."""
-    colours = Image.open(io.BytesIO(picture)).convert("HSV").getcolors(1 << 24)
-    return {hue // 32 for number, (hue, saturation, _) in colours if saturation > 80 and number > 20}
+    """The colors of a picture, the pale ones left out, in sectors of the wheel."""
+    colors = Image.open(io.BytesIO(picture)).convert("HSV").getcolors(1 << 24)
+    return {hue // 32 for number, (hue, saturation, _) in colors if saturation > 80 and number > 20}

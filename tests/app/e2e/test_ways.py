@@ -26,12 +26,12 @@ def cell_of(run: fg.Run, attack: str, defense: str) -> str:
 
 def test_the_matrix_keeps_its_figure_over_a_reload(reader, dashboard):
     seen = reader(dashboard).open("matrix", run="everything").shows("Matrix")
-    seen.choose("Figure", FIGURES["worst_class_accuracy"].heading)
+    seen.choose("Metric", FIGURES["worst_class_accuracy"].heading)
     link = seen.page.url
     for other in (seen, reader(dashboard)):
         other.page.goto(link)
         other.shows("Matrix")
-        assert other.box("Figure").input_value() == FIGURES["worst_class_accuracy"].heading
+        assert other.box("Metric").input_value() == FIGURES["worst_class_accuracy"].heading
         assert other.box("Run").input_value() == "everything"
 
 
@@ -103,10 +103,10 @@ def test_a_failed_cell_shows_its_log(reader, dashboard, store):
 
 
 def test_an_algorithm_of_the_catalogue_by_its_address(reader, dashboard):
-    seen = reader(dashboard).open("catalogue", name="krum").shows("Catalogue")
+    seen = reader(dashboard).open("catalogue", name="krum").shows("Catalog")
     assert seen.box("In full").input_value() == "krum"
     seen.page.reload()
-    seen.shows("Catalogue")
+    seen.shows("Catalog")
     assert seen.page.get_by_role("heading", name=re.compile("krum")).count()
 
 

@@ -53,7 +53,7 @@ class ReusedSeed(CentralDP):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerBatchNormaliser(CentralDP):
+class PerBatchNormalizer(CentralDP):
     def release(self, updates, state, rng):
         """Divided by how many came."""
         mean, after = super().release(updates, state, rng)

@@ -165,7 +165,7 @@ def test_one_shot_of_different_spreads_by_quadrature():
     assert max(deltas) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_one_shot_is_labelled_an_estimate():
+def test_one_shot_is_labeled_an_estimate():
     found = METHODS["one_shot"](gaussian_scores(0, 1.0), DELTA, 0.95)
     assert found.kind == "estimate" and found.confidence is None
     assert all(METHODS[name](gaussian_scores(0, 1.0), DELTA, 0.95).kind == "bound" for name in BOUNDS)

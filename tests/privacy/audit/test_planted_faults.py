@@ -27,7 +27,7 @@ SAMPLED = {"q": 0.2, "z": 1.0, "rounds": 20}
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
 
 #: The checks that every kind of noise goes through.
-OF_ALL = {"noise", "places", "law", "normaliser", "rounds", "data", "coordinates"}
+OF_ALL = {"noise", "places", "law", "normalizer", "rounds", "data", "coordinates"}
 
 
 def failing(found):
@@ -110,10 +110,10 @@ def test_faults_behind_an_adaptive_clip(fault, seen_by, seed):
     ("fault", "seen_by"),
     [
         (planted.HalvedNoise, "noise"),
-        (planted.DoubledClip, "normaliser"),
+        (planted.DoubledClip, "normalizer"),
         (planted.NoNoise, "noise"),
         (planted.ReusedSeed, "rounds"),
-        (planted.PerBatchNormaliser, "normaliser"),
+        (planted.PerBatchNormalizer, "normalizer"),
     ],
 )
 def test_faults_of_the_servers_noise(fault, seen_by, settings, seed):
@@ -142,7 +142,7 @@ def test_canaries_alone_show_halved_noise_and_a_doubled_clip(fault, audits):
     [
         (planted.shared_halved, "noise"),
         (planted.shared_dropped, "noise"),
-        (planted.shared_doubled_clip, "normaliser"),
+        (planted.shared_doubled_clip, "normalizer"),
         (planted.shared_reused, "rounds"),
     ],
 )

@@ -43,14 +43,14 @@ def failed(one):
 @pytest.mark.slow
 def test_p_values_of_right_code_are_no_smaller_than_uniform():
     found = [p_values(transcript(seed)) for seed in range(300)]
-    assert set(found[0]) == {*OF_NOISE, "normaliser", "rounds", "coordinates", "counts", "sampling", "draws"}
+    assert set(found[0]) == {*OF_NOISE, "normalizer", "rounds", "coordinates", "counts", "sampling", "draws"}
     for name in found[0]:
         values = [one[name] for one in found]
         for level in (0.02, 0.1, 0.3):
             allowed = stats.binom.ppf(0.999, len(values), level)
             assert sum(value < level for value in values) <= allowed, (name, level)
-    # The normaliser's is exact.
-    assert stats.kstest([one["normaliser"] for one in found], "uniform").pvalue > 0.001
+    # The normalizer's is exact.
+    assert stats.kstest([one["normalizer"] for one in found], "uniform").pvalue > 0.001
 
 
 def test_right_code_fails_no_check():
@@ -90,7 +90,7 @@ def test_a_generator_that_starts_anew_for_each_layer():
 def test_a_sum_that_is_scaled(factor):
     """As by a divisor that follows who came, or a clip that is another."""
     one = transcript(rounds=30)
-    assert "normaliser" in failed(changed(one, releases=one.releases + (factor - 1) * one.truth))
+    assert "normalizer" in failed(changed(one, releases=one.releases + (factor - 1) * one.truth))
     assert not failed(changed(one, releases=one.releases + (factor - 1) * one.truth)) & {"rounds", "coordinates"}
 
 
@@ -142,9 +142,9 @@ def test_what_is_not_finite_is_no_noise():
 
 def test_only_what_applies_is_checked():
     one = changed(transcript(rounds=1), drawn=None, counts=None)
-    assert set(p_values(one)) == {*OF_NOISE, "normaliser", "coordinates"}
+    assert set(p_values(one)) == {*OF_NOISE, "normalizer", "coordinates"}
     silent = changed(one, releases=one.releases - one.truth, truth=np.zeros_like(one.truth))
-    assert p_values(silent)["normaliser"] == 1.0
+    assert p_values(silent)["normalizer"] == 1.0
     assert not failed(silent)
     assert SIGNIFICANCE == 1e-4
 

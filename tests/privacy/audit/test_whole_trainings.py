@@ -133,7 +133,7 @@ def test_right_trainings_fail_no_check(name, seeds):
 
 def test_every_kind_of_noise_is_watched():
     names = {name: {check.name.removeprefix("training: ") for check in right(name, 0)} for name in SUITES}
-    noise = {"noise", "places", "law", "normaliser", "rounds", "data", "coordinates"}
+    noise = {"noise", "places", "law", "normalizer", "rounds", "data", "coordinates"}
     each = {f"clients: {check}" for check in ("noise", "places", "law", "rounds", "data")}
     layers = {f"model: {check}" for check in ("noise", "places", "law", "rounds", "examples")}
     assert names["server"] == names["momentum"] == noise | {"model"}
@@ -323,7 +323,7 @@ FAULTS = [
     (plain_mean, "server", "noise"),
     (plain_mean, "adaptive", "noise"),
     (half_the_servers_noise, "poisson", "noise"),
-    (twice_the_clip, "server", "normaliser"),
+    (twice_the_clip, "server", "normalizer"),
     (state_is_lost, "bands", "noise"),
     (twice_as_often, "bands", "turns"),
     (counts_with(0.0), "adaptive", "counts"),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from fedguard.bench.records.schema.types import GuessName
 from fedguard.metrics.quantities import Change, Count, Number, Share
 
 
@@ -104,8 +105,8 @@ class ReconstructionTarget(TypedDict):
     exact: Count
     revealed: NotRequired[Count]
     label_accuracy: Share | None
-    baselines: dict[str, Number]
-    best_baseline: str
+    baselines: dict[GuessName, Number]
+    best_baseline: GuessName
     gain: Spread
     recovered: Share
     revealed_share: NotRequired[Share]

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from fedguard.bench.records.schema.card import MeasuredCard, ThreatCard
 from fedguard.bench.records.schema.result import Result
-from fedguard.bench.records.schema.types import STRICT, CellId, Schema, Time, shallow
+from fedguard.bench.records.schema.types import STRICT, CellId, CellLabel, FlagName, Schema, Time, shallow
 from fedguard.metrics.quantities import Amount, Count
 
 
@@ -89,7 +89,7 @@ class FlagRecord(TypedDict):
         said: what is doubtful, and what to do.
     """
 
-    flag: str
+    flag: FlagName
     number: Count
     said: str
 
@@ -169,7 +169,7 @@ class _Record(TypedDict):
     schema: Schema
     cell: CellId
     seed: Count
-    label: str
+    label: CellLabel
     results_version: Count
     flags: list[FlagRecord]
     environment: Environment

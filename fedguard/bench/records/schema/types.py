@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, Field
 
-from fedguard.retired import RETIRED_FIELDS, renew_key_text, renew_metric, renew_position, renew_value
+from fedguard.retired import (
+    RETIRED_FIELDS,
+    renew_check,
+    renew_flag,
+    renew_key_text,
+    renew_metric,
+    renew_position,
+    renew_spec,
+    renew_value,
+)
 
 
 def _all_names(field: str) -> str | AliasChoices:
@@ -50,6 +59,12 @@ SweptKey = Annotated[str, AfterValidator(renew_key_text)]
 SweptValues = Annotated[dict[str, str], AfterValidator(renew_position)]
 #: A metric.
 MetricName = Annotated[str, AfterValidator(renew_metric)]
+#: A red flag.
+FlagName = Annotated[str, AfterValidator(renew_flag)]
+#: A trivial guess.
+GuessName = Annotated[str, AfterValidator(renew_check)]
+#: A cell in words.
+CellLabel = Annotated[str, AfterValidator(renew_spec)]
 #: A mode of secure aggregation.
 Mode = Annotated[str, AfterValidator(partial(renew_value, "protocol.secure_aggregation"))]
 #: Anything, of a bounded depth.

@@ -24,7 +24,7 @@ from fedguard.bench.running.engines import Job, WorkerMessage
 from fedguard.bench.running.engines.local import default_jobs
 from fedguard.bench.running.engines.remote_worker import JobFiles, RemoteWorker, clean_model_of, store_artifacts
 from fedguard.config import Plan
-from fedguard.errors import ConfigError, MissingExtra, oneline
+from fedguard.errors import ConfigError, MissingExtra, brief, oneline
 
 #: Losses of its machine after which a trial has failed: a trial that ends every machine is the likely cause. Also losses in a
 #: row after which a worker that was never ready is given up.
@@ -106,12 +106,12 @@ def _reachable(address: str) -> str:
         return address
     if "://" in address:
         raise ConfigError(
-            f"--address: expected auto, HOST or HOST:PORT of a cluster that this machine is part of; got {address!r}. Join it: "
-            "`ray start --address=HOST:6379 --num-cpus=0`, and set --address auto."
+            f"--address: expected auto, HOST or HOST:PORT of a cluster that this machine is part of; got {brief(address)}. "
+            "Join it: `ray start --address=HOST:6379 --num-cpus=0`, and set --address auto."
         )
     host, _, port = address.rpartition(":") if ":" in address else (address, "", str(PORT))
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ConfigError(f"--address: expected auto, HOST or HOST:PORT; got {address!r}.")
+        raise ConfigError(f"--address: expected auto, HOST or HOST:PORT; got {brief(address)}.")
     try:
         socket.create_connection((host, int(port)), timeout=PATIENCE).close()
     except OSError as error:

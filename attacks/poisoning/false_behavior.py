@@ -22,7 +22,7 @@ class FalseBehavior(PoisonAttack):
         shift: of the logarithms, in nats.
     """
 
-    name = "false_behaviour"
+    name = "false_behavior"
     source = "of our own; Espeholt et al., ICML 2018, for what is lied about"
     needs = (Sight.OWN_DATA,)
 
