@@ -35,7 +35,12 @@ class Section(BaseModel):
 
 
 class Subset(Section):
-    """Number of examples that each trial draws from the train and the test part of the data; null takes all of a part."""
+    """Number of examples that each trial draws from the data.
+
+    Args:
+        train: train examples; null takes all.
+        test: test examples; null takes all.
+    """
 
     train: Annotated[int, Field(strict=True, ge=1, le=MOST_SEED)] | None = None
     test: Annotated[int, Field(strict=True, ge=1, le=MOST_SEED)] | None = None

@@ -182,7 +182,7 @@ def test_what_cannot_be_dealt_is_one_line(spec, clients, said):
         ("pathological(classes=0)", "pathological: classes: expected at least 1"),
         (
             "pathological(assignment='some')",
-            "pathological: assignment: input should be 'first_deterministic', 'random' or",
+            "pathological: assignment: expected 'first_deterministic', 'random' or",
         ),
         ("inner_dirichlet(alpha=0)", "inner_dirichlet: alpha: expected more than 0"),
         ("natural(group=0)", "natural: group: expected at least 1"),
