@@ -2,6 +2,7 @@
 
 main.py     the sidebar and the navigation; style.py, what Streamlit's theme cannot set
 views/      one page to a file, and the table of them all (not `pages/`, a name that Streamlit takes for itself)
+blocks.py   blocks of pages (`fedguard.bench.pages`) on the screen
 here.py     where the reader is, and links from page to page; address.py, the reader's choices in the address
 data.py     cached reads
 words.py    a record as text and tables

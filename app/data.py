@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 
@@ -19,10 +19,6 @@ from fedguard.bench.records.store import runs
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run
 from fedguard.errors import FedGuardError
-
-if TYPE_CHECKING:
-    from fedguard.bench.flags.lint import Lint
-    from fedguard.bench.results.verdict import RunVerdict
 
 #: Statuses of a cell, the worst first: one failed seed makes the cell a failed one
 STATUSES = ("failed", "missing", "refused", "ok")
@@ -118,16 +114,6 @@ def numeric_keys(run: Run) -> list[str]:
     return [key for key, found in values.items() if all(map(_is_number, found))]
 
 
-def flags(run: Run) -> Lint:
-    """The red flags of a run."""
-    return _lint_run(str(run.folder.path), stamp(run.folder.path), run)
-
-
-def answers(run: Run) -> dict[str, RunVerdict]:
-    """By setting, the verdict on the defenses, or why there is none."""
-    return _compute_answers(str(run.folder.path), stamp(run.folder.path), run)
-
-
 def stamp(folder: Path) -> Stamp:
     """A value that changes whenever a record or the manifest does."""
     found = [one.stat(follow_symlinks=False) for one in _entries(folder) if one.name == "manifest.json"]
@@ -168,21 +154,6 @@ def _summarize_run(store: str, name: str, stamp: Stamp) -> Summary:  # noqa: ARG
             return sum_up(Run.open(Path(store) / name, store))
     except FedGuardError as error:
         return Summary(name, error=str(error))
-
-
-@st.cache_resource(max_entries=8, show_spinner="Judging ...")
-def _lint_run(folder: str, stamp: Stamp, _run: Run) -> Lint:  # noqa: ARG001  part of the cache's key
-    from fedguard.bench.flags.lint import lint  # it loads torch
-    from fedguard.bench.flags.results import results_of
-
-    return lint(results_of(_run))
-
-
-@st.cache_resource(max_entries=8, show_spinner="Judging ...")
-def _compute_answers(folder: str, stamp: Stamp, _run: Run) -> dict[str, RunVerdict]:  # noqa: ARG001  part of the cache's key
-    from fedguard.bench.flags.answer import answers  # it loads torch
-
-    return answers(_run)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import streamlit as st
 
 from fedguard.app import address, data, style
 from fedguard.app.here import PageContext, empty, plain
-from fedguard.app.views import PAGES, Page
+from fedguard.app.views import PAGES, NavigationEntry
 from fedguard.errors import FedGuardError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MISSING = (
 
 def main() -> None:
     """Sidebar, navigation, and the page that the address names."""
-    st.set_page_config(page_title="FedGuard", page_icon=str(Path(__file__).with_name("shield.svg")), layout="wide")
+    st.set_page_config(page_icon=str(Path(__file__).with_name("shield.svg")), layout="wide")
     style.page()
     store = Path(os.environ.get("FEDGUARD_STORE", "runs"))
     names = data.run_names(store)
@@ -45,7 +45,7 @@ def main() -> None:
         st.navigation(sections).run()
 
 
-def _page(page: Page, here: PageContext, *, default: bool) -> StreamlitPage:
+def _page(page: NavigationEntry, here: PageContext, *, default: bool) -> StreamlitPage:
     return st.Page(
         partial(_show, page, here),
         title=page.title,
@@ -55,10 +55,12 @@ def _page(page: Page, here: PageContext, *, default: bool) -> StreamlitPage:
     )
 
 
-def _show(page: Page, here: PageContext) -> None:
+def _show(page: NavigationEntry, here: PageContext) -> None:
     """Show a page, or why it cannot be shown. An error in a file is shown as one line, never as a traceback."""
-    st.title(page.title)
-    st.caption(page.about)
+    st.set_page_config(page_title=f"{page.title} · FedGuard")
+    if not page.answers:
+        st.title(page.title)
+        st.caption(page.about)
     if page.reads == "run" and here.name is None:
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return

@@ -7,9 +7,14 @@ from contextlib import contextmanager
 
 import streamlit as st
 
+from fedguard.bench.pages.tokens import STYLE, declare
+
 #: Less space above the title, so that the answer is on the first screen; chart text in the page's text color
 _PAGE = """<style>
-[data-testid=stMainBlockContainer] { padding-top: 3.5rem; }
+[data-testid=stMainBlockContainer] { padding: 3.5rem clamp(16px, 3vw, 36px) 3rem; max-width: 1216px; }
+:is([class*=st-key-wide], [class*=st-key-narrow]) svg { max-width: 100%; height: auto; }
+[class*=st-key-narrow] { display: none; }
+@media (max-width: 640px) { [class*=st-key-wide] { display: none; } [class*=st-key-narrow] { display: block; } }
 [data-testid=stVegaLiteChart] :is(.role-axis-label, .role-axis-title, .role-legend-label, .role-legend-title, .role-title,
     .role-column-title, .role-row-title) text {
     fill: currentColor;
@@ -27,8 +32,10 @@ _DARK = """<style>
 
 def page() -> None:
     """For every page."""
+    dark = st.context.theme.type == "dark"
+    st.html(f"<style>:root {{ {declare(dark)} }}{STYLE}</style>")
     st.html(_PAGE)
-    if st.context.theme.type == "dark":
+    if dark:
         st.html(_DARK)
 
 

@@ -1,12 +1,14 @@
-"""How long a process takes to start: `fedguard --help`, and a suite until its first cell runs; seconds on the wall.
+"""How long a process takes to start: `fedguard --help`, and a suite until its first cell runs, seconds on the wall; and the
+CPU seconds of the commands that read a run.
 
-Seen from outside: a cell began as many seconds before its record was stored as the record says that it took. The files of the
-libraries are in the system's cache, since each command is run once before.
+The first cell is seen from outside: a cell began as many seconds before its record was stored as the record says that it
+took. The files of the libraries are in the system's cache, since each command is run once before.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,8 @@ training: {rounds: 1}
 seeds: 1
 matrix: {attack: [none], defense: [mean]}
 """
+#: Commands that read a stored run, or look something up.
+READERS = ("show start", "lint start", "export start --json", "compare start start", "list", "explain krum")
 COMMAND = [sys.executable, "-m", "fedguard.cli"]
 
 
@@ -52,6 +56,14 @@ def first_cell() -> float:
         return stored - begun - seconds
 
 
+def reading(folder: str, command: str) -> float:
+    """CPU seconds of a command, user and system."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*COMMAND, *command.split()], cwd=folder, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main() -> None:
     options = arguments(__doc__ or "")
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
@@ -60,6 +72,14 @@ def main() -> None:
         seconds = [job() for _ in range(1 if options.smoke else 6)][-5:]
         figures.append({"start": name, "seconds": median(seconds), "longest": max(seconds)})
         print(f"{name:24} {median(seconds):5.2f} s, {max(seconds):5.2f} s at the longest of {len(seconds)}")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "start.yaml").write_text(SUITE)
+        subprocess.run([*COMMAND, "run", "start.yaml", "--quiet"], cwd=folder, check=True)
+        rounds = [{one: reading(folder, one) for one in READERS} for _ in range(1 if options.smoke else 5)]
+    for name in READERS:
+        seconds = [one[name] for one in rounds]
+        figures.append({"start": f"fedguard {name}, CPU", "seconds": median(seconds), "longest": max(seconds)})
+        print(f"{name:24} {median(seconds):5.2f} s of CPU time, {max(seconds):5.2f} s at the most of {len(seconds)}")
     keep(options.json, figures)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from docs_tools.goals import Measured
 from fedguard.app.charts.colors import COLORS
-from fedguard.app.report.drawing import draw_figure, number_chart_ids
+from fedguard.bench.pages.svg import draw_figure, number_chart_ids
 
 #: One side of a panel, in pixels.
 _SIDE = 260

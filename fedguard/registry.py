@@ -180,6 +180,11 @@ class Registry:
             return cls(**values)
         except ConfigError as error:
             raise ConfigError(at(where, str(error))) from None
+        except FAILURES as error:
+            if self.origin(kind, name) == "built in":
+                raise
+            told = f"{kind} {name!r} ({cls.stands_in()}): cannot be made: {_oneline(error)}. Fix its class."
+            raise PluginError(at(where, told)) from error
 
     def pipeline(self, spec: Spec | Sequence[Spec] | Pipeline, where: str = "") -> Pipeline:
         """Build a defense from ``"nnm >> trimmed_mean"``, from the spec of a single stage, or from a list of specs."""
@@ -312,6 +317,10 @@ def _algorithms(name: str, folder: Path | None, where: str) -> list[type[Algorit
             f"{where}: module {name!r} defines no algorithm: expected a class with a `name`, derived from a contract."
         )
     for cls in found:
+        if not isinstance(cls.name, str):
+            raise PluginError(
+                f"{where}: module {name!r}: {cls.__name__}: expected a word as its name; got {brief(cls.name)}."
+            )
         try:
             cls.types()
         except FAILURES as error:

@@ -177,7 +177,7 @@ def _let_go_of_files() -> None:
 @cache
 def _warm() -> None:
     """Load what most commands load, once and not in each process."""
-    for name in ("explain.catalogue", "gate.work", "report", "running.check", "running.procedures"):
+    for name in ("explain.catalogue", "gate.work", "pages.overview", "running.check", "running.procedures"):
         importlib.import_module(f"fedguard.bench.{name}")
     collections.deque(load_registry().classes(), 0)
     importlib.import_module("sklearn.datasets")

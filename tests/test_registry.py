@@ -174,6 +174,35 @@ def test_a_broken_or_double_module_is_a_loud_error(module, name, text, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("3", "    pass", "module 'odd': R: expected a word as its name; got 3"),
+        (
+            "'r'",
+            "    def __init__(self, k): self.k = k",
+            r"defense 'r' \(.*odd.py\): cannot be made: TypeError: .*'k'. Fix its class",
+        ),
+        (
+            "'r'",
+            "    def __post_init__(self): raise ValueError('bad')",
+            r"cannot be made: ValueError: bad. Fix its class",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_made_is_named(tmp_path, name, body, said):
+    head = (
+        "from dataclasses import dataclass\nfrom fedguard.contracts import Sight, WeightRule\n@dataclass(frozen=True)\n"
+    )
+    head = head.replace("@dataclass(frozen=True)\n", "" if "__init__(self, k)" in body else "@dataclass(frozen=True)\n")
+    weights = "    def weights(self, gram, context): pass\n"
+    (tmp_path / "odd.py").write_text(
+        f"{head}class R(WeightRule):\n    name = {name}\n    needs = (Sight.SUM,)\n{weights}{body}\n"
+    )
+    with pytest.raises(PluginError, match=said):
+        load_registry().with_modules(["odd"], tmp_path).pipeline("r")
+
+
 def install(folder: Path, name: str, group: str, target: str) -> None:
     """What pip leaves of a package with one entry point."""
     info = folder / f"{name}-0.1.dist-info"

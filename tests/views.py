@@ -6,14 +6,14 @@ import importlib
 from dataclasses import dataclass, field
 
 from fedguard.app import views as package
-from fedguard.app.views import Page, pages
+from fedguard.app.views import NavigationEntry, pages
 
 
 @dataclass(frozen=True)
 class View:
     """A page, and what its address says beside the run."""
 
-    page: Page
+    page: NavigationEntry
     query: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -24,7 +24,7 @@ class View:
         return "-".join([self.name, *(part.lower().replace(" ", "-") for part in self.query.values())])
 
 
-def _of(page: Page) -> list[View]:
+def _of(page: NavigationEntry) -> list[View]:
     parts = getattr(importlib.import_module(f"{package.__name__}.{page.name}"), "PARTS", {})
     return [View(page, {page.name: part}) for part in parts] or [View(page)]
 

@@ -14,7 +14,7 @@ from fedguard.app.data import LAB
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenPart:
     """The name of an algorithm or a form, with the parameters that were set."""
 
     name: str
@@ -39,16 +39,16 @@ class Composition:
         beside_mean: whether the mean is run too. An ensemble of attacks would have to choose again against it.
     """
 
-    data: Choice
-    model: Choice
-    partition: Choice
-    algorithm: Choice
-    attack: Choice
-    defense: tuple[Choice, ...]
-    mode: Choice
-    noise: Choice
-    architecture: Choice
-    there: Choice
+    data: ChosenPart
+    model: ChosenPart
+    partition: ChosenPart
+    algorithm: ChosenPart
+    attack: ChosenPart
+    defense: tuple[ChosenPart, ...]
+    mode: ChosenPart
+    noise: ChosenPart
+    architecture: ChosenPart
+    there: ChosenPart
     sections: Mapping[str, Mapping[str, Any]]
     seeds: Any
     beside_mean: bool = True

@@ -60,14 +60,14 @@ def judge_composition(suite: Mapping[str, Any]) -> CompositionCheck:
     words = [
         threat_in_words(cell),
         *([f"The attack sees {verdict.attack_sees.words()}."] if cell.attack else []),
-        f"The rule sees {verdict.rule_sees.words()}, and is told f = {cell.told_rows} of n = {cell.rows} rows.",
+        f"The rule sees {verdict.rule_sees.words()}, and assumes f = {cell.assumed_rows} of n = {cell.rows} rows.",
         *protocol_in_words(cell),
         encoding_in_words(cell) or "",
     ]
     return CompositionCheck(
         reasons=tuple(reasons),
         words=() if reasons else tuple(line for line in words if line),
-        unproven=() if reasons else tuple(cell.pipeline.unproven(cell.rows, cell.told_rows)),
+        unproven=() if reasons else tuple(cell.pipeline.unproven(cell.rows, cell.assumed_rows)),
         cell=cell.id,
         attack=position["attack"],
         defense=position["defense"],

@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from fedguard.app.lab.composition import Choice, Composition
+from fedguard.app.lab.composition import ChosenPart, Composition
 from fedguard.app.words import escape_label
 from fedguard.bench.docstrings import plain
 from fedguard.bench.explain.catalogue import algorithms, entries
@@ -102,16 +102,16 @@ def read_menus() -> Composition:
 _NO_ATTACK = {"name": "none", "kind": "none", "summary": "Nobody is malicious.", "goal": ""}
 
 
-def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Choice:
+def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> ChosenPart:
     """One of these algorithms, with its parameters."""
     names = [one["name"] for one in offered]
     name = _select_option(label, names, key)
     entry = next(one for one in offered if one["name"] == name)
     st.caption(escape_label(entry["summary"]))
-    return Choice(name, _parameters(entry["kind"], name))
+    return ChosenPart(name, _parameters(entry["kind"], name))
 
 
-def _defense() -> tuple[Choice, ...]:
+def _defense() -> tuple[ChosenPart, ...]:
     """Client transforms >> mixings >> a rule."""
     offered = entries(load_registry(), ["defense"])
     before = []
@@ -128,7 +128,7 @@ def _defense() -> tuple[Choice, ...]:
             placeholder="none",
             help="In the order in which they are chosen.",
         )
-        before += [Choice(name, _parameters("defense", name)) for name in chosen]
+        before += [ChosenPart(name, _parameters("defense", name)) for name in chosen]
     rules = [one for one in offered if one["stage"].endswith("rule")]
     return (*before, _algorithm("Rule", "rule", rules))
 

@@ -1,12 +1,10 @@
 """One run as one HTML file, readable without network and without JavaScript: `fedguard report RUN --to FILE.html`.
 
-elements.py     elements whose text is escaped by whoever writes them out: nothing else makes HTML here
 document.py     the page around the sections: head, policy, style, contents
 style.py        how it looks on light and dark, and printed
-drawing.py      altair charts as inline SVG
-sections.py     which sections there are, in their order; each turns a run into elements:
-                headline.py, facts.py, controls.py, matrices.py, curves.py, privacy.py, pictures.py, threats.py, flags.py,
-                gate.py, costs.py, reading.py
+sections.py     which sections there are, in their order, the overview (`fedguard.bench.pages`) first; each turns a run into
+                elements: facts.py, controls.py, matrices.py, curves.py, privacy.py, pictures.py, threats.py, gate.py,
+                costs.py, reading.py
 records.py      the completed trials of a run
 """
 

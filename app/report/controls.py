@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, table
 from fedguard.app.report.records import with_setting
+from fedguard.bench.pages.elements import el, table
 from fedguard.bench.records.record import silent_mean
 from fedguard.bench.records.schema import Result
 from fedguard.bench.results.run import Run

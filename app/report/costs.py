@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean, median
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import bullet_list, el, fold_content, table
 from fedguard.app.report.records import with_setting
+from fedguard.bench.pages.elements import bullet_list, el, fold_content, table
 from fedguard.bench.records.schema.record import Cost
 from fedguard.bench.records.schema.result import MaskingRecord
 from fedguard.bench.results.profile import SHOWN, Profile, meanings

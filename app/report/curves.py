@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.breakdown import breakdown
-from fedguard.app.report.drawing import draw_figure
-from fedguard.app.report.elements import el, fold_content, table
+from fedguard.bench.pages.elements import el, fold_content, table
+from fedguard.bench.pages.svg import draw_figure
 from fedguard.bench.results.breakdown import Breakdown, BreakdownCurve
 from fedguard.bench.results.run import Run
 from fedguard.metrics.stats import bracket

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.drawing import number_chart_ids
-from fedguard.app.report.elements import el, to_bytes
 from fedguard.app.report.style import STYLE
+from fedguard.bench.pages.elements import el, to_bytes
+from fedguard.bench.pages.svg import number_chart_ids
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -18,11 +18,15 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class ReportSection(NamedTuple):
-    """A part of the report: its anchor, its title, and the function of its content; a section without content is left out."""
+    """A part of the report: its anchor, its title, and the function of its content; a section without content is left out.
+
+    ``headed`` content brings its own headings, and the title is listed in the contents alone.
+    """
 
     name: str
     title: str
     content: Callable[[Run], Sequence[Element]]
+    headed: bool = False
 
 
 def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) -> bytes:
@@ -34,10 +38,10 @@ def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) 
         sections: in their order.
     """
     filled = [(one, content) for one in sections if (content := list(one.content(run)))]
-    contents = el("nav", el("h2", "Contents"), el("ol", *(_entry(one) for one, _ in filled)), aria_label="Contents")
+    contents = el("nav", el("ol", *(_entry(one) for one, _ in filled)), aria_label="Contents")
     body = el(
         "body",
-        el("header", el("h1", f"FedGuard report: {name}")),
+        el("header", f"FedGuard report: {name}"),
         contents,
         el("main", *(_section(one, content) for one, content in filled)),
     )
@@ -58,5 +62,7 @@ def _entry(section: ReportSection) -> Element:
 
 
 def _section(section: ReportSection, content: Sequence[Element]) -> Element:
+    if section.headed:
+        return el("section", *content, id=section.name, aria_label=section.title)
     heading = el("h2", section.title, id=f"{section.name}-title")
     return el("section", heading, *content, id=section.name, aria_labeledby=f"{section.name}-title")

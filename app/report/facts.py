@@ -8,17 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import bullet_list, facts, paragraphs, table
+from fedguard.bench.pages.elements import bullet_list, facts, table
 from fedguard.bench.records.schema import CompletedRecord
-from fedguard.bench.report import references
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import SHARE, Metric
 
 
 def what_was_run(run: Run) -> list[Element]:
-    """The suite, the environment of the records, the data, and the references for comparison."""
-    said = [str(text) for text in references(run)]
-    return [facts(_suite(run)), facts(_makers(run)), *_data(run), *paragraphs(said)]
+    """The suite, the environment of the records, and the data."""
+    return [facts(_suite(run)), facts(_makers(run)), *_data(run)]
 
 
 def _suite(run: Run) -> Iterator[tuple[str, str]]:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.gate import drops
-from fedguard.app.report.drawing import draw_figure
-from fedguard.app.report.elements import bullet_list, el, facts, fold_content, paragraphs, table
 from fedguard.bench.gate.reports import HEADS, NOTE, row
 from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment
 from fedguard.bench.gate.verdict_store import verdicts
+from fedguard.bench.pages.elements import bullet_list, el, facts, fold_content, paragraphs, table
+from fedguard.bench.pages.svg import draw_figure
 from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES

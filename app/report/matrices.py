@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.heatmap import heatmap
-from fedguard.app.report.drawing import draw_figure
-from fedguard.app.report.elements import el, fold_content, table
+from fedguard.bench.pages.elements import el, fold_content, table
+from fedguard.bench.pages.svg import draw_figure
 from fedguard.bench.results.matrix import Matrix, MatrixEntry
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.run import Run

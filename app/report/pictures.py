@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import bullet_list, el
+from fedguard.bench.pages.elements import bullet_list, el
 from fedguard.bench.results.disclosure import ReconstructionResult, picture, rebuilt
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError

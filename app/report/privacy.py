@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from fedguard.app.charts.privacy import audit_names, bounds, frontier, roc
-from fedguard.app.report.drawing import draw_figure
-from fedguard.app.report.elements import bullet_list, el, paragraphs, table
 from fedguard.bench.audits.suites import StoredAudit, load_audit
+from fedguard.bench.pages.elements import bullet_list, el, paragraphs, table
+from fedguard.bench.pages.svg import draw_figure
 from fedguard.bench.results.disclosure import PrivacyClaim, list_membership_targets, promises
 from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import bullet_list, el
+from fedguard.bench.pages.elements import bullet_list, el
 from fedguard.bench.records.reading import content
 from fedguard.bench.results.run import Run
 from fedguard.errors import StoreError

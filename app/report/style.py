@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-STYLE = """
-:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c2330; --faint: #5b6472; --line: #d5dae1; --panel: #f5f7fa;
-  --link: #0b5cad; --refused: #8a5a00; --failed: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --ground: #14181f; --ink: #e6eaf0; --faint: #a2abb8; --line: #343c48;
-  --panel: #1c222b; --link: #7db7f5; --refused: #e5b567; --failed: #ff8a80; } }
+from fedguard.bench.pages import tokens
+
+STYLE = (
+    f"""
+:root {{ color-scheme: light dark; {tokens.declare(dark=False)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {tokens.declare(dark=True)} }} }}
+@media print {{ :root {{ color-scheme: light; {tokens.declare(dark=False)} }} }}
+{tokens.STYLE}"""
+    """
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 76rem; padding: 1.5rem 1.5rem 4rem; background: var(--ground); color: var(--ink);
   font: 16px/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: .5rem 0 1rem; overflow-wrap: anywhere; }
+header { color: var(--faint); font-weight: 600; overflow-wrap: anywhere; padding-bottom: .6rem; }
 h2 { font-size: 1.4rem; margin: 3rem 0 .8rem; padding-top: .6rem; border-top: 2px solid var(--line); }
 h3 { font-size: 1.1rem; margin: 2rem 0 .6rem; overflow-wrap: anywhere; }
 h4 { font-size: 1rem; margin: 1.4rem 0 .4rem; color: var(--faint); overflow-wrap: anywhere; }
 p, li { max-width: 52rem; overflow-wrap: anywhere; }
-a { color: var(--link); }
-nav { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem 1.2rem .8rem; }
-nav h2 { border: 0; margin: .4rem 0; padding: 0; font-size: 1rem; }
+a { color: var(--accent); }
+nav { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem 1.2rem;
+  margin-bottom: 1.2rem; }
 nav ol { margin: 0; padding-left: 1.6rem; columns: 15rem; column-gap: 2.5rem; }
 .lead { font-size: 1.12rem; }
 .note { color: var(--faint); font-size: .92rem; }
@@ -34,11 +38,11 @@ thead th { border-bottom: 2px solid var(--line); vertical-align: bottom; }
 th { font-weight: 600; } .l { text-align: left; } .r { text-align: right; white-space: nowrap; }
 td.l { max-width: 34rem; overflow-wrap: break-word; }
 tr.last th, tr.last td { border-top: 2px solid var(--line); font-weight: 600; }
-.refused, .missing { color: var(--refused); font-style: italic; } .failed { color: var(--failed); font-weight: 600; }
+.refused, .missing { color: var(--warn); font-style: italic; } .failed { color: var(--bad); font-weight: 600; }
 figure { margin: 1rem 0; overflow-x: auto; padding: 0 1rem; }
 figure svg, figure img { max-width: 100%; height: auto; }
 figure svg { overflow: visible; }
-details { margin: .6rem 0; } summary { cursor: pointer; color: var(--link); }
+details { margin: .6rem 0; } summary { cursor: pointer; color: var(--accent); }
 figure img { image-rendering: pixelated; background: #fff; }
 figcaption { color: var(--faint); font-size: .92rem; max-width: 52rem; }
 .pictures { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; } .pictures figure { margin: 0; max-width: 36rem; }
@@ -47,11 +51,9 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4
 @media (max-width: 40rem) { body { padding: .8rem; } dl div { grid-template-columns: 1fr; } }
 @page { size: A4 landscape; margin: 10mm; }
 @media print {
-  :root { color-scheme: light; --ground: #fff; --ink: #000; --faint: #444; --line: #bbb; --panel: #fff; --link: #000;
-    --refused: #6b4500; --failed: #8a1a14; }
   body { max-width: none; padding: 0; font-size: 9pt; line-height: 1.35; }
   nav, details { display: none; }
-  h1 { font-size: 15pt; margin: 0 0 2mm; } h2 { font-size: 12pt; margin: 4mm 0 2mm; padding-top: 1mm; }
+  .fg h1 { font-size: 15pt; margin: 0 0 2mm; } .fg h2, h2 { font-size: 12pt; margin: 4mm 0 2mm; padding-top: 1mm; }
   h3 { font-size: 10pt; margin: 3mm 0 1mm; } p, ul { margin: 1mm 0; } p, li, figcaption { max-width: none; }
   .lead { font-size: 11pt; } .note, figcaption { font-size: 8pt; }
   figure { margin: 1mm 0; padding: 0 6mm; } figure svg { max-height: 70mm; max-width: 190mm; width: auto; }
@@ -64,3 +66,4 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4
   h2, h3, h4, caption { break-after: avoid; } figure, tr { break-inside: avoid; }
 }
 """
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.elements import el, table
+from fedguard.bench.pages.elements import el, table
 from fedguard.bench.records.schema import ThreatCard
 from fedguard.bench.records.taxonomy import taxonomy
 from fedguard.bench.results.run import Run

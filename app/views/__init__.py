@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Page:
-    """One page.
+class NavigationEntry:
+    """One page in the navigation.
 
     Attributes:
         name: name of its module, and of its address: ``http://localhost:8501/matrix``.
         icon: name of a Material Symbol.
         about: one sentence, shown under its title.
         reads: what it requires: a chosen ``run``, or nothing.
+        answers: whether its heading is the answer of the run, instead of its title.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Page:
     icon: str
     about: str
     reads: Literal["run", "nothing"] = "run"
+    answers: bool = False
 
     @property
     def show(self) -> Callable[[PageContext], None]:
@@ -36,22 +38,33 @@ class Page:
 
 
 #: Pages by section of the navigation
-PAGES: dict[str, tuple[Page, ...]] = {
+PAGES: dict[str, tuple[NavigationEntry, ...]] = {
     "A run": (
-        Page("overview", "Overview", "home", "What there is, whether it is sound, and what came out.", "nothing"),
-        Page("matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them."),
-        Page(
+        NavigationEntry(
+            "overview",
+            "Overview",
+            "home",
+            "What came out, and what speaks against quoting it.",
+            "nothing",
+            answers=True,
+        ),
+        NavigationEntry("matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them."),
+        NavigationEntry(
             "cell",
             "Cell",
             "science",
             "One attack against one defense: how it went, under which assumptions, and what it took.",
         ),
-        Page("breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."),
-        Page("privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."),
+        NavigationEntry(
+            "breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."
+        ),
+        NavigationEntry(
+            "privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."
+        ),
     ),
     "Several runs": (
-        Page("compare", "Compare", "compare_arrows", "Two runs, seed by seed."),
-        Page(
+        NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed."),
+        NavigationEntry(
             "gate",
             "Gate and trends",
             "fact_check",
@@ -60,13 +73,19 @@ PAGES: dict[str, tuple[Page, ...]] = {
         ),
     ),
     "Understand": (
-        Page("secagg", "Secure aggregation", "hub", "Who sees what, message by message, and what it costs.", "nothing"),
-        Page("catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"),
-        Page("lab", "Lab", "experiment", "Put one cell together, see whether it is legal, and run it.", "nothing"),
+        NavigationEntry(
+            "secagg", "Secure aggregation", "hub", "Who sees what, message by message, and what it costs.", "nothing"
+        ),
+        NavigationEntry(
+            "catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"
+        ),
+        NavigationEntry(
+            "lab", "Lab", "experiment", "Put one cell together, see whether it is legal, and run it.", "nothing"
+        ),
     ),
 }
 
 
-def pages() -> dict[str, Page]:
+def pages() -> dict[str, NavigationEntry]:
     """All pages by name."""
     return {page.name: page for section in PAGES.values() for page in section}

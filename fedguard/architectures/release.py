@@ -46,7 +46,7 @@ def release_aggregate(
         return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
     single = [client for row in received.behind for client in row] if not received.of_groups else None
-    context = rule_context(setup, model, round, received.told).restrict(
+    context = rule_context(setup, model, round, received.assumed_f).restrict(
         "server",
         setup.cell.rule_sees,
         clients=None if single is None else tuple(single),
@@ -96,7 +96,7 @@ def report_round(
         clients=received.clients,
         malicious=sent.wire.malicious & set(received.clients),
         behind=received.behind,
-        told=received.told,
+        assumed_f=received.assumed_f,
         excluded=find_excluded_clients(result, received),
         abandoned=result if isinstance(result, str) else None,
         evaluation=evaluation,

@@ -14,12 +14,12 @@ from fedguard.contracts import Gram, Mixing, Pipeline, ReceivedRound, RuleContex
 from fedguard.privacy.central import ServerClipping
 
 
-def rule_context(setup: Setup, model: Tensor, round: int, told: int) -> RuleContext:
+def rule_context(setup: Setup, model: Tensor, round: int, assumed_f: int) -> RuleContext:
     """What the server sees beside the updates, without its root data and the senders."""
     return RuleContext(
         "server",
         setup.cell.rule_sees,
-        f=told,
+        f=assumed_f,
         round=round,
         rng=setup.rng.child("rule", round),
         state={},
@@ -49,7 +49,7 @@ def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
         "versions": torch.tensor([one.version for one in trainings]),
         "arrived": torch.tensor([one.ended for one in trainings], dtype=torch.float64),
         "scale": torch.tensor([one.scale for one in trainings], dtype=torch.float64),
-        "federation": (setup.cell.told, setup.cell.clients.total),
+        "federation": (setup.cell.assumed_f, setup.cell.clients.total),
         "starts": stack_starts(received) if Sight.MODEL in setup.cell.rule_sees else None,
     }
 
@@ -139,7 +139,7 @@ class ColluderPipeline(KnownPipeline):
             predict=setup.task.predictor() if Sight.MODEL in setup.cell.rule_sees else None,
         )
         noise, benign = noise_of(setup, order), len(honest)
-        told, total, protocol = setup.cell.told, setup.cell.clients.total, setup.cell.protocol
+        assumed_f, total, protocol = setup.cell.assumed_f, setup.cell.clients.total, setup.cell.protocol
 
         def context(n: int, rows: Tensor) -> RuleContext:
             root, whole = rows[: benign or len(rows)].mean(0), len(order) == n
@@ -151,7 +151,7 @@ class ColluderPipeline(KnownPipeline):
             return known.restrict(
                 known.party,
                 known.granted,
-                f=min(scale_assumed_f(n, told, total), protocol.secure_aggregation.rows(n)),
+                f=min(scale_assumed_f(n, assumed_f, total), protocol.secure_aggregation.rows(n)),
                 clients=order if whole else None,
                 samples=samples if whole else None,
                 noise=noise if whole else None,
@@ -161,7 +161,7 @@ class ColluderPipeline(KnownPipeline):
                 versions=torch.full((n,), version),
                 arrived=torch.zeros(n, dtype=torch.float64),
                 scale=torch.ones(n, dtype=torch.float64),
-                federation=(told, total),
+                federation=(assumed_f, total),
                 starts=model.expand(n, -1),
                 **of_graph,
             )

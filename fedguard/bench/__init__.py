@@ -10,6 +10,7 @@ gate/        a run beside a baseline, for `gate`
 conformance/ real processes compared with the simulation, for `conform`
 explain/     what `list` and `explain` say
 terminal/    charts and tables that fit a terminal
+pages/       what people see of a run: pages of blocks, rendered as HTML, in the terminal and as Markdown
 docstrings.py  what docstrings say
-report.py      what `show` says of a run; starters.py, what `init`, `new` and `examples` write; doctor.py, what `doctor` says
+starters.py    what `init`, `new` and `examples` write; doctor.py, what `doctor` says
 """

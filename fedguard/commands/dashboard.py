@@ -24,6 +24,8 @@ def dashboard(
     import os
     import subprocess
 
+    from fedguard.bench.pages.tokens import TOKENS
+
     if importlib.util.find_spec("streamlit") is None:
         raise MissingExtra("the dashboard", "streamlit", "dashboard")
     page = importlib.util.find_spec("fedguard.app.main")
@@ -36,6 +38,7 @@ def dashboard(
         "#5fa8cc",
         "--theme.light.textColor",  # captions, heads of tables and labels are a thinner coat of it, and must stay readable
         "#0a0a0a",
+        *(f"--theme.{name}.backgroundColor={TOKENS['ground'][name == 'dark']}" for name in ("light", "dark")),
         "--client.toolbarMode",
         "minimal",
         "--server.address",

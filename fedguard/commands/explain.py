@@ -40,10 +40,12 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of {name, kind, needs, source, ...}.")] = False,
 ) -> None:
     """List attacks, defenses, data sets and all else that a suite can name."""
-    from fedguard.bench.explain.catalogue import entries, kinds_named, listing
+    from fedguard.bench.explain.listing import kinds_named, listing
 
     known, kinds = _load_registry(plugin), kinds_named(kind)
     if as_json:
+        from fedguard.bench.explain.catalogue import entries  # here, since it loads every algorithm
+
         print_json(entries(known, kinds))
     else:
         console.print(listing(known, kinds))

@@ -88,7 +88,8 @@ def run(
     Run the same command again to go on after an interruption: what is stored is not run twice.
     """
     from fedguard import api
-    from fedguard.bench.report import overview
+    from fedguard.bench.pages.overview import OVERVIEW
+    from fedguard.bench.pages.terminal import render_terminal
     from fedguard.bench.running.manifest import uses_secret_noise
     from fedguard.bench.running.progress import Listener, for_console
     from fedguard.bench.running.schedule import TrialSchedule
@@ -130,10 +131,9 @@ def run(
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet:
-        console.print(overview(result))
-        if profile:
-            console.print()
+        console.print(render_terminal(OVERVIEW.blocks(result, {})), highlight=False)
     if profile:
+        console.print()
         console.print(result.profile(), highlight=False)
     if not quiet:
         _next_steps(result, store)

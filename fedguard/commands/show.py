@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,12 +34,22 @@ def show(
         list[str] | None, typer.Option(metavar="FILE.svg", help="Write the picture to this file as well. Repeatable.")
     ] = None,
     force: Force = False,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Show every attack against every defense instead.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Show everything: each defense, each check, refusals, other settings.")
+    ] = False,
+    at: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help='A choice, such as "setting=clients.malicious = 2".')
+    ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Show a run: the matrix with intervals, what was refused or failed and why, and red flags."""
-    from fedguard.bench.report import matrices, overview, write_svg
+    """Show a run: the verdict, what was trained, each defense with intervals, and what speaks against quoting it."""
+    from fedguard.bench.pages.blocks import More
+    from fedguard.bench.pages.overview import OVERVIEW
+    from fedguard.bench.pages.terminal import render_terminal
+    from fedguard.bench.results.matrices import matrices, write_svg
 
     if page and profile:
         raise ConfigError("show --profile: expected no --page beside it; got both. Give one of them.")
@@ -58,8 +69,13 @@ def show(
         print_json(found.profile().as_dict() if profile else rows)
     elif profile:
         console.print(found.profile(), highlight=False)
+    elif metric or matrix:
+        for table in [found.table(metric)] if metric else matrices(found):
+            console.print(table)
     else:
-        console.print(found.table(metric) if metric else overview(found))
+        blocks = OVERVIEW.blocks(found, dict(one.partition("=")[::2] for one in at or ()))
+        more = More("Every attack against every defense", (), shlex.join(["fedguard", "show", found.name, "--matrix"]))
+        console.print(render_terminal([*blocks, more], unfold=whole), highlight=False)
     said = Console(stderr=as_json, highlight=False, markup=False)  # beside the rows, which may be JSON
     for _, svg in files:
         write_svg([found.table(metric)] if metric else list(matrices(found)), svg)

@@ -77,7 +77,7 @@ class AppCell(PlannedCell):
             "clients": {
                 "total": config.clients.total,
                 "malicious": self.malicious if self.adversary else 0,
-                "assumed_f": self.told,
+                "assumed_f": self.assumed_f,
             },
             "threat": {"knowledge": list((config.threat if self.adversary else type(config.threat)()).knowledge)},
             "attack": self.named.spec() if self.named else "none",

@@ -114,14 +114,14 @@ class PlannedCell(Cell, ABC):
 
     def _settle(self) -> Self:
         """Determine from the parts who is assumed to be malicious, how updates meet, and who sees what."""
-        config, told, more = self.config, self._assume_f(), self.architecture.more_rows
+        config, assumed_f, more = self.config, self._assume_f(), self.architecture.more_rows
         known = tuple(name for name in config.threat.knowledge if name != "defense" or not self.own)
-        threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(told)
+        threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(assumed_f)
         judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.mode, more)
         return dataclasses.replace(
             self,
             threat=threat,
-            told=told,
+            assumed_f=assumed_f,
             meeting=self.architecture.meeting(self.clients, self.training.rounds),
             copied=config.task.partition_among == "honest" and self.malicious > 0,
             lookers=config.observer.nodes if self.inference is not None and config.observer.seat != "server" else 0,
@@ -173,17 +173,17 @@ class PlannedCell(Cell, ABC):
         """Number of malicious clients in the federation that the server assumes."""
         assumed = self.clients.assumed_f
         if assumed == "unknown":
-            return self._most_told
+            return self._most_assumed_f
         return self.malicious if assumed is None else self.clients.count(assumed)
 
     @property
-    def _most_told(self) -> int:
+    def _most_assumed_f(self) -> int:
         """The largest minority of all clients that the pipeline can assume and still run."""
         # Below half: a rule cannot tell a malicious majority from an honest one
-        for told in range((self.clients.total - 1) // 2, 0, -1):
+        for assumed_f in range((self.clients.total - 1) // 2, 0, -1):
             with contextlib.suppress(PreconditionError):
-                self.pipeline.check(self.rows, self._count_assumed_rows(told))
-                return told
+                self.pipeline.check(self.rows, self._count_assumed_rows(assumed_f))
+                return assumed_f
         return 0
 
     @property
@@ -209,14 +209,14 @@ class PlannedCell(Cell, ABC):
         return self.mode.rows(self.architecture.rows(updates))
 
     @property
-    def told_rows(self) -> int:
+    def assumed_rows(self) -> int:
         """Number of these rows that the rule assumes to be malicious."""
-        return self._count_assumed_rows(self.told)
+        return self._count_assumed_rows(self.assumed_f)
 
-    def _count_assumed_rows(self, told: int, clients: int | None = None) -> int:
+    def _count_assumed_rows(self, assumed_f: int, clients: int | None = None) -> int:
         clients = self.architecture.updates(self.clients) if clients is None else clients
         # Rounded up, so that no part of a malicious client is assumed away; there cannot be more malicious rows than rows
-        return min(-(-told * clients // self.clients.total), self._rows(clients))
+        return min(-(-assumed_f * clients // self.clients.total), self._rows(clients))
 
     @property
     def exposure(self) -> Exposure:
@@ -326,11 +326,11 @@ class PlannedCell(Cell, ABC):
         # A round is expected to hold the malicious clients' share of the federation
         away = round(self.malicious * self.clients.expected / self.clients.total)
         left = max(self.clients.expected - away, 1)
-        for told in range(self.told, -1, -1):
+        for assumed_f in range(self.assumed_f, -1, -1):
             with contextlib.suppress(PreconditionError):
-                self.pipeline.check(self._rows(left), self._count_assumed_rows(told, left))
-                if told < self.told:
-                    clients = dataclasses.replace(clients, assumed_f=told)
+                self.pipeline.check(self._rows(left), self._count_assumed_rows(assumed_f, left))
+                if assumed_f < self.assumed_f:
+                    clients = dataclasses.replace(clients, assumed_f=assumed_f)
                 break
         mode = self.mode.of_larger_sums if str(self.pipeline) == "mean" else self.mode
         protocol = dataclasses.replace(self.protocol, secure_aggregation=mode)

@@ -120,7 +120,7 @@ class ComposedCell(PlannedCell):
             # If all clients take part, the kind of sampling has no effect and must not change the identity
             "sampling": clients.sampling if clients.expected < clients.total else "fixed",
             "malicious": self.malicious if self.adversary or self.copied else 0,
-            "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.told,
+            "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.assumed_f,
         }
         if clients.schedule:
             content["schedule"] = [

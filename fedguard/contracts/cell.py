@@ -40,7 +40,7 @@ class Cell:
         inference: the attack on the clients' privacy.
         evasion: the attack at test time on the final model.
         attacking: number of malicious clients of a training, who add no noise; 0 before it runs.
-        told: f, the number of malicious clients that the server assumes, among all clients.
+        assumed_f: f, the number of malicious clients that the server assumes, among all clients.
         attack_sees: what the attack sees (see `fedguard.visibility`).
         rule_sees: what the server's rule sees.
         copied: whether malicious clients hold copies of honest clients' examples.
@@ -63,7 +63,7 @@ class Cell:
     inference: InferenceAttack | None = None
     evasion: EvasionAttack | None = None
     attacking: int = 0
-    told: int = 0
+    assumed_f: int = 0
     attack_sees: Sight = Sight.NOTHING
     rule_sees: Sight = Sight.NOTHING
     copied: bool = False
@@ -180,9 +180,9 @@ class Setup:
 
     def assume_f_among(self, n: int) -> int:
         """Number of n clients that the server assumes to be malicious: the assumed share, rounded up."""
-        return scale_assumed_f(n, self.cell.told, self.cell.clients.total)
+        return scale_assumed_f(n, self.cell.assumed_f, self.cell.clients.total)
 
 
-def scale_assumed_f(n: int, told: int, total: int) -> int:
-    """Number of malicious ones among n clients if ``told`` of ``total`` are, rounded up."""
-    return -(-told * n // total)
+def scale_assumed_f(n: int, assumed_f: int, total: int) -> int:
+    """Number of malicious ones among n clients if ``assumed_f`` of ``total`` are, rounded up."""
+    return -(-assumed_f * n // total)

@@ -122,13 +122,13 @@ class PlainReceiver(Receiver):
         arrived = (*wire.clients, *not_finite)
         # Honest clients may drop out too, so a dropout is no evidence of malice: f follows from who sent. But an honest update
         # is finite, so each dropped one came from one of the malicious clients that the server assumes.
-        told = max(0, self.setup.assume_f_among(len(arrived)) - len(not_finite))
+        assumed_f = max(0, self.setup.assume_f_among(len(arrived)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
         claims: list[float] = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
         if wire.trainings:
             claims = [claim * training.claimed for claim, training in zip(claims, wire.trainings, strict=True)]
         samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
-        return ReceivedRound(wire.updates, behind, samples, told, arrived, wire)
+        return ReceivedRound(wire.updates, behind, samples, assumed_f, arrived, wire)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ class KnownRule(Protocol):
         ``coefficients @ [honest; directions]``.
 
         The preparation costs one Gram matrix of ``h + m`` rows (``directions`` float32 ``[m, d]``, perhaps none). Each probe
-        then costs $O(n^3)$, whatever d. Without honest rows, 0 stands for their mean. Coordinate rules are probed on a fixed
+        then costs $O(n^3)$, whatever d. Without honest rows, 0 replaces their mean. Coordinate rules are probed on a fixed
         sample of the coordinates, so a call of the rule should confirm what a search finds there.
         """
 

@@ -216,7 +216,7 @@ class RoundReport:
         model: float32 ``[d]``, after the round.
         clients: clients with an update that reached the server, including those it left out.
         malicious: those of them that acted for the attack.
-        told: the f that the rule assumed in this round: the number of rows that may be malicious.
+        assumed_f: the f that the rule assumed in this round: the number of rows that may be malicious.
         fates: each client with an update that came to nothing, with its fate.
         excluded: clients with an update of weight 0; None for rules without weights.
         abandoned: why the round changed nothing; None if it did.
@@ -245,7 +245,7 @@ class RoundReport:
     model: Tensor
     clients: tuple[int, ...]
     malicious: frozenset[int] = frozenset()
-    told: int = 0
+    assumed_f: int = 0
     fates: tuple[tuple[int, Fate], ...] = ()
     excluded: tuple[int, ...] | None = None
     abandoned: str | None = None

@@ -91,7 +91,7 @@ class ReceivedRound:
         rows: float32 ``[m, d]``: single updates, or the means behind the sums that it sees; no rows if it has nothing.
         behind: the clients behind each row.
         samples: float64 ``[m]``: the total number of examples that these clients claim; None if they claim none.
-        told: number of rows that the server assumes to be malicious.
+        assumed_f: number of rows that the server assumes to be malicious.
         clients: clients with an update that reached the server, including those that were left out.
         truth: the single updates behind all rows, for measurements; under masks the server has never seen them.
         why: reason why the server has nothing, if it has nothing.
@@ -102,7 +102,7 @@ class ReceivedRound:
     rows: Tensor
     behind: tuple[tuple[int, ...], ...]
     samples: Tensor | None
-    told: int
+    assumed_f: int
     clients: tuple[int, ...]
     truth: Wire
     why: str = "no update reached the server"

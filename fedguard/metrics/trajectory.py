@@ -232,7 +232,7 @@ def _is_outvoted(report: RoundReport) -> bool:
         return report.nodes.outvoted > 0
     if report.moment is not None:
         return report.moment.outvoted > 0
-    return sum(not report.malicious.isdisjoint(row) for row in report.behind) > report.told
+    return sum(not report.malicious.isdisjoint(row) for row in report.behind) > report.assumed_f
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -87,7 +87,7 @@ def set_up(task, training, *, participation=None, pipeline="mean", protocol=None
         malicious,
         pipeline=load_registry().pipeline(pipeline),
         attack=attack,
-        told=len(malicious),
+        assumed_f=len(malicious),
         attack_sees=attack.needs[0] if attack else Sight.NOTHING,
         rule_sees=Sight.SUM if masked else Sight.EACH_UPDATE.with_implied(),
         training=training,

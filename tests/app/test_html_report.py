@@ -19,10 +19,10 @@ from fedguard.app.charts.heatmap import heatmap
 from fedguard.app.report import render_report as html
 from fedguard.app.report import report as write
 from fedguard.app.report.document import POLICY
-from fedguard.app.report.drawing import draw_figure
-from fedguard.app.report.elements import el, table, to_bytes
 from fedguard.app.report.sections import SECTIONS
 from fedguard.bench.gate.verdict import GateVerdict, Judgment
+from fedguard.bench.pages.elements import el, table, to_bytes
+from fedguard.bench.pages.svg import draw_figure
 from fedguard.bench.records.record import to_text
 from fedguard.bench.results.breakdown import Breakdown, BreakdownCurve
 from fedguard.bench.results.matrix import MatrixEntry
@@ -127,7 +127,7 @@ class Page(HTMLParser):
 
 def test_every_section_is_there_and_in_the_contents(page):
     names = [section.name for section in SECTIONS if section.name not in ("breakdown", "gate")]  # it has neither
-    assert names[0] == "headline" and names[-1] == "configuration"  # the answer first
+    assert names[0] == "overview" and names[-1] == "configuration"  # the answer first
     assert [found["id"] for tag, found in page.elements if tag == "section"] == names
     assert [found["href"] for tag, found in page.elements if tag == "a"] == [f"#{name}" for name in names]
     for section in SECTIONS:
@@ -199,29 +199,18 @@ def test_the_figures_are_those_of_the_run(run, page):
     assert seen > 50
 
 
-def test_the_headline_is_the_worst_mean_of_each_defense(run, page):
-    block = next(iter(run.table().blocks))
-    rows = [row for row in run.rows() if row["protocol"] == "(secure_aggregation=none)" and row["goal"] == "untargeted"]
-    headline = page.titled("Final accuracy in % without attack and under the worst attack")
-    assert block in headline["caption"]
-    for defense, _, attack, accuracy, lost, harm, _ in headline["rows"][1:]:
-        means = {}
-        for row in rows:
-            if row["defense"] == defense:
-                means.setdefault(row["attack"], []).append(row["final_accuracy"])
-        means = {name: sum(values) / len(values) for name, values in means.items()}
-        assert attack == min(means, key=means.get)
-        for shown, figure in ((lost, "accuracy_drop"), (harm, "harm")):
-            there = [row[figure] for row in rows if (row["defense"], row["attack"]) == (defense, attack)]
-            assert shown.split()[0] == f"{100 * sum(there) / len(there):.1f}"
-        assert accuracy.split()[0] == f"{100 * min(means.values()):.1f}"
+def test_the_report_begins_with_the_verdict_and_has_one_heading_of_the_first_level(run, page):
+    assert [tag for tag, _ in page.elements].count("h1") == 1
+    assert any(verdict.headline in page.text["overview"] for verdict in run.verdicts.values())
+    drawn = page.titled("Accuracy of each defense without attack and under its worst attack")
+    assert drawn["section"] == "overview" and len(drawn["rows"]) > 1
 
 
 def test_what_was_refused_is_told_with_its_reason(run, page):
     reasons = {row["reason"] for row in run.with_status("refused")}
     assert reasons
     for reason in reasons:
-        assert reason in page.text["headline"]
+        assert reason in page.text["overview"]
     assert any("refused" in cell for one in page.tables for row in one["rows"] for cell in row)
 
 
@@ -281,7 +270,7 @@ def test_the_kinds_of_federation_stand_among_the_threat_cards(page):
 
 def test_hostile_names_and_reasons_are_text(hostile):
     harmless(hostile)
-    for section in ("run", "headline", "matrices", "threats", "gate"):
+    for section in ("run", "overview", "matrices", "threats", "gate"):
         assert EVIL in hostile.text[section], section
     assert "<script" not in hostile.source.lower()
     assert [found["id"] for tag, found in hostile.elements if tag == "section"] == [
@@ -387,7 +376,7 @@ def test_a_name_with_a_control_character_is_drawn_and_ends_nothing():
 import sys
 from xml.etree.ElementTree import tostring
 import altair as alt
-from fedguard.app.report.drawing import draw_figure
+from fedguard.bench.pages.svg import draw_figure
 for name in eval(sys.argv[1]):
     values = alt.Data(values=[{"attack": name, "share": 1.0}])
     chart = alt.Chart(values).mark_bar().encode(x="share:Q", y="attack:N")

@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 import fedguard as fg
 from fedguard.app.charts.live import MOST, live
-from fedguard.app.lab.composition import Choice, Composition, as_yaml
+from fedguard.app.lab.composition import ChosenPart, Composition, as_yaml
 from fedguard.app.lab.composition_check import judge_composition
 from fedguard.app.lab.result import against_clean, controls
 from fedguard.app.words import escape_label
@@ -57,16 +57,16 @@ def lab(tmp_path, **query: str) -> AppTest:
 def composition(attack="alie", defense="krum", **more) -> Composition:
     return Composition(
         **{
-            "data": Choice("digits", {}),
-            "model": Choice("softmax", {}),
-            "partition": Choice("dirichlet", {"alpha": 0.5}),
-            "attack": Choice(attack, {}),
-            "defense": (Choice("nnm", {}), Choice(defense, {})),
-            "mode": Choice("none", {}),
-            "noise": Choice("none", {}),
-            "algorithm": Choice("fedavg", {}),
-            "architecture": Choice("server", {}),
-            "there": Choice("always", {}),
+            "data": ChosenPart("digits", {}),
+            "model": ChosenPart("softmax", {}),
+            "partition": ChosenPart("dirichlet", {"alpha": 0.5}),
+            "attack": ChosenPart(attack, {}),
+            "defense": (ChosenPart("nnm", {}), ChosenPart(defense, {})),
+            "mode": ChosenPart("none", {}),
+            "noise": ChosenPart("none", {}),
+            "algorithm": ChosenPart("fedavg", {}),
+            "architecture": ChosenPart("server", {}),
+            "there": ChosenPart("always", {}),
             "sections": {"clients": {"malicious": 4}, "training": {"rounds": 2}},
             "seeds": 2,
             **more,
@@ -90,9 +90,9 @@ def test_the_suite_holds_the_four_controls_and_its_yaml_reads_back_the_same(tmp_
 def test_parameters_masks_and_noise_stand_in_the_suite_as_a_suite_takes_them():
     suite = composition(
         attack="none",
-        mode=Choice("group_testing", {"tests": 8}),
-        noise=Choice("record", {"epsilon": 3.0}),
-        model=Choice("mlp", {"hidden": [32, 16]}),
+        mode=ChosenPart("group_testing", {"tests": 8}),
+        noise=ChosenPart("record", {"epsilon": 3.0}),
+        model=ChosenPart("mlp", {"hidden": [32, 16]}),
     ).suite()
     assert suite["matrix"]["attack"] == ["none"]
     assert suite["protocol"] == {
@@ -100,7 +100,7 @@ def test_parameters_masks_and_noise_stand_in_the_suite_as_a_suite_takes_them():
         "privacy": {"kind": "record", "epsilon": 3.0},
     }
     assert suite["task"]["model"] == "mlp(hidden=[32, 16])"
-    groups = composition(mode=Choice("groups", {"groups": 4})).suite()
+    groups = composition(mode=ChosenPart("groups", {"groups": 4})).suite()
     assert groups["protocol"] == {"secure_aggregation": "groups(groups=4)"}
     assert fg.api.lay_out(groups)[1].positions[-1][1].rows == 4
 
@@ -135,7 +135,7 @@ def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs
         ["attack", "inference", "data", "model", "partition", "architecture", "availability"]
     ):
         key = kinds.get(kind, kind)
-        more = {} if key == "attack" else {key: Choice(cls.name, {})}
+        more = {} if key == "attack" else {key: ChosenPart(cls.name, {})}
         suite = composition(attack=cls.name if key == "attack" else "none", defense="mean", **more).suite()
         needed = [one.name for one in settings(cls) if one.default == "required"]
         if needed:
@@ -144,8 +144,8 @@ def test_every_algorithm_can_be_laid_out_with_its_defaults_or_says_what_it_needs
         else:
             fg.api.lay_out(suite)
     for _, cls in load_registry().classes(["defense"]):
-        rule = () if issubclass(cls, AggregationRule) else (Choice("mean", {}),)
-        fg.api.lay_out(dataclasses.replace(composition(), defense=(Choice(cls.name, {}), *rule)).suite())
+        rule = () if issubclass(cls, AggregationRule) else (ChosenPart("mean", {}),)
+        fg.api.lay_out(dataclasses.replace(composition(), defense=(ChosenPart(cls.name, {}), *rule)).suite())
 
 
 def test_every_setting_says_what_it_means():
@@ -210,7 +210,7 @@ def test_what_is_legal_says_who_sees_what():
     assert found.legal
     assert found.words[0].startswith("4 of 20 clients are malicious from round 1 to the end")
     assert "The attack sees the honest clients' updates." in found.words
-    assert any("is told f = 4 of n = 20 rows" in line for line in found.words)
+    assert any("assumes f = 4 of n = 20 rows" in line for line in found.words)
     # {none, silent colluders, alie} x {mean, krum} on two seeds
     assert found.trials == 12
 

@@ -50,7 +50,7 @@ def set_up(task, training, *, participation=None, pipeline="mean", attack=None, 
         malicious,
         pipeline=load_registry().pipeline(pipeline),
         attack=built,
-        told=told,
+        assumed_f=told,
         attack_sees=built.needs[0] if built else Sight.NOTHING,
         rule_sees=Sight.EACH_UPDATE.with_implied() | (Sight.ROOT_DATA if task.root else Sight.NOTHING),
         training=training,
@@ -198,7 +198,7 @@ def test_server_drops_what_is_not_finite_and_lowers_f_by_as_many():
     setup = set_up(task, TRAININGS["fedsgd"], pipeline="trimmed_mean", attack="nan", malicious=(1, 4), told=2)
     reports = list(Server().run(setup))
     assert {report.not_finite for report in reports} == {(1, 4)}
-    assert {report.told for report in reports} == {0}
+    assert {report.assumed_f for report in reports} == {0}
     assert all(report.model.isfinite().all() and report.abandoned is None for report in reports)
 
 

@@ -235,7 +235,7 @@ def test_a_client_that_drops_out_is_absent_from_the_round():
             (),
             None,
         )
-        assert report.told == 2  # the assumed share, 3 of 9, of the 6 that sent
+        assert report.assumed_f == 2  # the assumed share, 3 of 9, of the 6 that sent
 
     class Others(Participation):
         def choose(self, rng, round):
@@ -256,7 +256,7 @@ def test_dropout_comes_and_goes_at_its_rate_and_sends_the_honest_update_when_it_
     away = 1 - there[:, :5].mean()
     assert away == pytest.approx(0.3, abs=5 * math.sqrt(0.3 * 0.7 / 400))
     assert all(report.malicious == {client for client in report.clients if client < 5} for report in reports)
-    assert all(report.told == math.ceil(5 * len(report.clients) / 10) for report in reports)
+    assert all(report.assumed_f == math.ceil(5 * len(report.clients) / 10) for report in reports)
     together = (there[:, 0] & there[:, 1]).mean()  # each on its own
     assert together == pytest.approx(0.49, abs=5 * math.sqrt(0.49 * 0.51 / 80))
     assert (there[:, 0] != there[0, 0]).any()  # drawn afresh in each round
@@ -297,7 +297,7 @@ def test_silence_proves_nothing_while_nan_does():
     task = deal("softmax")
     for attack, told in (("dropout", 2), ("nan", 0)):
         setup = set_up(task, FEDSGD, attack=attack, malicious=(1, 4), told=2, pipeline="mean")
-        assert {report.told for report in Server().run(setup)} == {told}
+        assert {report.assumed_f for report in Server().run(setup)} == {told}
     setup = set_up(task, FEDSGD, attack="dropout", malicious=(1, 4), told=2, pipeline="trimmed_mean")
     for report in Server().run(setup):  # no rule is told less than may be true: rather the round is given up, openly
         assert report.abandoned is not None
@@ -461,7 +461,7 @@ def report(clients, excluded, not_finite=()) -> RoundReport:
         model=torch.zeros(1),
         clients=clients,
         malicious=frozenset(),
-        told=0,
+        assumed_f=0,
         fates=tuple((client, Fate.NOT_FINITE) for client in not_finite),
         excluded=excluded,
         notes={},

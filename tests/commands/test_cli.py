@@ -48,15 +48,9 @@ def folder(tmp_path_factory):
 def test_run_says_what_it_does_and_what_comes_next(folder):
     said = (folder / "run.txt").read_text()
     assert "22 trials: 16 to run on" in said
-    assert "tiny: final accuracy in %, mean of 2 seeds: no interval worth the name" in said
-    assert "tiny: backdoor success above that of a clean model in %" in said
-    assert "Refused, and why:" in said
-    assert (
-        "none, ipm(tau=5), model_replacement against fltrust (6 trials): fltrust needs each client's update and a clean data set"
-        in said.replace("\n", " ")
-    )
+    assert "12 of 18 trials, 6 refused" in said and "Before you quote this" in said
     assert "fedguard show tiny --metric worst_class_accuracy" in said
-    assert "Threat: 2 of 8 clients are malicious" in said
+    assert "2 of 8 clients are malicious" in said
 
 
 def test_what_comes_next_finds_the_run_in_another_store(folder, tmp_path):
@@ -73,10 +67,19 @@ def test_show(folder):
     said = fedguard("show", "tiny", cwd=folder).stdout
     lines = [line.split() for line in said.splitlines() if line.strip()]
     assert lines[0][:5] == ["Two", "seeds", "do", "not", "rank."]  # the answer first
-    start = lines.index(["attack", "mean", "median", "fltrust"])
-    rows = lines[start + 1 :]
-    assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
+    assert len(lines) <= 45 and lines[-1][0] == "More:"
     assert fedguard("show", str(folder / "runs" / "tiny"), cwd=folder).stdout == said
+    whole = " ".join(fedguard("show", "tiny", "--all", cwd=folder).stdout.split())
+    assert (
+        "none, ipm(tau=5), model_replacement against fltrust (6 trials): fltrust needs each client's update and a clean data set"
+        in whole
+    )
+    said = fedguard("show", "tiny", "--matrix", cwd=folder).stdout
+    assert "tiny: final accuracy in %, mean of 2 seeds: no interval worth the name" in said
+    assert "tiny: backdoor success above that of a clean model in %" in said
+    lines = [line.split() for line in said.splitlines() if line.strip()]
+    rows = lines[lines.index(["attack", "mean", "median", "fltrust"]) + 1 :]
+    assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
     figure = fedguard("show", "tiny", "--metric", "accuracy_drop", cwd=folder).stdout
     assert figure.startswith("tiny: accuracy lost under the attack in %")
     rows = json.loads(fedguard("show", "tiny", "--json", cwd=folder).stdout)
@@ -116,7 +119,7 @@ def test_check_says_what_is_legal_and_how_long_it_takes(folder):
         "tiny: 9 positions of the matrix, 2 more cells to compare with (2 in which the malicious clients send nothing), 2 seeds: 16 "
         "trials to run, 6 refused." in said
     )
-    assert "Clients: 8 of 8 in a round (fixed), 2 malicious (25 %), and the rules are told f = 2." in said
+    assert "Clients: 8 of 8 in a round (fixed), 2 malicious (25 %), and the rules assume f = 2." in said
     assert "none, ipm(tau=5), model_replacement against fltrust (3 cells): fltrust needs" in said
     assert "About" in said and "workers, from a few rounds measured now." in said
     said = fedguard(
@@ -229,7 +232,7 @@ def test_failed_trials_give_exit_4(tmp_path):
     )
     done = fedguard("run", "suite.yaml", cwd=tmp_path, code=4)
     assert "RuntimeError: on purpose" in done.stdout
-    assert "Failed; `fedguard run SUITE --retry-failed` runs them again:" in done.stdout
+    assert "Trials failed." in done.stdout
 
 
 def test_a_fault_of_ours_leaves_a_traceback_in_a_log(tmp_path, monkeypatch):

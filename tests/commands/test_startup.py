@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import fedguard as fg
+from fedguard.bench.explain.listing import summary
+from fedguard.registry import load_registry
 from tests.house.test_house import modules
 
 #: What no reader needs; scipy.special alone, for intervals, is a tenth of scipy.stats.
@@ -87,7 +89,7 @@ def test_commands_that_read_a_run_load_nothing_that_computes(folder: Path) -> No
             f"show {run} --metric worst_class_accuracy",
         ]
         commands += [f"lint {run}", f"export {run} --json", f"export {run} --to {run}.csv", f"compare {run} own"]
-    commands += ["schema record", "examples", "init suite.yaml", "new defense my_rule"]
+    commands += ["schema record", "examples", "init suite.yaml", "new defense my_rule", "list", "list attack"]
     assert loaded(folder, *commands) == {command: [] for command in commands}
 
 
@@ -103,7 +105,13 @@ def test_the_front_door_opens_and_judges_a_run_without_what_computes(folder: Pat
 
 def test_modules_that_read_can_be_loaded_without_what_computes() -> None:
     rooms = [name for name in modules() if name.startswith(READING_ROOMS) and name not in COMPUTING]
-    rooms += ["fedguard.registry", "fedguard.lookup", "fedguard.config.document", "fedguard.metrics.flags"]
+    rooms += [
+        "fedguard.bench.explain.listing",
+        "fedguard.registry",
+        "fedguard.lookup",
+        "fedguard.config.document",
+        "fedguard.metrics.flags",
+    ]
     assert len(rooms) > 60 and set(COMPUTING) <= set(modules())
     script = (
         "import importlib, sys\n"
@@ -118,3 +126,10 @@ def test_modules_that_read_can_be_loaded_without_what_computes() -> None:
 def test_a_rule_of_a_plugin_is_named_where_its_order_cannot_be_judged(folder: Path) -> None:
     """A store may name any module, so none is loaded to read it; that the rule is unknown is said without it."""
     assert "unknown defense 'equal'" in " ".join(str(fg.lint("foreign", store=folder / "runs")).split())
+
+
+def test_the_list_reads_the_first_line_of_every_docstring_from_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = load_registry()
+    truth = {(kind, cls.name): cls.summary() for kind, cls in known.classes()}
+    monkeypatch.setattr(type(known), "get", None)  # so that none is loaded in place of its source
+    assert {(kind, name): summary(known, kind, name) for kind, name in truth} == truth

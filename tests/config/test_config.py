@@ -140,7 +140,7 @@ def test_a_cell_without_attack_is_the_same_whoever_would_have_attacked():
 
 def test_counts_and_fractions():
     cell = laid_out(SUITE, "clients={total: 30, per_round: 0.5, malicious: 0.2, assumed_f: 0.1}").positions[1][1]
-    assert (cell.clients.expected, cell.malicious, cell.told) == (15, 6, 3)
+    assert (cell.clients.expected, cell.malicious, cell.assumed_f) == (15, 6, 3)
     assert laid_out(SUITE, "clients.per_round=1").positions[0][1].clients.expected == 1
     assert laid_out(SUITE, "clients.per_round=1.0").positions[0][1].clients.expected == 10
 
@@ -156,9 +156,9 @@ def test_f_unknown_tells_each_rule_the_most_it_stands(defense, per_round, told):
         f"clients={{total: 20, per_round: {per_round}, malicious: 2, assumed_f: unknown}}",
     )
     cell = laid_out("attack: sign_flip", *settings).positions[0][1]
-    assert cell.told == told
+    assert cell.assumed_f == told
     assert not cell.verdict.reasons
-    known = laid_out("attack: sign_flip", *settings, f"clients.assumed_f={cell.told}").positions[0][1]
+    known = laid_out("attack: sign_flip", *settings, f"clients.assumed_f={cell.assumed_f}").positions[0][1]
     assert known.id != cell.id
 
 

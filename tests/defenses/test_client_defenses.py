@@ -372,7 +372,7 @@ def federation(
         malicious,
         pipeline=known.pipeline(pipeline),
         attack=known.build("attack", more["attack"]) if "attack" in more else None,
-        told=len(malicious),
+        assumed_f=len(malicious),
         attack_sees=Sight.OWN_DATA,
         rule_sees=Sight.EACH_UPDATE.with_implied(),
         training=training or Training(algorithm=FedSGD(), rounds=1, batch_size=None),

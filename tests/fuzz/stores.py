@@ -291,7 +291,7 @@ def _dashboard(store: Path, run: str) -> None:
     if opened is None:
         return
     data.sum_up(opened)
-    _refusing(lambda: data.flags(opened))
+    _refusing(lambda: opened.checks)
     audit = _refusing(lambda: load_audit(opened.folder))
     if audit is not None:
         audit.doubts(opened)

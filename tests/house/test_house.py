@@ -67,6 +67,9 @@ MAY_IMPORT = {
         "metrics.figures", "metrics.stats", "algorithms", "architectures", "bench", "secagg", "privacy", "inference",
     },
     "fedguard.bench.docstrings": set(),
+    "fedguard.bench.pages": {
+        "errors", "metrics.figures", "metrics.returns", "metrics.stats", "bench.records", "bench.results", "bench.flags", "bench.terminal",
+    },
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
     "fedguard.bench.results": {

@@ -21,8 +21,9 @@ from fedguard.architectures.masking.groups import Groups
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import leave
+from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.record import reproducible
-from fedguard.bench.report import overview
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.check import explain_refusals, render_plan
 from fedguard.bench.running.estimate import estimate
@@ -147,7 +148,7 @@ def test_under_groups_the_rows_are_the_means_of_a_partition():
     for row, members in zip(received.rows.tolist(), received.behind, strict=True):
         expected = mean([updates[client].tolist() for client in members])
         assert max(abs(a - b) for a, b in zip(row, expected, strict=True)) < 4 / (2**19 - 1) + 1e-6
-    assert received.told == 3
+    assert received.assumed_f == 3
     assert received.samples is None  # nobody tells
 
 
@@ -194,7 +195,7 @@ def test_an_update_that_is_not_finite_cannot_be_encoded():
     for report in Server().run(setup):
         assert report.not_finite == (1, 4)
         assert set(report.clients) == set(range(10)) - {1, 4}
-        assert report.told == 1  # one row, which the two may have spoilt for all the server knows
+        assert report.assumed_f == 1  # one row, which the two may have spoilt for all the server knows
     # 5 survive, and a session of 10 needs 6
     many = federation(FULL, clients=10, rounds=2, attack="nan", malicious=range(5), told=5)
     assert all("TooFewSurvivors" in report.abandoned for report in Server().run(many))
@@ -398,7 +399,7 @@ def test_the_worst_case_runs_under_full_masks(tmp_path):
     assert record["result"]["worst_case"]["chosen"] in ("sign_flip", "ipm(tau=10)")
     assert record["result"]["secure_aggregation"]["survivors"] == 10
     assert "Secure aggregation, full: each update is hidden among 9 or more, colluders not counted" in text(
-        overview(run)
+        render_terminal(OVERVIEW.blocks(run, {}))
     )
 
 

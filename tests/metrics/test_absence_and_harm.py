@@ -15,8 +15,8 @@ from fedguard.app import words
 from fedguard.app.report.controls import controls as controls_of
 from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.results import results_of
+from fedguard.bench.pages.trained import references
 from fedguard.bench.records.record import reproducible, to_text
-from fedguard.bench.report import references
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench, _key, malicious_clients
@@ -149,7 +149,7 @@ def test_the_identity_of_cells_dealt_among_the_honest():
     clean = cell(task=among)
     assert clean.id != cell().id  # who is malicious decides who holds what, attack or not
     assert clean.id != cell(task=among, clients={"total": CLASSES, "malicious": 2}).id
-    assert cell().id == cell(clients={"total": CLASSES, "malicious": 2}, attack="none").id or cell().told != 2
+    assert cell().id == cell(clients={"total": CLASSES, "malicious": 2}, attack="none").id or cell().assumed_f != 2
     nobody = {"total": CLASSES}
     assert cell(task=among, clients=nobody).id == cell(clients=nobody).id
     for one in (clean, cell(task=among, attack="sign_flip"), cell(task=among, attack="sign_flip").silenced):
@@ -186,7 +186,7 @@ def test_all_attacks_share_the_silent_cells_of_a_defense():
     for one in silent:
         assert one.silenced.id == one.id
         assert build_cell(CellConfig.model_validate(one.canonical), load_registry()).id == one.id
-        assert one.told == 1
+        assert one.assumed_f == 1
     windows = [cell(attack="sign_flip", threat=threat).silenced.id for threat in ({}, {"first_round": 3}, {"every": 2})]
     assert len(set(windows)) == 3  # they are silent when the attack would act, and honest else
 
@@ -204,11 +204,11 @@ def test_the_rule_is_told_the_share_or_the_most_that_it_stands(rule, total, mali
     task = {"data": "digits", "partition": "iid"}
     one = cell({}, task=task, clients={"total": total, "malicious": malicious}, training={"rounds": 2}, defense=rule,
                attack="sign_flip")  # fmt: skip
-    assert one.silenced.told == told
+    assert one.silenced.assumed_f == told
     rounds = run_trial(one.silenced, 0, {})[0]["result"]["rounds"]
     assert (rounds["abandoned"], rounds["updates"]) == (0, 2 * (total - malicious))
     setup = set_up(one.silenced, 0, Workbench().task(one.silenced, 0))
-    assert {report.told for report in one.architecture.run(setup)} == {expected}
+    assert {report.assumed_f for report in one.architecture.run(setup)} == {expected}
     assert not {flag["flag"] for flag in run_trial(one.silenced, 0, {})[0]["flags"]} & {"wrong_assumed_f", "outvoted"}
 
 
@@ -292,4 +292,4 @@ def test_records_of_yesterday_stay_readable(run, tmp_path):
     }
     assert len(controls_of(old)) == 3
     assert "mostly_absence" in {one.flag for one in lint(results_of(old)).not_judged}
-    list(references(old))
+    assert "chance" in references(old)

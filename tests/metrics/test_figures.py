@@ -18,8 +18,8 @@ from fedguard.bench.flags.columns import COLUMNS
 from fedguard.bench.gate.watch import select_figures
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.store import RunFolder
-from fedguard.bench.report import overview
 from fedguard.bench.results.export import write_rows
+from fedguard.bench.results.matrices import matrices
 from fedguard.bench.results.run import Run
 from fedguard.bench.results.trilemma import LEAKAGE
 from fedguard.bench.running.inference.scores import headline
@@ -118,7 +118,7 @@ def test_a_figure_is_read_from_its_place_in_a_record(run, values, name):
 def said(run):
     """Where a figure may stand, what is said there in full."""
     return {
-        "show": "\n".join(table.title for table in overview(run).renderables if hasattr(table, "blocks")),
+        "show": "\n".join(table.title for table in matrices(run)),
         "report": render_report(run).decode(),
         "lab": " ".join(controls(run)[0]),
         "docs": pages()["reference/figures.md"],

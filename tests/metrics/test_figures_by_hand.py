@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedguard.algorithms.rl.actor_critic import ActorCritic
-from fedguard.contracts import Evaluation, RoundReport
+from fedguard.contracts import Evaluation, Fate, RoundReport
 from fedguard.metrics.filtering import filtering
 from fedguard.metrics.trajectory import summarize
 
@@ -47,7 +47,7 @@ def test_a_filter_is_judged_by_whom_it_excluded():
 
 def test_what_was_not_finite_was_excluded_by_nobody():
     """A malicious update that is dropped before the rule is neither caught nor missed by it."""
-    found = filtering([report(1, range(6), {0, 1}, (1, 4), not_finite=(0,))])
+    found = filtering([report(1, range(6), {0, 1}, (1, 4), fates=((0, Fate.NOT_FINITE),))])
     assert (found["precision"], found["recall"]) == (pytest.approx(1 / 2), 1.0)
 
 

@@ -14,12 +14,14 @@ from rich.console import Console
 from fedguard.app.report import render_report
 from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.results import results_of
+from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.record import curve, from_text, silent_mean
 from fedguard.bench.records.schema import RECORD
 from fedguard.bench.records.schema.document import FORMS, json_schema
 from fedguard.bench.records.store import write_atomically
-from fedguard.bench.report import overview
 from fedguard.bench.results.compare import compare
+from fedguard.bench.results.matrices import matrices
 from fedguard.bench.results.run import Run
 from fedguard.retired import RETIRED_CHECKS, RETIRED_FIELDS
 from tests.root import ROOT
@@ -81,12 +83,11 @@ def test_records_of_the_first_edition_are_shown_linted_compared_and_reported(old
     assert [at for at, _ in curve(record, "accuracy")] == [1, 2, 3]
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(overview(old))
-    said = capture.get()
-    assert "Kind: data horizontal, model linear, privacy mechanism none, architecture centralized" in said.replace(
-        "\n", " "
-    )
-    assert "Red flags" in said and "members found at 1 % false alarms" in said
+        console.print(render_terminal(OVERVIEW.blocks(old, {})))
+    said = " ".join(capture.get().split())
+    assert "Kind data horizontal, model linear, privacy mechanism none, architecture centralized" in said
+    assert "Before you quote this" in said
+    assert any("members found at 1 % false alarms" in table.title for table in matrices(old))
     assert {finding.flag for finding in lint(results_of(old)).findings} >= {"class_lost"}
     assert all(one.paired.mean == 0 for one in compare(old, old).differences)
     assert b"accuracy lost under the attack" in render_report(old)

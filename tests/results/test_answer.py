@@ -249,12 +249,3 @@ def test_worst_means_the_same_in_the_trilemma_and_in_the_matrix():
     assert (point.accuracy.attack, point.accuracy.estimate) == ("ipm", estimate([0.8]))
     part = [*run.rows(), row("ipm", "mean", "untargeted", "failed") | {"seed": 1}]
     assert points(part, [])[0].accuracy.attack == "replaced"  # ipm ran on one of two seeds: that is no figure
-
-
-def test_the_picture_is_in_an_order_only_where_the_answer_is():
-    from fedguard.app.charts.answer import answer
-
-    rows = [{"defense": name, "measure": "accuracy under the worst attack", "percent": percent, "attack": "ipm"}
-            for name, percent in (("low", 10.0), ("high", 90.0), ("middle", 50.0))]  # fmt: skip
-    order = [answer(rows, ranked).to_dict()["layer"][1]["encoding"]["y"]["sort"] for ranked in (True, False)]
-    assert order == [["high", "middle", "low"], ["low", "high", "middle"]]

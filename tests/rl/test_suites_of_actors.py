@@ -8,8 +8,10 @@ import pytest
 from rich.console import Console
 
 from fedguard.bench.flags.answer import answers
+from fedguard.bench.pages.blocks import Chart
+from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.record import curve, reproducible
-from fedguard.bench.report import overview
 from fedguard.bench.results.answer import standings
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.trial import run_trial
@@ -155,9 +157,8 @@ def test_a_run_is_judged_by_returns_and_says_so(run_of_actors: Run) -> None:
     assert "% normalized return (reward_flip)" in standing.words()
     console = Console(width=200, record=True)
     with console.capture() as said:
-        console.print(overview(run_of_actors))
-    assert "final return of an episode" in said.get()
-    assert "accuracy" not in said.get().partition("Red flags")[0]
+        console.print(render_terminal(OVERVIEW.blocks(run_of_actors, {})))
+    assert "accuracy" not in said.get().partition("Before you quote this")[0]
     curves = run_of_actors.breakdown()
     assert curves.figure == "normalized_return"
     assert all(one.until for one in curves.curves)
@@ -174,16 +175,12 @@ def run_of_actors(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_picture_of_the_overview_has_normalized_returns(run_of_actors: Run) -> None:
-    from fedguard.app.charts.answer import answer, spans
-
-    setting = next(name for name in run_of_actors.table().blocks if spans(run_of_actors, name) and "1" in name)
-    rows = spans(run_of_actors, setting)
-    assert {row["measure"] for row in rows} == {
-        "normalized return without attack",
-        "normalized return under the worst attack",
-    }
-    assert all(0 <= row["percent"] < 50 for row in rows)  # returns of 8 or more would be drawn as perfect
-    assert "normalized return without attack" in answer(rows).to_json()
+    (chart,) = (one for one in OVERVIEW.blocks(run_of_actors, {}) if isinstance(one, Chart))
+    rows = chart.spec["data"]["values"]
+    assert all(
+        -5 <= row[name] < 50 for row in rows for name in ("clean", "worst")
+    )  # returns of 8 would be drawn as perfect
+    assert chart.spec["hconcat"][0]["title"]["text"] == "Normalized return, %" and len(chart.spec["hconcat"]) == 1
 
 
 def test_actors_have_no_loss_to_draw(run_of_actors: Run) -> None:
@@ -194,8 +191,8 @@ def test_the_report_draws_returns(run_of_actors: Run) -> None:
     from fedguard.app.report import render_report
 
     text = render_report(run_of_actors).decode()
-    assert "Normalized return in %" in text
-    assert "normalized return under it" in text
+    assert "Normalized return, %" in text
+    assert "Normalized return of each defense without attack and under its worst attack" in text
 
 
 def test_an_ensemble_chooses_by_normalized_returns(tmp_path) -> None:

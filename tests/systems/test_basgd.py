@@ -77,7 +77,7 @@ def test_quick_malicious_clients_spoil_one_buffer_each_and_outvote_nobody():
     sent = [client in one.malicious for one in found for client in one.clients]
     assert sum(sent) > 0.6 * len(sent)
     assert all(one.moment.outvoted == 0 for one in found)
-    assert {one.told for one in found} <= {2 * one.moment.releases for one in found}
+    assert {one.assumed_f for one in found} <= {2 * one.moment.releases for one in found}
     flooded = list(reports("fedbuff(buffer=5)", 2, **FLOOD))
     assert sum(one.moment.outvoted for one in flooded) > 0.5 * sum(one.moment.releases for one in flooded)
 
@@ -95,7 +95,7 @@ def test_dropped_updates_are_held_against_those_who_sent_them():
     found = [one for one in reports("basgd(buffers=10)", 2, **settings) if one.moment.releases == 1]
     assert {len(set(one.not_finite)) for one in found} == {2}
     for one in found:
-        assert one.told == 0 and len(one.behind) == 8
+        assert one.assumed_f == 0 and len(one.behind) == 8
         assert not any(one.malicious & set(row) for row in one.behind)
 
 

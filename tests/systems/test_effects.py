@@ -176,7 +176,7 @@ def test_forty_in_a_hundred_outvote_the_rule():
         training={"rounds": 20},
     )
     found = list(found)
-    assert {report.told for report in found} == {4}
+    assert {report.assumed_f for report in found} == {4}
     outvoted = [sum(client in report.malicious for client in report.clients) > 4 for report in found]
     assert [report.moment.outvoted for report in found] == outvoted and sum(outvoted) > 10
     assert all(
@@ -229,7 +229,7 @@ def test_combiners_show_means_that_a_malicious_client_spoils_whole():
     settings = {"clients": {"total": 12, "malicious": 2}, "attack": "ipm", "defense": "median"}
     found = list(reports("mapreduce(combiners=6)", **settings))
     for report in found:
-        assert [len(row) for row in report.behind] == [2] * 6 and report.told == 2
+        assert [len(row) for row in report.behind] == [2] * 6 and report.assumed_f == 2
         assert sorted(client for row in report.behind for client in row) == list(range(12))
         assert report.moment.outvoted == 0
     assert len({report.behind for report in found}) == len(found)  # dealt anew

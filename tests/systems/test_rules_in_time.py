@@ -306,7 +306,7 @@ def test_a_rule_is_told_the_age_and_the_start_of_each_row(system, attack):
             assert torch.allclose(row_, scale * (out[0] + drift), atol=1e-5)
             assert scale == made.architecture.weight(age)
             ages.add(age)
-        assert context.federation == (setup.cell.told, 8)
+        assert context.federation == (setup.cell.assumed_f, 8)
     assert len(ages) > 3
 
 
@@ -349,7 +349,7 @@ def kardam_trained(made, setup, alpha: float, versions: bool = False) -> tuple[l
     Args:
         versions: whether what is rejected counts, too.
     """
-    n, f, moved = setup.cell.clients.total, setup.cell.told, [0]
+    n, f, moved = setup.cell.clients.total, setup.cell.assumed_f, [0]
     models = [setup.task.initial_model(setup.rng.child("model"))]
     last, coefficients, passed, ages = {}, {}, [], []
     for release in islice(course(made, setup), n * setup.cell.training.rounds):

@@ -150,7 +150,7 @@ class Gossip(Architecture):
         yield from self._of_places(clients.count(clients.malicious) if cell.adversary else 0, clients.total)
         for size in graph.sizes[1:] if not self.masks else ():
             try:
-                cell.pipeline.check(size, scale_assumed_f(size, cell.told, clients.total))
+                cell.pipeline.check(size, scale_assumed_f(size, cell.assumed_f, clients.total))
             except PreconditionError as error:
                 yield f"at a node that hears {size - 1}: {error} {self.more_rows}"
                 break

@@ -419,7 +419,7 @@ class Nodes:
             clients=tuple(self._arrived),
             malicious=self._acting | self._alone,
             behind=tuple((node,) for node in self._arrived),
-            told=setup.assume_f_among(self.topology.nodes),
+            assumed_f=setup.assume_f_among(self.topology.nodes),
             fates=tuple((node, Fate.NOT_FINITE) for node in sorted(self._rules.not_finite)),
             chosen=tuple(range(self.topology.nodes)),
             planted=planted,

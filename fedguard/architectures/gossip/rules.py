@@ -45,17 +45,17 @@ class Rules:
     def aggregate_rows(self, place: Destination, wire: Wire, exchange: int) -> Tensor:
         """float32 ``[d]``: R of these rows; the node's own row if R cannot run on them."""
         setup, node = self._setup, place.node
-        told = setup.assume_f_among(len(wire.clients))
+        assumed_f = setup.assume_f_among(len(wire.clients))
         bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
         self.not_finite.update(bad)
         if node in bad:
             return torch.zeros_like(place.about)
         # Honest values are finite, so each dropped row was one of the malicious ones that the rule assumes
-        wire, told = wire.without(bad), max(0, told - len(bad))
+        wire, assumed_f = wire.without(bad), max(0, assumed_f - len(bad))
         own = wire.clients.index(node)
         if node not in self.acting:
-            self.outvoted += len(wire.malicious & set(wire.clients)) > told
-        context = rule_context(setup, place.model, self._round, told).restrict(
+            self.outvoted += len(wire.malicious & set(wire.clients)) > assumed_f
+        context = rule_context(setup, place.model, self._round, assumed_f).restrict(
             "node",
             setup.cell.rule_sees,
             rng=setup.rng.child("rule", exchange, "node", node),

@@ -20,7 +20,7 @@ from fedguard.simulated.topology import GraphName, Topology
 
 @dataclass(frozen=True, kw_only=True)
 class WideArea(Gossip):
-    """Nodes stand at sites: within a site they exchange each update whole, and between sites a part of it now and then.
+    """Nodes are at sites: within a site they exchange each update whole, and between sites a part of it now and then.
 
     $x_i <- x_i + (1/n) sum_j s_j u_j$ over the node's own site in each round. Updates not yet sent to other sites accumulate,
     $a_j <- a_j + u_j$. After each k-th round a node sends them the largest coordinates $c_j$ of $a_j$; then

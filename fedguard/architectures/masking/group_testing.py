@@ -136,7 +136,7 @@ class GroupTester(Receiver):
         if not tests:
             return receive_sums(self.setup, sent, [], ran=ran)
         suspected, sums = self._suspect_tests(sent, tests), self._sums(tests)
-        prevalence = self.setup.cell.told / self.setup.cell.clients.total
+        prevalence = self.setup.cell.assumed_f / self.setup.cell.clients.total
         self._suspects = frozenset(np.flatnonzero(posterior(sums, suspected, prevalence) > 0.5).tolist())
         trusted = [test for test, out in zip(tests, suspected, strict=True) if not out]
         heard = set(np.flatnonzero(sums[~suspected].any(axis=0)).tolist())

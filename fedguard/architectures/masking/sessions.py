@@ -181,7 +181,7 @@ def receive_sums(
         rows=rows,
         behind=behind,
         samples=weights if setup.cell.pipeline.rule.by_samples else None,
-        told=min(setup.assume_f_among(len(clients)), len(behind)),
+        assumed_f=min(setup.assume_f_among(len(clients)), len(behind)),
         clients=(*clients, *excluded),
         truth=sent.wire,
         why=aborted[0] if aborted else "every group was suspected",

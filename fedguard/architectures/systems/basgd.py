@@ -102,4 +102,4 @@ class BufferReceiver(CombinerReceiver):
         dropped = set(each.clients) - {client for row in each.behind for client in row}
         # All f, not their share of those that arrived: one update spoils a buffer. A dropped update was malicious, since honest
         # ones are finite
-        return max(0, self.setup.cell.told - len(dropped))
+        return max(0, self.setup.cell.assumed_f - len(dropped))

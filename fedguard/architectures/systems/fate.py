@@ -160,7 +160,7 @@ class PairwiseReceiver(Receiver):
             rows=mean.to(sent.model.dtype)[None],
             behind=(came,),
             samples=torch.tensor([weight], dtype=torch.float64),
-            told=min(self.setup.assume_f_among(len(came)), 1),
+            assumed_f=min(self.setup.assume_f_among(len(came)), 1),
             clients=came,
             truth=sent.wire,
             masked=masked,

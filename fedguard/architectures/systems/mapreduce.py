@@ -152,7 +152,7 @@ class CombinerReceiver(PlainReceiver):
             behind=tuple(tuple(each.behind[row][0] for row in group.tolist()) for group in groups),
             samples=torch.stack([each.samples[group].sum() for group in groups]) if by_samples else None,
             # In the worst case every malicious client is in another group
-            told=min(self.spoilers(each), len(groups)),
+            assumed_f=min(self.spoilers(each), len(groups)),
         )
 
     def groups(self, sent: SentRound, each: ReceivedRound) -> list[Tensor]:
@@ -163,4 +163,4 @@ class CombinerReceiver(PlainReceiver):
 
     def spoilers(self, each: ReceivedRound) -> int:
         """Largest number of groups that malicious clients may spoil."""
-        return each.told
+        return each.assumed_f

@@ -125,7 +125,7 @@ def by_ranges(
     after: list[State] = []
     try:
         for index, keys in enumerate(cuts):
-            context = rule_context(setup, model, round, received.told).restrict(
+            context = rule_context(setup, model, round, received.assumed_f).restrict(
                 f"server {index}",
                 setup.cell.rule_sees,
                 # Servers do not share randomness: a stage that deals rows into buckets does so anew for each range

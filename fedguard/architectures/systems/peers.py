@@ -209,5 +209,5 @@ class PeerRun(ABC):
             LocalTraining(node, began, ended[node]) for node in sorted(ended, key=lambda node: ended[node])
         )
         rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        told = {"trainings": trainings, "acting": setup.acting(round), "outvoted": int(rows > received.told)}
+        told = {"trainings": trainings, "acting": setup.acting(round), "outvoted": int(rows > received.assumed_f)}
         return moment(self.world, self._seconds, (0,) * len(received.clients), **told)

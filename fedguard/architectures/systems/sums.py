@@ -123,7 +123,7 @@ class SumRun(Collective):
             rows=mean[None],
             behind=(nodes,),
             samples=torch.tensor([sum(weights[node] for node in nodes)], dtype=torch.float64),
-            told=min(self.setup.assume_f_among(len(nodes)), 1),
+            assumed_f=min(self.setup.assume_f_among(len(nodes)), 1),
             clients=nodes,
             truth=sent.wire,
             masked=masked,

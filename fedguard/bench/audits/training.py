@@ -94,7 +94,7 @@ class CellLab(Lab):
             pipeline=load_registry().pipeline("mean"),
             attack=None,
             attacking=0,
-            told=0,
+            assumed_f=0,
             clients=replace(self.cell.clients, most_trainings=None),
             meeting=self.cell.meeting,  # by which the noise is found that is expected here
         )

@@ -1,6 +1,7 @@
-"""The output of `list` and `explain` for an algorithm.
+"""The output of `list` and `explain`.
 
-catalogue.py   taken from the algorithm itself
+listing.py     every algorithm in a line, without loading it
+catalogue.py   what is known of one, taken from the algorithm itself
 toy.py         what it does to a toy round
 picture.py     points as characters
 settings.py    what may be set: the parameters of an algorithm, the keys of a suite

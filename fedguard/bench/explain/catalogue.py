@@ -1,4 +1,4 @@
-"""The output of `list` and `explain`, taken from the algorithms themselves."""
+"""The output of `explain` and of `list --json`, taken from the algorithms themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.text import Text
 from fedguard.bench.docstrings import meaning, plain
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
-from fedguard.bench.terminal.printed import Printed, lines
+from fedguard.bench.terminal.printed import Printed
 from fedguard.contracts import (
     Algorithm,
     Architecture,
@@ -31,7 +31,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.rules import AggregationRule
 from fedguard.errors import UnknownName
-from fedguard.registry import BUILT_IN, KINDS, Registry, load_registry
+from fedguard.registry import KINDS, Registry, load_registry
 from fedguard.secagg.contest import ProtocolAttack
 from fedguard.visibility import derive_exposure
 
@@ -39,31 +39,9 @@ from fedguard.visibility import derive_exposure
 SEEING = ("attack", "inference", "defense")
 
 
-def kinds_named(kind: str | None) -> list[str]:
-    """``["attack"]`` for "attack" or "attacks"; every kind for None.
-
-    Raises:
-        UnknownName: no such kind.
-    """
-    if kind is None:
-        return list(KINDS)
-    name = kind if kind in KINDS else kind.removesuffix("s")
-    if name not in KINDS:
-        raise UnknownName("kind", kind, KINDS)
-    return [name]
-
-
 def entries(known: Registry, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Every algorithm of these kinds, for machines."""
     return [_entry(known, kind, cls) for kind, cls in known.classes(kinds)]
-
-
-def listing(known: Registry, kinds: Sequence[str]) -> RenderableType:
-    """Every algorithm of these kinds, for people: a line for each."""
-    parts = (part for kind in kinds for part in _list_algorithms(known, kind))
-    return Group(
-        *parts, Text("`fedguard explain NAME` tells what one needs to see, its formula and its source.", "dim")
-    )
 
 
 class Explanation(Printed):
@@ -131,13 +109,6 @@ def _entry(known: Registry, kind: str, cls: type[Algorithm]) -> dict[str, Any]:
     if issubclass(cls, InferenceAttack):
         entry |= {"watches": cls.watches, "server": "malicious" if cls.active else "curious"}
     return entry
-
-
-def _list_algorithms(known: Registry, kind: str) -> Iterator[RenderableType]:
-    origins = {cls.name: known.origin(kind, cls.name) for _, cls in known.classes([kind])}
-    brought = {name: "" if origin == BUILT_IN else f"({origin}) " for name, origin in origins.items()}
-    yield Text(f"{kind}, {len(origins)}", "bold")
-    yield lines({cls.name: brought[cls.name] + cls.summary() for _, cls in known.classes([kind])})
 
 
 def _explain_algorithm(cls: type[Algorithm]) -> Iterator[RenderableType]:

@@ -134,6 +134,11 @@ def lint(results: Results) -> Lint:
     return Lint(results.name, tuple(findings), tuple(not_judged), tuple(clear), len(results.trials), results.notes)
 
 
+def lint_run(run: Run) -> Lint:
+    """Judge every flag of a run."""
+    return lint(results_of(run))
+
+
 def flag_lines(found: Lint) -> Iterator[Text]:
     """Each flag with its count and one example."""
     for (_, flag), cases in found.flags().items():

@@ -2,7 +2,7 @@
 
 run.py         a run: its records, rows and what is made of them
 answer.py      the headline: which defense holds, and where it fails
-matrix.py      attacks by defenses
+matrix.py      attacks by defenses; matrices.py, those of a run that are shown by default
 breakdown.py   curves over a swept key, and where half is lost
 verdict.py     the verdict of a run: a sentence with its evidence
 trilemma.py    accuracy, privacy and robustness beside each other

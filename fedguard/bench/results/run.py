@@ -183,7 +183,7 @@ class Run:
             UnknownName: there are several settings, or not this one.
             ConfigError: there is one setting, which has no name.
         """
-        found = self._verdicts()
+        found = self.verdicts
         if setting is None and len(found) <= 1:
             return next(iter(found.values()), RunVerdict("No verdict: this run has no attack on the training."))
         if setting not in found:
@@ -195,13 +195,20 @@ class Run:
         return found[setting]
 
     def _repr_html_(self) -> str:
-        said = [f"{setting}: {verdict}" if setting else str(verdict) for setting, verdict in self._verdicts().items()]
+        said = [f"{setting}: {verdict}" if setting else str(verdict) for setting, verdict in self.verdicts.items()]
         return "".join(f"<p>{escape(one)}</p>" for one in said) + self.table()._repr_html_()
 
-    def _verdicts(self) -> dict[str, RunVerdict]:
+    @cached_property
+    def verdicts(self) -> dict[str, RunVerdict]:
+        """The verdict by setting; empty for a run without attacks on the training."""
         # By name, because red flags decide whether a run has a verdict, and they know algorithms, which results do not
         found: dict[str, RunVerdict] = importlib.import_module("fedguard.bench.flags.answer").answers(self)
         return found
+
+    @cached_property
+    def checks(self) -> Any:
+        """The red flags, as `fedguard lint` raises them (`fedguard.bench.flags.lint.Lint`)."""
+        return importlib.import_module("fedguard.bench.flags.lint").lint_run(self)
 
     def breakdown(self, key: str = "clients.malicious", figure: str | None = None) -> Breakdown:
         """One metric, by default the `share`, over a swept key, for each attack and defense and for the worst attack.

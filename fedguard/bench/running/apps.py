@@ -112,8 +112,8 @@ def _build_request(cell: PlannedCell, seed: int, folder: Path | None = None) -> 
         "attack": str(cell.attack) if cell.attack else None,
         "defense": None if cell.own else str(cell.pipeline),
         # So that the same nodes are honest with and without attack.
-        "f": cell.malicious if cell.attack else cell.told,
-        "told": cell.told,
+        "f": cell.malicious if cell.attack else cell.assumed_f,
+        "told": cell.assumed_f,
         "nodes": cell.config.clients.total,
         "seed": seed,
         "metric": app.metric,

@@ -149,15 +149,15 @@ CARD: dict[str, Row] = {
     "per_round": same(lambda cell: cell.clients.expected),
     "sampling": either(_sampling, "the app's"),
     "malicious": same(lambda cell: cell.malicious if cell.adversary else 0),
-    "assumed_f": same(lambda cell: cell.told),
+    "assumed_f": same(lambda cell: cell.assumed_f),
     "f_known": either(lambda cell: cell.clients.assumed_f != "unknown", True),
     "rows": same(lambda cell: cell.rows),
-    "assumed_f_per_round": same(lambda cell: cell.told_rows),
+    "assumed_f_per_round": same(lambda cell: cell.assumed_rows),
     "defense": same(lambda cell: cell.defense),
     "rule_needs": same(lambda cell: {one.name: [way.names() for way in one.needs] for one in _stages(cell)}),
     "server_sees": same(lambda cell: [] if cell.own else cell.rule_sees.names()),
     "server_shown": either(_server_shown, (Sight.EACH_UPDATE | Sight.MODEL).names()),
-    "unproven": same(lambda cell: [] if cell.own else cell.pipeline.unproven(cell.rows, cell.told_rows)),
+    "unproven": same(lambda cell: [] if cell.own else cell.pipeline.unproven(cell.rows, cell.assumed_rows)),
     "root_data": same(_root_data),
     "preparation": either(
         lambda cell: {key: getattr(cell.data.preparation, key) for key in ("origin", "what")}, ABSENT

@@ -77,7 +77,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     choosing = sum(selecting(cell) for cell in legal)
     if choosing:
         yield Text(f"To choose the worst cases, up to {choosing} more trials on selection seeds.")
-    unproven = [line for cell in told_of for line in cell.pipeline.unproven(cell.rows, cell.told_rows)]
+    unproven = [line for cell in told_of for line in cell.pipeline.unproven(cell.rows, cell.assumed_rows)]
     if unproven:
         yield Text("\nRuns, but outside what was proven:", "bold")
         yield from (Text(f"  {line}") for line in dict.fromkeys(unproven))
@@ -134,5 +134,5 @@ def _clients(cell: PlannedCell) -> str:
     sampled, share = cell.clients, 100 * cell.malicious / cell.clients.total
     return (
         f"Clients: {sampled.expected} of {sampled.total} in a round ({sampled.sampling}), {cell.malicious} malicious "
-        f"({share:.0f} %), and the rules are told f = {cell.told}."
+        f"({share:.0f} %), and the rules assume f = {cell.assumed_f}."
     )

@@ -163,8 +163,9 @@ class Reader:
         return self
 
     def shows(self, title: str) -> Reader:
-        """Wait for a page by its title."""
-        expect(self.page.get_by_role("heading", level=1, name=title, exact=True)).to_be_visible(timeout=15_000)
+        """Wait for a page by its title, which the window has; its heading may be an answer instead."""
+        expect(self.page).to_have_title(f"{title} · FedGuard", timeout=15_000)
+        expect(self.page.get_by_role("heading", level=1)).to_be_visible(timeout=15_000)
         return self.idle()
 
     def choose(self, label: str, option: str) -> Reader:

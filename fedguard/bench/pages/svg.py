@@ -1,16 +1,19 @@
-"""Altair charts as inline SVG for light and dark backgrounds, without tooltips or scripts."""
+"""Charts as inline SVG for light and dark backgrounds, without tooltips or scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-import altair as alt
 import vl_convert
 
-from fedguard.app.report.elements import el
+from fedguard.bench.pages.elements import el
+from fedguard.bench.pages.tokens import CONFIG
 from fedguard.bench.records.reading import escape_tree
+
+if TYPE_CHECKING:
+    import altair as alt
 
 #: The width of a chart that would fill its container, in pixels.
 WIDTH = 720
@@ -40,19 +43,27 @@ def draw_figure(chart: alt.TopLevelMixin, says: str) -> Element:
     Args:
         says: what it shows, as caption and as text for screen readers.
     """
-    caption = el("figcaption", says)
+    return el("figure", _draw(chart.to_dict(validate=False), _CONFIG, says), el("figcaption", says))
+
+
+def draw_spec(spec: Mapping[str, Any], says: str) -> Element:
+    """A Vega-Lite specification in token colors as SVG, or a sentence if it cannot be drawn."""
+    return _draw(spec, CONFIG, says)
+
+
+def _draw(spec: Mapping[str, Any], config: Mapping[str, Any], says: str) -> Element:
     try:
-        # A control character would abort the renderer's process, so texts are escaped first. Altair validated each part when it
-        # was made
-        picture = fromstring(vl_convert.vegalite_to_svg(_style_spec(escape_tree(chart.to_dict(validate=False)))))
+        # A control character would abort the renderer's process, so texts are escaped first. Specifications are not validated
+        # here: Altair validated each part when it was made
+        picture = fromstring(vl_convert.vegalite_to_svg(_style_spec(escape_tree(dict(spec)), config)))
     except ParseError:  # names that no picture can hold; the tables hold them
-        return el("figure", el("p", "This chart cannot be drawn.", class_="note"), caption)
-    return el("figure", _inline(picture, says), caption)
+        return el("p", "This chart cannot be drawn.", class_="note")
+    return _inline(picture, says)
 
 
-def _style_spec(spec: dict[str, Any]) -> dict[str, Any]:
+def _style_spec(spec: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """The specification with the page's colors, and with a fixed width instead of the container's."""
-    return {**_set_widths(spec), "config": _merge_settings(spec.get("config", {}), _CONFIG)}
+    return {**_set_widths(spec), "config": _merge_settings(spec.get("config", {}), config)}
 
 
 def _set_widths(part: Any) -> Any:
@@ -106,7 +117,7 @@ def _sanitize_element(part: Element) -> Element | None:
     attributes = {
         key: value
         for key, value in part.attrib.items()
-        if not key.startswith(("aria-", "{", "on")) and key not in ("role", "class", "style", "href")
+        if not key.startswith(("aria-", "{", "on")) and key not in ("role", "class", "style", "href", "pointer-events")
     }
     copy = Element(tag, attributes)
     copy.text, copy.tail = part.text, part.tail

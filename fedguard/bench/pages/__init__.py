@@ -1,0 +1,15 @@
+"""One page, four renderings: a page yields blocks, and each renderer draws every type of block.
+
+blocks.py       the types of blocks: the contract between pages and renderers; a page knows no renderer, a renderer no page
+escape.py       names from runs as plain text, for every renderer
+tokens.py       colors by role, light and dark; the style of blocks; the configuration of charts
+elements.py     HTML as trees of elements, whose text is escaped when they are written out
+svg.py          Vega-Lite specifications as inline SVG
+html.py         the renderer of reports, whose static blocks the dashboard shows too (`fedguard.app.blocks`)
+terminal.py     the renderer of `fedguard show`
+markdown.py     the renderer of job summaries
+page.py         what a page is, and which pages there are
+overview.py     the page of a run: verdict, chart, what was trained, checks; overview_chart.py draws its chart
+trained.py      what was trained, in one line and in six facts
+checks.py       red flags and incomplete trials as checks
+"""

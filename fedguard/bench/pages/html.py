@@ -1,0 +1,175 @@
+"""Blocks as HTML: the renderer of reports. Charts are SVG; nothing runs, and nothing is loaded."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+from xml.etree.ElementTree import Element
+
+from fedguard.bench.pages.blocks import (
+    Action,
+    Block,
+    Chart,
+    CheckItem,
+    Checks,
+    Chip,
+    Choice,
+    Diff,
+    Facts,
+    More,
+    Pictures,
+    Prose,
+    Steps,
+    TableBlock,
+    Verdict,
+    in_cells,
+)  # fmt: skip
+from fedguard.bench.pages.elements import el, facts, fold_content, table
+from fedguard.bench.pages.escape import line
+from fedguard.bench.pages.svg import draw_spec
+
+#: The address of another page with its query, or None where there are no other pages
+Address = Callable[[Action], str | None]
+
+
+def render_html(blocks: Iterable[Block], address: Address = lambda _: None) -> list[Element]:
+    """Blocks as elements, in one container for each block.
+
+    Args:
+        address: of the page that an action opens; without one, a reader gets its command.
+    """
+    return [el("div", *_RENDER[type(block)](block, address), class_="fg") for block in blocks]
+
+
+def _verdict(block: Verdict, address: Address) -> Iterator[Element]:
+    chips = el("span", *map(_chip, block.chips), class_="row")
+    yield el("div", el("span", line(block.trained)), chips, class_="trained")
+    yield el("h1", line(block.headline))
+    if block.lead:
+        yield el("p", line(" ".join(block.lead)), class_="lead")
+    yield from (el("p", *_action(one, address)) for one in block.actions)
+
+
+def _chip(chip: Chip) -> Element:
+    return el("span", line(chip.text), class_=f"chip {chip.tone}")
+
+
+def _action(action: Action, address: Address) -> Iterator[Element | str]:
+    where = address(action) if action.page else None
+    if where is not None:
+        yield el("a", line(action.label), href=where, class_="button", target="_self")
+    else:
+        yield line(action.label)
+    if action.command:
+        yield " "
+        yield el("code", line(action.command))
+
+
+def _title(title: str) -> Iterator[Element]:
+    if title:
+        yield el("h2", line(title))
+
+
+def _sub(text: str, class_: str = "sub") -> Iterator[Element]:
+    if text:
+        yield el("p", line(text), class_=class_)
+
+
+def _facts(block: Facts, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    yield facts((line(name), [el("span", line(one)) for one in lines]) for name, lines in block.items)
+
+
+def _prose(block: Prose, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    yield from (el("p", line(one)) for one in block.paragraphs)
+
+
+def head_of_chart(block: Chart) -> Iterator[Element]:
+    """Its heading and legend."""
+    yield from (*_title(block.title), *_sub(block.about))
+    if block.keys:
+        keys = (el("span", el("i", class_=f"{key.symbol} {key.color}"), line(key.meaning)) for key in block.keys)
+        yield el("div", *keys, class_="keys")
+
+
+def _chart(block: Chart, address: Address) -> Iterator[Element]:
+    yield from head_of_chart(block)
+    yield el("figure", draw_spec(block.spec, line(block.alt)), class_="wide")
+    yield el("figure", draw_spec(block.narrow, line(block.alt)), class_="narrow")
+    yield from _sub(block.note, "note")
+    yield fold_content("Table", *_table(block.table, address))
+
+
+def _table(block: TableBlock, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    align = "".join("r" if column.number else "l" for column in block.columns)
+    made = table(
+        line(block.caption or block.title), [line(one.name) for one in block.columns],
+        [[line(cell) for cell in in_cells(row)] for row in block.rows], align,
+    )  # fmt: skip
+    for number, row in enumerate(made.iterfind(".//tbody/tr")):
+        if number in block.leading:
+            row.set("class", "leading")
+    yield made
+
+
+def _checks(block: Checks, address: Address) -> Iterator[Element]:
+    yield from (*_title(block.title), *_sub(block.about))
+    yield from (_check(one, address) for one in block.items)
+
+
+def _check(check: CheckItem, address: Address) -> Element:
+    about = " · ".join(part for part in (check.flag, check.count) if part)
+    said = el("span", el("b", line(check.title)), f" {line(check.text)} ", el("small", line(about)))
+    does = el("span", *_action(check.action, address)) if check.action else None
+    return el("div", _chip(Chip(check.scope, check.tone)), said, does, class_=f"check {check.tone}")
+
+
+def _pictures(block: Pictures, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    yield el("div", *(_picture(one.png, one.alt, one.caption) for one in block.images), class_="pictures")
+
+
+def _picture(png: bytes, alt: str, caption: str) -> Element:
+    source = f"data:image/png;base64,{b64encode(png).decode()}"
+    return el("figure", el("img", src=source, alt=line(alt)), el("figcaption", line(caption)) if caption else None)
+
+
+def _diff(block: Diff, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    rows = [
+        [line(key), el("del", line(before)) if before is not None else "", el("ins", line(after)) if after is not None else ""]
+        for key, before, after in block.rows
+    ]  # fmt: skip
+    yield table(line(block.title) or "Differences", ["key", "before", "after"], rows, "l")
+
+
+def _steps(block: Steps, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    items = [el("li", el("b", line(name)), f" {line(text)}") for name, text in block.items]
+    if items:
+        items[block.current].set("aria-current", "step")
+    yield el("ol", *items)
+
+
+def _choice(block: Choice, _: Address) -> Iterator[Element]:
+    others = len(block.options) - 1
+    yield el("p", f"{line(block.label)}: {line(block.chosen)}, one of {others + 1}.", class_="sub")
+
+
+def _more(block: More, address: Address) -> Iterator[Element]:
+    yield fold_content(line(block.title), *render_html(block.blocks, address))
+
+
+_RENDER: dict[type, Callable[[Any, Address], Iterator[Element]]] = {
+    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Checks: _checks, Pictures: _pictures,
+    Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+}  # fmt: skip
+
+
+def query(run: str, action: Action) -> str:
+    """The address of another page of the dashboard, relative to this one."""
+    return f"{action.page}?{urlencode({'run': run, **action.query})}"

@@ -1,0 +1,18 @@
+"""What a page is: a name and a function from a run and the reader's choices to blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fedguard.bench.pages.blocks import Address, Block
+from fedguard.bench.results.run import Run
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a run. It knows no renderer; its first block is the verdict."""
+
+    name: str
+    title: str
+    blocks: Callable[[Run, Address], Iterator[Block]]
