@@ -14,6 +14,7 @@ from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import noise_of, rule_context, times_of
 from fedguard.contracts import (
     Fate,
+    NodesReport,
     ReceivedRound,
     RoundObservation,
     RoundReport,
@@ -113,11 +114,13 @@ def report_round(
 class RoundFacts(TypedDict, total=False):
     """Fields of a `RoundReport` that differ between architectures."""
 
+    banned: tuple[int, ...]
     chosen: tuple[int, ...]
     fates: tuple[tuple[int, Fate], ...]
     clip: float | None
     watched: RoundObservation | None
     moment: RoundTiming | None
+    nodes: NodesReport
 
 
 def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:

@@ -8,24 +8,21 @@ from functools import partial
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.clients import Clients
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import release_aggregate, report_round
+from fedguard.architectures.release import RoundFacts
+from fedguard.architectures.rounds import RoundPlan, Rounds
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.times import SynchronousClock
-from fedguard.architectures.watch import ANOTHER_MODEL, RoundRecorder, watching
-from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
     Cell,
     Exposure,
     Fate,
     ReceivedRound,
-    RoundObservation,
     RoundReport,
+    SentRound,
     Setup,
     Sight,
-    State,
+    Wire,
 )
 from fedguard.memmap import round_buffer
 
@@ -55,63 +52,39 @@ class Server(Architecture):
             )
 
     def run(self, setup: Setup) -> Iterator[RoundReport]:
-        training, stopwatch = setup.cell.training, setup.stopwatch
-        clients, receiver = Clients(setup), setup.cell.protocol.secure_aggregation.receiver(setup)
-        model = setup.task.initial_model(setup.rng.child("model"))
-        server = ServerStep(training, model)
-        states: tuple[State, ...] = ()
-        private = setup.cell.protocol.privacy.at_server(setup.cell)
-        noise = private.start() if private else None
-        buffer: Tensor | None = None
-        times = SynchronousClock(setup, model, self) if setup.cell.network else None
-
-        for round in range(1, training.rounds + 1):
-            chosen = setup.choose_clients(round)
-            buffer = round_buffer(len(chosen), len(model), setup.memory, buffer)
-            watch = watching(setup, model, round)
-            given = watch.sent if watch else model
-            clip = noise.clip if noise else None
-            known = partial(ColluderPipeline, clipping(setup, clip), given, round, states)
-            wire = clients.send(given, round, chosen, known, buffer)
-            with stopwatch.stage("aggregation"):
-                sent = leave(setup, given, round, wire)
-            if watch:
-                with stopwatch.stage("inference"):
-                    watch.see(sent)
-            with stopwatch.stage("masking" if setup.cell.protocol.masked else "other"):
-                received = receiver.receive(sent)
-            result: Aggregate | str = ANOTHER_MODEL
-            with stopwatch.stage("aggregation"):
-                if private and noise:
-                    vector, noise = private.release(received.rows, noise, setup.noise_rng.child("privacy", round))
-                    result = Aggregate(vector, None, ())
-                elif given is model:
-                    result = release_aggregate(setup, model, round, received, states)
-            if isinstance(result, Aggregate):
-                states = result.states
-                arrived = [client for behind in received.behind for client in behind]
-                with stopwatch.stage("model"):
-                    model = server.apply_update(model, clients.local.settle(result.vector, arrived, model))
-            yield report_round(
-                setup,
-                clients,
-                model,
-                round,
-                sent,
-                received,
-                result,
-                setup.due(round),
-                chosen=chosen,
-                clip=clip,
-                watched=_observe_round(setup, watch, received, result, model),
-                moment=times.after(chosen, round, len(received.clients), sent.of_fate(Fate.SILENT)) if times else None,
-            )
+        return ServerRounds(setup, self).reports()
 
 
-def _observe_round(
-    setup: Setup, watch: RoundRecorder | None, received: ReceivedRound, result: Aggregate | str, model: Tensor
-) -> RoundObservation | None:
-    if watch is None:
-        return None
-    with setup.stopwatch.stage("inference"):
-        return watch.observe_round(received, result, model)
+class ServerRounds(Rounds[RoundPlan]):
+    """The rounds of a server."""
+
+    def __init__(self, setup: Setup, system: Architecture) -> None:
+        super().__init__(setup)
+        self._receiver = setup.cell.protocol.secure_aggregation.receiver(setup)
+        self._buffer: Tensor | None = None
+        self._clock = SynchronousClock(setup, self.model, system) if setup.cell.network else None
+
+    def plan_rounds(self) -> Iterator[RoundPlan]:
+        for round in range(1, self.setup.cell.training.rounds + 1):
+            yield RoundPlan(round, round, self.setup.choose_clients(round), self.setup.due(round))
+
+    def train(self, plan: RoundPlan, model: Tensor) -> Wire:
+        self._buffer = round_buffer(len(plan.chosen), len(model), self.setup.memory, self._buffer)
+        known = partial(ColluderPipeline, clipping(self.setup, self.clip), model, plan.round, self.states)
+        return self.clients.send(model, plan.round, plan.chosen, known, self._buffer)
+
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
+        return self._receiver.receive(sent)
+
+    def aggregate(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
+        if self._private is None or self._noise is None:
+            return super().aggregate(plan, sent, received)
+        rng = self.setup.noise_rng.child("privacy", plan.round)
+        vector, self._noise = self._private.release(received.rows, self._noise, rng)
+        return Aggregate(vector, None, ())
+
+    def facts(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+        if self._clock is None:
+            return {}
+        silent = sent.of_fate(Fate.SILENT)
+        return {"moment": self._clock.after(plan.chosen, plan.round, len(received.clients), silent)}

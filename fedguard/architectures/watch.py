@@ -35,8 +35,10 @@ class RoundRecorder:
         self._malicious = sent.wire.malicious
         self._trainings = tuple(sent.wire.trainings[row] for row in rows) if sent.wire.trainings else ()
 
-    def observe_round(self, received: ReceivedRound, result: Aggregate | str, after: Tensor) -> RoundObservation:
-        """The observation of the finished round, with the model after it (float32 ``[d]``)."""
+    def observe_round(
+        self, received: ReceivedRound, result: Aggregate | str, after: Tensor, gain: float
+    ) -> RoundObservation:
+        """The observation of the finished round, with the model after it (float32 ``[d]``) and the factor of its aggregate."""
         aggregate = result.vector.clone() if isinstance(result, Aggregate) else None
         return RoundObservation(
             self.sent,
@@ -49,6 +51,7 @@ class RoundRecorder:
             received.inputs,
             malicious=self._malicious,
             trainings=self._trainings,
+            gain=gain,
         )
 
 

@@ -30,7 +30,7 @@ AT_MOST = {
     "public class names with two or more meanings": (lambda: len(public(names_with_two_meanings())), 0),
     "private ones beside them": (lambda: len(names_with_two_meanings()) - len(public(names_with_two_meanings())), 0),
     "functions named by a participle": (lambda: len(participles(files())), 50),
-    "functions over 40 lines": (lambda: sum(length > 40 for length in function_lengths()), 49),
+    "functions over 40 lines": (lambda: sum(length > 40 for length in function_lengths()), 48),
     "lines of the longest function": (lambda: function_lengths()[-1], 107),
     "classes of contracts": (lambda: sum(1 for file in files_in("contracts") for _ in file.classes), 115),
     "members of contracts": (contract_members, 880),

@@ -149,11 +149,13 @@ def fault(request, monkeypatch):
     begin, ended = LocalTrainings.begin, LocalTrainings.collect_updates
     if request.param == "another batch":
 
-        class Another(event_run.Clients):
-            def train_honest(self, model, round, honest, rows, shares):
-                super().train_honest(model, [one + 1 for one in round], honest, rows, shares)
+        def another(self, *given):
+            begun(self, *given)
+            train = self.clients.train_honest
+            self.clients.train_honest = lambda model, round, *more: train(model, [one + 1 for one in round], *more)
 
-        monkeypatch.setattr(event_run, "Clients", Another)
+        begun = event_run.EventRun.__init__
+        monkeypatch.setattr(event_run.EventRun, "__init__", another)
     if request.param == "an update twice as long":
 
         def longer(self, keys, apart, rows):
@@ -170,12 +172,8 @@ def fault(request, monkeypatch):
 
         monkeypatch.setattr(LocalTrainings, "begin", stale)
     if request.param == "one left out":
-        leave = event_run.leave
-
-        def lossy(setup, model, round, wire, missing):
-            return leave(setup, model, round, wire.without({0}), missing)
-
-        monkeypatch.setattr(event_run, "leave", lossy)
+        train = event_run.EventRun.train
+        monkeypatch.setattr(event_run.EventRun, "train", lambda *given: train(*given).without({0}))
 
 
 @pytest.mark.parametrize("system", [*EXACT, BUFFER, BOUNDED])

@@ -64,13 +64,13 @@ class CollectiveNodeProcess(SumRun):
 
     def models(self) -> Iterator[Tensor]:
         """The model after each round."""
-        for round in range(1, self.setup.cell.training.rounds + 1):
-            nodes = tuple(self.nodes(round))
-            sent = SentRound(round, self.model, self._train_nodes(nodes, round))
-            result = self.aggregate(round, sent, self.receive_updates(sent))
+        for plan in self.plan_rounds():
+            sent = SentRound(plan.number, self.model, self.train(plan, self.model))
+            received = self.receive_updates(sent)
+            result = self.aggregate(plan, sent, received)
             if isinstance(result, Aggregate):
                 self.states = result.states
-                self.model = self._step.apply_update(self.model, result.vector)
+                self.move(result.vector, received)
             yield self.model
 
     def sum_vectors(

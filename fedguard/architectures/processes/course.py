@@ -56,15 +56,10 @@ class ExternalEventRun(EventRun):
     ) -> None:
         super().__init__(system, setup)
         self._kind = kind
-        self._trainings = OnDemandTrainings(self._clients, setup.stopwatch)
-
-    @property
-    def model(self) -> Tensor:
-        """float32 ``[d]``: the current model."""
-        return self._model
+        self._trainings = OnDemandTrainings(self.clients, setup.stopwatch)
 
     def course(self) -> ServerSimulation:
-        return course_of(self._system, self._setup, self._world, self._kind(self))
+        return course_of(self._system, self.setup, self._world, self._kind(self))
 
     def _nothing_to_craft_from(self) -> FedGuardError:
         return ConfigError(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.collectives.butterfly import butterfly
+from fedguard.architectures.rounds import RoundPlan
 from fedguard.architectures.systems.parameter_server import by_ranges
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun, Peers
 from fedguard.contracts import (
@@ -142,8 +143,8 @@ class CheckedRun(PeerRun):
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         return self._receiver.receive(sent)
 
-    def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
-        nodes = sent.clients
+    def aggregate(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
+        nodes, round = sent.clients, plan.round
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
         self._parts, self._wrong, self._seen, self._caught = len(nodes), frozenset(), frozenset(), frozenset()
         if not received.behind:

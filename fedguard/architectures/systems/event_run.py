@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.clients import Clients
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import report_round
+from fedguard.architectures.release import RoundFacts
+from fedguard.architectures.rounds import RoundPlan, Rounds, count_outvoted
 from fedguard.architectures.rule_context import ColluderPipeline, clipping, stack_starts
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.systems.trainings import LocalTrainings
 from fedguard.architectures.times import moment, world
-from fedguard.architectures.watch import watching
-from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Channel,
     Fate,
@@ -29,10 +26,8 @@ from fedguard.contracts import (
     Meeting,
     ReceivedRound,
     RoundReport,
-    RoundTiming,
     SentRound,
     Setup,
-    State,
     Wire,
 )
 from fedguard.contracts.lying import Reported
@@ -123,42 +118,37 @@ def _no_updates_error(system: EventSystem) -> PreconditionError:
     )
 
 
-class EventRun:
+@dataclass(frozen=True)
+class EventPlan(RoundPlan):
+    """What an aggregation event begins with; ``last`` if it is the last one of its round."""
+
+    event: AggregationEvent
+    last: bool
+
+
+class EventRun(Rounds[EventPlan]):
     """One training, from its first aggregation event to its last report."""
 
     def __init__(self, system: EventSystem, setup: Setup) -> None:
-        self._system, self._setup = system, setup
-        task, rng = setup.task, setup.rng
-        self._clients = Clients(setup)
-        self._model = task.initial_model(rng.child("model"))
-        self._server = ServerStep(setup.cell.training, self._model)
-        self._receiver = setup.cell.protocol.secure_aggregation.receiver(self._in_sessions())
-        self._trainings = LocalTrainings(self._clients, setup.stopwatch)
+        super().__init__(setup)
+        self._system = system
+        sessions = replace(setup, cell=system.sessions(setup.cell))
+        self._receiver = setup.cell.protocol.secure_aggregation.receiver(sessions)
+        self._trainings = LocalTrainings(self.clients, setup.stopwatch)
         self._last: dict[int, Tensor] = {}
         self._version = 0  # how often the model has moved
         self._moves = {0: 0}  # by the number of aggregates: how often the model had moved by then
         self._armed = self._unarmed = False
-        self._states: tuple[State, ...] = ()
         #: Whether a session of secure aggregation has begun before anything is trained, with all that start
         self._in_session = setup.cell.protocol.masked and system.barrier(setup.cell.clients).fresh
-        self._world = world(setup, self._model, system)
-        self._private = setup.cell.protocol.privacy.at_server(setup.cell)
-        self._noise = self._private.start() if self._private else None
+        self._world = world(setup, self.model, system)
 
     def course(self) -> ServerSimulation:
         """The simulation of this training."""
-        return course_of(self._system, self._setup, self._world)
-
-    def _in_sessions(self) -> Setup:
-        """The set-up with the federation as seen by sessions of secure aggregation."""
-        return replace(self._setup, cell=self._system.sessions(self._setup.cell))
+        return course_of(self._system, self.setup, self._world)
 
     def reports(self) -> Iterator[RoundReport]:
-        """A report of each round, with all its aggregates.
-
-        Raises:
-            PreconditionError: malicious clients have acted without ever having an honest update to craft from.
-        """
+        """A report of each round, with all its aggregates. Raises as `steps`."""
         parts: list[RoundReport] = []
         for part, last in self.steps():
             parts.append(part)
@@ -167,110 +157,79 @@ class EventRun:
                 parts = []
 
     def steps(self) -> Iterator[tuple[RoundReport, bool]]:
-        """A report of each aggregate, and whether it is the last of its round. Raises as `reports`."""
-        course = by_rounds(self._system, self._setup, self._world, self.course())
-        for number, (release, round, last) in enumerate(course, 1):
-            yield self._step(release, number, round, last), last
+        """A report of each aggregate, and whether it is the last of its round.
+
+        Raises:
+            PreconditionError: malicious clients have acted without ever having an honest update to craft from.
+        """
+        for plan in self.plan_rounds():
+            yield self.play_round(plan), plan.last
         if self._unarmed and not self._armed:
             raise self._nothing_to_craft_from()
 
     def _nothing_to_craft_from(self) -> FedGuardError:
         return _no_updates_error(self._system)
 
-    def _step(self, release: AggregationEvent, number: int, round: int, last: bool) -> RoundReport:
-        """One aggregate, or an abandoned round.
+    def plan_rounds(self) -> Iterator[EventPlan]:
+        setup = self.setup
+        events = by_rounds(self._system, setup, self._world, self.course())
+        for number, (event, round, last) in enumerate(events, 1):
+            begun = tuple(sorted(one.client for one in event.begun))
+            left = self._system.after_failures(setup, event, round)
+            yield EventPlan(number, round, begun, setup.due(round) and last, left, last)
 
-        Args:
-            number: of the aggregate, from 1.
-            round: of the training, which the threat counts by.
-            last: whether it is the last of its round.
-        """
-        setup, system, model = self._setup, self._system, self._model
-        release = system.after_failures(setup, release, round)
-        acting = setup.acting(round)
-        self._trainings.begin(release.begun, model)
+    def missing(self, plan: EventPlan) -> dict[int, Fate]:
+        # They have agreed on keys, so their masks are in the sum and have to be opened
+        return {one.client: one.fate for one in plan.event.missing} if self._in_session else {}
+
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
+        return self._receiver.receive(sent)
+
+    def train(self, plan: EventPlan, model: Tensor) -> Wire:
+        event, acting = plan.event, self.setup.acting(plan.round)
+        self._trainings.begin(event.begun, model)
         # After begin: a training may begin and come to nothing before the same aggregate. An honest client has done the
         # training even if the network loses it, and its momentum has moved
-        moved = setup.cell.training.worker_momentum > 0
-        lost = {one.key for one in release.of_fate(Fate.LOST) if moved and one.client not in acting}
+        moved = self.setup.cell.training.worker_momentum > 0
+        lost = {one.key for one in event.of_fate(Fate.LOST) if moved and one.client not in acting}
         self._trainings.lose(lost)
-        self._trainings.drop(one.key for one in release.missing if one.key not in lost)
-        due = setup.due(round) and last
-        # Read now: the aggregate may adapt the bound for the next one, and the report says which one was in force
-        clip = self._noise.clip if self._noise else None
-        watch = watching(setup, model, number)
-        wire = self._wire(release, number, acting, due)
-        with setup.stopwatch.stage("aggregation"):
-            sent = self._send_updates(release, number, wire)
-            if watch:
-                # Before the updates are received, since rows are reused
-                watch.see(sent)
-            received = self._receive_updates(sent)
-            result: Aggregate | str = release.abandoned or self._aggregate(received, number)
-        if isinstance(result, Aggregate):
-            self._states = result.states
-            arrived = [client for behind in received.behind for client in behind]
-            with setup.stopwatch.stage("model"):
-                # The gain comes before the optimizer, whose moments are of the scaled aggregates
-                vector = self._clients.local.settle(result.vector, arrived, model) * system.gain(setup.cell.clients)
-                self._model = self._server.apply_update(model, vector)
-        # With noise every aggregate counts: the plan of the noise has ages that are known before anything is trained
-        moved = setup.cell.protocol.private or not torch.equal(self._model, model)
-        self._version += moved
-        self._moves[release.version + 1] = self._version
-        found = self._report(release, round, sent, received, result, due)
-        if watch:
-            seen = watch.observe_round(received, result, self._model)
-            found = replace(found, watched=replace(seen, gain=system.gain(setup.cell.clients)))
-        if setup.cell.protocol.privacy.unit != "client":
-            return found
-        return replace(found, clip=clip, moment=self._add_weights(found, release))
+        self._trainings.drop(one.key for one in event.missing if one.key not in lost)
+        return self._collect(event, plan, acting)
 
-    def _aggregate(self, received: ReceivedRound, number: int) -> Aggregate | str:
+    @property
+    def gain(self) -> float:
+        return self._system.gain(self.setup.cell.clients)
+
+    def aggregate(self, plan: EventPlan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
         """The rule's aggregate; or the noisy sum of clipped, weighted updates, if the server is trusted to add noise."""
+        setup, system = self.setup, self._system
+        if plan.event.abandoned:
+            return plan.event.abandoned
         if self._private is None or self._noise is None:
-            return self._system.aggregate(self._setup, self._model, number, received, self._states)
-        setup, system = self._setup, self._system
-        rng = setup.noise_rng.child("privacy", number)
+            return system.aggregate(setup, self.model, plan.number, received, self.states)
+        rng = setup.noise_rng.child("privacy", plan.number)
         weights = torch.tensor([one.scale for one in received.truth.trainings])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
             # A function of published models alone: it needs no noise, and no clip
-            known = system.toward(torch.zeros_like(received.rows), [*stack_starts(received)], self._model)
+            known = system.toward(torch.zeros_like(received.rows), [*stack_starts(received)], self.model)
             vector = vector + weights @ known / system.updates(setup.cell.clients)
         return Aggregate(vector, None, ())
 
-    def _add_weights(self, found: RoundReport, release: AggregationEvent) -> RoundTiming | None:
-        """The timing, with the weight of each client's updates in the noisy sum; silent and not finite ones count, too.
+    def _weigh(self, event: AggregationEvent) -> dict[int, float]:
+        """The weight of each client's updates in the noisy sum; silent and not finite ones count, too.
 
         Under masks a client scales its update itself before it is clipped, so that its weight in the sum is 1.
         """
-        if found.moment is None or release.abandoned:
-            return found.moment
         weights: dict[int, float] = {}
-        for one in release.arrivals:
-            weight = self._system.weight(self._age(one, release)) if self._private else 1.0
+        for one in event.arrivals:
+            weight = self._system.weight(self._age(one, event)) if self._private else 1.0
             weights[one.client] = weights.get(one.client, 0.0) + weight
-        return replace(found.moment, weighed=(weights,))
+        return weights
 
-    def _send_updates(self, release: AggregationEvent, number: int, wire: Wire) -> SentRound:
-        """What left the clients; if the session began with the round, missing clients are its dropouts."""
-        # They have agreed on keys, so their masks are in the sum and have to be opened
-        return leave(self._setup, self._model, number, wire, self._missing(release))
-
-    def _missing(self, release: AggregationEvent) -> dict[int, Fate]:
-        """The clients of the session with an update that does not arrive in time."""
-        return {one.client: one.fate for one in release.missing} if self._in_session else {}
-
-    def _receive_updates(self, sent: SentRound) -> ReceivedRound:
-        if not self._setup.cell.protocol.masked:
-            return self._receiver.receive(sent)
-        with self._setup.stopwatch.stage("masking"):
-            return self._receiver.receive(sent)
-
-    def _wire(self, release: AggregationEvent, number: int, acting: Collection[int], due: bool) -> Wire:
+    def _collect(self, release: AggregationEvent, plan: RoundPlan, acting: Collection[int]) -> Wire:
         """The updates that arrived, with the malicious clients' rows together."""
-        setup, model, clients = self._setup, self._model, self._clients
+        setup, model, clients, number = self.setup, self.model, self.clients, plan.number
         # Sorted by device: the order of the rows tells a rule nothing about the order of arrival
         arrivals = sorted(release.arrivals, key=lambda one: one.key)
         honest = [one for one in arrivals if one.by not in acting]
@@ -294,7 +253,7 @@ class EventRun:
         self._train(honest, {*acting, *sides.malicious}, sides.honest_rows)
         if malicious:
             with setup.stopwatch.stage("attack"):
-                self._craft(sides, acting, number, due)
+                self._craft(sides, acting, number, plan.due)
         for side, part in ((honest, sides.honest_rows), (malicious, sides.malicious_rows)):
             weights = [aged[one.key].scale for one in side]
             # Under masks each client scales its own update, and a malicious one does not
@@ -320,8 +279,8 @@ class EventRun:
         keys = [one.key for one in honest]
         starts = [self._trainings.start(key) for key in keys]
         self._trainings.collect_updates(keys, acting, rows)
-        self._clients.local.learn(keys, self._model, rows)
-        if self._private is None and (known := self._system.toward(rows, starts, self._model)) is not rows:
+        self.clients.local.learn(keys, self.model, rows)
+        if self._private is None and (known := self._system.toward(rows, starts, self.model)) is not rows:
             rows.copy_(known)
         if acting:
             seen = zip((one.client for one in honest), rows.clone(), strict=True)
@@ -329,11 +288,11 @@ class EventRun:
 
     def _craft(self, sides: Sides, acting: Collection[int], number: int, due: bool) -> None:
         """Let the malicious clients craft their rows from the honest updates of this aggregate, or else the last ones."""
-        states = self._system.visible_states(self._states)
-        known_setup = clipping(self._setup, self._noise.clip if self._noise else None)
-        known = partial(ColluderPipeline, known_setup, self._model, number, states, version=self._version)
+        states = self._system.visible_states(self.states)
+        known_setup = clipping(self.setup, self.clip)
+        known = partial(ColluderPipeline, known_setup, self.model, number, states, version=self._version)
         if sides.honest:
-            self._clients.malicious.craft(self._model, number, sides, known, measure=due)
+            self.clients.malicious.craft(self.model, number, sides, known, measure=due)
             self._replay(sides, number)
             return
         # Crafted for all malicious clients at once on the last honest updates: alone in its aggregate, a client would have no
@@ -341,10 +300,10 @@ class EventRun:
         all_of_them = tuple(sorted({*acting, *sides.malicious}))
         others = tuple(sorted(self._last.keys() - all_of_them))
         cut = len(others)
-        rows = torch.empty(cut + len(all_of_them), len(self._model))
+        rows = torch.empty(cut + len(all_of_them), len(self.model))
         rows[:cut] = torch.stack([self._last[client] for client in others])
         whole = Sides(others, rows[:cut], all_of_them, rows[cut:], others + all_of_them)
-        self._clients.malicious.craft(self._model, number, whole, known, measure=due)
+        self.clients.malicious.craft(self.model, number, whole, known, measure=due)
         sides.malicious_rows.copy_(rows[[cut + all_of_them.index(client) for client in sides.malicious]])
         self._replay(sides, number)
 
@@ -352,41 +311,24 @@ class EventRun:
         """If the learner has a replay, put in what malicious actors sent, too; it is not a row of its own."""
         if self._system.replays:
             keys = [(client, number) for client in sides.malicious]
-            self._clients.local.learn(keys, self._model, sides.malicious_rows)
+            self.clients.local.learn(keys, self.model, sides.malicious_rows)
 
-    def _report(
-        self,
-        release: AggregationEvent,
-        round: int,
-        sent: SentRound,
-        received: ReceivedRound,
-        result: Aggregate | str,
-        due: bool,
-    ) -> RoundReport:
-        rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        missing = self._missing(release)
-        fates = [(one.client, one.fate) for one in release.missing]
-        fates += [(client, fate) for client, fate in sent.fates.items() if client not in missing]
-        return report_round(
-            self._setup,
-            self._clients,
-            self._model,
-            round,
-            sent,
-            received,
-            result,
-            due,
-            chosen=tuple(sorted(one.client for one in release.begun)),
-            fates=tuple(fates),
-            moment=moment(
-                self._world,
-                release.at,
-                tuple(self._age(one, release) for one in release.arrivals),
-                outvoted=int(rows > received.assumed_f),
-                trainings=release.ended,
-                acting=self._setup.acting(round),
-            ),
+    def facts(self, plan: EventPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+        protocol, event, missing = self.setup.cell.protocol, plan.event, self.missing(plan)
+        # With noise every aggregate counts: the plan of the noise has ages that are known before anything is trained
+        self._version += protocol.private or not torch.equal(self.model, sent.model)
+        self._moves[event.version + 1] = self._version
+        fates = [(one.client, one.fate) for one in event.missing]
+        found = moment(
+            self._world,
+            event.at,
+            tuple(self._age(one, event) for one in event.arrivals),
+            outvoted=count_outvoted(sent, received),
+            trainings=event.ended,
+            acting=self.setup.acting(plan.round),
+            weighed=(self._weigh(event),) if protocol.privacy.unit == "client" and not event.abandoned else (),
         )
+        return {"fates": (*fates, *(one for one in sent.fates.items() if one[0] not in missing)), "moment": found}
 
 
 def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:

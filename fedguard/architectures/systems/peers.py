@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
-from fedguard.aggregation import Aggregate
-from fedguard.architectures.clients import Clients
 from fedguard.architectures.collectives.schedule import CollectiveCost, Schedule
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import release_aggregate, report_round
+from fedguard.architectures.release import RoundFacts
+from fedguard.architectures.rounds import RoundPlan, Rounds, count_outvoted
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.times import moment, world
-from fedguard.architectures.watch import watching
-from fedguard.architectures.wire import leave
 from fedguard.contracts import (
     Architecture,
     Cell,
     LocalTraining,
     ReceivedRound,
     RoundReport,
-    RoundTiming,
     SentRound,
     Setup,
     State,
@@ -95,16 +89,13 @@ class Peers(Architecture):
         return self.start(setup).reports()
 
 
-class PeerRun(ABC):
+class PeerRun(Rounds[RoundPlan]):
     """One training, round by round."""
 
     def __init__(self, setup: Setup, asked: Channels) -> None:
-        self.setup, self._asked = setup, asked
-        self.model = setup.task.initial_model(setup.rng.child("model"))
+        super().__init__(setup)
+        self._asked = asked
         self.world = world(setup, self.model)
-        self.states: tuple[State, ...] = ()
-        self.clients = Clients(setup)
-        self._step = ServerStep(setup.cell.training, self.model)
         self._buffer: Tensor | None = None
         self._traffic: dict[int, CollectiveCost] = {}
         self._seconds = 0.0
@@ -114,17 +105,9 @@ class PeerRun(ABC):
         """float32 ``[n, d]``: the models from which nodes train; None if all have one model."""
         return None
 
-    def move(self, vector: Tensor) -> None:
-        """Every node moves its model by its aggregate of the round, float32 ``[d]``."""
-        self.model = self._step.apply_update(self.model, vector)
-
     def nodes(self, round: int) -> Sequence[int]:
         """The nodes that take part, in ascending order."""
         return self.setup.choose_clients(round)
-
-    @abstractmethod
-    def receive_updates(self, sent: SentRound) -> ReceivedRound:
-        """What every node has received in a round."""
 
     @abstractmethod
     def exchange(self, nodes: Sequence[int], round: int) -> float:
@@ -154,10 +137,6 @@ class PeerRun(ABC):
         down = [size / world.down[node] for node, size in received.items()]
         return world.latency + max(up + down, default=0.0)
 
-    def aggregate(self, round: int, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
-        """The aggregate of every node; or why there is none."""
-        return release_aggregate(self.setup, self.model, round, received, self.states)
-
     def visible_states(self) -> tuple[State, ...]:
         """States of the rule that malicious nodes know if they see all honest updates."""
         return self.states
@@ -166,48 +145,27 @@ class PeerRun(ABC):
         """Nodes that take no part in later rounds, for what they did in this one."""
         return ()
 
-    def reports(self) -> Iterator[RoundReport]:
-        """A report of each round."""
-        setup = self.setup
-        for round in range(1, setup.cell.training.rounds + 1):
-            nodes = tuple(self.nodes(round))
-            wire = self._train_nodes(nodes, round)
-            with setup.stopwatch.stage("aggregation"):
-                sent = leave(setup, self.model, round, wire)
-                if watch := watching(setup, self.model, round):
-                    watch.see(sent)
-                received = self.receive_updates(sent)
-                result = self.aggregate(round, sent, received)
-                # After the aggregate: nodes find out in the same round what they have computed, so a liar still had its effect
-                banned = self.ban_nodes(round, sent, nodes)
-            if isinstance(result, Aggregate):
-                self.states = result.states
-                with setup.stopwatch.stage("model"):
-                    self.move(result.vector)
-            watched = watch.observe_round(received, result, self.model) if watch else None
-            yield replace(self._report(nodes, round, sent, received, result), banned=banned, watched=watched)
+    def plan_rounds(self) -> Iterator[RoundPlan]:
+        for round in range(1, self.setup.cell.training.rounds + 1):
+            yield RoundPlan(round, round, tuple(self.nodes(round)), self.setup.due(round))
 
-    def _train_nodes(self, nodes: tuple[int, ...], round: int) -> Wire:
-        known = partial(ColluderPipeline, self.setup, self.model, round, self.visible_states())
-        self._buffer = round_buffer(len(nodes), len(self.model), self.setup.memory, self._buffer)
-        return self.clients.send(self.model, round, nodes, known, self._buffer, self.starts, self._asked)
+    def train(self, plan: RoundPlan, model: Tensor) -> Wire:
+        known = partial(ColluderPipeline, self.setup, model, plan.round, self.visible_states())
+        self._buffer = round_buffer(len(plan.chosen), len(model), self.setup.memory, self._buffer)
+        return self.clients.send(model, plan.round, plan.chosen, known, self._buffer, self.starts, self._asked)
 
-    def _report(
-        self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str
-    ) -> RoundReport:
-        due, moment = self.setup.due(round), self._moment(sent, round, received)
-        return report_round(
-            self.setup, self.clients, self.model, round, sent, received, result, due, chosen=nodes, moment=moment
-        )
-
-    def _moment(self, sent: SentRound, round: int, received: ReceivedRound) -> RoundTiming:
-        """All nodes wait for the slowest, and then for the exchange."""
-        began, setup = self._seconds, self.setup
+    def facts(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+        """Nodes find out in the same round what they have computed; all wait for the slowest, and then for the exchange."""
+        began, round, banned = self._seconds, plan.round, self.ban_nodes(plan.round, sent, plan.chosen)
         ended = {node: began + self.world.compute(node, round) for node in sent.clients}
         self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)
-        trainings = tuple(
-            LocalTraining(node, began, ended[node]) for node in sorted(ended, key=lambda node: ended[node])
+        order = sorted(ended, key=lambda node: ended[node])
+        found = moment(
+            self.world,
+            self._seconds,
+            (0,) * len(received.clients),
+            trainings=tuple(LocalTraining(node, began, ended[node]) for node in order),
+            acting=self.setup.acting(round),
+            outvoted=count_outvoted(sent, received),
         )
-        rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
-        told = {"trainings": trainings, "acting": setup.acting(round), "outvoted": int(rows > received.assumed_f)}
-        return moment(self.world, self._seconds, (0,) * len(received.clients), **told)
+        return {"banned": banned, "moment": found}

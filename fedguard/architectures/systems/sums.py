@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Protocol
@@ -13,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.aggregation import Aggregate
 from fedguard.architectures.by_node import by_node
 from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.schedule import Schedule, simulate_chunk
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.architectures.optimizers import ServerStep
+from fedguard.architectures.release import RoundFacts
+from fedguard.architectures.rounds import RoundPlan
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun
 from fedguard.contracts import (
     MaskedRound,
@@ -271,19 +271,18 @@ class SplitRun(SumRun):
         self._links = tuple(sorted({(nodes[one.source], nodes[one.to]) for step in schedule.steps for one in step}))
         return torch.stack([self._means[node] for node in self._honest if node in self._means]).mean(0)
 
-    def move(self, vector: Tensor) -> None:
+    def move(self, vector: Tensor, received: ReceivedRound) -> None:
         for node, mean in self._means.items():
             self._models[node] = self._steps[node].apply_update(self._models[node], mean)
         # The model that is reported: malicious nodes may hold anything, so they do not count
         self.model = self._models[list(self._honest)].mean(0)
 
-    def _report(
-        self, nodes: tuple[int, ...], round: int, sent: SentRound, received: ReceivedRound, result: Aggregate | str
-    ) -> RoundReport:
-        told = NodesReport(self._messages, self._links)
-        found = replace(super()._report(nodes, round, sent, received, result), nodes=told)
-        own = self._models[list(self._honest)]
-        return by_node(self.setup, self.clients, own, self._honest, found) if self.setup.due(round) else found
+    def facts(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+        return {**super().facts(plan, sent, received), "nodes": NodesReport(self._messages, self._links)}
+
+    def play_round(self, plan: RoundPlan) -> RoundReport:
+        found, own = super().play_round(plan), self._models[list(self._honest)]
+        return by_node(self.setup, self.clients, own, self._honest, found) if plan.due else found
 
 
 def _nothing(sent: SentRound, why: str) -> ReceivedRound:

@@ -1,0 +1,138 @@
+"""The round of every architecture in which one model goes to many clients: this is the loop that trains."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from torch import Tensor
+
+from fedguard.aggregation import Aggregate
+from fedguard.architectures.clients import Clients
+from fedguard.architectures.optimizers import ServerStep
+from fedguard.architectures.release import RoundFacts, release_aggregate, report_round
+from fedguard.architectures.watch import ANOTHER_MODEL, watching
+from fedguard.architectures.wire import leave
+from fedguard.contracts import Fate, ReceivedRound, RoundReport, SentRound, Setup, State, Wire
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What a round begins with.
+
+    Attributes:
+        number: number of the aggregate, from 1; in simulated time a round may have several.
+        round: round of the training, from 1, which the threat counts by.
+        chosen: clients that are asked to train.
+        due: whether the model is evaluated after it.
+    """
+
+    number: int
+    round: int
+    chosen: tuple[int, ...]
+    due: bool
+
+
+Plan = TypeVar("Plan", bound=RoundPlan)
+
+
+class Rounds(ABC, Generic[Plan]):
+    """One training, with what it keeps from round to round.
+
+    Attributes:
+        model: float32 ``[d]``: the global model.
+        states: state of each stage of the pipeline.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.clients = setup, Clients(setup)
+        self.model = setup.task.initial_model(setup.rng.child("model"))
+        self.states: tuple[State, ...] = ()
+        self._step = ServerStep(setup.cell.training, self.model)
+        #: A server that is trusted to add noise, and its state
+        self._private = setup.cell.protocol.privacy.at_server(setup.cell)
+        self._noise = self._private.start() if self._private else None
+
+    def reports(self) -> Iterator[RoundReport]:
+        """A report of each round."""
+        for plan in self.plan_rounds():
+            yield self.play_round(plan)
+
+    def play_round(self, plan: Plan) -> RoundReport:
+        """One round: the clients train, their updates are sent, received and aggregated, and the model moves."""
+        setup, stage, model, clip = self.setup, self.setup.stopwatch.stage, self.model, self.clip
+        watch = watching(setup, model, plan.number)
+        given = watch.sent if watch else model
+        wire = self.train(plan, given)
+        with stage("aggregation"):
+            sent = leave(setup, given, plan.number, wire, self.missing(plan))
+        if watch:
+            # Before the updates are received, since their memory is reused
+            with stage("inference"):
+                watch.see(sent)
+        with stage("masking" if setup.cell.protocol.masked else "aggregation"):
+            received = self.receive_updates(sent)
+        with stage("aggregation"):
+            kept = given is model or self._noise is not None
+            result = self.aggregate(plan, sent, received) if kept else ANOTHER_MODEL
+        if isinstance(result, Aggregate):
+            self.states = result.states
+            with stage("model"):
+                self.move(result.vector, received)
+        watched = None
+        if watch:
+            with stage("inference"):
+                watched = watch.observe_round(received, result, self.model, self.gain)
+        facts: RoundFacts = {"chosen": plan.chosen, "clip": clip, "watched": watched}
+        facts.update(self.facts(plan, sent, received))
+        return report_round(setup, self.clients, self.model, plan.round, sent, received, result, plan.due, **facts)
+
+    @abstractmethod
+    def plan_rounds(self) -> Iterator[Plan]:
+        """The rounds, in order; what a round begins with is asked for when the one before is over."""
+
+    @abstractmethod
+    def train(self, plan: Plan, model: Tensor) -> Wire:
+        """The updates of the clients that received ``model`` (float32 ``[d]``), those of malicious ones included."""
+
+    def missing(self, plan: Plan) -> Mapping[int, Fate]:
+        """Fates of clients in the session of the round whose update does not arrive."""
+        return MappingProxyType({})
+
+    @abstractmethod
+    def receive_updates(self, sent: SentRound) -> ReceivedRound:
+        """What the server, or every node, has of the updates."""
+
+    def aggregate(self, plan: Plan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
+        """The aggregate; or why there is none."""
+        return release_aggregate(self.setup, self.model, plan.number, received, self.states)
+
+    def move(self, vector: Tensor, received: ReceivedRound) -> None:
+        """Move the model by the aggregate, float32 ``[d]``."""
+        arrived = [client for behind in received.behind for client in behind]
+        vector = self.clients.local.settle(vector, arrived, self.model)
+        # The gain comes before the optimizer, whose moments are of the scaled aggregates
+        self.model = self._step.apply_update(self.model, vector if self.gain == 1.0 else vector * self.gain)
+
+    def facts(self, plan: Plan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+        """What the report of the round says besides, after the model has moved."""
+        return {}
+
+    @property
+    def gain(self) -> float:
+        """Factor of an aggregate before the server's step."""
+        return 1.0
+
+    @property
+    def clip(self) -> float | None:
+        """Clipping bound of an update in the next aggregate, if a server adds noise."""
+        return self._noise.clip if self._noise else None
+
+
+def count_outvoted(sent: SentRound, received: ReceivedRound) -> int:
+    """1 if more rows are malicious than the rule assumes; 0 if not."""
+    rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
+    return int(rows > received.assumed_f)
