@@ -37,6 +37,7 @@ _CARD = {
     "unproven": "not proven",
     "root_data": "clean data at the server",
     "partition": "how the data are dealt",
+    "subset": "examples that a trial draws",
     "architecture": "how they train together",
     "dissimilarity": "how much the clients differ",
     "algorithm": "training",

@@ -65,7 +65,8 @@ def _data(run: Run) -> Iterator[Element]:
     alike: dict[tuple[str, ...], list[CompletedRecord]] = {}
     for record in run.ran.values():
         task, card = record["config"]["task"], record["threat_card"]
-        place = (task["data"]["name"], task["model"]["name"], card["partition"], str(card["clients"]))
+        drawn = "".join(f", {size} {part}" for part, size in card.get("subset", {}).items())
+        place = (task["data"]["name"] + drawn, task["model"]["name"], card["partition"], str(card["clients"]))
         alike.setdefault(place, []).append(record)
     if alike:
         heads = [

@@ -10,6 +10,7 @@ from typing import Any
 from fedguard.config.algorithms import settings
 from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
+from fedguard.config.sections import Subset
 from fedguard.contracts import Environment, Sight
 from fedguard.contracts.channels import SAMPLES
 
@@ -28,6 +29,8 @@ class ComposedCell(PlannedCell):
                 f"training.dtype: {self.training.dtype} is for tasks with examples; what actors see and are rewarded with in "
                 f"{self.data.name} is float32. Leave dtype out."
             )
+        if isinstance(self.data, Environment) and self.config.task.subset != Subset():
+            yield f"task.subset draws examples, and {self.data.name} has none. Leave it out."
         if self.pipeline.rule.by_noise and not self.noise.differs:
             yield (
                 f"{self.pipeline.rule.name} weighs the clients by the noise of their privacy levels, and there are none. Set "
@@ -93,6 +96,7 @@ class ComposedCell(PlannedCell):
                 "partition_among": "honest" if self.copied else "all",
                 # Left out at its default, so that cells of versions without it keep their identity
                 **({"shared": config.task.shared} if config.task.shared else {}),
+                **({"subset": subset} if (subset := config.task.subset.model_dump(exclude_none=True)) else {}),
             },
             "clients": self._clients(),
             "training": settings(self.algorithm, self.training),

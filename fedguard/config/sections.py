@@ -26,6 +26,18 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
+class Subset(Section):
+    """Number of examples that each trial draws from the data.
+
+    Args:
+        train: train examples; null takes all.
+        test: test examples; null takes all.
+    """
+
+    train: Annotated[int, Field(strict=True, ge=1, le=MOST_SEED)] | None = None
+    test: Annotated[int, Field(strict=True, ge=1, le=MOST_SEED)] | None = None
+
+
 class TaskSection(Section):
     """What is learned, and how the examples are divided among the clients.
 
@@ -39,6 +51,8 @@ class TaskSection(Section):
             client's examples.
         shared: fraction of the training examples that is public. No client gets them as its share; each client, malicious or
             not, holds a copy of all of them beside its own examples (Zhao et al., 2018).
+        subset: number of examples that are drawn from the data, without replacement, before they are divided among the clients:
+            ``{train: 6000, test: 1000}``. Each partition draws its own.
     """
 
     data: Spec = "digits"
@@ -47,6 +61,7 @@ class TaskSection(Section):
     partition_seed: Count | None = None
     partition_among: Literal["all", "honest"] = "all"
     shared: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    subset: Subset = Subset()
 
 
 class ObserverSection(Section):

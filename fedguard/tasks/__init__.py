@@ -23,6 +23,7 @@ DATA = {
     "python_topics": "fedguard.tasks.data.python_topics:PythonTopics",
     "openml": "fedguard.tasks.data.openml:OpenML",
     "idx": "fedguard.tasks.data.idx:IDX",
+    "fashion_mnist": "fedguard.tasks.data.fashion_mnist:FashionMNIST",
     "npz": "fedguard.tasks.data.npz:NPZ",
     "image_folder": "fedguard.tasks.data.image_folder:ImageFolder",
     "table": "fedguard.tasks.data.table:Table",
@@ -39,6 +40,8 @@ DATA = {
 PARTITIONS = {
     "iid": "fedguard.tasks.partitions.iid:IID",
     "dirichlet": "fedguard.tasks.partitions.dirichlet:Dirichlet",
+    "inner_dirichlet": "fedguard.tasks.partitions.inner_dirichlet:InnerDirichlet",
+    "pathological": "fedguard.tasks.partitions.pathological:Pathological",
     "label_sorted": "fedguard.tasks.partitions.label_sorted:LabelShards",
     "label_sets": "fedguard.tasks.partitions.label_sets:LabelSets",
     "label_ordered": "fedguard.tasks.partitions.label_ordered:LabelOrder",

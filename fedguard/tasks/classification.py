@@ -20,7 +20,7 @@ from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute, computing_in
-from fedguard.tasks.data import load_dataset
+from fedguard.tasks.data import draw_subset, load_dataset
 from fedguard.tasks.network import FlatNetwork, Predictor
 
 
@@ -50,8 +50,9 @@ class Classification(Task):
         copying: Collection[int] = (),
         compute: Compute | None = None,
         shared: float = 0.0,
+        subset: tuple[int | None, int | None] = (None, None),
     ) -> Classification:
-        """Load the data, set the server's root examples aside, and deal the rest out to the clients.
+        """Load the data, or draw some of them, set the server's root examples aside, and deal the rest out to the clients.
 
         Args:
             rng: the partition's own stream.
@@ -60,11 +61,12 @@ class Classification(Task):
                 is drawn at random, and none twice before all have been drawn.
             compute: device and memory of training and evaluation; by default the processor, with the usual memory.
             shared: the share of the training examples of which each client holds a copy, and which are not dealt out.
+            subset: number of train and of test examples that are drawn from the data; None for all.
 
         Raises:
             ConfigError: the partition cannot serve this number of clients, or the model does not fit the data.
         """
-        dataset = load_dataset(data)
+        dataset = draw_subset(load_dataset(data), subset, rng.child("subset"))
         order = torch.randperm(len(dataset.train), generator=rng.child("root").torch())
         if root_examples >= len(order):
             raise ConfigError(

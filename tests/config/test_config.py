@@ -213,7 +213,7 @@ def test_the_resolved_suite_runs_as_it_is(tmp_path):
         ("clients.malicious=20%", "--set clients.malicious: expected a number of clients (4) or a fraction of them (0.2); got '20%'."),
         ("clients.per_round=11", "per_round: expected from 1 to clients.total = 10 clients, or a fraction; got 11."),
         ("tsk.data=digits", "--set tsk.data: unknown key 'tsk'. Did you mean 'task'?"),
-        ("task.data=mnist", "--set task.data: unknown data 'mnist'. Expected one of: breast_cancer, cartpole, digits,"),
+        ("task.data=cifar", "--set task.data: unknown data 'cifar'. Expected one of: breast_cancer, cartpole, digits,"),
         ("task.model=sofmax", "--set task.model: unknown model 'sofmax'. Did you mean 'softmax'?"),
         ("task.partition={name: dirichlet, alfa: 1}", "unknown parameter of dirichlet 'alfa'. Did you mean 'alpha'?"),
         ("task.partition={name: dirichlet, alpha: 0}", "dirichlet: alpha: expected more than 0; got 0.0."),

@@ -13,7 +13,7 @@ from fedguard.bench.pages.blocks import Chart, Checks, Choice, Facts, More, Pros
 from fedguard.bench.pages.checks import all_checks, checks
 from fedguard.bench.pages.overview import OVERVIEW
 from fedguard.bench.pages.overview_chart import _places, chart
-from fedguard.bench.pages.trained import references, trained
+from fedguard.bench.pages.trained import describe_training, references
 from fedguard.bench.results.answer import standings
 from fedguard.bench.results.verdict import RunVerdict
 from tests import stores
@@ -122,7 +122,7 @@ def test_an_app_and_a_run_without_records(seeds, tmp_path):
     bare = fg.open_run(folder)
     blocks = page(bare)
     assert not of_type(blocks, Chart) and of_type(blocks, Facts)[0].items == [("Trials", ["none has run"])]
-    assert trained(bare) == "app · 2 seeds"
+    assert describe_training(bare) == "app · 2 seeds"
     assert [one.title for one in of_type(blocks, Checks)[0].items] == ["Trials are missing."]
     assert of_type(blocks, Verdict)[0].chips[0].text == "not complete"
 

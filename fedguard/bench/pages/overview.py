@@ -10,7 +10,7 @@ from fedguard.bench.pages.blocks import Action, Address, Block, Choice, Heading,
 from fedguard.bench.pages.checks import all_checks, checks, run_again
 from fedguard.bench.pages.overview_chart import chart
 from fedguard.bench.pages.page import Page
-from fedguard.bench.pages.trained import facts, percent, references, states, trained
+from fedguard.bench.pages.trained import describe_training, facts, percent, references, states
 from fedguard.bench.records.schema.result import WorstCaseRecord
 from fedguard.bench.results.answer import RULE, DefenseSummary, standings
 from fedguard.bench.results.places import setting
@@ -29,7 +29,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     measured = [one for one in found if one.setting == chosen and (one.clean or one.worst)]
     if verdict.ranked:
         measured.sort(key=lambda one: -1.0 if one.kept is None else one.kept, reverse=True)
-    yield Verdict(verdict.headline, verdict.lead, trained(run), states(run), list(_actions(run, verdict)))
+    yield Verdict(verdict.headline, verdict.lead, describe_training(run), states(run), list(_actions(run, verdict)))
     if len(settings) > 1:
         yield Choice("setting", ", ".join(run.swept), settings, chosen)
     if measured:

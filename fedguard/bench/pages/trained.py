@@ -23,7 +23,7 @@ from fedguard.metrics.stats import estimate
 _NAMED = 3
 
 
-def trained(run: Run) -> str:
+def describe_training(run: Run) -> str:
     """``quick · digits, softmax · 4 of 20 clients malicious · fedavg, 30 rounds · 3 seeds``."""
     records = [record for _, record in run.trials()]
     cards = [record["threat_card"] for record in records]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from fedguard.bench.running.protocol import DRAWN_FROM, NOISE_IS_SECRET, noise_drawn, protocol_card
 from fedguard.config import PlannedCell
+from fedguard.config.sections import Subset
 from fedguard.contracts import PUBLIC, Defense, InferenceAttack, PoisonAttack, Sight, ThreatModel
 from fedguard.visibility import derive_exposure
 
@@ -36,11 +37,23 @@ def threat_in_words(cell: PlannedCell) -> str:
         return f"{who}; together they see {cell.threat.grants.words()}." if cell.adversary else "Nobody is malicious."
     if cell.inference is None:
         public = f" Everybody has {cell.config.task.shared:.3g} of the examples." if cell.config.task.shared else ""
+        subset = describe_subset(cell.config.task.subset)
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.masking).clients
         attackers = describe_threat(cell.threat, cell.malicious, cell.clients.total, seen)
-        return (attackers if cell.adversary else "Nobody is malicious.") + public + others
+        return (
+            (attackers if cell.adversary else "Nobody is malicious.")
+            + public
+            + others
+            + (f" {subset}" if subset else "")
+        )
     return observer_in_words(cell, cell.inference)
+
+
+def describe_subset(subset: Subset) -> str:
+    """``Each trial draws 6000 train examples and 1000 test examples of the data.``; '' if it takes all."""
+    drawn = [f"{size} {part} examples" for part, size in subset if size is not None]
+    return f"Each trial draws {' and '.join(drawn)} of the data." if drawn else ""
 
 
 def describe_threat(threat: ThreatModel, malicious: int, clients: int, sees: Sight) -> str:
@@ -151,6 +164,7 @@ CARD: dict[str, Row] = {
     ),
     "partition": either(lambda cell: str(cell.partition), "the app's"),
     "shared": same(lambda cell: cell.config.task.shared or ABSENT),
+    "subset": same(lambda cell: cell.config.task.subset.model_dump(exclude_none=True) or ABSENT),
     "architecture": either(lambda cell: str(cell.architecture) if cell.architecture.in_time else ABSENT, "flower"),
     "algorithm": either(lambda cell: cell.algorithm.name, "the app's"),
     "secure_aggregation": same(lambda cell: cell.masking.name),

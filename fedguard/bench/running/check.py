@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
-from fedguard.bench.running.card import threat_card, threat_in_words
+from fedguard.bench.running.card import describe_subset, threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
@@ -55,6 +55,8 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     for data in dict.fromkeys(cell.data for cell in legal if isinstance(cell.data, Data)):
         yield from map(Text, _data(data))
+    for line in dict.fromkeys(describe_subset(cell.config.task.subset) for cell in legal):
+        yield from [Text(line)] * bool(line)
     for file in dict.fromkeys(cell.training.first_model for cell in legal):
         if file is not None:
             yield Text(f"First model: {describe_first_model(file)}.")

@@ -74,7 +74,7 @@ def data_digest(data: Source) -> str | None:
     """A digest of every example of a data set with its label and natural client, train and test; None where none can be loaded,
     or where actors act in an environment.
 
-    That of the user's own data covers classes and range as well, which no parameter tells.
+    The digest of the user's own data covers classes and range as well, which no parameter tells.
     """
     if isinstance(data, Data):
         with contextlib.suppress(FedGuardError):

@@ -23,9 +23,12 @@ Kept = TypeVar("Kept")
 #: Dealt tasks that are kept for the next cells, which mostly share one; under a limit of memory only one is.
 TASKS = 4
 
+#: The number of train and of test examples that are drawn from the data; None for all.
+_Subset = tuple[int | None, int | None]
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
-#: copies of others' examples, the share of the examples that is everybody's, the type that is computed in, and the first model.
-_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, str, str | None]
+#: copies of others' examples, the share of the examples that is everybody's, their number, the type, and the
+#: first model.
+_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, _Subset, str, str | None]
 
 
 class Workbench:
@@ -85,7 +88,7 @@ class Workbench:
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
-        data, model, partition, clients, rng, root, copying, shared, dtype, first = key
+        data, model, partition, clients, rng, root, copying, shared, subset, dtype, first = key
 
         def deal_task() -> Classification | EnvironmentTask:
             # Generators, since it is kept for trials of other cells; float32, so that the draws are those of any dtype
@@ -97,7 +100,9 @@ class Workbench:
             if isinstance(data, Environment):
                 return EnvironmentTask.build_task(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")
-            task = Classification.deal(data, model, partition, clients, split, root, copying, self.compute, shared)
+            task = Classification.deal(
+                data, model, partition, clients, split, root, copying, self.compute, shared, subset
+            )
             task = task if dtype == "float32" else task.in_dtype(dtype)
             self._held = resident_memory() if self.memory is not None else 0
             return task
@@ -117,7 +122,8 @@ def _key(cell: PlannedCell, seed: int) -> _Key:
     copying = malicious_clients(cell, seed) if cell.copied else frozenset()
     task, root = cell.config.task, cell.config.server.root_data
     many, dtype, first = cell.config.clients.total, cell.training.dtype, cell.training.first_model
-    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, dtype, first
+    subset = task.subset.train, task.subset.test
+    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, subset, dtype, first
 
 
 _K = TypeVar("_K")

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
-from fedguard.contracts import Data, Dataset
+import torch
+
+from fedguard.contracts import Data, Dataset, Examples
 from fedguard.contracts.return_checks import check_return
+from fedguard.errors import require
 from fedguard.rng import Rng, global_generators
 
 
 def load_dataset(data: Data) -> Dataset:
     """``data.load()``, kept for whoever asks next."""
     return _outside(data) if data.outside else _load_builtin(data)
+
+
+def draw_subset(dataset: Dataset, sizes: tuple[int | None, int | None], rng: Rng) -> Dataset:
+    """This number of train and of test examples, drawn without replacement, in their order; None takes all of a part.
+
+    With the same stream, a larger subset includes each smaller one. The draw depends on the number of examples alone.
+
+    Raises:
+        ConfigError: there are fewer.
+    """
+    train, test = (
+        _draw(name, part, size, rng)
+        for name, part, size in zip(("train", "test"), (dataset.train, dataset.test), sizes, strict=True)
+    )
+    return replace(dataset, train=train, test=test)
+
+
+def _draw(name: str, part: Examples, size: int | None, rng: Rng) -> Examples:
+    if size is None:
+        return part
+    require(
+        size <= len(part),
+        f"task.subset.{name}: expected at most the {len(part)} {name} examples of the data; got {size}. Lower it.",
+    )
+    return part[torch.randperm(len(part), generator=rng.child(name).torch())[:size].sort().values]
 
 
 def forget() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import math
 import struct
 import sys
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,19 +60,39 @@ class IDX(Data):
 
     def load(self) -> Dataset:
         folder = require_path(self.folder, "folder")
-        parts = ("train",), ("t10k", "test")
-        images = [_values(_file(folder, part, "images"), "images [N, height, width]", (3, 4)) for part in parts]
-        labels = [_values(_file(folder, part, "labels"), "labels [N]", (1,)) for part in parts]
-        images = [values[:, None] if values.ndim == 3 else values for values in images]
-        train, test = map(RawExamples, pixels(str(folder), self.largest, *images), labels)
+        train, test = read_parts(folder, self.largest)
         return assemble_dataset(str(folder), train, test, value_range=(0.0, 1.0), classes=self.classes)
 
 
-def read(file: Path) -> NDArray[Any]:
-    """The array of an IDX file: two zero bytes, its kind, its number of axes, their lengths, its values, all big-endian.
+def read_parts(
+    folder: Path, largest: float, digests: Mapping[str, str] | None = None
+) -> tuple[RawExamples, RawExamples]:
+    """The train and the test examples of a folder with four files, with pixels over ``largest``.
+
+    Args:
+        digests: the expected SHA-256 of each file's unpacked content, by the first words of its name.
 
     Raises:
-        ConfigError: it is none, or cut.
+        ConfigError: a file is missing, damaged, or not the expected one.
+    """
+    names = ("train",), ("t10k", "test")
+    images, labels = (
+        [_values(_file(folder, part, what), expected, axes, (digests or {}).get(f"{part[0]}-{what}")) for part in names]
+        for what, expected, axes in (("images", "images [N, height, width]", (3, 4)), ("labels", "labels [N]", (1,)))
+    )
+    images = [values[:, None] if values.ndim == 3 else values for values in images]
+    train, test = map(RawExamples, pixels(str(folder), largest, *images), labels)
+    return train, test
+
+
+def read(file: Path, digest: str | None = None) -> NDArray[Any]:
+    """The array of an IDX file: two zero bytes, its kind, its number of axes, their lengths, its values, all big-endian.
+
+    Args:
+        digest: the SHA-256 of its unpacked content, if that is known.
+
+    Raises:
+        ConfigError: it is none, or cut, or another than the known one.
     """
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
@@ -88,11 +110,16 @@ def read(file: Path) -> NDArray[Any]:
         got = f"{len(content)} or more" if len(content) > expected else len(content)
         told = f"expected {expected} bytes of values; got {got}" if len(shape) == head[3] else "its header ends early"
         raise ConfigError(f"{file}: {told}. It is cut or damaged.")
+    if digest not in (None, got := hashlib.sha256(head + lengths + content).hexdigest()):
+        raise ConfigError(
+            f"{file}: expected content with SHA-256 {str(digest)[:16]}...; got {got[:16]}... It is another file, or damaged: "
+            "get it again."
+        )
     return np.frombuffer(content, kind).reshape(shape).astype(kind.newbyteorder("="))
 
 
-def _values(file: Path, expected: str, axes: tuple[int, ...]) -> NDArray[Any]:
-    values = read(file)
+def _values(file: Path, expected: str, axes: tuple[int, ...], digest: str | None) -> NDArray[Any]:
+    values = read(file, digest)
     if values.ndim not in axes:
         raise ConfigError(f"{file}: expected {expected}; got shape {list(values.shape)}.")
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,16 @@ class NaturalPartition(Partition):
 
     Args:
         smallest: examples that a client must have to be drawn.
+        group: how many of the data's own clients each client of the suite is made of, such as the patients of a hospital.
     """
 
     name = "natural"
     source = "Caldas et al., LEAF: A Benchmark for Federated Settings, 2018"
 
     smallest: PositiveInt = 2
+    group: PositiveInt = 1
+
+    later: ClassVar = {"group": 1}
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
         if examples.client is None:
@@ -34,11 +39,12 @@ class NaturalPartition(Partition):
         owner = examples.client.numpy()
         counts = np.unique(owner, return_counts=True)[1]
         able = np.flatnonzero(counts >= self.smallest)
+        needed = clients * self.group
         require(
-            len(able) >= clients,
-            f"natural: expected {clients} natural clients with {self.smallest} examples or more; the data have {len(able)}. "
-            "Lower clients.total or smallest.",
+            len(able) >= needed,
+            f"natural: expected {needed} natural clients with {self.smallest} examples or more; the data have {len(able)}. "
+            f"Lower clients.total or smallest{', or group' if self.group > 1 else ''}.",
         )
-        chosen = able[rng.numpy().permutation(len(able))[:clients]]
+        chosen = able[rng.numpy().permutation(len(able))[:needed]].reshape(clients, self.group)
         own = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
-        return [own[one] for one in chosen]
+        return [np.concatenate([own[one] for one in group]) for group in chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -112,6 +112,7 @@ class ThreatCard(TypedDict):
         preparation: what prepares the examples, and what that rests on.
         partition: the partition of the data among clients.
         shared: the share of the training examples that is public and held by each client; absent without any.
+        subset: the number of train and test examples that a trial draws from the data; absent if it takes all.
         architecture: of parties that train in simulated time.
         algorithm: the federated algorithm.
         secure_aggregation: its mode.
@@ -154,6 +155,7 @@ class ThreatCard(TypedDict):
     preparation: NotRequired[dict[str, str]]
     partition: str
     shared: NotRequired[Share]
+    subset: NotRequired[dict[Literal["train", "test"], Count]]
     architecture: NotRequired[str]
     algorithm: str
     secure_aggregation: Mode
