@@ -223,6 +223,6 @@ def test_run_prints_it_in_the_end_and_alone_when_quiet(run, tmp_path, monkeypatc
     suite = run.folder.path / "config.resolved.yaml"
     arguments = ("run", suite, "--name", "timed", "--store", store, "--profile")
     code, said, _ = command(monkeypatch, capsys, *arguments)
-    assert code == 0 and said.index("final accuracy") < said.index("where the time goes") < said.index("Next:")
+    assert code == 0 and said.index("What was trained") < said.index("where the time goes") < said.index("Next:")
     code, said, _ = command(monkeypatch, capsys, *arguments, "--quiet")
-    assert code == 0 and said.startswith("timed: where the time goes") and "final accuracy" not in said
+    assert code == 0 and said.startswith("timed: where the time goes") and "What was trained" not in said

@@ -28,7 +28,7 @@ def test_who_waits_for_all_is_refused_where_actors_may_die_and_would_wait_for_ev
     made = cell("a2c", network=dies)
     assert any("would be waited for for ever" in reason for reason in made.verdict.reasons)
     _, setup = scene("a2c")
-    begun, found = made.architecture.run(setup.with_parts(network=made.network)), []
+    begun, found = made.architecture.run(setup.with_parts(network=made.network, availability=made.availability)), []
     with pytest.raises(StalledError, match="the server has 3 of the 4 updates that it waits for"):
         found.extend(begun)
     assert [report.moment.seconds for report in found if report.moment] == [SECONDS, 2 * SECONDS]

@@ -34,7 +34,9 @@ SLOW = {"compute": {"seconds": 0.01, "spread": 0.8}, "link": {"latency": 0.05}}
 
 
 def training(more: str = ONE, rounds: int = 4) -> dict[str, Any]:
-    return {"algorithm": f"recurrent_dqn({SMALL}{more})", "rounds": rounds, "lr": 0.05}
+    parameters = dict(one.split("=", 1) for one in f"{SMALL}{more}".split(", "))  # a later one takes the place
+    named = ", ".join("=".join(one) for one in parameters.items())
+    return {"algorithm": f"recurrent_dqn({named})", "rounds": rounds, "lr": 0.05}
 
 
 def task_of(memory: int = 5, copies: int = 3, remembers: bool = True) -> EnvironmentTask:

@@ -359,7 +359,8 @@ def test_a_failed_control_is_a_failure_that_is_named(tmp_path):
     ran = fedguard("run", "suite.yaml", cwd=tmp_path, columns=200)
     assert ran.returncode == 4, ran.stdout
     for said in (ran.stdout, fedguard("show", "part", cwd=tmp_path, columns=200).stdout):
-        assert "Failed; `fedguard run SUITE --retry-failed` runs them again:" in said
+        assert "not complete · 2 of 2 trials, 1 control failed" in said and "(1 control)" in said
+        assert "Trials failed." in said and "fedguard run suite.yaml --retry-failed" in " ".join(said.split())
         assert "dropout (control) against needs_all: " in said and "RuntimeError: somebody is silent" in said
     run = fg.open_run("part", tmp_path / "runs")
     assert {row["status"] for row in run.rows()} == {"ok"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedguard.bench.flags.lint import Finding, Lint
 from fedguard.bench.flags.run_flags import WHOLE
 from fedguard.bench.pages.blocks import Action, Block, CheckItem, Checks, Heading, More, Prose, TableBlock, Tone
+from fedguard.bench.pages.trained import count_controls
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.run import Run
 
@@ -100,22 +101,22 @@ def _incomplete(run: Run) -> Iterator[CheckItem]:
     missing = run.with_status("missing")
     if run.failures:
         again = Action("Run them again:", run_again(run, "--retry-failed"))
-        yield _trials(
-            "Trials failed.", ((one.place, one.reason) for one in run.failures), len(run.failures), rows, again
-        )
+        failed = len(run.with_status("failed"))
+        counts = [f"{failed} of {rows} trials"] if failed else []
+        if controls := len(run.failures) - failed:
+            counts.append(count_controls(controls))
+        yield _trials("Trials failed.", ((one.place, one.reason) for one in run.failures), ", ".join(counts), again)
     if missing:
         again = Action("Go on:", run_again(run))
         where = ((run.place(row), str(row["reason"])) for row in missing)
-        yield _trials("Trials are missing.", where, len(missing), rows, again)
+        yield _trials("Trials are missing.", where, f"{len(missing)} of {rows} trials", again)
     if run.broken:
         text = f"{len(run.broken)} damaged records are left out; a new run sets them aside and replaces them."
         again = Action("Replace them:", run_again(run))
         yield CheckItem("whole run", "bad", "Records are damaged.", text, action=again)
 
 
-def _trials(
-    title: str, trials: Iterable[tuple[dict[str, str] | object, str]], count: int, rows: int, again: Action
-) -> CheckItem:
+def _trials(title: str, trials: Iterable[tuple[dict[str, str] | object, str]], count: str, again: Action) -> CheckItem:
     first, *others = reason_lines(trials, "trials")  # type: ignore[arg-type]
     more = f" And {len(others)} more reasons." if others else ""
-    return CheckItem("whole run", "bad", title, f"{first}{more}", count=f"{count} of {rows} trials", action=again)
+    return CheckItem("whole run", "bad", title, f"{first}{more}", count=count, action=again)

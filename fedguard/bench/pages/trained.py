@@ -44,9 +44,15 @@ def states(run: Run) -> list[Chip]:
     counts = Counter(row["status"] for row in rows)
     whole = not (counts["missing"] or run.failures or run.broken)
     others = [f"{counts[status]} {status}" for status in ("refused", "failed", "missing") if counts[status]]
+    others += [f"{count_controls(controls)} failed"] if (controls := len(run.failures) - counts["failed"]) else []
     others += [f"{len(run.broken)} damaged"] if run.broken else []
     trials = ", ".join([f"{counts['ok']} of {len(rows)} trials", *(others or ["none refused, none failed"])])
     return [Chip("✓ complete", "good") if whole else Chip("not complete", "warn"), Chip(trials)]
+
+
+def count_controls(number: int) -> str:
+    """A number of trials that are no part of the matrix, trained to compare with."""
+    return f"{number} control{'s' * (number > 1)}"
 
 
 def facts(run: Run) -> Facts:

@@ -285,7 +285,11 @@ def old_updates_in_full(monkeypatch):
 def another_model(monkeypatch):
     """The model is not the one that the noisy aggregate makes."""
     right = RoundRecorder.observe_round
-    monkeypatch.setattr(RoundRecorder, "observe_round", lambda *given: replace(right(*given), after=given[-1] * 1.01))
+
+    def observe_round(self, received, result, after, gain):
+        return replace(right(self, received, result, after, gain), after=after * 1.01)
+
+    monkeypatch.setattr(RoundRecorder, "observe_round", observe_round)
 
 
 def twice_as_often(monkeypatch):
