@@ -90,6 +90,7 @@ def run(
     from fedguard import api
     from fedguard.bench.pages.overview import OVERVIEW
     from fedguard.bench.pages.terminal import render_terminal
+    from fedguard.bench.results.matrices import beside_the_verdict
     from fedguard.bench.running.manifest import uses_secret_noise
     from fedguard.bench.running.progress import Listener, for_console
     from fedguard.bench.running.schedule import TrialSchedule
@@ -131,9 +132,10 @@ def run(
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet:
-        console.print(render_terminal(OVERVIEW.blocks(result, {})), highlight=False)
+        console.print(render_terminal(OVERVIEW.blocks(result, {})), *beside_the_verdict(result), highlight=False)
     if profile:
-        console.print()
+        if not quiet:
+            console.print()
         console.print(result.profile(), highlight=False)
     if not quiet:
         _next_steps(result, store)

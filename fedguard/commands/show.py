@@ -49,7 +49,7 @@ def show(
     from fedguard.bench.pages.blocks import More
     from fedguard.bench.pages.overview import OVERVIEW
     from fedguard.bench.pages.terminal import render_terminal
-    from fedguard.bench.results.matrices import matrices, write_svg
+    from fedguard.bench.results.matrices import beside_the_verdict, matrices, write_svg
 
     if page and profile:
         raise ConfigError("show --profile: expected no --page beside it; got both. Give one of them.")
@@ -75,7 +75,7 @@ def show(
     else:
         blocks = OVERVIEW.blocks(found, dict(one.partition("=")[::2] for one in at or ()))
         more = More("Every attack against every defense", (), shlex.join(["fedguard", "show", found.name, "--matrix"]))
-        console.print(render_terminal([*blocks, more], unfold=whole), highlight=False)
+        console.print(render_terminal([*blocks, more], unfold=whole), *beside_the_verdict(found), highlight=False)
     said = Console(stderr=as_json, highlight=False, markup=False)  # beside the rows, which may be JSON
     for _, svg in files:
         write_svg([found.table(metric)] if metric else list(matrices(found)), svg)

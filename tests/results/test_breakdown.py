@@ -263,7 +263,7 @@ def test_the_command(run, monkeypatch, capsys):
     code, _, error = command(monkeypatch, capsys, "breakdown", "swept", "--store", store, "--over", "training.lr")
     assert (code, error.count("\n")) == (2, 1)
     assert "unknown swept key 'training.lr'" in error
-    refused = command(monkeypatch, capsys, "show", "swept", "--store", store)[1]
+    refused = command(monkeypatch, capsys, "show", "swept", "--store", store, "--all")[1]
     assert (
         " ".join(refused.split()).count("has no client to act through") == 2
     )  # one line for each attack, not for each defense

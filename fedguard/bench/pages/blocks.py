@@ -94,6 +94,7 @@ class TableBlock:
         leading: indices of the rows of the leading group, which are emphasized.
         bars: one for each row, drawn where a chart is not; with the two ends of their axis.
         legend: explains the bars.
+        compare: values to compare the rows with.
         csv_name: name of the file for download, without suffix.
     """
 
@@ -105,6 +106,7 @@ class TableBlock:
     bars: Sequence[Bar | None] = ()
     axis: tuple[float, float] = (0.0, 100.0)
     legend: str = ""
+    compare: str = ""
     csv_name: str = "table"
 
 

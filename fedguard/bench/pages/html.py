@@ -114,6 +114,7 @@ def _table(block: TableBlock, _: Address) -> Iterator[Element]:
         if number in block.leading:
             row.set("class", "leading")
     yield made
+    yield from _sub(f"To compare with: {block.compare}" if block.compare else "")
 
 
 def _checks(block: Checks, address: Address) -> Iterator[Element]:

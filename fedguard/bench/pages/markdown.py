@@ -76,6 +76,8 @@ def _table(block: TableBlock) -> Iterator[str]:
         *bold,
     ]
     yield "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    if block.compare:
+        yield f"To compare with: {markdown(block.compare)}"
 
 
 def _checks(block: Checks) -> Iterator[str]:

@@ -51,7 +51,7 @@ def chart(found: Sequence[DefenseSummary], verdict: RunVerdict, references: Mapp
         draw.wide(),
         draw.narrow(),
         f"{len(found)} defenses by {noun} without attack and {under}. {verdict.headline}",
-        _table(found, rows, backdoor),
+        _table(found, rows, backdoor, references),
         title,
         sorted_by if verdict.ranked and backdoor else f"Sorted by {noun} {under}." if verdict.ranked else "",
         f"{note}The worst attack is chosen on the same seeds, which is slightly pessimistic; worst_case avoids it.",
@@ -78,7 +78,9 @@ def _ends(name: str, found: Estimate) -> dict[str, Any]:
     return row
 
 
-def _table(found: Sequence[DefenseSummary], rows: Sequence[Mapping[str, Any]], backdoor: bool) -> TableBlock:
+def _table(
+    found: Sequence[DefenseSummary], rows: Sequence[Mapping[str, Any]], backdoor: bool, references: Mapping[str, float]
+) -> TableBlock:
     figure, success = FIGURES[found[0].score], FIGURES["attack_success"]
     columns = [
         Heading("defense"),
@@ -107,6 +109,7 @@ def _table(found: Sequence[DefenseSummary], rows: Sequence[Mapping[str, Any]], b
         leading=[number for number, row in enumerate(rows) if row["lead"]],
         bars=bars,
         legend="● worst attack   ─ 95 % interval or range   ○ no attack",
+        compare=", ".join(f"{name} {decimal(100 * share)} %" for name, share in references.items()),
         csv_name="defenses",
     )
 

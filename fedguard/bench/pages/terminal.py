@@ -114,7 +114,7 @@ class _Grid:
         widths = [max((len(row[at]) for row in rows), default=0) for at in range(len(heads))]
         needed = sum(max(width, 12) + 2 for width in widths) + 2 * bool(block.leading)
         if needed > room and len(heads) > 1:
-            yield from split_table(heads, rows, 1, room)
+            yield from (*split_table(heads, rows, 1, room), *self._compare())
             return
         bars = block.bars if needed + _WIDTH <= room else ()
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
@@ -133,6 +133,11 @@ class _Grid:
         legend = ["▌ leading group"] * bool(block.leading) + [line(block.legend)] * bool(bars and block.legend)
         if legend:
             yield Text("   ".join(legend), "dim")
+        yield from self._compare()
+
+    def _compare(self) -> Iterator[Text]:
+        if self.block.compare:
+            yield Text(f"To compare with: {line(self.block.compare)}", "dim")
 
     def _style(self, row: int) -> str:
         return "bold" if row in self.block.leading else ""

@@ -20,7 +20,7 @@ IDLE = """() => {
     const busy = !app || app.dataset.testScriptState !== 'notRunning'
         || app.dataset.testConnectionState !== 'CONNECTED'
         || document.querySelector('[data-testid=stSkeleton], [data-testid=stSpinner], [data-stale=true]')
-        || [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].some(one => !one.querySelector('svg, canvas'));
+        || [...document.querySelectorAll('[data-testid=stVegaLiteChart]')].some(one => one.offsetParent && !one.querySelector('svg, canvas'));
     if (busy) { window.idleSince = null; return false; }
     window.idleSince ??= performance.now();
     return performance.now() - window.idleSince > 250;
