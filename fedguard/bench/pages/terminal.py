@@ -114,7 +114,8 @@ class _Grid:
         widths = [max((len(row[at]) for row in rows), default=0) for at in range(len(heads))]
         needed = sum(max(width, 12) + 2 for width in widths) + 2 * bool(block.leading)
         if needed > room and len(heads) > 1:
-            yield from (*split_table(heads, rows, 1, room), *self._compare())
+            yield from split_table(heads, rows, 1, room)
+            yield from self._compare()
             return
         bars = block.bars if needed + _WIDTH <= room else ()
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
