@@ -31,7 +31,7 @@ def matrices(run: Run) -> Iterator[Matrix]:
 
 
 def beside_the_verdict(run: Run) -> Iterator[Matrix]:
-    """Those that no verdict sums up: what was inferred or evaded, and all of a run without an attack on the training."""
+    """The matrices that no verdict sums up: what was inferred or evaded, and all of a run without an attack on the training."""
     summed_up = (run.score, "final_accuracy", "attack_success") if run.verdicts else ()
     return (table for table in matrices(run) if table.figure not in summed_up)
 
