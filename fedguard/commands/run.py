@@ -22,6 +22,7 @@ from fedguard.commands.options import (
     fail,
     files_of,
 )
+from fedguard.commands.show import print_overview
 
 if TYPE_CHECKING:
     from fedguard.bench.results.run import Run
@@ -88,9 +89,6 @@ def run(
     Run the same command again to go on after an interruption: what is stored is not run twice.
     """
     from fedguard import api
-    from fedguard.bench.pages.overview import OVERVIEW
-    from fedguard.bench.pages.terminal import render_terminal
-    from fedguard.bench.results.matrices import beside_the_verdict
     from fedguard.bench.running.manifest import uses_secret_noise
     from fedguard.bench.running.progress import Listener, for_console
     from fedguard.bench.running.schedule import TrialSchedule
@@ -132,7 +130,7 @@ def run(
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet:
-        console.print(render_terminal(OVERVIEW.blocks(result, {})), *beside_the_verdict(result), highlight=False)
+        print_overview(result)
     if profile:
         if not quiet:
             console.print()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -14,6 +16,10 @@ from fedguard.commands.contribution import contribution
 from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, note_old_metrics, print_json
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.retired import note_renamed
+
+if TYPE_CHECKING:
+    from fedguard.bench.pages.blocks import Address, More
+    from fedguard.bench.results.run import Run
 
 Page = Literal["breakdown", "privacy", "contribution"]
 
@@ -47,9 +53,7 @@ def show(
 ) -> None:
     """Show a run: the verdict, what was trained, each defense with intervals, and what speaks against quoting it."""
     from fedguard.bench.pages.blocks import More
-    from fedguard.bench.pages.overview import OVERVIEW
-    from fedguard.bench.pages.terminal import render_terminal
-    from fedguard.bench.results.matrices import beside_the_verdict, matrices, write_svg
+    from fedguard.bench.results.matrices import matrices, write_svg
 
     if page and profile:
         raise ConfigError("show --profile: expected no --page beside it; got both. Give one of them.")
@@ -73,13 +77,30 @@ def show(
         for table in [found.table(metric)] if metric else matrices(found):
             console.print(table)
     else:
-        blocks = OVERVIEW.blocks(found, dict(one.partition("=")[::2] for one in at or ()))
         more = More("Every attack against every defense", (), shlex.join(["fedguard", "show", found.name, "--matrix"]))
-        console.print(render_terminal([*blocks, more], unfold=whole), *beside_the_verdict(found), highlight=False)
+        print_overview(found, [more], dict(one.partition("=")[::2] for one in at or ()), whole)
     said = Console(stderr=as_json, highlight=False, markup=False)  # beside the rows, which may be JSON
     for _, svg in files:
         write_svg([found.table(metric)] if metric else list(matrices(found)), svg)
         said.print(f"\nPicture written to {svg}.")
+
+
+def print_overview(
+    run: Run, more: Sequence[More] = (), at: Address = MappingProxyType({}), whole: bool = False
+) -> None:
+    """Print the overview of a run, and the matrices that its verdict does not sum up.
+
+    Args:
+        more: what else a command shows.
+        at: the reader's choices.
+        whole: whether what is folded away is printed too.
+    """
+    from fedguard.bench.pages.overview import OVERVIEW
+    from fedguard.bench.pages.terminal import render_terminal
+    from fedguard.bench.results.matrices import beside_the_verdict
+
+    blocks = [*OVERVIEW.blocks(run, at), *more]
+    console.print(render_terminal(blocks, unfold=whole), *beside_the_verdict(run), highlight=False)
 
 
 class LintReason(StrEnum):
