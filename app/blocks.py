@@ -85,6 +85,8 @@ def _table(block: TableBlock, _: _Place) -> None:
         else:
             columns[name] = [in_cells(row)[at] for row in block.rows]
     st.dataframe(columns, hide_index=True, width="stretch", column_config=formats)
+    if block.compare:
+        _write([el("p", line(f"To compare with: {block.compare}"))])
 
 
 def _steps(block: Steps, _: _Place) -> None:

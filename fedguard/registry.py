@@ -181,7 +181,7 @@ class Registry:
         except ConfigError as error:
             raise ConfigError(at(where, str(error))) from None
         except FAILURES as error:
-            if self.origin(kind, name) == "built in":
+            if self.origin(kind, name) == BUILT_IN:
                 raise
             told = f"{kind} {name!r} ({cls.stands_in()}): cannot be made: {_oneline(error)}. Fix its class."
             raise PluginError(at(where, told)) from error

@@ -148,6 +148,12 @@ def test_one_seed_and_two_seeds_are_not_ranked():
     assert "On both, nnm is above all others." in str(two) and "nnm 66.4 % to 68.4 %" in str(two)
 
 
+def test_a_tie_on_one_seed_has_no_most_and_no_least():
+    alike = [row("ipm", one, "untargeted", final_accuracy=0.6) | {"seed": 0} for one in ("mean", "nnm")]
+    (tie,) = answers(Ran(alike)).values()
+    assert "On this seed no defense has more than another: 60.0 % accuracy (ipm)." in str(tie)
+
+
 def test_nothing_was_learned_or_nothing_is_left():
     (none,) = answers(Ran(FIVE), {"": "the mean without attack reaches 12.0 %."}).values()
     assert none.headline == "No answer yet: the mean without attack reaches 12.0 %." and not none.ranked

@@ -95,7 +95,6 @@ class TableBlock:
         bars: one for each row, drawn where a chart is not; with the two ends of their axis.
         legend: explains the bars.
         compare: values to compare the rows with.
-        csv_name: name of the file for download, without suffix.
     """
 
     columns: Sequence[Heading]
@@ -107,7 +106,6 @@ class TableBlock:
     axis: tuple[float, float] = (0.0, 100.0)
     legend: str = ""
     compare: str = ""
-    csv_name: str = "table"
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,6 @@ class Chart:
         narrow: the same for 390 pixels.
         alt: the finding, in a sentence.
         about: one line under the title; ``note``: one under the chart.
-        opens: name of the page that a click on a mark opens; each datum with a field ``address`` has the query.
     """
 
     spec: Mapping[str, Any]
@@ -139,7 +136,6 @@ class Chart:
     about: str = ""
     note: str = ""
     keys: Sequence[Key] = ()
-    opens: str = ""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ def all_checks(run: Run) -> Iterator[Block]:
         heads = [Heading("flag"), Heading("cases"), Heading("why")]
         clear = f"Judged and not raised: {', '.join(found.clear) or 'none'}."
         title = f"All checks: {len(rows)} cases of {len(found.flags())} flags, and what could not be judged"
-        tables: list[Block] = [TableBlock(columns, rows, "Every case of a flag", csv_name="flags"), Prose([clear])]
-        tables += [TableBlock(heads, open_, "Not judged", csv_name="not_judged")] if open_ else []
+        tables: list[Block] = [TableBlock(columns, rows, "Every case of a flag"), Prose([clear])]
+        tables += [TableBlock(heads, open_, "Not judged")] if open_ else []
         yield More(title, tables, f"fedguard lint {shlex.quote(run.name)}")
     refused, missing = (
         [(run.place(row), str(row["reason"])) for row in run.with_status(status)] for status in ("refused", "missing")

@@ -56,9 +56,7 @@ def _more(run: Run, found: Sequence[DefenseSummary], chosen: str) -> Iterator[Bl
     others = {place: verdict for place, verdict in run.verdicts.items() if place != chosen}
     if others:
         rows = [[place, verdict.headline] for place, verdict in others.items()]
-        table = TableBlock(
-            [Heading("setting"), Heading("verdict")], rows, "The verdicts of the other settings", csv_name="verdicts"
-        )
+        table = TableBlock([Heading("setting"), Heading("verdict")], rows, "The verdicts of the other settings")
         yield More(f"Other settings ({len(others)})", [table], whole)
     texts = [one.texts() for one in found]
     names = [name for name in texts[0] if any(text[name] for text in texts)] if texts else []
@@ -68,12 +66,12 @@ def _more(run: Run, found: Sequence[DefenseSummary], chosen: str) -> Iterator[Bl
         "the clean accuracy of the plain mean less its own."
     )
     if texts:
-        table = TableBlock(columns, [[text[name] for name in names] for text in texts], said, csv_name="standings")
+        table = TableBlock(columns, [[text[name] for name in names] for text in texts], said)
         yield More(f"Defense by defense, with the cost without attack ({len(texts)})", [table], whole)
     if worst := list(_worst_cases(run)):
         heads = ["cell", "chosen", "accuracy, %", "when chosen, %", "among", "next", "further kinds may take, points"]
         said = "Chosen on seeds of their own and reported on others"
-        table = TableBlock([Heading(head) for head in heads], worst, said, csv_name="worst_cases")
+        table = TableBlock([Heading(head) for head in heads], worst, said)
         yield More(f"Worst cases, and how they were chosen ({len(worst)})", [table], whole)
 
 

@@ -110,7 +110,6 @@ def _table(
         bars=bars,
         legend="● worst attack   ─ 95 % interval or range   ○ no attack",
         compare=", ".join(f"{name} {decimal(100 * share)} %" for name, share in references.items()),
-        csv_name="defenses",
     )
 
 

@@ -211,6 +211,8 @@ def _few_seeds(ranking: Ranking, ranked: Sequence[DefenseSummary], notes: Sequen
     if ranking.seeds == 1:
         said = (
             f"On this seed {first.defense} has the most, {first.words()}, and {last.defense} the least, {last.words()}."
+            if first.kept != last.kept
+            else f"On this seed no defense has more than another: {first.words()}."
         )
         return RunVerdict("One seed: no ranking.", (said, *_more_accurate(ranked), *notes), action)
     ahead = ranking.ahead_on_all
