@@ -216,9 +216,9 @@ def test_every_panel_has_all_rows_so_that_panels_beside_each_other_agree(run):
 
 def test_the_epsilon_is_shown_as_the_suite_asked_for_it_and_never_smaller_than_it_is():
     records = [{"config": {"protocol": {"privacy": {"epsilon": 10.0}}}}]
-    assert protections._asked(records, 9.999) == 10
-    assert protections._asked(records, 10.5) is None and protections._asked(records, 8.0) is None
-    assert protections._asked([{"config": {"protocol": {"privacy": "none"}}}], 9.999) is None
+    assert protections._epsilon_of_suite(records, 9.999) == 10
+    assert protections._epsilon_of_suite(records, 10.5) is None and protections._epsilon_of_suite(records, 8.0) is None
+    assert protections._epsilon_of_suite([{"config": {"protocol": {"privacy": "none"}}}], 9.999) is None
 
 
 def test_the_verdict_states_what_a_server_rebuilds_and_what_noise_costs(run):

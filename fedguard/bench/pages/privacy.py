@@ -71,7 +71,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
         yield Choice("setting", ", ".join(other_keys(run)), others, other)
     if len(defenses) > 1:
         yield Choice("defense", "defense", defenses, defense)
-    if not _asked(found):
+    if not _asks_privacy(found):
         return
     cells = [row["cell"] for one in found for row in one.rows]
     claim = f"{verdict.headline}. {' '.join(verdict.lead)}"
@@ -84,9 +84,9 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     yield from _claims(run)
     yield from _audits(run, stored, unread)
     yield from _members(run, named, defense)
-    yield from _rebuilt(run)
+    yield from _reconstructions(run)
     yield from _costs(run)
-    yield from _refused(run, found)
+    yield from _refusals(run, found)
 
 
 def _load(run: Run) -> tuple[StoredAudit | None, str]:
@@ -97,16 +97,16 @@ def _load(run: Run) -> tuple[StoredAudit | None, str]:
         return None, str(error)
 
 
-def _asked(found: Sequence[Protection]) -> bool:
+def _asks_privacy(found: Sequence[Protection]) -> bool:
     """Whether anything on this page is asked."""
-    return any(one.noisy or one.masked or any(row["goal"] in PRIVACY_GOALS for row in one.rows) for one in found)
+    return any(one.noisy or one.masks or any(row["goal"] in PRIVACY_GOALS for row in one.rows) for one in found)
 
 
 def _verdict(run: Run, found: Sequence[Protection], stored: StoredAudit | None, unread: str) -> Verdict:
     chips = [*states(run)]
     if len(run.seeds) < ENOUGH:
         chips.append(Chip(f"{len(run.seeds)} seed{'s' * (len(run.seeds) > 1)}: no intervals over seeds", "warn"))
-    if not _asked(found):
+    if not _asks_privacy(found):
         said = "It adds no noise, masks nothing, and no attack of it is on the clients' privacy."
         examples = [
             Action("To make one:", f"fedguard run examples/{name}.yaml") for name in ("privacy", "privacy_cost")
@@ -123,8 +123,8 @@ def _verdict(run: Run, found: Sequence[Protection], stored: StoredAudit | None, 
 
 def _headline(found: Sequence[Protection], claimed: Sequence[Protection]) -> str:
     groups = {
-        "without protection": [one for one in found if not one.masked and not one.noisy],
-        "behind secure aggregation alone": [one for one in found if one.masked and not one.noisy],
+        "without protection": [one for one in found if not one.masks and not one.noisy],
+        "behind secure aggregation alone": [one for one in found if one.masks and not one.noisy],
         "with noise": [one for one in found if one.noisy],
     }
     shares = {
@@ -163,9 +163,7 @@ def _join(parts: Sequence[str]) -> str:
 
 
 def _leads(found: Sequence[Protection]) -> Iterator[str]:
-    masked = [
-        (one, server, leak) for one in found if one.masked and not one.noisy for server, leak in one.leaks.items()
-    ]
+    masked = [(one, server, leak) for one in found if one.masks and not one.noisy for server, leak in one.leaks.items()]
     leaking = [(server, leak) for _, server, leak in masked if leak.revealed]
     if leaking:
         server, leak = max(leaking, key=lambda one: one[1].share or 0.0)
@@ -305,7 +303,7 @@ def _audits(run: Run, stored: StoredAudit | None, unread: str) -> Iterator[Block
     )
     heads = ["audit of", "verdict", "ε found at least", "ε claimed", "canaries", "in words", "the claim", "cells"]
     rows = [
-        [name, one.audit.verdict, _bound(one), f"{one.audit.claimed or 0:.4g}" if one.audit.claimed is not None else "nothing",
+        [name, one.audit.verdict, _say_bound(one), "nothing" if one.audit.claimed is None else f"{one.audit.claimed:.4g}",
          f"{one.audit.canaries:,}", one.audit.words, one.audit.claim, "; ".join(label or "every cell" for label in one.cells)]
         for name, one in zip(audit_names(stored.audits), stored.audits, strict=True)
     ]  # fmt: skip
@@ -335,7 +333,7 @@ def audit_names(audits: Sequence[CellAudit]) -> list[str]:
     ]
 
 
-def _bound(one: CellAudit) -> str:
+def _say_bound(one: CellAudit) -> str:
     bound = one.audit.bound
     sure = "an estimate" if bound.confidence is None else f"{100 * bound.confidence:g} % confidence"
     return f"{bound.epsilon:.4g} ({sure}{f', assuming {bound.assumes}' if bound.assumes else ''})"
@@ -376,13 +374,13 @@ def _over_seeds(run: Run, targets: Sequence[MembershipResult]) -> TableBlock:
         "at 0.1 %, targets and seeds pooled",
     ]
     rows = [
-        [*where, *(_mean(rows, name) for name in figures), _pooled(pooled.get(where, []))]
+        [*where, *(_mean(rows, name) for name in figures), _pool_rates(pooled.get(where, []))]
         for where, rows in alike.items()
     ]
     return TableBlock([Heading(head) for head in heads], rows, f"Membership inference, {over_seeds(len(run.seeds))}")
 
 
-def _pooled(targets: Sequence[MembershipResult]) -> str:
+def _pool_rates(targets: Sequence[MembershipResult]) -> str:
     """The rate at .1 % over all candidates together."""
     together = pool_target_scores(targets)
     return "unreportable" if together is None else _rate(together["tpr_at_01_percent"], 100, " %")
@@ -415,7 +413,7 @@ def _rate(rate: Mapping[str, Any], scale: float, unit: str) -> str:
     return f"{scale * rate['value']:.3g}{unit} [{scale * low:.3g}, {scale * high:.3g}]"
 
 
-def _rebuilt(run: Run) -> Iterator[Block]:
+def _reconstructions(run: Run) -> Iterator[Block]:
     targets = rebuilt(run)
     if targets:
         heads = [Heading(head) for head in ("setting", "attack", "defense", "seed", "target", "scores")]
@@ -453,7 +451,7 @@ def _worst(one: WorstAttack | None, figure: str) -> str:
     return "-" if one is None else f"{FIGURES[figure].format_estimate(one.estimate)} ({one.attack})"
 
 
-def _refused(run: Run, found: Sequence[Protection]) -> Iterator[Block]:
+def _refusals(run: Run, found: Sequence[Protection]) -> Iterator[Block]:
     rows = [row for one in found for row in one.rows if row["status"] == "refused"]
     if rows:
         cells = len({row["cell"] for row in rows})

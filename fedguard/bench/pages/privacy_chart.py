@@ -70,7 +70,7 @@ def _row(one: Protection) -> Layer:
     if one.epsilon is not None:
         row |= {"claim": one.asked or one.epsilon}
         unproven = [f"none under {', '.join(one.unproven)}"] if one.unproven else []
-        found = [_found(audit, one.epsilon) for audit in one.audits] or ["not audited"]
+        found = [_audit_text(audit, one.epsilon) for audit in one.audits] or ["not audited"]
         row["found_label"] = "; ".join([*unproven, *found])
         known = [bound for audit in one.audits if math.isfinite(bound := audit.audit.bound.epsilon)]
         row |= {"found": max(known)} if known else {}
@@ -89,7 +89,7 @@ def _row(one: Protection) -> Layer:
     return row
 
 
-def _found(one: CellAudit, epsilon: float) -> str:
+def _audit_text(one: CellAudit, epsilon: float) -> str:
     """What an audit found, with its own claim if that is another one, of fewer rounds than the run's."""
     audit = one.audit
     refuted = ": refuted" if audit.verdict == "violated" else ""
@@ -259,7 +259,7 @@ def _inputs(rows: Sequence[Layer]) -> Layer | None:
 def _members(rows: Sequence[Layer]) -> Layer | None:
     if not any("auc_label" in row for row in rows):
         return None
-    lows: list[float] = [row.get("auc_low", row["auc"]) for row in rows if "auc" in row]
+    lows: list[Any] = [row.get("auc_low", row["auc"]) for row in rows if "auc" in row]
     low = math.floor(10 * min([0.4, *lows])) / 10
     domain, ticks = [low, 1.0], [0.5, 0.75, 1.0]
     x = _x("auc", domain, ticks)

@@ -80,7 +80,7 @@ class Protection:
     auc_by_seed: Sequence[float] = ()
 
     @property
-    def masked(self) -> bool:
+    def masks(self) -> bool:
         return self.mode != "none"
 
     @property
@@ -124,7 +124,7 @@ def list_protections(run: Run, others: str, defense: str, stored: StoredAudit | 
     servers = {row["attack"]: inference["server"] for row, inference in _inferences(run, run.rows())}
     summaries = {one.setting: one for one in standings(run) if one.defense == defense}
     found = [_protection(run, its, servers, summaries, stored) for its in groups.values()]
-    found.sort(key=lambda one: (_rank(one.kind), one.masked, -(one.epsilon or 0.0)))
+    found.sort(key=lambda one: (_rank(one.kind), one.masks, -(one.epsilon or 0.0)))
     return list(_distinct(found))
 
 
@@ -158,7 +158,7 @@ def _protection(
         kind=kind,
         rows=rows,
         epsilon=epsilon,
-        asked=_asked(records, epsilon),
+        asked=_epsilon_of_suite(records, epsilon),
         unproven=list(dict.fromkeys(row["attack"] for row in ran if row["epsilon"] is None)) if epsilon else [],
         leaks={server: leak for server in ("curious", "malicious") if (leak := _leak(run, rows, servers, server))},
         audits=[one for one in stored.audits if positions.intersection(one.cells)] if stored else [],
@@ -201,7 +201,7 @@ def _inferences(run: Run, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[M
             yield row, found
 
 
-def _asked(records: Sequence[CompletedRecord], epsilon: float | None) -> float | None:
+def _epsilon_of_suite(records: Sequence[CompletedRecord], epsilon: float | None) -> float | None:
     """The epsilon in the suite, if the accountant's is no larger, and hardly smaller."""
     for record in records:
         config: Mapping[str, Any] = record["config"]
