@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, TableBlock
+from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, Symbol, TableBlock
 from fedguard.bench.results.comparison import LEVEL, Comparison, Difference
 from fedguard.bench.results.places import setting
 from fedguard.metrics.figures import FIGURES, Metric
@@ -20,7 +20,7 @@ _KINDS = {
     "undecided": ("gray", "circle", "not separated"),
     "identical": ("gray", "square", "identical"),
 }
-_SYMBOLS = {
+_SYMBOLS: dict[str, Symbol] = {
     "triangle-up": "triangle",
     "triangle-down": "fall",
     "diamond": "diamond",
@@ -78,7 +78,7 @@ def chart(found: Sequence[Difference], chosen: str, whole: Comparison) -> Chart:
         f"{named}{f' ({chosen})' if chosen else ''}",
         f"{of_seeds}{level}{f', cut at ±{known.text(limit / known.scale)}' if cut else ''}. {right}.",
         _NOTE,
-        [Key(_SYMBOLS[_KINDS[kind][1]], _KINDS[kind][0], _KINDS[kind][2]) for kind in kinds],  # type: ignore[arg-type]
+        [Key(_SYMBOLS[_KINDS[kind][1]], _KINDS[kind][0], _KINDS[kind][2]) for kind in kinds],
     )
 
 
