@@ -13,7 +13,7 @@ from rich.console import Console
 from fedguard.bench.gate.reports import junit
 from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
 from fedguard.bench.gate.verdict_store import as_json, keep, verdicts
-from fedguard.bench.pages.gate import judged
+from fedguard.bench.pages.gate import describe_verdict
 from fedguard.bench.pages.markdown import render_markdown
 from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.store import RunFolder
@@ -74,13 +74,13 @@ def nasty() -> GateVerdict:
 def plain(verdict: GateVerdict, width: int = 250) -> str:
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(render_terminal(judged(verdict)), highlight=False)
+        console.print(render_terminal(describe_verdict(verdict)), highlight=False)
     return capture.get()
 
 
 def markdown(verdict: GateVerdict) -> str:
     """The summary of a job."""
-    return render_markdown(judged(verdict))
+    return render_markdown(describe_verdict(verdict))
 
 
 def test_the_terminal_says_the_worst_first_and_shows_what_matters():

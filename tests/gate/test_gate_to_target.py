@@ -21,7 +21,7 @@ from fedguard.bench.gate.stages import signs
 from fedguard.bench.gate.verdict import GateVerdict
 from fedguard.bench.gate.verdict_store import as_json
 from fedguard.bench.gate.work import gate
-from fedguard.bench.pages.gate import judged as blocks_of
+from fedguard.bench.pages.gate import describe_verdict as blocks_of
 from fedguard.bench.pages.markdown import render_markdown
 from fedguard.bench.pages.terminal import render_terminal
 from fedguard.config.document import Document

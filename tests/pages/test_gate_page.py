@@ -13,7 +13,7 @@ from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgm
 from fedguard.bench.gate.verdict_store import keep, verdicts
 from fedguard.bench.gate.work import gate, make_baseline
 from fedguard.bench.pages.blocks import Chart, Checks, Choice, Diff, More, Prose, TableBlock
-from fedguard.bench.pages.gate import GATE, judged
+from fedguard.bench.pages.gate import GATE, describe_verdict
 from fedguard.bench.pages.gate_chart import MARKS, against_baseline, history
 from tests.app.test_app import text_of, visit
 from tests.stores import HOSTILE
@@ -108,7 +108,7 @@ def test_bars_are_the_figures_of_the_judgments_with_the_margin_on_the_worse_side
 
 def test_a_metric_without_drops_is_drawn_without_rows_and_its_reason_is_given():
     missing = judgment("missing", before=None, after=None, drop=None, p_value=None, why="not run.")
-    blocks = list(judged(verdict(missing)))
+    blocks = list(describe_verdict(verdict(missing)))
     assert not of_type(blocks, Chart)
     assert blocks[0].headline == "Cannot judge: 1 of 1 judgments have no value, such as alie against krum: not run."
     assert of_type(blocks, Checks)[0].items[0].text == "alie against krum: not run."
@@ -116,7 +116,7 @@ def test_a_metric_without_drops_is_drawn_without_rows_and_its_reason_is_given():
 
 def test_the_worst_cell_in_margins_is_named_then_the_suite_then_an_epsilon():
     worse = judgment(swept={"attack": "ipm", "defense": "mean"}, drop=0.05, margin=0.01)
-    assert "worse by 5.0 points in ipm against mean" in next(judged(verdict(judgment(), worse))).headline
+    assert "worse by 5.0 points in ipm against mean" in next(describe_verdict(verdict(judgment(), worse))).headline
     broad = SuiteJudgment(
         figure="final_accuracy",
         verdict="regressed",
@@ -126,7 +126,7 @@ def test_the_worst_cell_in_margins_is_named_then_the_suite_then_an_epsilon():
         cells=9,
         seeds=3,
     )
-    said = next(judged(verdict(judgment("pass", drop=0.0), broad=(broad,))))
+    said = next(describe_verdict(verdict(judgment("pass", drop=0.0), broad=(broad,))))
     assert (
         said.headline
         == "Regressed: final accuracy over the whole suite, though no single cell shows it: worse by 1.2 points on average over 9 cells."
@@ -139,16 +139,16 @@ def test_the_worst_cell_in_margins_is_named_then_the_suite_then_an_epsilon():
         "claimed": 31.147792214831075,
         "bound": {"epsilon": 1.23456},
     }
-    blocks = list(judged(verdict(judgment("pass", drop=0.0), audits=(audit,))))
+    blocks = list(describe_verdict(verdict(judgment("pass", drop=0.0), audits=(audit,))))
     assert blocks[0].headline == "Regressed: the epsilon of noise does not hold."
     (table,) = of_type(blocks, TableBlock)
     assert table.rows == [["noise", "violated", "31.15", "1.235", "no", "every cell"]]
     assert (
-        next(judged(verdict(judgment("pass", drop=0.0)))).headline
+        next(describe_verdict(verdict(judgment("pass", drop=0.0)))).headline
         == "Passed: no drop beyond its margin is found in the one cell."
     )
     bound = judgment(drop=None, p_value=None, why="the mean of 80 % is below the floor of 85 %.")
-    assert next(judged(verdict(bound))).headline.endswith(
+    assert next(describe_verdict(verdict(bound))).headline.endswith(
         "final accuracy in alie against krum: the mean of 80 % is below the floor of 85 %."
     )
 
@@ -162,14 +162,14 @@ def test_what_changed_is_shown_in_every_verdict(run):
         "2 positions are new.",
     )
     for word in WORDS:
-        blocks = list(judged(verdict(judgment(word), warnings=said)))
+        blocks = list(describe_verdict(verdict(judgment(word), warnings=said)))
         assert of_type(blocks, Diff)[0].rows == [
             ("commit", "def", "abc"),
             ("the code of the plug-in house", "11111111", "22222222"),
             ("gate.alpha", "0.05", "0.1"),
         ]
         assert of_type(blocks, Prose)[0].paragraphs == ["2 positions are new."]
-    same = list(judged(verdict(judgment("pass"), baseline_commit="abc")))
+    same = list(describe_verdict(verdict(judgment("pass"), baseline_commit="abc")))
     assert not of_type(same, Diff) and "are the same" in of_type(same, Prose)[0].paragraphs[0]
 
 

@@ -56,7 +56,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     else:
         names = [f"#{number} {_date(one.time)}: {_SAID[one.exit_code]}" for number, one in enumerate(found, 1)]
         chosen = choose(address, "verdict", names, names[-1])
-        verdict, *rest = judged(found[names.index(chosen)], trained)
+        verdict, *rest = describe_verdict(found[names.index(chosen)], trained)
         yield verdict
         if len(found) > 1:
             yield Choice("verdict", "Verdict", names[::-1], chosen)
@@ -67,7 +67,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
         yield Checks(damaged, "Damaged")
 
 
-def judged(verdict: GateVerdict, trained: str = "") -> Iterator[Block]:
+def describe_verdict(verdict: GateVerdict, trained: str = "") -> Iterator[Block]:
     """One verdict: what a job summary holds."""
     now, was = (commit or "unknown commit" for commit in (verdict.commit, verdict.baseline_commit))
     about = f"FedGuard gate: {verdict.run} ({now}) against {verdict.baseline} ({was}), judged {_date(verdict.time)}"

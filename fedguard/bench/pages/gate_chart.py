@@ -9,7 +9,7 @@ from typing import Any
 
 from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, WORDS, GateVerdict, Judgment
 from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, Symbol, TableBlock
-from fedguard.bench.pages.compare_chart import signed
+from fedguard.bench.pages.compare_chart import format_signed
 from fedguard.metrics.figures import FIGURES, Metric
 from fedguard.metrics.stats import p_text
 
@@ -74,7 +74,7 @@ def _loud(one: Judgment) -> bool:
 def _row(one: Judgment, known: Metric) -> dict[str, Any]:
     assert one.before is not None and one.after is not None and one.drop is not None
     sign = 1 if known.more_is_better else -1
-    change = "the same to the last bit" if one.verdict == "identical" else signed(known, -sign * one.drop)
+    change = "the same to the last bit" if one.verdict == "identical" else format_signed(known, -sign * one.drop)
     p = f", {p_text(one.p_value)} on {len(one.confirmed_on)} fresh seeds" if one.p_value is not None else ""
     return {
         "cell": one.label,
@@ -217,7 +217,7 @@ def _field(verdict: GateVerdict, one: Judgment | None) -> tuple[str, str]:
     if one.after is None:
         return f"{symbol} {one.verdict}", color
     sign = -1 if known.more_is_better else 1
-    change = "" if one.drop is None or one.verdict == "identical" else f" {signed(known, sign * one.drop)}"
+    change = "" if one.drop is None or one.verdict == "identical" else f" {format_signed(known, sign * one.drop)}"
     return f"{symbol} {known.text(one.after)}{change}", color
 
 
