@@ -59,6 +59,7 @@ MAY_IMPORT = {
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
     "fedguard.simulated": {"errors", "retired", "rng", "contracts"},
+    "fedguard.statistics": {"contracts"},
     "fedguard.algorithms": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "memmap", "kernels", "contracts", "aggregation", "secagg", "privacy", "metrics.aggregate", "metrics.distance"},
     "fedguard.bench": {
