@@ -220,10 +220,13 @@ def renew_metric(name: str) -> str:
 
 
 def renew_values(path: str, values: Iterable[str]) -> list[str]:
-    """The values that Python hands over for a key, under today's names; an old one gives a DeprecationWarning."""
+    """The values that Python hands over for a key, under today's names; an old one gives a DeprecationWarning.
+
+    To be called by a function under `accept_retired_arguments`, whose caller the warning names.
+    """
     renamed, found = RETIRED_VALUES[path], list(values)
     for old in dict.fromkeys(value for value in found if value in renamed):
-        warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=3)
+        warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=4)
     return [renamed.get(value, value) for value in found]
 
 

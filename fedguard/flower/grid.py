@@ -160,15 +160,15 @@ class GuardedGrid(Grid):
         if len(acting) == len(nodes):
             LOG.warning("round %d: every node that answered is malicious; they send honest updates.", self.rounds)
             acting = []
-        rows, claims = self._guard.apply_attack(model, rows, acting, layers=layout.sizes, samples=known)
+        rows, lies = self._guard.apply_attack(model, rows, acting, layers=layout.sizes, samples=known)
         if self._defended:
-            rows = self._aggregate_updates(model, rows, nodes, layout, claims).expand(len(rows), -1)
+            rows = self._aggregate_updates(model, rows, nodes, layout, lies).expand(len(rows), -1)
         return [
             with_arrays(
                 one,
                 name,
                 layout.state(start + row, arrays),
-                claims[number] if claims is not None and number in acting else None,
+                lies[number] if lies is not None and number in acting else None,
                 self.weighted_by_key,
             )
             for number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
