@@ -96,7 +96,7 @@ class Rounds(ABC, Generic[Plan]):
 
     @abstractmethod
     def train(self, plan: Plan, model: Tensor) -> Wire:
-        """The updates of the clients that received ``model`` (float32 ``[d]``), those of malicious ones included."""
+        """The updates of the clients that received ``model`` (float32 ``[d]``), malicious ones included."""
 
     def missing(self, plan: Plan) -> Mapping[int, Fate]:
         """Fates of clients in the session of the round whose update does not arrive."""
