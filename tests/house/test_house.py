@@ -99,7 +99,7 @@ MAY_IMPORT = {
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
-        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
+        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
     },
     "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
