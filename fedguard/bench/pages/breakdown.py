@@ -133,7 +133,7 @@ def _range(found: Breakdown, curves: Sequence[BreakdownCurve], under: str) -> st
 
 def _lead(found: Breakdown, place: str) -> Iterator[str]:
     """Where each defense loses half, and what could not be measured."""
-    if found.figure in ACCURACIES:
+    if found.figure in ACCURACIES and found.positions is not None:
         said = [f"{curve.defense} {_describe_half(curve)}" for curve in _worst(found, place) if curve.until]
         if said:
             yield f"Where the mean loses half, {_under(found, place)}: {', '.join(said)}."
@@ -150,11 +150,7 @@ def _lead(found: Breakdown, place: str) -> Iterator[str]:
 
 
 def _describe_half(curve: BreakdownCurve) -> str:
-    if curve.half is None:
-        return f"not up to {curve.until}"
-    if isinstance(curve.half, str):
-        return f"first at {curve.half}"
-    return f"at {curve.half:.3g}"
+    return f"not up to {curve.until}" if not isinstance(curve.half, float) else f"at {curve.half:.3g}"
 
 
 BREAKDOWN = Page("breakdown", "Breakdown", blocks)

@@ -188,7 +188,7 @@ class _Drawing:
             lines.append((self.known.scale * self.half.threshold, f"half of {self.half.defense}"))
         for value, name in lines:
             rule = {"type": "rule", "strokeDash": [3, 3], "color": "var(--faint)"}
-            once = {"data": {"values": [{}]}}
+            once: _Layer = {"data": {"values": [{}]}}
             yield {**once, "mark": rule, "encoding": {channel: {"datum": value}}}
             if channel == "y":
                 text = {
