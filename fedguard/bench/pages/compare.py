@@ -23,7 +23,7 @@ from fedguard.bench.pages.blocks import (
     choose,
 )  # fmt: skip
 from fedguard.bench.pages.checks import run_again
-from fedguard.bench.pages.compare_chart import chart, settings_of, format_signed, table
+from fedguard.bench.pages.compare_chart import chart, format_signed, settings_of, table
 from fedguard.bench.pages.page import Page
 from fedguard.bench.pages.trained import describe_training
 from fedguard.bench.records.reasons import reason_lines
