@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.pages": {
         "errors", "metrics.figures", "metrics.returns", "metrics.stats", "bench.records", "bench.results", "bench.flags", "bench.terminal",
-        "bench.gate",
+        "bench.audits", "bench.gate", "bench.explain",
     },
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
