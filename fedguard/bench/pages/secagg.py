@@ -1,4 +1,4 @@
-"""Secure aggregation in a run: what each mode hides, what it costs, what it leaves of the accuracy, and which sums were lost."""
+"""Secure aggregation in a run: what each mode hides, costs and leaves of the accuracy, and which sums were lost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     if len(defenses) > 1:
         yield Choice("defense", "accuracy of", defenses, defense)
     yield _table(run, found, defense)
-    lost = [f"{one.name}: {its.aborted} of {its.sessions} sums lost. The first: {its.why}" for one, its in masked if its.why]
+    lost = [
+        f"{one.name}: {its.aborted} of {its.sessions} sums lost. The first: {its.why}" for one, its in masked if its.why
+    ]
     if lost:
         yield Prose(lost, "Aborted sessions")
     refused = [row for row in rows if row["status"] == "refused" and setting(row, other_keys(run)) == other]
@@ -74,7 +76,9 @@ def _verdict(run: Run, masked: Sequence[tuple[Protection, MaskingResult]]) -> Ve
     errors = [its.error.mean for one, its in masked if its.error and not one.noisy]
     lead = ["Colluders are not counted."]
     lead += [f"{lost} of {sessions} sums were lost." if lost else f"None of {sessions} sums was lost."]
-    lead += [f"Masks move the mean by at most {max(errors):.2g} of its length, where no noise is added."] if errors else []
+    lead += (
+        [f"Masks move the mean by at most {max(errors):.2g} of its length, where no noise is added."] if errors else []
+    )
     return Verdict(headline, lead, trained, chips)
 
 
@@ -86,7 +90,9 @@ def _table(run: Run, found: Sequence[Mode], defense: str) -> TableBlock:
     accuracy = FIGURES["final_accuracy"]
     heads = [Heading(name) for name in ("mode", "the server sees", "smallest crowd", "sums lost", "error of the mean")]
     heads += [Heading(f"bytes {way}, a client and round") for way in ("up", "down")]
-    heads += [Heading(name) for name in ("updates cut, %", "seconds, a trial", "no attack, %", "worst attack, %", "which")]
+    heads += [
+        Heading(name) for name in ("updates cut, %", "seconds, a trial", "no attack, %", "worst attack, %", "which")
+    ]
     rows: list[list[str | float | None]] = []
     bars: list[Bar | None] = []
     for one, its in found:
