@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
+
 from fedguard.app.report.controls import controls
 from fedguard.app.report.costs import costs, sums
 from fedguard.app.report.curves import curves
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
-from fedguard.app.report.gate import gate
 from fedguard.app.report.matrices import matrices
-from fedguard.app.report.pictures import pictures
-from fedguard.app.report.privacy import privacy
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
+from fedguard.bench.gate.verdict_store import verdicts
+from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
+from fedguard.bench.pages.gate import GATE
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.privacy import PRIVACY
+from fedguard.bench.records.reading import DamagedFile
+from fedguard.bench.results.run import Run
+
+
+def render_section(blocks: Iterable[Block]) -> list[Element]:
+    """A page as a section below the answer of the run: its verdict is a heading of the second level, and nothing is chosen."""
+    kept = [one for one in blocks if not isinstance(one, Choice)]
+    return render_html(Prose(one.lead, one.headline) if isinstance(one, Verdict) else one for one in kept)
+
+
+def _gate(run: Run) -> list[Element]:
+    """The verdicts, if there are any."""
+    broken: list[DamagedFile] = []
+    found = verdicts(run.folder, broken.append)
+    return render_section(GATE.blocks(run, {})) if found or broken else []
+
+
+def _privacy(run: Run) -> list[Element]:
+    """Nothing if the run asks nothing about privacy, so that there is nothing but the verdict."""
+    found = list(PRIVACY.blocks(run, {}))
+    return render_section(found) if len(found) > 1 else []
+
 
 #: A section without content is left out
 SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Where defenses break", curves),
     ReportSection("matrices", "Every attack against every defense", matrices),
-    ReportSection("privacy", "Privacy", privacy),
-    ReportSection("gate", "The gate's verdict", gate),
+    ReportSection("privacy", "Privacy", _privacy, headed=True),
+    ReportSection("gate", "Gate", _gate, headed=True),
     ReportSection("controls", "What defenses cost and attacks harm", controls),
     ReportSection("threats", "Threat cards", threats),
-    ReportSection("pictures", "Reconstructions", pictures),
     ReportSection("sums", "Secure aggregation", sums),
     ReportSection("reading", "How to read the numbers", reading),
     ReportSection("run", "What was run", what_was_run),

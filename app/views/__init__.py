@@ -59,18 +59,16 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."
         ),
         NavigationEntry(
-            "privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."
+            "privacy",
+            "Privacy",
+            "lock",
+            "What each protection claims, what still leaks, and whether the claim holds.",
+            answers=True,
         ),
     ),
     "Several runs": (
         NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed.", answers=True),
-        NavigationEntry(
-            "gate",
-            "Gate and trends",
-            "fact_check",
-            "What the gate said, and how the metrics move over time.",
-            "nothing",
-        ),
+        NavigationEntry("gate", "Gate", "fact_check", "What the gate said, and what changed.", answers=True),
     ),
     "Understand": (
         NavigationEntry(

@@ -70,6 +70,7 @@ MAY_IMPORT = {
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.pages": {
         "errors", "metrics.figures", "metrics.returns", "metrics.stats", "bench.records", "bench.results", "bench.flags", "bench.terminal",
+        "bench.audits", "bench.gate", "bench.explain",
     },
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
@@ -98,7 +99,7 @@ MAY_IMPORT = {
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
-        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
+        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
     },
     "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
@@ -179,7 +180,7 @@ OF_OTHERS = {"server_app.py", "benchmark/train.py"}
 READERS = (
     "fedguard.bench.results.run", "fedguard.bench.results.compare", "fedguard.bench.results.answer", "fedguard.bench.results.export", "fedguard.bench.results.disclosure",
     "fedguard.bench.flags.results", "fedguard.bench.gate.verdict", "fedguard.bench.gate.stages", "fedguard.app.words",
-    "fedguard.app.trends", "fedguard.app.charts.heatmap", "fedguard.app.charts.curves", "fedguard.app.report.matrices",
+    "fedguard.app.charts.heatmap", "fedguard.app.charts.curves", "fedguard.app.report.matrices",
     "fedguard.app.report.costs", "fedguard.app.report.controls", "fedguard.app.report.threats",
 )  # fmt: skip
 

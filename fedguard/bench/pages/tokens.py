@@ -70,6 +70,7 @@ STYLE = """
 .fg { color: var(--ink); font-size: 16px; line-height: 1.5; overflow-wrap: anywhere; }
 .fg h1 { font-size: 27px; line-height: 1.22; margin: 0 0 8px; padding: 0; font-weight: 680; max-width: 36em; text-wrap: balance;
   border: 0; }
+.fg h1 .good { color: var(--good); } .fg h1 .warn { color: var(--warn); } .fg h1 .bad { color: var(--bad); }
 .fg h2 { font-size: 18.5px; line-height: 1.3; margin: 26px 0 4px; padding: 0; font-weight: 660; border: 0; }
 .fg p { margin: 0 0 8px; max-width: 60em; } .fg .lead { font-size: 16.5px; margin-bottom: 14px; max-width: 52em; }
 .fg .sub, .fg .note { color: var(--faint); font-size: 14px; } .fg code { font-size: 13px; background: var(--panel);
@@ -115,6 +116,9 @@ STYLE = """
 .fg h2 + .scroll caption { position: absolute; clip-path: inset(50%); }
 .fg figure { margin: 6px 0; padding: 0; overflow: visible; }
 .fg figure svg { display: block; max-width: none; overflow: visible; }
+.fg .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 8px 22px; margin: 8px 0; }
+.fg .pictures figure { margin: 0; } .fg .pictures img { display: block; width: 100%; border-radius: 4px;
+  image-rendering: pixelated; } .fg .pictures figcaption { color: var(--faint); font-size: 13px; }
 .fg details { border-top: 1px solid var(--line); padding: 8px 0; font-size: 14.5px; }
 .fg summary { cursor: pointer; color: var(--accent); }
 .narrow { display: none; }
