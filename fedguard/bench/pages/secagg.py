@@ -106,9 +106,8 @@ def _table(run: Run, found: Sequence[Mode], defense: str) -> TableBlock:
             accuracy.format_estimate(clean) if clean else "-",
             accuracy.format_estimate(worst.estimate) if worst else "-", worst.attack if worst else "-",
         ])  # fmt: skip
-        ends = (100 * worst.estimate.low, 100 * worst.estimate.high) if worst and worst.estimate.high else (None, None)
         ring = None if clean is None else 100 * clean.mean
-        bars.append(Bar(100 * worst.estimate.mean, *ends, ring) if worst else None)
+        bars.append(_bar(worst.estimate, ring) if worst else None)
     heads.append(Heading("defenses that run"))
     for row, (one, _) in zip(rows, found, strict=True):
         row.append(_defenses(run, one))
@@ -118,6 +117,11 @@ def _table(run: Run, found: Sequence[Mode], defense: str) -> TableBlock:
     )
     return TableBlock(heads, rows, caption, "What each mode hides, costs and leaves", bars=bars,
                       legend="● worst attack   ─ 95 % interval   ○ no attack")  # fmt: skip
+
+
+def _bar(found: Estimate, ring: float | None) -> Bar:
+    low, high = (None if end is None else 100 * end for end in (found.low, found.high))
+    return Bar(100 * found.mean, low, high, ring)
 
 
 def _defenses(run: Run, one: Protection) -> str:
