@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.report.document import html_file
 from fedguard.bench.pages.blocks import Action, Verdict
-from fedguard.bench.pages.elements import el, table
+from fedguard.bench.pages.elements import Cell, el, table
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.page import PAGES, page
 from fedguard.bench.pages.trained import describe_training
@@ -95,7 +96,7 @@ def _write_run(run: Run, folder: Path, written: Callable[[str, int], None] | Non
         return _file(other)
 
     for number, view in enumerate(views, 1):
-        content = render_html(page(view[0]).blocks(run, dict(view[1])), lambda action, view=view: find(view, action))
+        content = render_html(page(view[0]).blocks(run, dict(view[1])), partial(find, view))
         body = el("body", _navigation(run.name, view[0]), el("main", *content))
         title = f"{page(view[0]).title}: {run.name}"
         (folder / _file(view)).write_bytes(html_file(title, MARK, body))
@@ -118,7 +119,7 @@ def _navigation(run: str, current: str) -> Element:
 
 
 def _index(runs: Sequence[Run]) -> bytes:
-    rows = []
+    rows: list[list[Cell]] = []
     for run in runs:
         verdict = next(block for block in page("overview").blocks(run, {}) if isinstance(block, Verdict))
         rows.append([el("a", run.name, href=f"{run.name}/overview.html"), verdict.headline, describe_training(run)])
