@@ -157,9 +157,18 @@ def _steps(block: Steps, _: Address) -> Iterator[Element]:
     yield el("ol", *items)
 
 
-def _choice(block: Choice, _: Address) -> Iterator[Element]:
-    others = len(block.options) - 1
-    yield el("p", f"{line(block.label)}: {line(block.chosen)}, one of {others + 1}.", class_="sub")
+def _choice(block: Choice, address: Address) -> Iterator[Element]:
+    """Links to this page with another choice; in a report, which is one page, the choice that was made."""
+    others = (option for option in block.options if option != block.chosen)
+    where = {option: address(Action("", query={block.key: option})) for option in others}
+    if not any(where.values()):
+        yield el("p", f"{line(block.label)}: {line(block.chosen)}, one of {len(block.options)}.", class_="sub")
+        return
+    links = (
+        el("a", line(option), href=href) if (href := where.get(option)) else el("b", line(option))
+        for option in block.options
+    )
+    yield el("p", f"{line(block.label)}: ", *(part for link in links for part in (link, " ")), class_="sub choice")
 
 
 def _more(block: More, address: Address) -> Iterator[Element]:
