@@ -77,7 +77,9 @@ def _verdict(run: Run, masked: Sequence[tuple[Protection, MaskingResult]]) -> Ve
     lead = ["Colluders are not counted."]
     lead += [f"{lost} of {sessions} sums were lost." if lost else f"None of {sessions} sums was lost."]
     lead += (
-        [f"Masks move the mean by at most {max(errors):.2g} of its length, where no noise is added."] if errors else []
+        [f"Without noise, sums are off by {max(errors):.1g} of the mean's length on average, or less."]
+        if errors
+        else []
     )
     return Verdict(headline, lead, trained, chips)
 
