@@ -99,6 +99,10 @@ _NOTE = (
 )
 
 
+#: Most cells without a verdict that are named
+_NAMED = 6
+
+
 def _headline(verdict: GateVerdict) -> str:
     if verdict.exit_code == REGRESSED:
         return f"Regressed: {_regression(verdict)}"
@@ -150,6 +154,10 @@ def _lead(verdict: GateVerdict) -> Iterator[str]:
     for one in verdict.broad:
         if one.verdict != "identical":
             yield f"Over the whole suite, {FIGURES[one.figure].title}: {one.verdict}: {one.why}"
+    labels = list(dict.fromkeys(one.label for word in ("missing", "inconclusive") for one in _with(verdict, word)))
+    if verdict.exit_code == CANNOT_JUDGE and len(labels) > 1:
+        more = f", and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+        yield f"Without a verdict: {'; '.join(labels[:_NAMED])}{more}."
     better = _with(verdict, "improved")
     if better:
         best = max(better, key=lambda one: -_in_margins(one))
