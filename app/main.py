@@ -62,13 +62,21 @@ def _show(page: NavigationEntry, here: PageContext) -> None:
         st.title(page.title)
         st.caption(page.about)
     if page.reads == "run" and here.name is None:
+        _title(page)
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return
     try:
         page.show(here)
     except FedGuardError as error:
+        _title(page)
         st.error("This cannot be shown.")
         plain(str(error))
+
+
+def _title(page: NavigationEntry) -> None:
+    """The title of a page without an answer."""
+    if page.answers:
+        st.title(page.title, anchor=False)
 
 
 main()

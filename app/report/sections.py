@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
+
 from fedguard.app.report.controls import controls
 from fedguard.app.report.costs import costs, sums
 from fedguard.app.report.curves import curves
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
 from fedguard.app.report.gate import gate
-from fedguard.app.report.matrices import matrices
 from fedguard.app.report.pictures import pictures
 from fedguard.app.report.privacy import privacy
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
+from fedguard.bench.pages import matrix
+from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
+
+
+def render_section(blocks: Iterable[Block]) -> list[Element]:
+    """A page as a section below the answer of the run: its verdict is a heading of the second level, and nothing is chosen."""
+    kept = [one for one in blocks if not isinstance(one, Choice)]
+    return render_html(Prose(one.lead, one.headline) if isinstance(one, Verdict) else one for one in kept)
+
 
 #: A section without content is left out
 SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Where defenses break", curves),
-    ReportSection("matrices", "Every attack against every defense", matrices),
+    ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
     ReportSection("privacy", "Privacy", privacy),
     ReportSection("gate", "The gate's verdict", gate),
     ReportSection("controls", "What defenses cost and attacks harm", controls),
