@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
@@ -47,8 +49,17 @@ def draw(blocks: Iterable[Block], here: PageContext) -> None:
 
 
 def _draw(blocks: Iterable[Block], place: _Place) -> None:
-    for number, block in enumerate(blocks):
-        _RENDER[type(block)](block, _Place(place.run, f"{place.key}-{number}"))
+    """Draw blocks in their order, choices that follow each other in one line."""
+    number = 0
+    for kind, group in groupby(blocks, type):
+        together = list(group)
+        columns: Sequence[AbstractContextManager[Any]] = [nullcontext()] * len(together)
+        if kind is Choice:
+            columns = st.columns(len(together))
+        for block, column in zip(together, columns, strict=True):
+            with column:
+                _RENDER[kind](block, _Place(place.run, f"{place.key}-{number}"))
+            number += 1
 
 
 def _static(block: Block, place: _Place) -> None:

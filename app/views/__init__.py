@@ -65,7 +65,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
         ),
     ),
     "Several runs": (
-        NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed."),
+        NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed.", answers=True),
         NavigationEntry(
             "gate",
             "Gate and trends",

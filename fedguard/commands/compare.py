@@ -31,6 +31,8 @@ def compare(
 
     Exit code 0, or 4 if nothing could be compared.
     """
+    from fedguard.bench.pages.compare import in_terminal
+    from fedguard.bench.pages.trained import describe_training
     from fedguard.bench.results.compare import compare as held_together
 
     one, other = load_run(a, store), load_run(b, store)
@@ -38,6 +40,6 @@ def compare(
     if as_json:
         print_json(found.as_dict())
     else:
-        console.print(found, highlight=False)
+        console.print(in_terminal(found, describe_training(other)), highlight=False)
     if not found.differences:
         raise typer.Exit(4)

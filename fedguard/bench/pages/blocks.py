@@ -112,7 +112,7 @@ class TableBlock:
 class Key:
     """An entry of a legend: a symbol, its color token, its meaning."""
 
-    symbol: Literal["ring", "dot", "triangle", "bar", "band"]
+    symbol: Literal["ring", "dot", "triangle", "fall", "diamond", "square", "bar", "band"]
     color: str
     meaning: str
 

@@ -101,6 +101,9 @@ STYLE = """
 .fg .keys i.ring { background: none; border-width: 2px; }
 .fg .keys i.triangle { width: 0; height: 0; background: none; border-radius: 0; border: 6px solid transparent;
   border-top: 0; border-bottom: 10px solid var(--key); }
+.fg .keys i.fall { width: 0; height: 0; background: none; border-radius: 0; border: 6px solid transparent;
+  border-bottom: 0; border-top: 10px solid var(--key); }
+.fg .keys i:is(.square, .diamond) { border-radius: 0; } .fg .keys i.diamond { rotate: 45deg; scale: .85; }
 .fg .keys i.bar { width: 22px; height: 6px; border-radius: 0; opacity: .38; vertical-align: 2px; }
 .fg .keys i.band { width: 22px; height: 12px; border: 1px solid var(--line); border-radius: 0; }
 .fg .keys i.heat { width: 22px; height: 12px; border: 1px solid var(--line); border-radius: 2px; }
@@ -138,6 +141,10 @@ STYLE = """
   padding: 3px 12px; text-decoration: none; font-size: 14px; }
 .fg ins { background: var(--good-ground); color: var(--good); text-decoration: none; }
 .fg del { background: var(--bad-ground); color: var(--bad); text-decoration: none; }
+.fg table { border-collapse: collapse; font-size: 14.5px; }
+.fg :is(th, td) { text-align: left; padding: 4px 18px 4px 0; border: 0; border-bottom: 1px solid var(--line); }
+.fg .r { text-align: right; font-variant-numeric: tabular-nums; } .fg thead th { color: var(--faint); font-weight: 400; }
+.fg h2 + .scroll caption { position: absolute; clip-path: inset(50%); }
 .fg figure { margin: 6px 0; padding: 0; overflow: visible; }
 .fg figure svg { display: block; max-width: none; overflow: visible; }
 .fg details { border-top: 1px solid var(--line); padding: 8px 0; font-size: 14.5px; }

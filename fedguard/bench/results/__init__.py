@@ -8,7 +8,7 @@ verdict.py     the verdict of a run: a sentence with its evidence
 trilemma.py    accuracy, privacy and robustness beside each other
 disclosure.py  what attacks on the clients' privacy found
 profile.py     where the time went
-compare.py     two runs, cell by cell: comparison.py, differences.py
+compare.py     two runs, cell by cell: comparison.py, differences.py; partners.py: which to compare
 places.py      where a cell stands in the matrix, in words
 export.py      rows as CSV, JSON or Parquet
 tracking/      trials in MLflow, TensorBoard or Weights & Biases

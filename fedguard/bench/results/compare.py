@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,17 +57,8 @@ def compare(a: Run, b: Run, figure: str | Sequence[str] = "final_accuracy") -> C
     found = _adjust_p_values([one for one in judged if isinstance(one, Difference)])
     found.sort(key=lambda one: (figures.index(one.figure), -one.size))
     only_one = tuple(one for one in judged if isinstance(one, IncomparablePosition))
-    made = tuple(_settings(a, b)), tuple(_warnings(a, b))
-    return Comparison(a.name, b.name, figures, tuple(found), only_one, *made, tuple(_broad(found)))
-
-
-def comparable(a: Run, b: Run) -> bool:
-    """Whether the two have a position in common, whatever their configurations, that ran in both with each seed."""
-    ran = [
-        {place for place, rows in _positions(run, set()).items() if all(row["status"] == "ok" for row in rows)}
-        for run in (a, b)
-    ]
-    return bool(ran[0] & ran[1])
+    made = tuple(_settings(a, b)), tuple(_warnings(a, b)), tuple(_broad(found)), tuple(_environments(a, b))
+    return Comparison(a.name, b.name, figures, tuple(found), only_one, *made)
 
 
 def _positions(run: Run, common: set[int], figures: Sequence[str] = ()) -> dict[Place, list[Row]]:
@@ -203,6 +195,21 @@ def _warnings(a: Run, b: Run) -> Iterator[str]:
         one, two = (_environment_values(run, key) for run in (a, b))
         if one and two and one != two:
             yield f"{said} ({', '.join(sorted(one))} in a, {', '.join(sorted(two))} in b)" if telling else said
+
+
+def _environments(a: Run, b: Run) -> Iterator[ConfigDifference]:
+    """What made the records of both, digests in short; nothing of what is unknown."""
+    was, now = (str(run.manifest["results_version"]) for run in (a, b))
+    yield ConfigDifference("results version", was, now, 0)
+    for key in _MAKERS:
+        one, two = (", ".join(sorted(map(_shorten, _environment_values(run, key)))) for run in (a, b))
+        if one or two:
+            yield ConfigDifference(key, one, two, 0)
+
+
+def _shorten(value: str) -> str:
+    """Eight characters of each digest."""
+    return re.sub(r'"?\b([0-9a-f]{8})[0-9a-f]{8,}\b"?', r"\1", value).strip("{}").replace('"', "")
 
 
 def _environment_values(run: Run, key: str) -> set[str]:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Literal
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
-from fedguard.bench.records.reasons import reason_lines
-from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.terminal.printed import Printed
-from fedguard.metrics.figures import FIGURES, Metric
+from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import ENOUGH, Estimate, PairedDifference, p_text
 
 #: Level of the adjusted p-values below which a difference counts as found; it bounds the family-wise error rate.
 LEVEL = 0.05
-
-P_SAID = (
-    f"p-value by Holm over all that is compared; with p < {LEVEL:g} a difference is found, and the chance of any false one is "
-    f"below {100 * LEVEL:.0f} %. Intervals are as wide as that asks for: one leaves out 0 just where p is that small; "
-    "elsewhere the difference is undecided, which many cells together may decide. A verdict on a change is the gate's."
-)
 
 #: Of b against a. ``undecided`` may be due to chance; ``untested`` has no common seeds.
 Direction = Literal["better", "worse", "undecided", "identical", "untested"]
@@ -76,6 +66,12 @@ class Difference:
         return self.side if self.p_adjusted is not None and self.p_adjusted < LEVEL else "undecided"
 
     @property
+    def suggestive(self) -> bool:
+        """Whether it is undecided among all cells, though its own p-value is below `LEVEL`: to be tried on fresh seeds."""
+        p_value = self.paired.p_value if self.paired else None
+        return self.direction == "undecided" and p_value is not None and p_value < LEVEL
+
+    @property
     def side(self) -> Literal["better", "worse"]:
         """On which side the mean is, whether or not chance may have put it there."""
         return "better" if (self.b.mean > self.a.mean) == FIGURES[self.figure].more_is_better else "worse"
@@ -90,7 +86,8 @@ class Difference:
         known = FIGURES[self.figure]
         if self.paired is None:
             return (
-                f"a {_text(known, self.a)}, b {_text(known, self.b)} {known.unit}".strip() + ": no common seed, no test"
+                f"a {known.format_estimate(self.a)}, b {known.format_estimate(self.b)} {known.unit}".strip()
+                + ": no common seed, no test"
             )
         if self.direction == "identical":
             return "identical"
@@ -229,6 +226,7 @@ class Comparison(Printed):
         apart: the positions that could not be compared.
         settings: differences between the configurations of common positions.
         warnings: differences of data, code or versions.
+        environment: digests of code and data, and versions, in both; equal ones too.
     """
 
     a: str
@@ -239,6 +237,7 @@ class Comparison(Printed):
     settings: tuple[ConfigDifference, ...] = field(repr=False)
     warnings: tuple[str, ...] = field(repr=False)
     broad: tuple[OverallDifference, ...] = ()
+    environment: tuple[ConfigDifference, ...] = field(default=(), repr=False)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each position and metric that could be compared."""
@@ -258,64 +257,5 @@ class Comparison(Printed):
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(f"a: {self.a}, b: {self.b}", "bold")
-        for one in self.broad:
-            shade = {"better": " green", "worse": " red"}.get(one.direction, "")
-            yield Text(f"{sentence(one.words())}.", f"bold{shade}")
-        yield from (Text(f"{one.key}: {one.a} in a, {one.b} in b{_of(one.positions)}") for one in self.settings)
-        if not self.settings and self.differences:
-            yield Text("Their configurations do not differ.")
-        yield from (Text(f"{sentence(warning)}.", "yellow") for warning in self.warnings)
-        if not self.differences:
-            yield Text("Nothing could be compared.", "yellow")
-        for figure in self.figures:
-            yield from self._of_figure(figure)
-        if any(one.p_adjusted is not None and one.direction != "identical" for one in self.differences):
-            yield Text(f"p: {P_SAID}")
-
-    def _of_figure(self, figure: str) -> Iterator[Table | Text]:
-        found = [one for one in self.differences if one.figure == figure]
-        told = [one for one in found if one.direction != "identical"]
-        if told:
-            yield Text(f"\n{FIGURES[figure].heading}, means over common seeds; what changed most first", "bold")
-            yield _table(told)
-        if len(told) < len(found):
-            yield Text(f"{FIGURES[figure].title}: {len(found) - len(told)} of {len(found)} positions are identical.")
-        apart = [one for one in self.apart if one.figure == figure]
-        if apart:
-            yield Text(f"\n{FIGURES[figure].title}, not compared:", "bold")
-            lines = reason_lines(((one.swept, one.why) for one in apart), "positions")
-            yield from (Text(f"  {line}") for line in lines)
-
-
-def sentence(words: str) -> str:
-    """With a capital letter."""
-    return words[0].upper() + words[1:]
-
-
-def _of(positions: int) -> str:
-    return f" (at {positions} positions)" if positions else ""
-
-
-def _text(known: Metric, found: Estimate) -> str:
-    return MatrixEntry(found, "ok", known).text()
-
-
-def _table(found: Sequence[Difference]) -> Table:
-    known = FIGURES[found[0].figure]
-    others = [key for key in found[0].swept if key not in ("attack", "defense")]
-    table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("attack", "defense", *others):
-        table.add_column(heading)
-    for heading in ("a", "b", "pairs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("b against a")
-    table.add_column("p", justify="right", no_wrap=True)
-    for one in found:
-        place = [one.swept["attack"], one.swept["defense"], *(one.swept.get(key, "") for key in others)]
-        means = [_text(known, one.a), _text(known, one.b), str(len(one.seeds))]
-        words = "no common seed, no test" if one.paired is None else one.words()
-        style = {"better": "green", "worse": "red"}.get(one.direction, "")
-        p = "" if one.p_adjusted is None else f"{one.p_adjusted:.2g}"
-        table.add_row(*(Text(text) for text in (*place, *means)), Text(words, style), p)
-    return table
+        # By name, since pages read results, and not the other way around
+        yield import_module("fedguard.bench.pages.compare").in_terminal(self)
