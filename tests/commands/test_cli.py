@@ -75,13 +75,13 @@ def test_show(folder):
         in whole
     )
     said = fedguard("show", "tiny", "--matrix", cwd=folder).stdout
-    assert "tiny: final accuracy in %, mean of 2 seeds: no interval worth the name" in said
-    assert "tiny: backdoor success above that of a clean model in %" in said
+    assert "Final accuracy in %\nMean of 2 seeds: no interval worth the name" in said
+    assert "Backdoor success above that of a clean model in %" in said
     lines = [line.split() for line in said.splitlines() if line.strip()]
     rows = lines[lines.index(["attack", "mean", "median", "fltrust"]) + 1 :]
     assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
     figure = fedguard("show", "tiny", "--metric", "accuracy_drop", cwd=folder).stdout
-    assert figure.startswith("tiny: accuracy lost under the attack in %")
+    assert "Accuracy lost under the attack in %" in figure and "Final accuracy" not in figure
     rows = json.loads(fedguard("show", "tiny", "--json", cwd=folder).stdout)
     assert len(rows) == 18
     assert rows[0]["attack"] == "none"

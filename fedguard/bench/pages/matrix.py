@@ -21,7 +21,7 @@ from fedguard.bench.pages.blocks import (
 )
 from fedguard.bench.pages.checks import run_again
 from fedguard.bench.pages.page import Page
-from fedguard.bench.pages.panels import Entry, Heat, MatrixPanel, matrix_panels
+from fedguard.bench.pages.panels import CellValue, Heat, MatrixPanel, matrix_panels
 from fedguard.bench.pages.trained import describe_training, states
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.run import Run
@@ -172,14 +172,17 @@ def _headline(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> tuple[
             least, most = (f"{_loses(one.losses[0].lost, metric)} with {one.title}" for one in (first, last))
             said = f"Whatever defense runs, the worst attack takes at least {least} and {most}."
         shown = [first] if first is last else [first, last]
-        return said, [*(text for panel in shown for text in (_least(panel), *_refused(panel))), _against(run, metric)]
+        return said, [
+            *(text for panel in shown for text in (_least(panel), *_explain_refusals(panel))),
+            _against(run, metric),
+        ]
     entries = [one for panel in panels for one in panel.worst.values()]
     under = f"Under the worst attack on each defense, {metric.title} is"
     if not entries:
         entries = [one for panel in panels for one in panel.entries.values() if one.estimate]
         under = f"Without attack, {metric.title} is"
     if not entries:
-        why = [one for panel in panels for one in _refused(panel)][:1]
+        why = [one for panel in panels for one in _explain_refusals(panel)][:1]
         return f"No cell has a value of this metric: {metric.title}." if run.ran else "Nothing has run yet.", why
     ends = sorted(entries, key=lambda one: one.estimate.mean if one.estimate else 0.0)
     texts = dict.fromkeys(f"{one.quantity} ({_where(one)})" for one in (ends[0], ends[-1]))
@@ -212,13 +215,13 @@ def _least(panel: MatrixPanel) -> str:
     return f"Lowest mean loss{_with(panel)}: {one.swept['defense']} has {one.quantity} under {one.swept['attack']}."
 
 
-def _where(entry: Entry) -> str:
+def _where(entry: CellValue) -> str:
     """``median under alie, clients.malicious = 2``."""
     attack, defense, *place = (f"{key} = {value}" if "." in key else value for key, value in entry.swept.items())
     return ", ".join([defense if attack == "none" else f"{defense} under {attack}", *place])
 
 
-def _refused(panel: MatrixPanel) -> Iterator[str]:
+def _explain_refusals(panel: MatrixPanel) -> Iterator[str]:
     """The defenses against which every attack is refused."""
     cells = {defense: panel.against(defense) for defense in panel.defenses}
     names = [defense for defense, its in cells.items() if its and all(one.status == "refused" for one in its)]

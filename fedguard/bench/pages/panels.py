@@ -28,7 +28,7 @@ PLAIN = "mean"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CellValue:
     """One cell of the matrix.
 
     Attributes:
@@ -77,7 +77,7 @@ class Loss:
     """What a defense loses to its worst attack against the reference of its panel, in the metric's unit as stored."""
 
     lost: float
-    entry: Entry
+    entry: CellValue
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MatrixPanel:
     """
 
     place: Mapping[str, str]
-    entries: Mapping[tuple[str, str], Entry]
+    entries: Mapping[tuple[str, str], CellValue]
     clean: float | None
     metric: Metric
 
@@ -110,15 +110,15 @@ class MatrixPanel:
         """The defenses that have a value, or a reason for none."""
         return list(dict.fromkeys(defense for (_, defense), one in self.entries.items() if one.text != "-"))
 
-    def against(self, defense: str) -> list[Entry]:
+    def against(self, defense: str) -> list[CellValue]:
         """The cells of a defense with an attack."""
         return [one for (attack, other), one in self.entries.items() if other == defense and attack != "none"]
 
     @cached_property
-    def worst(self) -> dict[str, Entry]:
+    def worst(self) -> dict[str, CellValue]:
         """The attack that is worst for each defense: by the number of censored seeds, then by the mean."""
         sign = -1 if self.metric.more_is_better else 1
-        found: dict[str, Entry] = {}
+        found: dict[str, CellValue] = {}
         for defense in self.defenses:
             measured = [
                 (one.estimate.censored, sign * one.estimate.mean, one) for one in self.against(defense) if one.estimate
@@ -127,7 +127,7 @@ class MatrixPanel:
                 found[defense] = max(measured, key=lambda one: one[:2])[-1]
         return found
 
-    def lost(self, value: float, reference: float) -> float:
+    def measure_loss(self, value: float, reference: float) -> float:
         """How much worse than the reference."""
         return reference - value if self.metric.more_is_better else value - reference
 
@@ -142,7 +142,9 @@ class MatrixPanel:
         """What each defense loses to its worst attack, the least first; empty without a clean value."""
         if self.clean is None:
             return []
-        found = [Loss(self.lost(one.estimate.mean, self.clean), one) for one in self.worst.values() if one.estimate]
+        found = [
+            Loss(self.measure_loss(one.estimate.mean, self.clean), one) for one in self.worst.values() if one.estimate
+        ]
         return sorted(found, key=lambda one: one.lost)
 
     def draw(self, heat: Callable[[float, MatrixPanel], float], keys: Sequence[str]) -> Panel:
@@ -166,7 +168,7 @@ class MatrixPanel:
         return Field(drawn.text + "*" * unknown, "", drawn.heat, drawn.query)
 
 
-def _field(entry: Entry | None, panel: MatrixPanel, heat: Callable[[float, MatrixPanel], float]) -> Field:
+def _field(entry: CellValue | None, panel: MatrixPanel, heat: Callable[[float, MatrixPanel], float]) -> Field:
     if entry is None:
         return Field("")
     found = entry.estimate
@@ -185,7 +187,7 @@ def matrix_panels(run: Run, metric: str) -> list[MatrixPanel]:
     for row in run.rows(metric):
         if known.fits(row["goal"]):
             cells.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
-    places: dict[tuple[str, ...], dict[tuple[str, str], Entry]] = {}
+    places: dict[tuple[str, ...], dict[tuple[str, str], CellValue]] = {}
     for (attack, defense, *place), rows in cells.items():
         swept = dict(zip(keys, (attack, defense, *place), strict=True))
         places.setdefault(tuple(place), {})[attack, defense] = _entry(swept, rows, metric)
@@ -195,15 +197,15 @@ def matrix_panels(run: Run, metric: str) -> list[MatrixPanel]:
     ]
 
 
-def _entry(swept: Mapping[str, str], rows: Sequence[Mapping[str, Any]], metric: str) -> Entry:
+def _entry(swept: Mapping[str, str], rows: Sequence[Mapping[str, Any]], metric: str) -> CellValue:
     bad = Counter(row["status"] for row in rows if row["status"] != "ok").most_common(1)
     reasons = list(dict.fromkeys(str(row["reason"]) for row in rows if row["status"] != "ok"))
     # A mean over the seeds that happened to work would be a different metric
     values = {} if bad else {row["seed"]: row[metric] for row in rows if row[metric] is not None}
-    return Entry(swept, values, bad[0][0] if bad else "ok", reasons, FIGURES[metric])
+    return CellValue(swept, values, bad[0][0] if bad else "ok", reasons, FIGURES[metric])
 
 
-def _clean(run: Run, metric: str, entries: Mapping[tuple[str, str], Entry], cells: Rows) -> float | None:
+def _clean(run: Run, metric: str, entries: Mapping[tuple[str, str], CellValue], cells: Rows) -> float | None:
     """The metric of the cell without attack and with the plain mean, or of the controls of the panel's trials."""
     own = entries.get(("none", PLAIN))
     if own and own.estimate:
@@ -214,7 +216,7 @@ def _clean(run: Run, metric: str, entries: Mapping[tuple[str, str], Entry], cell
     return FIGURES[metric].estimate(list(values.values())).mean if values else None
 
 
-def _controls(run: Run, entries: Mapping[tuple[str, str], Entry], cells: Rows) -> Iterator[tuple[int, float]]:
+def _controls(run: Run, entries: Mapping[tuple[str, str], CellValue], cells: Rows) -> Iterator[tuple[int, float]]:
     for one in entries.values():
         for row in cells[tuple(one.swept.values())]:
             record = run.ran.get((row["cell"], row["seed"]))
@@ -229,7 +231,10 @@ class Heat:
         self.metric = metric
         self.clean = all(panel.clean is not None for panel in panels if panel.best is not None)
         losses = [
-            self._lost(one.estimate.mean, panel) for panel in panels for one in panel.entries.values() if one.estimate
+            self._measure(one.estimate.mean, panel)
+            for panel in panels
+            for one in panel.entries.values()
+            if one.estimate
         ]
         self.strongest = _STRONGEST if metric.unit == "%" else max([0.0, *losses]) or 1.0
 
@@ -239,12 +244,12 @@ class Heat:
         return "no attack with the plain mean" if self.clean else "the best value"
 
     def __call__(self, value: float, panel: MatrixPanel) -> float:
-        return min(1.0, max(0.0, self._lost(value, panel) / self.strongest))
+        return min(1.0, max(0.0, self._measure(value, panel) / self.strongest))
 
     def scale(self) -> list[tuple[float, str]]:
         """The entries of the legend."""
         return [(step / 4, self.metric.difference(step / 4 * self.strongest)) for step in range(5)]
 
-    def _lost(self, value: float, panel: MatrixPanel) -> float:
+    def _measure(self, value: float, panel: MatrixPanel) -> float:
         reference = panel.clean if self.clean else panel.best
-        return 0.0 if reference is None else panel.lost(value, reference)
+        return 0.0 if reference is None else panel.measure_loss(value, reference)
