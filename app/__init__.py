@@ -7,7 +7,7 @@ here.py     where the reader is, and links from page to page; address.py, the re
 data.py     cached reads
 words.py    a record as text and tables
 figure.py   the menu of metrics
-trends.py   the metrics of a suite from run to run; times.py, the time of a cell by stage
+times.py    the time of a cell by stage
 lab/        the parts of the Lab
 report/     one run as one HTML file
 charts/     rows to charts, without side effects; the report draws with them too

@@ -75,6 +75,12 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "How the devices of a simulated network come and go. In a suite they stand under `network.availability`: "
         "[simulated time](../simulated_time.md).",
     ),
+    "statistics": (
+        "Fates of running statistics",
+        ("statistics",),
+        "What becomes of the means and variances that batch normalization keeps. In a suite they stand under "
+        "`training.statistics`: [batch normalization](../statistics.md).",
+    ),
     "tasks": (
         "Data, partitions, models, architectures",
         ("data", "partition", "model", "architecture"),
@@ -86,7 +92,7 @@ _TITLES = {
     "attack": "Attacks", "trigger": "Triggers of backdoors", "inference": "Attacks", "protocol": "Attacks",
     "defense": "Defenses", "algorithm": "Algorithms", "masking": "Modes", "noise": "Kinds",
     "data": "Data", "partition": "Partitions", "model": "Models", "architecture": "Architectures",
-    "availability": "Laws", "evasion": "Attacks",
+    "availability": "Laws", "evasion": "Attacks", "statistics": "Fates",
 }  # fmt: skip
 
 
@@ -167,6 +173,7 @@ def _in_a_suite(cls: type[Algorithm]) -> str:
         "algorithm": "training.algorithm",
         "availability": "network.availability",
         "evasion": "evaluation.evasion",
+        "statistics": "training.statistics",
     }
     if issubclass(cls, Masking):
         setting = cls(**cls.example).setting

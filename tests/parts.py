@@ -31,6 +31,7 @@ def cell_of_parts(**parts: Any) -> Cell:
             "training": training,
             "algorithm": build_algorithm(training, known, {})[0],
             **parts_of_protocol(parts.get("protocol", Protocol())),
+            "statistics": known.build("statistics", training.statistics or "weighted"),
             "availability": known.build("availability", "always"),
             "pipeline": known.pipeline("mean"),
             **parts,

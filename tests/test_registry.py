@@ -289,6 +289,7 @@ def test_kinds_cover_every_table():
         "architecture",
         "availability",
         "evasion",
+        "statistics",
     }
 
 

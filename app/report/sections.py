@@ -10,15 +10,18 @@ from fedguard.app.report.costs import costs, sums
 from fedguard.app.report.curves import curves
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
-from fedguard.app.report.gate import gate
 from fedguard.app.report.pictures import pictures
 from fedguard.app.report.privacy import privacy
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
+from fedguard.bench.gate.verdict_store import verdicts
 from fedguard.bench.pages import matrix
 from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
+from fedguard.bench.pages.gate import GATE
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.records.reading import DamagedFile
+from fedguard.bench.results.run import Run
 
 
 def render_section(blocks: Iterable[Block]) -> list[Element]:
@@ -27,13 +30,20 @@ def render_section(blocks: Iterable[Block]) -> list[Element]:
     return render_html(Prose(one.lead, one.headline) if isinstance(one, Verdict) else one for one in kept)
 
 
+def _gate(run: Run) -> list[Element]:
+    """The verdicts, if there are any."""
+    broken: list[DamagedFile] = []
+    found = verdicts(run.folder, broken.append)
+    return render_section(GATE.blocks(run, {})) if found or broken else []
+
+
 #: A section without content is left out
 SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Where defenses break", curves),
     ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
     ReportSection("privacy", "Privacy", privacy),
-    ReportSection("gate", "The gate's verdict", gate),
+    ReportSection("gate", "Gate", _gate, headed=True),
     ReportSection("controls", "What defenses cost and attacks harm", controls),
     ReportSection("threats", "Threat cards", threats),
     ReportSection("pictures", "Reconstructions", pictures),

@@ -66,13 +66,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
     ),
     "Several runs": (
         NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed.", answers=True),
-        NavigationEntry(
-            "gate",
-            "Gate and trends",
-            "fact_check",
-            "What the gate said, and how the metrics move over time.",
-            "nothing",
-        ),
+        NavigationEntry("gate", "Gate", "fact_check", "What the gate said, and what changed.", answers=True),
     ),
     "Understand": (
         NavigationEntry(

@@ -30,6 +30,7 @@ KINDS = {
     "noise": "noise for privacy",
     "evasion": "attack at test time",
     "availability": "when devices are there",
+    "statistics": "fate of running statistics",
 }
 
 

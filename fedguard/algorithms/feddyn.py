@@ -13,6 +13,7 @@ from fedguard.contracts import (
     AlgorithmSetup,
     FederatedAlgorithm,
     LocalPlan,
+    LocalStatistics,
     PositiveFloat,
     RunningAlgorithm,
     Task,
@@ -72,10 +73,17 @@ class _RunningFedDyn(RunningAlgorithm):
         self._new = {}
 
     def train(
-        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+        self,
+        task: Task,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        rows: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         corrections = {client: -self._own[client] for client in clients if client in self._own}
-        task.local_updates(model, clients, replace(plan, corrections=corrections), rng, rows)
+        task.local_updates(model, clients, replace(plan, corrections=corrections), rng, rows, statistics)
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         for client, update in zip(clients, rows, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedguard.contracts import AlgorithmSetup, FederatedAlgorithm, LocalPlan, RunningAlgorithm, Task
+from fedguard.contracts import AlgorithmSetup, FederatedAlgorithm, LocalPlan, LocalStatistics, RunningAlgorithm, Task
 from fedguard.rng import Streams
 
 
@@ -45,9 +45,16 @@ class _RunningFedNova(RunningAlgorithm):
         self._tau = counted / sum(shares) if chosen else 0.0
 
     def train(
-        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+        self,
+        task: Task,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        rows: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
-        task.local_updates(model, clients, plan, rng, rows)
+        task.local_updates(model, clients, plan, rng, rows, statistics)
         for client, update in zip(clients, rows, strict=True):
             update.mul_(self._tau / self._effective_steps(client, plan.share(client)))
 

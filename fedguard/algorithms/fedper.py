@@ -15,6 +15,7 @@ from fedguard.contracts import (
     Evaluation,
     FederatedAlgorithm,
     LocalPlan,
+    LocalStatistics,
     PoisonAttack,
     RunningAlgorithm,
     Sight,
@@ -86,12 +87,20 @@ class _RunningFedPer(RunningAlgorithm):
         self._new = {}
 
     def train(
-        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+        self,
+        task: Task,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        rows: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         streams = [rng] * len(clients) if isinstance(rng, Rng) else rng
-        for client, one, row in zip(clients, streams, rows, strict=True):
+        for place, (client, one, row) in enumerate(zip(clients, streams, rows, strict=True)):
             start = self._of(client, model)
-            task.local_updates(start, [client], plan, one, row[None])
+            own = statistics and statistics.select(slice(place, place + 1))
+            task.local_updates(start, [client], plan, one, row[None], own)
             self._new[client] = start[-self._size :] + row[-self._size :]
         self.trim(rows)
 
@@ -107,10 +116,10 @@ class _RunningFedPer(RunningAlgorithm):
         shared[-self._size :] = 0  # where a rule adds noise
         return shared
 
-    def evaluate(self, model: Tensor) -> Evaluation:
-        first = self.setup.task.evaluate(model)  # of the many that have not trained yet
+    def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
+        first = self.setup.task.evaluate(model, statistics)  # of the many that have not trained yet
         found = [
-            self.setup.task.evaluate(self._of(client, model)) if client in self._heads else first
+            self.setup.task.evaluate(self._of(client, model), statistics) if client in self._heads else first
             for client in self._honest
         ]
         by_class = torch.tensor([one.class_accuracy for one in found], dtype=torch.float64)

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from fedguard.algorithms.client_state import check_single
-from fedguard.contracts import AlgorithmSetup, FederatedAlgorithm, LocalPlan, RunningAlgorithm, Task, Training
+from fedguard.contracts import (
+    AlgorithmSetup,
+    FederatedAlgorithm,
+    LocalPlan,
+    LocalStatistics,
+    RunningAlgorithm,
+    Task,
+    Training,
+)
 from fedguard.errors import require
 from fedguard.rng import Streams
 
@@ -69,10 +77,17 @@ class _RunningScaffold(RunningAlgorithm):
         self._new = {}
 
     def train(
-        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+        self,
+        task: Task,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        rows: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         corrections = {client: self._server - self._own.get(client, 0) for client in clients}
-        task.local_updates(model, clients, replace(plan, corrections=corrections), rng, rows)
+        task.local_updates(model, clients, replace(plan, corrections=corrections), rng, rows, statistics)
 
     def note(self, clients: Sequence[int], rows: Tensor) -> None:
         for client, update in zip(clients, rows, strict=True):

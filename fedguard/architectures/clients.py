@@ -12,6 +12,7 @@ from torch import Tensor
 from fedguard.algorithms.client_state import check_kept, start_algorithm
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
+from fedguard.architectures.statistics import RunningStatistics
 from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire
 from fedguard.contracts.return_checks import check_return, check_tensor_return
 from fedguard.memmap import allocate_rows, let_go, slice_rows
@@ -25,12 +26,13 @@ class Clients:
     """All clients of a federation, with their state between rounds.
 
     The state is the worker momentum of each client (float32 ``[clients, d]``, if it is on), the state of the algorithm
-    (``local``), and the malicious clients' common memory (``malicious``).
+    (``local``), the running statistics of the network (``statistics``), and the malicious clients' common memory
+    (``malicious``).
     """
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self.local = start_algorithm(setup)
+        self.local, self.statistics = start_algorithm(setup), RunningStatistics(setup)
         self.malicious = self.colluders()
         keeps = setup.cell.training.worker_momentum > 0
         if keeps and setup.memory is None:
@@ -77,7 +79,10 @@ class Clients:
                 self.malicious.craft(model, round, sides, known_rule, asked=asked)
         self.local.trim(rows)
         let_go(rows)
-        return Wire(rows, sides.order, frozenset(malicious), added=self.malicious.added, handed=self.malicious.handed)
+        statistics, lies = self.statistics.send(sides.order), self.malicious
+        return Wire(
+            rows, sides.order, frozenset(malicious), added=lies.added, handed=lies.handed, statistics=statistics
+        )
 
     def colluders(self) -> MaliciousClients:
         """Malicious clients with their own memory, for example of their lies to one node."""
@@ -86,6 +91,7 @@ class Clients:
     def begin(self, chosen: Sequence[int]) -> None:
         """Begin a round for these clients."""
         self.local.begin(chosen)
+        self.statistics.begin()
         self.malicious.effect, self.malicious.added, self.malicious.handed = None, {}, {}
 
     def train_honest(
@@ -157,7 +163,9 @@ class Clients:
         for some in slice_rows(rows, self._setup.memory):
             starts = model if model.dim() == 1 else model[some]
             rng = streams if isinstance(streams, Rng) else streams[some]
-            self.local.train(task, starts, clients[some], plan, rng, rows[some])
+            statistics = self.statistics.start(clients[some])
+            self.local.train(task, starts, clients[some], plan, rng, rows[some], statistics)
+            self.statistics.note(clients[some], statistics)
             if self._momentum is not None:
                 for client, update in zip(clients[some], rows[some], strict=True):
                     update.copy_(self._momentum[client].mul_(beta).add_(update, alpha=1 - beta))

@@ -84,11 +84,12 @@ def report_round(
     """
     more.setdefault("fates", tuple(sent.fates.items()))
     planted = clients.malicious.current_backdoor()
-    evaluation = backdoor = metrics = None
+    evaluation = backdoor = metrics = statistics = None
     if due:
         with setup.stopwatch.stage("evaluation"):
-            evaluation = clients.local.evaluate(model)
-            backdoor = setup.task.backdoor_success(model, *planted) if planted else None
+            statistics = clients.statistics.for_evaluation(model)
+            evaluation = clients.local.evaluate(model, statistics)
+            backdoor = setup.task.backdoor_success(model, *planted, statistics) if planted else None
         with setup.stopwatch.stage("measuring"):
             metrics = None if isinstance(result, str) else _measure(result, received)
     return RoundReport(
@@ -107,6 +108,8 @@ def report_round(
         effect=clients.malicious.effect if due else None,
         notes=clients.malicious.notes(),
         masked=received.masked,
+        statistics=statistics,
+        floored=clients.statistics.floored,
         **more,
     )
 

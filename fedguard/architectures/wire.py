@@ -42,7 +42,7 @@ def leave(
 
 
 def drop_not_finite(wire: Wire) -> tuple[Wire, dict[int, Fate]]:
-    """Drop updates with NaN, infinity, or values beyond `LARGEST`.
+    """Drop updates with NaN, infinity, or values beyond `LARGEST`, and those beside running statistics that are not finite.
 
     Returns:
         the other updates; the fate of each dropped one by its client, in ascending order.
@@ -51,7 +51,10 @@ def drop_not_finite(wire: Wire) -> tuple[Wire, dict[int, Fate]]:
     for row in sorted(unusable_rows(wire.updates), key=lambda row: wire.clients[row]):
         finite = bool(wire.updates[row].isfinite().all())
         fates[wire.clients[row]] = Fate.TOO_LARGE if finite else Fate.NOT_FINITE
-    return wire.without(fates), fates
+    for client, statistics in wire.statistics.items():
+        if not statistics.isfinite().all():
+            fates.setdefault(client, Fate.NOT_FINITE)
+    return wire.without(fates), dict(sorted(fates.items()))
 
 
 def shorten(updates: Tensor, bound: float) -> None:

@@ -81,12 +81,13 @@ def gate(
     failed cells, other settings, other data. The verdict is stored beside the run.
     """
     from fedguard.bench.gate.reports import junit as junit_of
-    from fedguard.bench.gate.reports import markdown as markdown_of
-    from fedguard.bench.gate.reports import terminal
     from fedguard.bench.gate.verdict_store import as_json as json_of
     from fedguard.bench.gate.work import gate as judge
+    from fedguard.bench.pages.gate import describe_verdict
+    from fedguard.bench.pages.markdown import render_markdown
+    from fedguard.bench.pages.terminal import render_terminal
 
-    forms = {"xml": junit_of, "md": markdown_of, "json": json_of}
+    forms = {"xml": junit_of, "md": lambda verdict: render_markdown(describe_verdict(verdict)), "json": json_of}
     files = files_of(to, tuple(forms), force, pipes=True, appended=("md",))
     if any(os.path.realpath(path) == os.path.realpath(baseline) for _, path in files):
         raise ConfigError(f"gate --to: expected another file than the baseline; got {baseline}. Choose another.")
@@ -100,7 +101,7 @@ def gate(
     except KeyboardInterrupt as interruption:  # typer would swallow what it says
         fail(str(interruption) or "interrupted.", 130)
     if not quiet and not piped:
-        console.print(terminal(verdict), highlight=False)
+        console.print(render_terminal(describe_verdict(verdict)), highlight=False)
     for form, path in files:
         _write(path, forms[form](verdict), append=form == "md")
     if as_json:

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
-from fedguard.contracts import FederatedAlgorithm, Training
+from fedguard.contracts import FederatedAlgorithm, StatisticsFate, Training
 from fedguard.contracts.first_model import pin
 from fedguard.contracts.specs import split_spec
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
+
+#: What becomes of running statistics if a suite does not say
+USUAL_FATE = "weighted"
 
 
 def build_algorithm(
@@ -63,9 +66,29 @@ def build_algorithm(
         raise ConfigError(f"{at}: {str(error).removeprefix('training.first_model: ')}") from None
 
 
+def build_fate(training: Training, known: Registry, where: str) -> tuple[StatisticsFate, Training]:
+    """The fate of running statistics that a training names; also the training with it spelled out, or without the default.
+
+    Raises:
+        ConfigError: the fate or a parameter is unknown.
+    """
+    usual: StatisticsFate = known.build("statistics", USUAL_FATE)
+    if training.statistics is None:
+        return usual, training
+    fate: StatisticsFate = known.build("statistics", training.statistics, where)
+    spec = None if fate == usual else fate.spec() if fate.fields() else fate.name
+    return fate, training.model_copy(update={"statistics": spec})
+
+
 def settings(algorithm: FederatedAlgorithm, training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again; keys added in later versions appear only if they are set."""
     spec, optimizer = algorithm.spec(), training.server_optimizer
     kept = vars(training) | {"server_optimizer": optimizer and asdict(optimizer), "algorithm": spec.pop("name")} | spec
-    later = {"local_steps": None, "server_optimizer": None, "dtype": "float32", "first_model": None}
+    later = {
+        "local_steps": None,
+        "server_optimizer": None,
+        "dtype": "float32",
+        "first_model": None,
+        "statistics": None,
+    }
     return {key: value for key, value in kept.items() if later.get(key, ...) != value}

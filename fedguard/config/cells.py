@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from fedguard.config.algorithms import build_algorithm
+from fedguard.config.algorithms import build_algorithm, build_fate
 from fedguard.config.app_section import OWN
 from fedguard.config.protocol import check, masking
 from fedguard.config.renaming import as_stored
@@ -80,10 +80,12 @@ class PlannedCell(Cell, ABC):
         named = _attack(config.attack, known, places.get("attack", "attack"))
         at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
         algorithm, training = build_algorithm(config.training, known, places)
+        statistics, training = build_fate(training, known, places.get("training.statistics", "training.statistics"))
         cell = cls(
             config=config,
             algorithm=algorithm,
             training=training,
+            statistics=statistics,
             protocol=config.protocol,
             masking=masking(config.protocol.secure_aggregation, known, at),
             noise=known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy")),

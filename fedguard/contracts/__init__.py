@@ -28,6 +28,7 @@
     participation.py   Participation: who takes part when
     network.py         Network: how long things take in simulated time, and who is there
     availability.py    Availability: a law by which devices come and go
+    statistics.py      StatisticsFate: what becomes of running statistics (BatchNorm), and their layout
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
     reports.py         RoundReport, RoundTiming: what happened in a round, and when
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
         needs_in_words,
     )
     from fedguard.contracts.spaces import Box, Choices
+    from fedguard.contracts.statistics import LocalStatistics, StatisticsFate, StatisticsLayout
     from fedguard.contracts.stopwatch import STAGES, Stopwatch
     from fedguard.contracts.tasks import (
         DPSGD,
@@ -212,6 +214,7 @@ __all__ = [
     "Links",
     "Listeners",
     "LocalPlan",
+    "LocalStatistics",
     "LocalTraining",
     "MaskedRound",
     "Masking",
@@ -270,6 +273,8 @@ __all__ = [
     "Source",
     "Speeds",
     "State",
+    "StatisticsFate",
+    "StatisticsLayout",
     "Stay",
     "Step",
     "Stopwatch",

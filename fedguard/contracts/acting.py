@@ -231,7 +231,12 @@ class ActingTask(Task):
 
     @abstractmethod
     def evaluate(
-        self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None, shown: Shown | None = None
+        self,
+        model: Tensor,
+        statistics: Tensor | None = None,
+        *,
+        chosen: Callable[[Tensor], Tensor] | None = None,
+        shown: Shown | None = None,
     ) -> Evaluation:
         """Play test episodes.
 

@@ -36,6 +36,8 @@ class Architecture(Algorithm):
     channels: Channels = frozenset()
     #: Whether the server keeps transitions of actors in a replay, from which it learns repeatedly
     replays: ClassVar[bool] = False
+    #: Whether running statistics travel beside updates
+    carries_statistics: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
 
@@ -55,7 +57,10 @@ class Architecture(Algorithm):
 
     def messages(self, cell: Cell, task: Task) -> Messages:
         """What a client sends and receives in one local training."""
-        return Messages(cell.algorithm.bytes_sent(task), 4 * task.dim)
+        s = task.statistics.size
+        # Statistics of the new model need this model once more, before the next round
+        more = s and (task.dim if cell.statistics.fresh else s)
+        return Messages(cell.algorithm.bytes_sent(task) + 4 * s, 4 * (task.dim + more))
 
     def rows(self, updates: int) -> int:
         """Number of rows that the rule gets of this number of updates, before masks."""

@@ -30,6 +30,7 @@ from fedguard.contracts.participation import Participation
 from fedguard.contracts.protocol import FixedPoint, SessionSize
 from fedguard.contracts.reports import RoundReport
 from fedguard.contracts.sight import MASKED_SUM, SINGLE_UPDATES, Sight
+from fedguard.contracts.statistics import StatisticsFate
 from fedguard.contracts.stopwatch import Stopwatch
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.contracts.wire import ReceivedRound, SentRound
@@ -248,12 +249,14 @@ class Cell(CellContext):
     Attributes:
         algorithm, masking, noise: what ``training.algorithm``, ``protocol.secure_aggregation`` and ``protocol.privacy`` name.
         availability: what ``network.availability`` names; always if time is not simulated.
+        statistics: what ``training.statistics`` names: the fate of running statistics, if the network has any.
     """
 
     algorithm: FederatedAlgorithm
     masking: Masking
     noise: Noise
     availability: Availability
+    statistics: StatisticsFate
 
     @property
     def plan(self) -> LocalPlan:

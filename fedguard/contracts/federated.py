@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.context import CellContext
+from fedguard.contracts.statistics import LocalStatistics
 from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
 from fedguard.contracts.training import Training
 from fedguard.rng import Rng, Streams
@@ -49,14 +50,23 @@ class RunningAlgorithm:
         """A round begins, for these clients."""
 
     def train(
-        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+        self,
+        task: Task,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        rows: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         """Fill ``rows`` (float32 ``[n, d]``) with what each of the clients would send, trained on ``task`` from ``model``.
+
+        ``statistics`` go to `Task.local_updates`.
 
         If the algorithm works with updates only, ``model`` may be float32 ``[n, d]``, a start for each client, and so may
         ``rng``.
         """
-        task.local_updates(model, clients, plan, rng, rows)
+        task.local_updates(model, clients, plan, rng, rows, statistics)
 
     def pack_message(self, key: tuple[int, int], row: Tensor) -> Tensor:
         """float32 ``[any]``: the message of a client from a process of its own; by default its update.
@@ -97,9 +107,9 @@ class RunningAlgorithm:
         """The model's movement over ``server_lr`` times the aggregate of n updates, for attacks that predict it."""
         return 1.0
 
-    def evaluate(self, model: Tensor) -> Evaluation:
-        """Evaluate the global model on the test examples."""
-        return self.setup.task.evaluate(model)
+    def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
+        """Evaluate the global model on the test examples, with these running statistics (``[s]``) if it has any."""
+        return self.setup.task.evaluate(model, statistics)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,6 +239,8 @@ class RoundReport:
             ``evaluation`` and ``backdoor`` are means over these nodes.
         banned: clients that are excluded from later rounds.
         moments: number of evaluation times that ``model`` accounts for; 1 if rounds are counted.
+        statistics: float32 ``[s]``: the running statistics with which the model was evaluated; None without any.
+        floored: variances below 0 that clients have sent as running statistics up to now, and that were taken for 0.
     """
 
     round: int
@@ -264,6 +266,8 @@ class RoundReport:
     nodes: NodesReport | None = None
     banned: tuple[int, ...] = ()
     moments: int = 1
+    statistics: Tensor | None = None
+    floored: int = 0
 
     def of_fate(self, *fates: Fate) -> tuple[int, ...]:
         """The clients with an update of one of these fates."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.statistics import LocalStatistics, StatisticsLayout
 from fedguard.rng import Rng, Streams
 
 #: The client number of the server's own clean data in a task
@@ -170,7 +171,11 @@ class Model(Algorithm):
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A network from ``[B, *shape]`` to logits ``[B, classes]``, without buffers (no BatchNorm)."""
+        """A network from ``[B, *shape]`` to logits ``[B, classes]``.
+
+        It may normalize over batches by torch's layers (`fedguard.contracts.statistics`). No other buffer may change as it
+        trains.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +317,8 @@ class Task(ABC):
     layers: tuple[int, ...]
     #: The network, with meaningless weights
     module: nn.Module
+    #: The network's running statistics; none unless it normalizes over batches.
+    statistics: StatisticsLayout = StatisticsLayout()
 
     @abstractmethod
     def initial_model(self, rng: Rng) -> Tensor:
@@ -319,21 +326,36 @@ class Task(ABC):
 
     @abstractmethod
     def local_updates(
-        self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        out: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> Tensor:
         """Train these clients and write the update of each to the rows of ``out``, float32 ``[n, d]``.
 
         All start from ``model`` if it is float32 ``[d]``, and each from its own row if it is ``[n, d]``. Client i draws from
         ``rng.child("client", i)`` only, so its update does not depend on which other clients train. Clients in different rounds
-        have a stream each. `ROOT` names the server's own data.
+        have a stream each. `ROOT` names the server's own data. Without ``statistics``, running statistics start at their
+        initial values, and nobody learns what becomes of them.
+        """
+
+    def measure_statistics(self, model: Tensor, clients: Sequence[int], out: Tensor) -> None:
+        """Write the statistics of one pass of these clients over their examples under ``model`` into ``out``, ``[n, s]``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
+        """Evaluate ``model`` (float32 ``[d]``) on the test examples.
+
+        Here and below, a network with running statistics normalizes by ``statistics``, float32 ``[s]``; without them it
+        normalizes by the batch, so that what it says of an example depends on the others in the batch.
         """
 
     @abstractmethod
-    def evaluate(self, model: Tensor) -> Evaluation:
-        """Evaluate ``model`` (float32 ``[d]``) on the test examples."""
-
-    @abstractmethod
-    def logits(self, model: Tensor, x: Tensor) -> Tensor:
+    def logits(self, model: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         """``[B, C]`` for inputs ``[B, *shape]`` under ``model`` (float32 ``[d]``); gradients flow to both."""
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -345,11 +367,11 @@ class Task(ABC):
         return self
 
     @abstractmethod
-    def predictor(self) -> Callable[[Tensor, Tensor], Tensor]:
+    def predictor(self, statistics: Tensor | None = None) -> Callable[[Tensor, Tensor], Tensor]:
         """`logits` to hand out: gradients flow, and nothing leads from it to the examples or to the trained model."""
 
     @abstractmethod
-    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int, statistics: Tensor | None = None) -> float:
         """Share of triggered test examples *of other classes* that are classified as ``target``.
 
         Examples that cannot carry the trigger (`Trigger.selects`) are left out.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedguard.contracts.optimizers import ServerOptimizer
 from fedguard.contracts.specs import Spec
@@ -34,6 +35,8 @@ class Training(BaseModel):
             ``.safetensors`` with the network's parameters by name, or ``.npy`` with all of them as one vector, such as a run's
             final model. Relative to the folder in which ``fedguard`` was started; ``FILE@sha256:DIGEST`` demands its content.
             Noise for privacy hides nothing that is in it.
+        statistics: what becomes of running statistics, for a network with layers that normalize over batches (BatchNorm):
+            ``weighted`` by default.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
@@ -51,6 +54,15 @@ class Training(BaseModel):
     server_optimizer: ServerOptimizer | None = None
     dtype: Literal["float32", "float64"] = "float32"
     first_model: str | None = None
+    statistics: Spec | None = None
+
+    @field_validator("statistics", mode="before")
+    @classmethod
+    def _fate_is_its_name(cls, given: Any) -> Any:
+        """``{fate: weighted, ...}`` is ``{name: weighted, ...}``."""
+        if isinstance(given, Mapping) and "fate" in given and "name" not in given:
+            return {"name" if key == "fate" else key: value for key, value in given.items()}
+        return given
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -24,6 +24,7 @@ class Wire:
         trainings: the training behind each row; empty without simulated time.
         added: float32 ``[d]`` by malicious client: what it adds to the sums of others that it passes on.
         handed: float32 ``[d]`` by malicious client: what it adds to finished sums that it hands on.
+        statistics: float32 ``[s]`` by client: the running statistics that it sends; empty if nobody sends any.
     """
 
     updates: Tensor
@@ -32,6 +33,7 @@ class Wire:
     trainings: tuple[LocalTraining, ...] = ()
     added: Mapping[int, Tensor] = field(default_factory=dict)
     handed: Mapping[int, Tensor] = field(default_factory=dict)
+    statistics: Mapping[int, Tensor] = field(default_factory=dict)
 
     def without(self, clients: Collection[int]) -> Wire:
         """The wire without these clients: the last rows move into their places, in the same memory."""
@@ -48,7 +50,7 @@ class Wire:
                 if trainings:
                     trainings[row] = trainings[kept]
         left = self.updates[:kept], tuple(order[:kept]), self.malicious, tuple(trainings[:kept])
-        return Wire(*left, self.added, self.handed)
+        return Wire(*left, self.added, self.handed, self.statistics)
 
 
 @dataclass(frozen=True)

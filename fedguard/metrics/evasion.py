@@ -25,15 +25,18 @@ ROUNDING = 1e-4
 FAR = 1e5
 
 
-def measure_evasion(attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng: Rng) -> dict[str, Any]:
+def measure_evasion(
+    attack: EvasionAttack, task: Task, test: Examples, model: Tensor, rng: Rng, statistics: Tensor | None = None
+) -> dict[str, Any]:
     """The accuracy of a model (float32 ``[d]``) on test examples, and on the same ones under an attack.
 
-    An input counts as correct under the attack if the model is correct on it both before and after the change.
+    The network normalizes by ``statistics`` (``[s]``) if it has any. An input counts as correct under the attack if the model
+    is correct on it both before and after the change.
 
     Raises:
         ContractError: the attack changes inputs by more than it declares, beyond the range of values, or in place.
     """
-    predict, low, high = task.predictor(), *task.value_range
+    predict, low, high = task.predictor(statistics), *task.value_range
     clean, robust = 0, 0
     for number, (x, y) in enumerate(zip(torch.split(test.x, BATCH), torch.split(test.y, BATCH), strict=True)):
         z = _perturb_inputs(

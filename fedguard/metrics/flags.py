@@ -394,6 +394,28 @@ def heterogeneity_unmeasured(result: Part, card: Part) -> str | None:
     )
 
 
+def transductive(result: Part, card: Part) -> str | None:
+    found = require_value(result, "statistics")
+    if found["normalization"] != "batch":
+        return None
+    return (
+        f"{found['layers']} layers normalize test examples by the batch that they are in (training.statistics: "
+        f"{found['fate']}), so that accuracy depends on which examples come together: say that test batches have 1,000 "
+        "examples in the order of the test set, and compare with fates whose model can label a single example."
+    )
+
+
+def unguarded_statistics(result: Part, card: Part) -> str | None:
+    found, defense = require_value(result, "statistics"), require_value(card, "defense")
+    if found["rule"] != "mean" or name_of(defense.rpartition(">>")[2]) in ("mean", "weighted_mean"):
+        return None
+    return (
+        f"{defense} guards the parameters, and the {found['numbers']} running statistics beside them are averaged "
+        f"(training.statistics: {found['fate']}): one client can move a mean anywhere, and with it the accuracy. Set a rule "
+        "for them, or statistics that nobody sends."
+    )
+
+
 #: A sibling that reduces the progress ``<R, mu> / |mu|^2`` by less than this does no harm, whatever the attack does
 LEAST_HARM = 0.1
 
@@ -428,6 +450,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag(20, below_chance),
     Flag(21, easy_inversion),
     Flag(22, heterogeneity_unmeasured),
+    Flag(23, transductive),
+    Flag(24, unguarded_statistics),
 )
 
 

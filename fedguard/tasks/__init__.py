@@ -9,6 +9,7 @@ playing.py       the task of actors in an environment
 policies.py      what an actor does, given the outputs of its network
 cohort.py        trains all clients of a round at once
 network.py       a network with its parameters in one flat vector
+statistics.py    its running statistics in another, if it normalizes over batches
 shadows.py       shadow models, for attacks on privacy
 first_model.py   the parameters that a training starts from, if a suite names a file
 compute.py       where it computes, on the processor or on a CUDA device, and in which type
@@ -61,6 +62,7 @@ MODELS = {
     "rssm": "fedguard.tasks.models.rssm:RSSM",
     "lenet5": "fedguard.tasks.models.lenet5:LeNet5",
     "fedavg_cnn": "fedguard.tasks.models.fedavg_cnn:FedAvgCNN",
+    "resnet8": "fedguard.tasks.models.resnet8:ResNet8",
     "resnet20": "fedguard.tasks.models.resnet20:ResNet20",
     "transformer": "fedguard.tasks.models.transformer:Transformer",
     "precode": "fedguard.tasks.models.precode:PRECODE",

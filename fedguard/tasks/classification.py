@@ -13,8 +13,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedguard.contracts import ROOT, Data, Dataset, Evaluation, Examples, LocalPlan, Model, Partition, Task, Trigger
+from fedguard.contracts import (
+    ROOT,
+    Data,
+    Dataset,
+    Evaluation,
+    Examples,
+    LocalPlan,
+    LocalStatistics,
+    Model,
+    Partition,
+    StatisticsLayout,
+    Task,
+    Trigger,
+)
 from fedguard.contracts.return_checks import check_return, check_tensor_return, contract_error, describe_value
+from fedguard.contracts.statistics import Normalization
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
@@ -51,6 +65,7 @@ class Classification(Task):
         compute: Compute | None = None,
         shared: float = 0.0,
         subset: tuple[int | None, int | None] = (None, None),
+        normalization: Normalization = "running",
     ) -> Classification:
         """Load the data, or draw some of them, set the server's root examples aside, and deal the rest out to the clients.
 
@@ -62,6 +77,7 @@ class Classification(Task):
             compute: device and memory of training and evaluation; by default the processor, with the usual memory.
             shared: the share of the training examples of which each client holds a copy, and which are not dealt out.
             subset: number of train and of test examples that are drawn from the data; None for all.
+            normalization: by what layers normalize that normalize over batches.
 
         Raises:
             ConfigError: the partition cannot serve this number of clients, or the model does not fit the data.
@@ -79,7 +95,7 @@ class Classification(Task):
         if public:
             everybodys = dataset.train[order[root_examples : root_examples + public]]
             parts = tuple(_append_examples(part, everybodys) for part in parts)
-        network = fitting(model, dataset, compute)
+        network = fitting(model, dataset, compute, normalization)
         return cls(dataset, parts, root if root_examples else None, model, network)
 
     def in_dtype(self, dtype: str) -> Classification:
@@ -90,7 +106,7 @@ class Classification(Task):
         """
         data = replace(self.dataset, train=_to(self.dataset.train, dtype), test=_to(self.dataset.test, dtype))
         with computing_in(dtype):
-            network = fitting(self.model, data, self.network.compute)
+            network = fitting(self.model, data, self.network.compute, self.network.normalization)
         parts = tuple(_to(part, dtype) for part in self.parts)
         root = None if self.root is None else _to(self.root, dtype)
         return replace(self, dataset=data, parts=parts, root=root, network=network)
@@ -120,6 +136,10 @@ class Classification(Task):
         return self.network.layers
 
     @property
+    def statistics(self) -> StatisticsLayout:  # type: ignore[override]
+        return self.network.statistics
+
+    @property
     def module(self) -> nn.Module:  # type: ignore[override]
         return self.network.module
 
@@ -138,29 +158,40 @@ class Classification(Task):
         return FlatNetwork(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
 
     def local_updates(
-        self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        out: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> Tensor:
         if ROOT in clients and self.root is None:
             raise ConfigError("the server has no data of its own. Set server.root_data to a number of examples.")
-        self._cohort.train(model, [len(self.parts) if client == ROOT else client for client in clients], plan, rng, out)
+        parts = [len(self.parts) if client == ROOT else client for client in clients]
+        self._cohort.train(model, parts, plan, rng, out, statistics)
         return out
 
-    def evaluate(self, model: Tensor) -> Evaluation:
+    def measure_statistics(self, model: Tensor, clients: Sequence[int], out: Tensor) -> None:
+        for client, row in zip(clients, out, strict=True):
+            self.network.measure_statistics(model, self.examples(client).x, row)
+
+    def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
         test = self.dataset.test
-        logits = self.network.logits(model, self._test_inputs)
+        logits = self.network.logits(model, self._test_inputs, statistics)
         right = logits.argmax(1) == test.y
         counts = torch.bincount(test.y, minlength=self.classes)
         by_class = torch.bincount(test.y, weights=right.double(), minlength=self.classes) / counts
         return Evaluation(float(self.loss(logits, test.y)), float(right.double().mean()), tuple(by_class.tolist()))
 
-    def logits(self, model: Tensor, x: Tensor) -> Tensor:
-        return self.network(model, x)
+    def logits(self, model: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        return self.network(model, x, statistics)
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         return self.model.loss(logits, y)
 
-    def predictor(self) -> Predictor:
-        return Predictor(self.network)
+    def predictor(self, statistics: Tensor | None = None) -> Predictor:
+        return Predictor(self.network, statistics)
 
     def open_to_backdoor(self, trigger: Trigger, target: int) -> Examples:
         """The test examples on which a backdoor's success is measured: of other classes, and able to carry the trigger.
@@ -176,10 +207,10 @@ class Classification(Task):
             raise ConfigError(f"trigger {trigger}: none of the test examples carries it. Choose a more common feature.")
         return others
 
-    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int, statistics: Tensor | None = None) -> float:
         others = self.open_to_backdoor(trigger, target)
         shown = check_tensor_return(trigger, "apply", trigger.apply(others.x, self.value_range), others.x.shape)
-        logits = self.network.logits(model, shown)
+        logits = self.network.logits(model, shown, statistics)
         return float((logits.argmax(1) == target).double().mean())
 
     def examples(self, client: int) -> Examples:
@@ -269,7 +300,9 @@ def _parts(examples: Examples, dealt: Sequence[NDArray[np.int64]]) -> tuple[Exam
     return tuple(examples[torch.from_numpy(part)] for part in dealt)
 
 
-def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetwork:
+def fitting(
+    model: Model, dataset: Dataset, compute: Compute | None, normalization: Normalization = "running"
+) -> FlatNetwork:
     """The network, tried forward and backward on the smallest and the largest input.
 
     Raises:
@@ -277,7 +310,7 @@ def fitting(model: Model, dataset: Dataset, compute: Compute | None) -> FlatNetw
     """
     extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
     try:
-        network = FlatNetwork(model, dataset.shape, dataset.classes, Rng(0), compute)
+        network = FlatNetwork(model, dataset.shape, dataset.classes, Rng(0), compute, normalization)
         network.value_range, network.characters = dataset.value_range, dataset.characters
         with torch.random.fork_rng(devices=[]):
             module = copy.deepcopy(network.module)  # threads train on copies

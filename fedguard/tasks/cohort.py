@@ -21,13 +21,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import Examples, LocalPlan
+from fedguard.contracts import Examples, LocalPlan, LocalStatistics
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.engines.conv import ConvEngine
 from fedguard.tasks.engines.conv_shapes import conv_shapes
 from fedguard.tasks.engines.dense import DenseEngine
 from fedguard.tasks.engines.module import ModuleEngine
 from fedguard.tasks.network import FlatNetwork
+from fedguard.tasks.statistics import join_single
 
 if TYPE_CHECKING:
     from fedguard.tasks.engines.private import PrivateEngine
@@ -70,12 +71,21 @@ class Cohort:
 
         return PrivateEngine(self._network, self._parts)
 
-    def train(self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor) -> None:
+    def train(
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        out: Tensor,
+        statistics: LocalStatistics | None = None,
+    ) -> None:
         """Train ``clients`` and write their updates into ``out``; client i draws only from ``rng.child("client", i)``.
 
         Args:
             model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
             rng: one stream for all clients, or one for each.
+            statistics: where running statistics start and are written; None for initial ones that nobody asks for.
         """
         streams = [
             one.child("client", client)
@@ -85,10 +95,12 @@ class Cohort:
             schedule(plan.of(client), self.sizes[client], plan.batch_stream(one).numpy(), plan.share(client))
             for client, one in zip(clients, streams, strict=True)
         ]
+        if self._network.couples:
+            schedules = [join_single(batches, self._network.name) for batches in schedules]
         if self._device.type == "cpu":
-            self._train(model, clients, schedules, plan, streams, out)
+            self._train(model, clients, schedules, plan, streams, out, statistics)
         else:
-            self._train_there(model, clients, schedules, plan, streams, out)
+            self._train_there(model, clients, schedules, plan, streams, out, statistics)
 
     def _train_there(
         self,
@@ -98,6 +110,7 @@ class Cohort:
         plan: LocalPlan,
         streams: Sequence[Rng],
         out: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         """Train on the device, with as many clients at a time as updates fit into the engines' memory."""
         together = max(1, self._network.compute.floats // model.shape[-1])
@@ -112,6 +125,7 @@ class Cohort:
                 self._move_plan(plan, clients[some]),
                 streams[some],
                 moved,
+                statistics and statistics.select(some),
             )
             out[some].copy_(moved)
 
@@ -136,12 +150,15 @@ class Cohort:
         plan: LocalPlan,
         streams: Sequence[Rng],
         out: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         if plan.private is not None:
             self._private.train(model, clients, schedules, plan, out, streams)
             return
-        engine = self._engine if plan.adjust is None and plan.project is None else self._general
-        engine.train(model, clients, schedules, plan, out)
+        if self._engine is self._general or plan.adjust is not None or plan.project is not None:
+            self._general.train(model, clients, schedules, plan, out, statistics)
+        else:  # of networks without running statistics
+            self._engine.train(model, clients, schedules, plan, out)
 
 
 def schedule(plan: LocalPlan, size: int, draw: np.random.Generator, share: float = 1.0) -> Schedule:

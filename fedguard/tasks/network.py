@@ -11,11 +11,16 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fedguard.contracts import Model
+from fedguard.contracts import Model, StatisticsLayout
+from fedguard.contracts.statistics import Normalization
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.engines.conv_shapes import dense_widths, plain_layers
+from fedguard.tasks.statistics import NetworkStatistics, prepare_statistics, refusing_changes
+
+#: Inputs of which logits are computed at a time
+BATCH = 1000
 
 
 class FlatNetwork:
@@ -27,6 +32,9 @@ class FlatNetwork:
         compute: device and memory; by default the processor, with the usual memory.
         flat: float32 or float64 ``[d]``: the parameters, in the order of ``module.parameters()``.
         widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
+        statistics: the layout of its running statistics; empty for a network without them.
+        normalization: by what layers normalize that normalize over batches.
+        couples: whether the output of an example depends on the rest of its batch, so that a batch needs two examples.
         value_range, characters: properties of the inputs, as in `Dataset`.
     """
 
@@ -34,19 +42,23 @@ class FlatNetwork:
     characters: bool = False
 
     def __init__(
-        self, model: Model, shape: tuple[int, ...], classes: int, rng: Rng, compute: Compute | None = None
+        self,
+        model: Model,
+        shape: tuple[int, ...],
+        classes: int,
+        rng: Rng,
+        compute: Compute | None = None,
+        normalization: Normalization = "running",
     ) -> None:
         self.compute, self.name, dtype = compute or Compute(), str(model), torch.get_default_dtype()
+        self.normalization: Normalization = normalization
         with global_generators(rng), computing_in("float32"):  # torch's layers initialise themselves from torch's
             self.module = model.build(shape, classes)
             if dtype != torch.float32:
                 self.module.to(dtype)
-        if buffers := [name for name, _ in self.module.named_buffers()]:
-            raise ConfigError(
-                f"model {model} has buffers ({buffers[0]}), which are not parameters and would escape aggregation. "
-                "Use GroupNorm instead of BatchNorm."
-            )
-        logits = tuple(self.module(torch.zeros(2, *shape)).shape)
+        normalizing = prepare_statistics(self.module, normalization, self.name)
+        with refusing_changes(self.module, self.name):
+            logits = tuple(self.module(torch.zeros(2, *shape)).shape)
         if logits != (2, classes):
             one = " Of two classes, too, each has a logit of its own: give it two outputs." if logits == (2, 1) else ""
             raise ConfigError(
@@ -56,7 +68,10 @@ class FlatNetwork:
         #: (logits, labels, "mean" or "sum") -> the loss that training minimizes.
         self.loss = model.loss
         self.flat = flatten(self.module)
-        self._copies: dict[torch.device, tuple[nn.Module, Tensor]] = {}
+        self._own = NetworkStatistics(self.module)
+        self._copies: dict[torch.device, tuple[nn.Module, Tensor, NetworkStatistics]] = {}
+        self.statistics: StatisticsLayout = self._own.layout(normalizing)
+        self.couples = normalizing > 0 and normalization != "constant"
         self.by_cross_entropy = model.by_cross_entropy
         self.widths = _mlp_widths(self.module) if self.by_cross_entropy else None
         #: Sizes of the parameter tensors, in order.
@@ -67,25 +82,43 @@ class FlatNetwork:
         """Number of parameters d."""
         return len(self.flat)
 
-    def on(self, where: torch.device) -> tuple[nn.Module, Tensor]:
-        """The module and its flat vector on a device: the module itself in main memory, a cached copy on other devices."""
+    def on(self, where: torch.device) -> tuple[nn.Module, Tensor, NetworkStatistics]:
+        """The module, its flat vector and its statistics on a device: its own in main memory, a cached copy elsewhere."""
         if where.type == "cpu":
-            return self.module, self.flat
+            return self.module, self.flat, self._own
         if where not in self._copies:
-            self._copies[where] = duplicate(self.module, where)
+            module, flat = duplicate(self.module, where)
+            self._copies[where] = module, flat, NetworkStatistics(module)
         return self._copies[where]
 
-    def __call__(self, model: Tensor, x: Tensor) -> Tensor:
-        """``[B, classes]`` for inputs ``[B, *shape]`` under ``model``; gradients flow to both, and nothing is loaded."""
+    def __call__(self, model: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """``[B, classes]`` for inputs ``[B, *shape]`` under ``model``; gradients flow to both, and no parameter is loaded."""
         where = self.compute.device
-        return apply(self.on(where)[0], model.to(where), x.to(where)).cpu()
+        module, _, own = self.on(where)
+        with own.evaluating(statistics):
+            return apply(module, model.to(where), x.to(where)).cpu()
 
     @torch.no_grad()
-    def logits(self, model: Tensor, x: Tensor, batch: int = 1000) -> Tensor:
-        """``[N, classes]`` for inputs ``[N, *shape]``, under ``model``."""
-        module, flat = self.on(self.compute.device)
+    def logits(self, model: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """``[N, classes]`` for inputs ``[N, *shape]``, under ``model``, in batches of `BATCH` in the order of the inputs."""
+        module, flat, own = self.on(self.compute.device)
         flat.copy_(model)
-        return torch.cat([module(part.to(flat.device)) for part in torch.split(x, batch)]).cpu()
+        with own.evaluating(statistics):
+            return torch.cat([module(part.to(flat.device)) for part in self._split(x)]).cpu()
+
+    @torch.no_grad()
+    def measure_statistics(self, model: Tensor, x: Tensor, out: Tensor) -> None:
+        """Write the statistics of inputs ``[N, *shape]`` under ``model``, by one pass over them, into ``out``, ``[s]``."""
+        module, flat, own = self.on(self.compute.device)
+        flat.copy_(model)
+        own.measure(module, [part.to(flat.device) for part in self._split(x)], out)
+
+    def _split(self, x: Tensor) -> list[Tensor]:
+        """Batches of inputs; if examples see each other, a last batch of one joins the one before it."""
+        parts = list(torch.split(x, BATCH))
+        if self.couples and len(parts) > 1 and len(parts[-1]) == 1:
+            parts[-2:] = [torch.cat(parts[-2:])]
+        return parts
 
 
 def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
@@ -141,12 +174,16 @@ def _find_parameters(module: nn.Module) -> list[tuple[torch.Size, Places]]:
 
 
 def bare(module: nn.Module) -> nn.Module:
-    """A copy of a module with parameters of 0 and no gradients, which reveals nothing of a training but the shapes."""
+    """A copy of a module with parameters of 0 and no gradients, which reveals nothing of a training but the shapes.
+
+    Its running statistics are 0 as well: whoever gets it sets them, or normalizes by the batch.
+    """
     copied = copy.deepcopy(module)
     with torch.no_grad():
         for parameter in copied.parameters():
             parameter.grad = None
             parameter.zero_()
+    NetworkStatistics(copied).flat.zero_()
     return copied
 
 
@@ -154,14 +191,19 @@ class Predictor:
     """``(model [d], inputs [B, *shape]) -> logits [B, classes]``, for callers who may not see more than that.
 
     Gradients flow to both. The object has no reference to data, nor to parameters that were loaded for a training.
+
+    Args:
+        statistics: float32 ``[s]``: running statistics by which it normalizes; by default by each batch of inputs.
     """
 
-    def __init__(self, network: FlatNetwork) -> None:
-        self._device = network.compute.device
+    def __init__(self, network: FlatNetwork, statistics: Tensor | None = None) -> None:
+        self._device, self._statistics = network.compute.device, statistics
         self._module = bare(network.module).to(self._device)
+        self._own = NetworkStatistics(self._module)
 
     def __call__(self, model: Tensor, x: Tensor) -> Tensor:
-        return apply(self._module, model.to(self._device), x.to(self._device)).cpu()
+        with self._own.evaluating(self._statistics):
+            return apply(self._module, model.to(self._device), x.to(self._device)).cpu()
 
 
 def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor]:
@@ -173,7 +215,8 @@ def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor
         id(parameter): nn.Parameter(part.view(parameter.shape), parameter.requires_grad)
         for parameter, part in zip(parameters, parts, strict=True)
     }
-    return copy.deepcopy(module, copies), flat
+    buffers = {id(buffer): buffer.to(where, copy=True) for buffer in module.buffers()}
+    return copy.deepcopy(module, copies | buffers), flat
 
 
 def flatten(module: nn.Module) -> Tensor:

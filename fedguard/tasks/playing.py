@@ -20,6 +20,7 @@ from fedguard.contracts import (
     Evaluation,
     Examples,
     LocalPlan,
+    LocalStatistics,
     Model,
     Policy,
     RecurrentNetwork,
@@ -89,6 +90,11 @@ class EnvironmentTask(ActingTask):
         """
         policy = policy_of(environment.actions)
         network = FlatNetwork(model, environment.shape, policy.outputs + 1, Rng(0), compute)
+        require(
+            not network.statistics.layers,
+            f"model {model} normalizes over batches, and what an actor does must not depend on other observations. Take a "
+            "network without, such as towers.",
+        )
         return cls(environment, model, actors, rng, network, policy)
 
     @property
@@ -131,7 +137,13 @@ class EnvironmentTask(ActingTask):
         return FlatNetwork(self.model, self.shape, self.classes, rng).flat.clone()
 
     def local_updates(
-        self, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, out: Tensor
+        self,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        out: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> Tensor:
         raise ConfigError(
             f"{self.environment.name}: actors act, and have no examples. Set training.algorithm: actor_critic."
@@ -229,7 +241,12 @@ class EnvironmentTask(ActingTask):
         return said
 
     def evaluate(
-        self, model: Tensor, chosen: Callable[[Tensor], Tensor] | None = None, shown: Shown | None = None
+        self,
+        model: Tensor,
+        statistics: Tensor | None = None,
+        *,
+        chosen: Callable[[Tensor], Tensor] | None = None,
+        shown: Shown | None = None,
     ) -> Evaluation:
         finite = bool(torch.isfinite(model).all())
         returns = self._play_episodes(_GreedyEvaluation(self, model, chosen, shown), self.rng.child("test").numpy())
@@ -304,11 +321,11 @@ class EnvironmentTask(ActingTask):
             )
         return returns
 
-    def logits(self, model: Tensor, x: Tensor) -> Tensor:
-        return self.network(model, x)
+    def logits(self, model: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
+        return self.network(model, x, statistics)
 
-    def predictor(self) -> Predictor:
-        return Predictor(self.network)
+    def predictor(self, statistics: Tensor | None = None) -> Predictor:
+        return Predictor(self.network, statistics)
 
     def with_copies(self, copies: int) -> EnvironmentTask:
         return replace(self, environment=replace(self.environment, copies=copies))
@@ -316,7 +333,13 @@ class EnvironmentTask(ActingTask):
     def with_liars(self, report: Callable[..., Any], liars: Collection[int]) -> EnvironmentTask:
         return replace(self, falsify=report, liars=frozenset(liars))
 
-    def backdoor_success(self, model: Tensor, trigger: Trigger, target: int) -> float:
+    def backdoor_success(
+        self,
+        model: Tensor,
+        trigger: Trigger,
+        target: int,
+        statistics: Tensor | None = None,
+    ) -> float:
         """The share of observations in the test episodes at which the trigger makes the model take the target action.
 
         Observations at which it does so without the trigger are left out, and steps of an episode after the first `SHOWN`.

@@ -63,6 +63,7 @@ def test_everything_in_the_registry_is_there(script):
         "noise",
         "availability",
         "evasion",
+        "statistics",
     ]
     assert sorted(names(page(script))) == sorted(cls.name for _, cls in load_registry().classes(kinds))
 

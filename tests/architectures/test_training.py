@@ -17,7 +17,6 @@ from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 from fedguard.tasks.cohort import Cohort, schedule
-from fedguard.tasks.network import FlatNetwork
 from tests.parts import setup_of_parts
 from tests.root import ROOT as CHECKOUT
 
@@ -276,19 +275,6 @@ def test_models_have_the_sizes_of_their_papers():
         module = load_registry().build("model", model).build((1, 28, 28), 10)
         assert sum(parameter.numel() for parameter in module.parameters()) == size, model
         assert module(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
-
-
-def test_a_model_with_buffers_is_refused():
-    from fedguard.contracts import Model
-
-    class WithBatchNorm(Model):
-        name = "with_batch_norm"
-
-        def build(self, shape, classes):
-            return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, classes))
-
-    with pytest.raises(ConfigError, match="Use GroupNorm instead of BatchNorm"):
-        FlatNetwork(WithBatchNorm(), (1, 8, 8), 10, Rng(0))
 
 
 def test_initial_model_leaves_the_global_generator_alone():

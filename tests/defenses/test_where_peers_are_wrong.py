@@ -12,7 +12,7 @@ from fedguard.aggregation import aggregate
 from fedguard.architectures import wire
 from fedguard.architectures.server import Server
 from fedguard.contracts import Gram, Model, Training
-from fedguard.errors import ConfigError, ContractError, InputError
+from fedguard.errors import ContractError, InputError
 from fedguard.kernels import gram_matrix
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
@@ -129,14 +129,14 @@ class Normalized(Model):
         return torch.nn.Sequential(torch.nn.Flatten(), self.layer, torch.nn.Linear(64, classes))
 
 
-def test_buffers_are_no_parameters_and_so_are_refused():
+def test_running_statistics_are_no_parameters():
     """Equal parameters do not make equal models where there are running statistics, and no update carries these."""
     batch, other = torch.nn.BatchNorm1d(64), torch.nn.BatchNorm1d(64)
     other.running_mean += 1
     assert all(torch.equal(a, b) for a, b in zip(batch.parameters(), other.parameters(), strict=True))
     x = torch.ones(3, 64)
     assert not torch.allclose(batch.eval()(x), other.eval()(x))
-    with pytest.raises(ConfigError, match=r"buffers \(1\.running_mean\).*Use GroupNorm instead of BatchNorm"):
-        FlatNetwork(Normalized(batch), (1, 8, 8), 10, Rng(0))
-    network = FlatNetwork(Normalized(torch.nn.GroupNorm(4, 64)), (1, 8, 8), 10, Rng(0))
-    assert network.dim == 2 * 64 + 64 * 10 + 10
+    for layer, s in ((batch.train(), 2 * 64), (torch.nn.GroupNorm(4, 64), 0)):
+        network = FlatNetwork(Normalized(layer), (1, 8, 8), 10, Rng(0))
+        assert network.dim == 2 * 64 + 64 * 10 + 10
+        assert network.statistics.size == s

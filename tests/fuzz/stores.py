@@ -273,12 +273,18 @@ def _baseline(store: Path, run: str) -> None:
         _refusing(lambda: judge(work.snapshot, base, confirm=lambda cells, seeds: base.snapshot, stale=work.stale))
 
 
+def _read(page, run) -> list:
+    return list(page.blocks(run, {}))
+
+
 def _dashboard(store: Path, run: str) -> None:
     """What the pages of the dashboard read."""
-    from fedguard.app import data, trends, words
+    from fedguard.app import data, words
     from fedguard.app.charts.curves import classes
     from fedguard.bench.audits.suites import load_audit
     from fedguard.bench.gate.verdict_store import verdicts
+    from fedguard.bench.pages.compare import COMPARE
+    from fedguard.bench.pages.gate import GATE
     from fedguard.bench.records.store import RunFolder
     from fedguard.bench.results import disclosure
 
@@ -295,9 +301,9 @@ def _dashboard(store: Path, run: str) -> None:
     audit = _refusing(lambda: load_audit(opened.folder))
     if audit is not None:
         audit.doubts(opened)
-    for figure in opened.figures:
-        trends.points([(opened, [])], figure)
-    for read in (disclosure.promises, disclosure.summarize_masking, data.numeric_keys, trends.commit_of):
+    for page in (COMPARE, GATE):
+        _refusing(partial(_read, page, opened))
+    for read in (disclosure.promises, disclosure.summarize_masking, data.numeric_keys):
         _refusing(partial(read, opened))
     disclosure.pool_target_scores(disclosure.list_membership_targets(opened))
     for one in disclosure.rebuilt(opened):

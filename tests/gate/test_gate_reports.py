@@ -10,9 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from fedguard.bench.gate.reports import HEADS, junit, markdown, terminal
+from fedguard.bench.gate.reports import junit
 from fedguard.bench.gate.verdict import WORDS, GateVerdict, Judgment, SuiteJudgment
 from fedguard.bench.gate.verdict_store import as_json, keep, verdicts
+from fedguard.bench.pages.gate import describe_verdict
+from fedguard.bench.pages.markdown import render_markdown
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.store import RunFolder
 
 NASTY = "<script>alert(1)</script> | `x` **bold** [a](http://b) \x00\x1b[31m \ud800 &amp; ]]>"
@@ -71,57 +74,53 @@ def nasty() -> GateVerdict:
 def plain(verdict: GateVerdict, width: int = 250) -> str:
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(terminal(verdict), highlight=False)
+        console.print(render_terminal(describe_verdict(verdict)), highlight=False)
     return capture.get()
 
 
-def test_the_terminal_shows_what_matters_and_counts_the_rest():
+def markdown(verdict: GateVerdict) -> str:
+    """The summary of a job."""
+    return render_markdown(describe_verdict(verdict))
+
+
+def test_the_terminal_says_the_worst_first_and_shows_what_matters():
     text = plain(VERDICT)
-    assert text.splitlines()[:3] == [  # what all cells share comes first, whatever each shows by itself
-        VERDICT.headline,
-        "over the whole suite, final accuracy: regressed: worse by 1.0 points.",
-        "over the whole suite, backdoor success above that of a clean model: pass: fine.",
-    ]
-    rows = [line for line in text.splitlines() if "points" in line and "d_" in line]
-    assert [line.split()[0] for line in rows] == ["regressed", "missing", "inconclusive", "improved"]
+    lines = text.splitlines()
+    assert (
+        lines[0]
+        == "Regressed: final accuracy is worse by 6.0 points in no attack against d_regressed, confirmed on 0 fresh seeds, p = .001."
+    )
+    assert lines[1] == "80.0 % before, 74.0 % now; the margin is 2.0 points."
+    assert lines[2] == "Over the whole suite, final accuracy: regressed: worse by 1.0 points."
+    rows = [line for line in lines if " d_" in line and "2.0" in line]
+    assert [row.split()[5] for row in rows] == ["regressed", "missing", "inconclusive", "improved", "pass", "identical"]
     for said in (
-        "6.0 points",
-        "80.0 %",
-        "3.1 points",
-        "0.0012",
+        "1 regressed, 1 missing, 1 inconclusive",
         "because regressed.",
-        "warning: torch",
+        "torch: 1 -> 2",
         "epsilon 3 is below 4.2",
+        "exit code 3",
     ):
-        assert said in text
-    assert "d_pass" not in text and "d_identical" not in text
+        assert said in text, said
     assert "d_regressed" in plain(VERDICT, 60)
 
 
-def test_markdown_has_a_table_of_what_matters_and_folds_the_rest():
-    text = markdown(VERDICT)
-    head, folded = text.split("<details>")
-    rows = [line for line in head.splitlines() if line.startswith("| ")]
-    assert [row.split(" | ")[0] for row in rows if "d\\_" in row] == [
-        "| regressed",
-        "| missing",
-        "| inconclusive",
-        "| improved",
-    ]
-    assert "<summary>2 as they were</summary>" in folded and "d\\_pass" in folded
-    for line in text.splitlines():
-        if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) == len(HEADS) + 1
+def test_markdown_has_a_table_of_what_matters_and_folds_all_judgments():
+    head, folded = markdown(VERDICT).split("<details>")
+    rows = [line for line in head.splitlines() if line.startswith("| no attack")]
+    assert [re.sub(r"[^a-z]", "", row.split(" | ")[1]) for row in rows][:3] == ["regressed", "xmissing", "inconclusive"]
+    assert "<summary>All 6 judgments, and how a cell is judged</summary>" in folded and "because pass." in folded
+    for line in markdown(VERDICT).splitlines():
+        if line.startswith("| "):
+            assert len(re.findall(r"(?<!\\)\|", line)) in (7, 8, 12)
 
 
 def test_markdown_takes_no_text_for_markup():
     text = markdown(nasty())
-    bare = re.sub(r"\\.", "", text)
-    assert "<script>" not in text and "`" not in bare and "**bold" not in bare and "[a]" not in bare
-    assert not re.search(r"<(?!/?(details|summary)>)", text)
-    for line in text.splitlines():
-        if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) == len(HEADS) + 1
+    code = re.sub(r"`{2,} .*? `{2,}", "", text)
+    bare = re.sub(r"\\.", "", re.sub(r"`[^`\n]*`", "", code))
+    assert "<script>" not in code and "**bold" not in bare and "[a]" not in bare
+    assert not re.search(r"<(?!/?(details|summary)>)", code)
 
 
 def test_junit_read_back():
@@ -167,7 +166,7 @@ def test_what_cannot_be_judged_is_never_an_empty_report():
     nothing = replace(VERDICT, judgments=(), broad=(), audits=())
     (suite,) = ElementTree.fromstring(junit(nothing))
     assert suite.get("errors") == "1"
-    assert "CANNOT JUDGE" in markdown(nothing) and "CANNOT JUDGE" in plain(nothing)
+    assert "Cannot judge: no metric of any cell" in markdown(nothing) and "Cannot judge: " in plain(nothing)
     other = replace(nothing, incompatible=("other data.",))
     (suite,) = ElementTree.fromstring(junit(other))
     assert suite.find("testcase/error").get("message") == "other data."
@@ -178,7 +177,7 @@ def test_what_got_better_is_kept_by_an_update():
     better = replace(VERDICT, judgments=(judgment("improved"),), broad=(), audits=())
     for text in (plain(better), markdown(better)):
         assert "fedguard baseline update mine --baseline b.json" in text
-    assert "baseline update" not in plain(VERDICT)
+    assert "baseline update" not in plain(replace(VERDICT, judgments=(judgment("pass"),), broad=(), audits=()))
 
 
 def test_verdicts_are_kept_beside_the_run(tmp_path):
@@ -217,7 +216,6 @@ def test_a_ruined_seed_is_said_everywhere_though_the_verdict_is_a_pass():
     for said in (squeezed(plain(verdict)), head.replace("\\", ""), junit(verdict), as_json(verdict)):
         assert LOST.lost_seed in said
         assert "60.0 points" in said
-    assert "| 60.0 points |" in head
     (suite,) = ElementTree.fromstring(junit(verdict))
     properties = {one.get("name"): one.get("value") for one in suite.find("properties")}
     assert LOST.lost_seed in properties["lost_seed_1"]
@@ -233,13 +231,5 @@ def test_a_narrow_terminal_breaks_no_word():
     }), LOST))  # fmt: skip
     text = plain(verdict, 80)
     assert max(map(len, text.splitlines())) <= 80
-    for word in (
-        "sign_flip",
-        "against",
-        "trimmed_mean,",
-        "protocol.secure_aggregation",
-        "regressed",
-        "detectable",
-        "margin",
-    ):
+    for word in ("sign_flip", "against", "trimmed_mean,", "protocol.secure_aggregation", "regressed", "margin"):
         assert word in text.split(), word

@@ -16,11 +16,14 @@ from scipy.stats import binomtest
 
 import fedguard as fg
 from fedguard.bench.gate.baseline import read
-from fedguard.bench.gate.reports import junit, markdown, terminal
+from fedguard.bench.gate.reports import junit
 from fedguard.bench.gate.stages import signs
 from fedguard.bench.gate.verdict import GateVerdict
 from fedguard.bench.gate.verdict_store import as_json
 from fedguard.bench.gate.work import gate
+from fedguard.bench.pages.gate import describe_verdict as blocks_of
+from fedguard.bench.pages.markdown import render_markdown
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.config.document import Document
 from fedguard.config.schema import GateSection, read_suite
 from fedguard.errors import ConfigError
@@ -36,7 +39,7 @@ NEVER = [CensoredValue(60.0)] * 11
 
 def shown(verdict: GateVerdict) -> str:
     console = Console(width=200, file=io.StringIO())
-    console.print(terminal(verdict))
+    console.print(render_terminal(blocks_of(verdict)))
     return console.file.getvalue()
 
 
@@ -117,7 +120,7 @@ def test_over_the_whole_suite_only_cells_count_that_got_there():
 def test_a_verdict_with_what_never_came_is_written_and_read():
     verdict, found = one(USUAL, NEVER)
     assert GateVerdict.from_dict(json.loads(as_json(verdict))).judgments == (found,)
-    for text in (markdown(verdict), junit(verdict), shown(verdict)):
+    for text in (render_markdown(blocks_of(verdict)), junit(verdict), shown(verdict)):
         assert "reached on 3 of 3 seeds, and is on 0 now" in " ".join(text.split())
         assert "inf" not in text.replace("information", "") and "nan" not in text
 

@@ -59,6 +59,7 @@ MAY_IMPORT = {
     "fedguard.metrics.stats": set(),
     "fedguard.metrics.returns": {"contracts", "metrics.quantities", "metrics.stats"},
     "fedguard.simulated": {"errors", "retired", "rng", "contracts"},
+    "fedguard.statistics": {"contracts"},
     "fedguard.algorithms": {"errors", "rng", "contracts"},
     "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "memmap", "kernels", "contracts", "aggregation", "secagg", "privacy", "metrics.aggregate", "metrics.distance"},
     "fedguard.bench": {
@@ -69,6 +70,7 @@ MAY_IMPORT = {
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.pages": {
         "errors", "metrics.figures", "metrics.returns", "metrics.stats", "bench.records", "bench.results", "bench.flags", "bench.terminal",
+        "bench.gate",
     },
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
@@ -178,7 +180,7 @@ OF_OTHERS = {"server_app.py", "benchmark/train.py"}
 READERS = (
     "fedguard.bench.results.run", "fedguard.bench.results.compare", "fedguard.bench.results.answer", "fedguard.bench.results.export", "fedguard.bench.results.disclosure",
     "fedguard.bench.flags.results", "fedguard.bench.gate.verdict", "fedguard.bench.gate.stages", "fedguard.app.words",
-    "fedguard.app.trends", "fedguard.app.charts.curves",
+    "fedguard.app.charts.curves",
     "fedguard.app.report.costs", "fedguard.app.report.controls", "fedguard.app.report.threats",
 )  # fmt: skip
 

@@ -80,7 +80,7 @@ class Checked(Classification):
 
     compared: list[LocalPlan] = field(default_factory=list)
 
-    def local_updates(self, model, clients, plan, rng, out):
+    def local_updates(self, model, clients, plan, rng, out, statistics=None):
         assert plan.adjust is None and plan.project is None and plan.private is None
         super().local_updates(model, clients, plan, rng, out)
         cramped = torch.full_like(out, torch.nan)
@@ -247,7 +247,7 @@ def test_a_planted_fault_is_found():
     """The comparison above can fail: a plan whose pull gets lost on the way to the engine."""
 
     class Forgetful(Checked):
-        def local_updates(self, model, clients, plan, rng, out):
+        def local_updates(self, model, clients, plan, rng, out, statistics=None):
             none = replace(plan, prox=0.0)
             found = Classification.local_updates(self, model, clients, none, rng, torch.empty_like(out))
             module = copy.deepcopy(self.module)

@@ -17,6 +17,7 @@ from fedguard.contracts import (
     FederatedAlgorithm,
     Fraction,
     LocalPlan,
+    LocalStatistics,
     Policy,
     PositiveFloat,
     PositiveInt,
@@ -114,7 +115,14 @@ class RunningActors(RunningAlgorithm):
         """
 
     def train(
-        self, task: Task, model: Tensor, clients: Sequence[int], plan: LocalPlan, rng: Streams, rows: Tensor
+        self,
+        task: Task,
+        model: Tensor,
+        clients: Sequence[int],
+        plan: LocalPlan,
+        rng: Streams,
+        rows: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         assert isinstance(task, ActingTask)
         models = model.expand(len(clients), -1)

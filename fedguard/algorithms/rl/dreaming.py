@@ -227,11 +227,11 @@ class _DreamerLearner(RunningActors):
             self._sent.setdefault(client, {})[turn] = found[order]
         rows.zero_()
 
-    def evaluate(self, model: Tensor) -> Evaluation:
+    def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
         one, task = self.algorithm, self.setup.task
         assert isinstance(task, ActingTask)
         if not one.planning:
-            return task.evaluate(model)
+            return task.evaluate(model, statistics)
         net, normal = _net(task), _NormalStream(self.setup.rng.child("plan").numpy(), model.dtype)
         plan = partial(
             plan_first_actions,
@@ -245,7 +245,7 @@ class _DreamerLearner(RunningActors):
             found: Tensor = task.within(model, plan, task.policy, memory[:, : net.fixed + net.chance], normal)
             return found
 
-        return task.evaluate(model, choose_actions)
+        return task.evaluate(model, statistics, chosen=choose_actions)
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:
         for (client, turn), row in zip(keys, rows, strict=True):

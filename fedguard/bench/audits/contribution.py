@@ -12,6 +12,7 @@ from torch import Tensor
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.masking.plain import PlainReceiver
 from fedguard.architectures.release import release_aggregate
+from fedguard.architectures.statistics import require_updates_alone
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
@@ -88,7 +89,8 @@ def contribution(
     _check(cell)
     bench = bench or Workbench()
     with computing_in(cell.training.dtype):
-        setup = replace(set_up(cell, seed, bench.task(cell, seed)), observer=Observer(None))
+        setup = require_updates_alone(set_up(cell, seed, bench.task(cell, seed)), "contribution")
+        setup = replace(setup, observer=Observer(None))
         rng = setup.rng.child("contribution")
         first = setup.task.initial_model(setup.rng.child("model"))
         utility = partial(_utility, setup, measure)

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
+from fedguard.architectures.statistics import require_updates_alone
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import PlannedCell
@@ -68,8 +69,12 @@ class SequentialTrainer:
 
 
 def set_up_of(cell: PlannedCell, seed: int) -> Setup:
-    """The input of the cell's architecture."""
-    return set_up(cell, seed, Workbench().task(cell, seed))
+    """The input of the cell's architecture.
+
+    Raises:
+        PreconditionError: clients send running statistics, which real processes do not carry.
+    """
+    return require_updates_alone(set_up(cell, seed, Workbench().task(cell, seed)), "conform")
 
 
 def start_of(setup: Setup) -> Tensor:

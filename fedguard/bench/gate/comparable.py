@@ -35,9 +35,9 @@ def warnings(run: Snapshot, baseline: Snapshot) -> tuple[str, ...]:
     for key in COMPARED:
         was, now = baseline.environment.get(key, "unknown"), run.environment.get(key, "unknown")
         found += [f"{key} was {was}, is {now}."] if was != now else []
-    found += [
-        f"the code of the plug-in {name} changed since the baseline." for name in find_plugin_changes(run, baseline)
-    ]
+    for name in find_plugin_changes(run, baseline):
+        was, now = (part.code.get(name, "absent")[:8] for part in (baseline, run))
+        found.append(f"the code of the plug-in {name} was {was}, is {now}.")
     old, new = baseline.gate.model_dump(mode="json"), run.gate.model_dump(mode="json")
     found += [f"the gate's thresholds changed: {line}." for line in differences(old, new, "gate")]
     new_ones = newcomers(run, baseline)

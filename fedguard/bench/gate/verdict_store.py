@@ -1,4 +1,4 @@
-"""Verdicts stored beside the run that they judge, in ``runs/<run>/gate/<time>.json``, for the dashboard and for trends."""
+"""Verdicts stored beside the run that they judge, in ``runs/<run>/gate/<time>.json``, for the dashboard."""
 
 from __future__ import annotations
 

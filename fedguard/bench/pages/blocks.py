@@ -12,6 +12,9 @@ from typing import Any, Literal
 #: The reader's choices: swept keys, metric, cell, seed; in the dashboard the query of the address
 Address = Mapping[str, str]
 
+#: The symbol of an entry of a legend
+Symbol = Literal["ring", "dot", "triangle", "fall", "diamond", "square", "bar", "band"]
+
 #: The severity of a statement, which a renderer shows by color and by a word or symbol
 Tone = Literal["plain", "good", "warn", "bad"]
 
@@ -42,6 +45,7 @@ class Verdict:
         headline: one sentence with its condition.
         lead: the evidence, sentence by sentence.
         trained: one line that says what was trained.
+        tone: of the headline's first words, up to the colon.
     """
 
     headline: str
@@ -49,6 +53,7 @@ class Verdict:
     trained: str = ""
     chips: Sequence[Chip] = ()
     actions: Sequence[Action] = ()
+    tone: Tone = "plain"
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,7 @@ class TableBlock:
 class Key:
     """An entry of a legend: a symbol, its color token, its meaning."""
 
-    symbol: Literal["ring", "dot", "triangle", "fall", "diamond", "square", "bar", "band"]
+    symbol: Symbol
     color: str
     meaning: str
 

@@ -23,7 +23,7 @@ from fedguard.bench.pages.blocks import (
     choose,
 )  # fmt: skip
 from fedguard.bench.pages.checks import run_again
-from fedguard.bench.pages.compare_chart import chart, settings_of, signed, table
+from fedguard.bench.pages.compare_chart import chart, format_signed, settings_of, table
 from fedguard.bench.pages.page import Page
 from fedguard.bench.pages.trained import describe_training
 from fedguard.bench.records.reasons import reason_lines
@@ -121,9 +121,13 @@ def _headline(found: Comparison) -> str:
 def _size(one: OverallDifference) -> str:
     """``+14.0 points of final accuracy on average over 42 cells [+13.3, +14.6]``."""
     known, mean, half = FIGURES[one.figure], one.paired.mean, one.half_width
-    ends = f" [{signed(known, mean - half)}, {signed(known, mean + half)}]" if half and len(one.seeds) >= ENOUGH else ""
+    ends = (
+        f" [{format_signed(known, mean - half)}, {format_signed(known, mean + half)}]"
+        if half and len(one.seeds) >= ENOUGH
+        else ""
+    )
     unit = f"{known.unit_of_differences} of {known.title}" if known.unit_of_differences else f"in {known.title}"
-    return f"{signed(known, mean)} {unit} {_over(one)}{ends}"
+    return f"{format_signed(known, mean)} {unit} {_over(one)}{ends}"
 
 
 def _over(one: OverallDifference) -> str:
@@ -143,7 +147,7 @@ def _lead(found: Comparison) -> Iterator[str]:
             yield _count(tested, sum(cell.p_adjusted is not None for cell in found.differences))
         if len(cells) > 1 and cells[0].paired and cells[0].direction != "identical":
             known = FIGURES[one.figure]
-            size = f"{signed(known, cells[0].paired.mean)} {known.unit_of_differences}".strip()
+            size = f"{format_signed(known, cells[0].paired.mean)} {known.unit_of_differences}".strip()
             yield f"The largest difference is {size} ({label(cells[0].swept)}{_unseparated(cells[0])})."
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, TableBlock
+from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, Symbol, TableBlock
 from fedguard.bench.results.comparison import LEVEL, Comparison, Difference
 from fedguard.bench.results.places import setting
 from fedguard.metrics.figures import FIGURES, Metric
@@ -20,7 +20,7 @@ _KINDS = {
     "undecided": ("gray", "circle", "not separated"),
     "identical": ("gray", "square", "identical"),
 }
-_SYMBOLS = {
+_SYMBOLS: dict[str, Symbol] = {
     "triangle-up": "triangle",
     "triangle-down": "fall",
     "diamond": "diamond",
@@ -40,7 +40,7 @@ _NOTE = (
 _Layer = dict[str, Any]
 
 
-def signed(known: Metric, value: float) -> str:
+def format_signed(known: Metric, value: float) -> str:
     """``+3.1``, in the metric's unit, with a true minus."""
     text = known.text(value)
     return text.replace("-", "\N{MINUS SIGN}") if text.startswith("-") else f"+{text}"
@@ -78,7 +78,7 @@ def chart(found: Sequence[Difference], chosen: str, whole: Comparison) -> Chart:
         f"{named}{f' ({chosen})' if chosen else ''}",
         f"{of_seeds}{level}{f', cut at ±{known.text(limit / known.scale)}' if cut else ''}. {right}.",
         _NOTE,
-        [Key(_SYMBOLS[_KINDS[kind][1]], _KINDS[kind][0], _KINDS[kind][2]) for kind in kinds],  # type: ignore[arg-type]
+        [Key(_SYMBOLS[_KINDS[kind][1]], _KINDS[kind][0], _KINDS[kind][2]) for kind in kinds],
     )
 
 
@@ -140,8 +140,8 @@ def _difference(one: Difference, known: Metric) -> str | None:
     if one.paired is None:
         return None
     ends = _ends(one)
-    said = f" [{signed(known, ends[0])}, {signed(known, ends[1])}]" if ends else ""
-    return f"{signed(known, one.paired.mean)}{said}"
+    said = f" [{format_signed(known, ends[0])}, {format_signed(known, ends[1])}]" if ends else ""
+    return f"{format_signed(known, one.paired.mean)}{said}"
 
 
 def _bar(one: Difference, known: Metric) -> Bar | None:
@@ -188,7 +188,7 @@ def _row(one: Difference, known: Metric, limit: float) -> dict[str, Any]:
         "low": max(-limit, low),
         "high": min(limit, high),
         "cut": low < -limit or high > limit,
-        "label": signed(known, one.paired.mean),
+        "label": format_signed(known, one.paired.mean),
         "kind": _kind(one),
         "said": one.words(),
     }

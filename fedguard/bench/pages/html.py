@@ -50,7 +50,8 @@ def render_html(blocks: Iterable[Block], address: Address = lambda _: None) -> l
 def _verdict(block: Verdict, address: Address) -> Iterator[Element]:
     chips = el("span", *map(_chip, block.chips), class_="row")
     yield el("div", el("span", line(block.trained)), chips, class_="trained")
-    yield el("h1", line(block.headline))
+    word, colon, rest = block.headline.partition(":") if block.tone != "plain" else ("", "", block.headline)
+    yield el("h1", el("span", line(word + colon), class_=block.tone) if word else None, line(rest))
     if block.lead:
         yield el("p", line(" ".join(block.lead)), class_="lead")
     yield from (el("p", *_action(one, address)) for one in block.actions)

@@ -36,7 +36,7 @@ def _verdict(block: Verdict) -> Iterator[str]:
     yield f"## {markdown(block.headline)}"
     if block.lead:
         yield markdown(" ".join(block.lead))
-    yield from map(_action, block.actions)
+    yield from (_action(one) for one in block.actions if one.command or not one.page)
     yield " · ".join(markdown(one) for one in (block.trained, *(chip.text for chip in block.chips)) if one)
 
 

@@ -60,9 +60,9 @@ def render_terminal(blocks: Iterable[Block], unfold: bool = False) -> Group:
 
 
 def _verdict(block: Verdict) -> Iterator[RenderableType]:
-    yield Text(line(block.headline), "bold")
+    yield Text(line(block.headline), f"bold {_STYLES[block.tone]}")
     yield from (Text(line(one)) for one in block.lead)
-    yield from (Text(line(_say(one)), "green") for one in block.actions)
+    yield from (Text(line(_say(one)), "green") for one in block.actions if one.command or not one.page)
     yield Text()
     states = Text(" · ").join(Text(line(chip.text), _STYLES[chip.tone] or "dim") for chip in block.chips)
     yield Text(line(block.trained), "dim")

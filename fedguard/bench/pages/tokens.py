@@ -77,6 +77,7 @@ STYLE = """
 .fg { color: var(--ink); font-size: 16px; line-height: 1.5; overflow-wrap: anywhere; }
 .fg h1 { font-size: 27px; line-height: 1.22; margin: 0 0 8px; padding: 0; font-weight: 680; max-width: 36em; text-wrap: balance;
   border: 0; }
+.fg h1 .good { color: var(--good); } .fg h1 .warn { color: var(--warn); } .fg h1 .bad { color: var(--bad); }
 .fg h2 { font-size: 18.5px; line-height: 1.3; margin: 26px 0 4px; padding: 0; font-weight: 660; border: 0; }
 .fg p { margin: 0 0 8px; max-width: 60em; } .fg .lead { font-size: 16.5px; margin-bottom: 14px; max-width: 52em; }
 .fg .sub, .fg .note { color: var(--faint); font-size: 14px; } .fg code { font-size: 13px; background: var(--panel);

@@ -16,6 +16,7 @@ from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
 from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
+from fedguard.tasks.classification import fitting
 from fedguard.tasks.data import load_dataset
 from fedguard.tasks.first_model import describe_first_model
 
@@ -60,6 +61,8 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     for file in dict.fromkeys(cell.training.first_model for cell in legal):
         if file is not None:
             yield Text(f"First model: {describe_first_model(file)}.")
+    for line in dict.fromkeys(_statistics(cell) for cell in legal):
+        yield from [Text(line)] * bool(line)
     yield from _protocols(legal)
     yield from (Text(line) for line in dict.fromkeys(line for cell in legal for line in _copies(cell)))
     if refused:
@@ -113,6 +116,17 @@ def _data(data: Data) -> Iterator[str]:
     yield from (f"  {line}" for line in lines[:MOST_COLUMNS])
     if len(lines) > MOST_COLUMNS:
         yield f"  ... and {len(lines) - MOST_COLUMNS} more columns"
+
+
+def _statistics(cell: PlannedCell) -> str:
+    """What becomes of running statistics; '' for a network that normalizes nothing over batches, or for actors."""
+    if not isinstance(cell.data, Data):
+        return ""
+    found = fitting(cell.model, load_dataset(cell.data), None, cell.statistics.normalization).statistics
+    if not found.layers:
+        return ""
+    fate = cell.statistics
+    return f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
 
 
 def _inputs(shape: Sequence[int]) -> str:

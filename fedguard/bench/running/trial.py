@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedguard.architectures.statistics import check_statistics, describe_statistics
 from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.card import threat_card
@@ -126,7 +127,7 @@ def _train_and_score(
     if cell.evasion is not None and isinstance(task, Classification):
         with stopwatch.stage("evaluation"):
             result["evasion"] = measure_evasion(
-                cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion")
+                cell.evasion, task, task.dataset.test, model, Rng(seed).child("evasion"), reports[-1].statistics
             )
     card = threat_card(cell, secret_noise=bench.secret_noise)
     card["worst_hostile_share"] = result["rounds"]["worst_hostile_share"]
@@ -173,6 +174,9 @@ def set_up(
 
     Args:
         secret_noise: draw noise for privacy from the operating system, so that no two trainings are alike.
+
+    Raises:
+        PreconditionError: running statistics of the network do not fit the cell.
     """
     malicious = malicious_clients(cell, seed) if cell.attack else frozenset()
     setup = Setup(
@@ -184,6 +188,7 @@ def set_up(
         noise=Rng.secret() if secret_noise else Rng(seed).child("cell", cell.id),
         secret=secret_noise,
     )
+    check_statistics(setup, cell.architecture)
     return setup.with_parts(meeting=cell.architecture.resolve_meeting(setup))
 
 
@@ -262,6 +267,8 @@ def _of_examples(
         "chance": float(task.dataset.test.y.bincount().max()) / len(task.dataset.test),
         "minority": minorities(task, reports, setup.malicious, by_class),
     }
+    if task.statistics.layers:
+        result["statistics"] = describe_statistics(cell, task, reports[-1].floored)
     if label_sets := cell.partition.label_sets(task.classes):
         result["parties"] = parties(label_sets, by_class, task.dataset.test.y)
     return result
@@ -321,11 +328,14 @@ def _backdoor(
     if planted is None:
         return {"attack_success": None, "attack_success_raw": None, "attack_success_clean": None, "durability": None}
     with setup.stopwatch.stage("references"):
-        clean = clean_model()
-        if clean is None or clean.shape != model.shape:
-            clean = _train(cell.control(attacked=False, defended=True), seed, bench)[1]
+        clean, statistics = clean_model(), None
+        # A stored model has no running statistics
+        if clean is None or clean.shape != model.shape or setup.task.statistics.size:
+            unattacked, clean = _train(cell.control(attacked=False, defended=True), seed, bench)
+            statistics = unattacked[-1].statistics
     with setup.stopwatch.stage("evaluation"):
-        raw, base = (setup.task.backdoor_success(one, *planted) for one in (model, clean))
+        raw = setup.task.backdoor_success(model, *planted, reports[-1].statistics)
+        base = setup.task.backdoor_success(clean, *planted, statistics)
     return {
         "attack_success": raw - base,
         "attack_success_raw": raw,

@@ -11,6 +11,7 @@ from fedguard.bench.running.budget import within
 from fedguard.bench.running.environment import resident_memory
 from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Environment, Model, Partition, Setup
+from fedguard.contracts.statistics import Normalization
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.classification import Classification
@@ -26,9 +27,22 @@ TASKS = 4
 #: The number of train and of test examples that are drawn from the data; None for all.
 _Subset = tuple[int | None, int | None]
 #: All on which a dealt task depends: data, model, partition, number of clients, random stream, root examples, who holds
-#: copies of others' examples, the share of the examples that is everybody's, their number, the type, and the
-#: first model.
-_Key = tuple[Data | Environment, Model, Partition, int, Rng, int, frozenset[int], float, _Subset, str, str | None]
+#: copies of others' examples, the share of the examples that is everybody's, their number, the type, the first model, and
+#: by what layers normalize that normalize over batches.
+_Key = tuple[
+    Data | Environment,
+    Model,
+    Partition,
+    int,
+    Rng,
+    int,
+    frozenset[int],
+    float,
+    _Subset,
+    str,
+    str | None,
+    Normalization,
+]
 
 
 class Workbench:
@@ -88,7 +102,7 @@ class Workbench:
         return _fetch_or_make(self._finals, (cell.id, seed), None, train)
 
     def _task(self, key: _Key) -> Classification | EnvironmentTask:
-        data, model, partition, clients, rng, root, copying, shared, subset, dtype, first = key
+        data, model, partition, clients, rng, root, copying, shared, subset, dtype, first, how = key
 
         def deal_task() -> Classification | EnvironmentTask:
             # Generators, since it is kept for trials of other cells; float32, so that the draws are those of any dtype
@@ -101,7 +115,7 @@ class Workbench:
                 return EnvironmentTask.build_task(data, model, clients, rng.child("episodes"), self.compute)
             split = rng.child("partition")
             task = Classification.deal(
-                data, model, partition, clients, split, root, copying, self.compute, shared, subset
+                data, model, partition, clients, split, root, copying, self.compute, shared, subset, how
             )
             task = task if dtype == "float32" else task.in_dtype(dtype)
             self._held = resident_memory() if self.memory is not None else 0
@@ -123,7 +137,8 @@ def _key(cell: PlannedCell, seed: int) -> _Key:
     task, root = cell.config.task, cell.config.server.root_data
     many, dtype, first = cell.config.clients.total, cell.training.dtype, cell.training.first_model
     subset = task.subset.train, task.subset.test
-    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, subset, dtype, first
+    how = cell.statistics.normalization
+    return cell.data, cell.model, cell.partition, many, rng, root, copying, task.shared, subset, dtype, first, how
 
 
 _K = TypeVar("_K")

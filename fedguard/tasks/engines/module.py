@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import Examples, LocalPlan
+from fedguard.contracts import Examples, LocalPlan, LocalStatistics
 from fedguard.tasks.engines.parallel import spread
 from fedguard.tasks.network import FlatNetwork, duplicate
+from fedguard.tasks.statistics import NetworkStatistics
 
 
 class ModuleEngine:
@@ -29,17 +30,20 @@ class ModuleEngine:
         schedules: Sequence[NDArray[np.int64]],
         plan: LocalPlan,
         out: Tensor,
+        statistics: LocalStatistics | None = None,
     ) -> None:
         def train_one(number: int) -> None:
             worker, client = self._worker(), clients[number]
             start = model if model.dim() == 1 else model[number]
             correction = (plan.corrections or {}).get(client)
             worker.flat.copy_(start)
+            worker.statistics.begin(statistics, number)
             if plan.one_step:
                 worker.step(self._parts[client], schedules[number][0], plan, correction, out[number])
             else:
                 worker.descend(self._parts[client], schedules[number], plan, start, correction)
                 torch.sub(worker.flat, start, out=out[number])
+            worker.statistics.end(statistics, number)
             self._idle.put(worker)
 
         numbers = range(len(clients))
@@ -62,6 +66,7 @@ class _ModuleWorker:
 
     def __init__(self, network: FlatNetwork, where: torch.device) -> None:
         self._module, self.flat = duplicate(network.module, where)
+        self.statistics = NetworkStatistics(self._module)
         self._loss = network.loss
         self._parameters = list(self._module.parameters())
         self._weights = [parameter.data for parameter in self._parameters]

@@ -79,10 +79,6 @@ class SequentialEnvironment(Environment):
         return self.make_environment()
 
     @property
-    def _told(self) -> str:
-        return str(self)
-
-    @property
     def shape(self) -> tuple[int, ...]:
         return self._run_check(shape_of, getattr(self._first, "observation_space", None))
 
@@ -139,10 +135,10 @@ class SequentialEnvironment(Environment):
         try:
             return call(*arguments)
         except FAILURES as error:
-            raise ConfigError(f"{self._told}: {at}failed: {type(error).__name__}: {oneline(error)}{remedy}.") from error
+            raise ConfigError(f"{self}: {at}failed: {type(error).__name__}: {oneline(error)}{remedy}.") from error
 
     def _run_check(self, check: Callable[..., Found], *given: Any, at: str = "") -> Found:
         try:
             return check(*given)
         except UnexpectedAnswer as error:
-            raise ConfigError(f"{self._told}: {at}{error}.") from None
+            raise ConfigError(f"{self}: {at}{error}.") from None

@@ -171,6 +171,26 @@ class AppRecord(TypedDict):
     misfit: NotRequired[Number]
 
 
+class StatisticsRecord(TypedDict):
+    """What became of running statistics.
+
+    Attributes:
+        fate: ``training.statistics``, or the default.
+        normalization: by what layers normalize: see `fedguard.contracts.statistics.Normalization`.
+        layers: number of layers that normalize over batches.
+        numbers: s, the number of running statistics; 0 if nobody sends any.
+        rule: by what the server combines them: ``mean``, or a rule; null if nobody sends any.
+        floored: number of variances below 0 that clients sent, and that were taken for 0.
+    """
+
+    fate: str
+    normalization: Literal["running", "batch", "constant"]
+    layers: Count
+    numbers: Count
+    rule: str | None
+    floored: Count
+
+
 class Result(Trajectory):
     """The result; see `fedguard.bench.running.trial`. Fields that do not apply are None.
 
@@ -189,6 +209,7 @@ class Result(Trajectory):
         evasion: the result of an attack at test time, if the suite asks for one.
         app: facts about a third-party app.
         returns: in reinforcement learning, in place of accuracies.
+        statistics: only for a network that normalizes over batches.
     """
 
     chance: Share | None
@@ -211,3 +232,4 @@ class Result(Trajectory):
     evasion: NotRequired[EvasionRecord]
     app: NotRequired[AppRecord]
     returns: NotRequired[Returns]
+    statistics: NotRequired[StatisticsRecord]

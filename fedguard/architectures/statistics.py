@@ -1,0 +1,163 @@
+"""The running statistics of a training from round to round: where clients start, and what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedguard.contracts import Architecture, Cell, LocalStatistics, ReceivedRound, Setup, Task
+from fedguard.errors import PreconditionError
+
+
+class RunningStatistics:
+    """The running statistics of a server and its clients in one training; nothing for a network that has none.
+
+    Attributes:
+        floored: variances below 0 that clients have sent so far, and that the server has taken for 0.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._fate, self._layout = setup, setup.cell.statistics, setup.task.statistics
+        self._global, self.floored = self._layout.initial.clone(), 0
+        #: The statistics of the clients that have trained in this round
+        self._trained: dict[int, Tensor] = {}
+        #: The clients of the last aggregate, with the number of examples that each claims, for statistics computed anew
+        self._arrived: Mapping[int, float] = {}
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self._trained = {}
+
+    def start(self, clients: Sequence[int]) -> LocalStatistics | None:
+        """Where these clients start and where they write; None for a network without running statistics."""
+        if not self._layout.size:
+            return None
+        return LocalStatistics(self._global, self._global.new_empty(len(clients), self._layout.size))
+
+    def note(self, clients: Sequence[int], statistics: LocalStatistics | None) -> None:
+        """Record the statistics that these clients have after training."""
+        if statistics is not None:
+            self._trained |= dict(zip(clients, statistics.out, strict=True))
+
+    def send(self, clients: Sequence[int]) -> dict[int, Tensor]:
+        """What these clients send beside their updates; a client that has not trained sends what it has received."""
+        if not self._layout.size or self._fate.fresh:
+            return {}
+        return {client: self._trained.get(client, self._global) for client in clients}
+
+    def settle(self, received: ReceivedRound) -> None:
+        """The server combines what has arrived."""
+        if not self._layout.size or received.samples is None:
+            return
+        clients = [client for row in received.behind for client in row]
+        self._arrived = dict(zip(clients, received.samples.tolist(), strict=True))
+        if not self._fate.fresh:
+            self._combine(received.truth.statistics)
+
+    def for_evaluation(self, model: Tensor) -> Tensor | None:
+        """float32 ``[s]``: the statistics with which ``model`` (``[d]``) is evaluated; None for a network that has none."""
+        if not self._layout.size:
+            return None
+        if self._fate.fresh and self._arrived:
+            rows = self._global.new_empty(len(self._arrived), self._layout.size)
+            self._setup.task.measure_statistics(model, list(self._arrived), rows)
+            self._combine(dict(zip(self._arrived, rows, strict=True)))
+        return self._global
+
+    def _combine(self, sent: Mapping[int, Tensor]) -> None:
+        rows = torch.stack([sent[client] for client in self._arrived])
+        below = (rows < 0) & self._layout.variances
+        self.floored += int(below.sum())
+        samples = torch.tensor(list(self._arrived.values()), dtype=torch.float64)
+        self._global = self._fate.combine(rows.masked_fill(below, 0), samples, self._layout)
+
+
+def describe_statistics(cell: Cell, task: Task, floored: int) -> dict[str, Any]:
+    """What a record stores of the running statistics of a network that normalizes over batches."""
+    fate = cell.statistics
+    return {
+        "fate": str(fate),
+        "normalization": fate.normalization,
+        "layers": task.statistics.layers,
+        "numbers": task.statistics.size,
+        "rule": "mean" if fate.sends else None,
+        "floored": floored,
+    }
+
+
+def check_statistics(setup: Setup, architecture: Architecture) -> None:
+    """Check that a training can do with its running statistics what the cell says.
+
+    Raises:
+        PreconditionError: why it cannot.
+    """
+    cell, layout, fate = setup.cell, setup.task.statistics, setup.cell.statistics
+    if not layout.layers:
+        if cell.training.statistics is not None:
+            raise PreconditionError(
+                f"training.statistics says what becomes of running statistics, and {cell.model.name} has no layer that "
+                "normalizes over batches. Leave it out."
+            )
+        return
+    reasons = [*_why_not_batched(cell, setup.task)] if fate.normalization != "constant" else []
+    for reason in [*reasons, *_why_not_sent(cell, architecture)] if fate.sends else reasons:
+        raise PreconditionError(reason)
+
+
+def require_updates_alone(setup: Setup, who: str) -> Setup:
+    """The set-up, if its clients send updates and no running statistics.
+
+    Raises:
+        PreconditionError: they send both.
+    """
+    if setup.task.statistics.size:
+        raise PreconditionError(
+            f"{who}: goes by what updates do to a model, and {setup.cell.model.name} has running statistics beside it. Set "
+            "training.statistics: hidden or frozen, or use GroupNorm."
+        )
+    return setup
+
+
+def _why_not_batched(cell: Cell, task: Task) -> Iterator[str]:
+    """Why layers cannot normalize by the batch."""
+    batched = f"the {task.statistics.layers} layers of {cell.model.name} that normalize over batches"
+    if cell.noise.unit == "record":
+        yield (
+            f"{batched} couple the examples of a batch, so that clipping each gradient bounds nothing that one example "
+            "changes, and no epsilon would hold. Set training.statistics: frozen, or use GroupNorm."
+        )
+    if cell.inference is not None:
+        yield (
+            f"{cell.inference.name} computes gradients as a client does, and does not know the batch by which {batched} "
+            "normalize. Set training.statistics: frozen, or use GroupNorm."
+        )
+    smallest, batch = min(task.sizes), cell.training.batch_size
+    if smallest < 2 or (batch is not None and batch < 2):
+        yield (
+            f"{batched} need at least 2 examples, since one has no variance: a client has {smallest}, and training.batch_size "
+            f"is {batch}. Raise batch_size, lower clients.total, or use GroupNorm."
+        )
+
+
+def _why_not_sent(cell: Cell, architecture: Architecture) -> Iterator[str]:
+    """Why clients cannot send running statistics."""
+    sent = f"with training.statistics: {cell.statistics.name} clients send running statistics beside their updates"
+    if cell.noise.unit is not None:
+        yield (f"{sent}, without noise, and no epsilon would hold. Set training.statistics: hidden or frozen.")
+    if cell.masking.masked:
+        yield (
+            f"{sent}, and secure_aggregation: {cell.masking.name} does not mask these yet. Set training.statistics: hidden or "
+            "frozen, or secure_aggregation: none."
+        )
+    if not architecture.carries_statistics:
+        yield (
+            f"{sent}, and {architecture.name} carries updates alone. Use server, or set training.statistics: hidden or frozen."
+        )
+    if cell.training.first_model is not None:
+        yield (
+            f"{sent}, and training.first_model has parameters alone, so that its layers would start from other statistics. "
+            "Leave it out, or set training.statistics: hidden."
+        )

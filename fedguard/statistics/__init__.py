@@ -1,0 +1,13 @@
+"""What becomes of the running statistics of a network that normalizes over batches, one file each.
+
+What they are is in `fedguard.contracts.statistics`; `fedguard.architectures.statistics` keeps them from round to round.
+"""
+
+FATES = {
+    "weighted": "fedguard.statistics.weighted:Weighted",
+    "average": "fedguard.statistics.average:Average",
+    "pooled": "fedguard.statistics.pooled:Pooled",
+    "recomputed": "fedguard.statistics.recomputed:Recomputed",
+    "hidden": "fedguard.statistics.hidden:Hidden",
+    "frozen": "fedguard.statistics.frozen:Frozen",
+}
