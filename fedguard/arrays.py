@@ -313,8 +313,8 @@ def _grant_if_present(sight: Sight, value: Any) -> Sight:
 
 def _round(party: str, granted: Sight, rows: Tensor, n: int, f: int, seed: int, **seen: Any) -> RuleContext:
     """What a server knows in a first round of n updates of the length of ``rows``, without a training."""
-    facts = {"f": f, "round": 1, "rng": Rng(seed), "state": {}, "shape": (), "server_lr": 1.0}
-    return RuleContext(party, granted, **facts, layers=(rows.shape[1],), clients=tuple(range(n)), **seen)
+    layers, clients = (rows.shape[1],), tuple(range(n))
+    return RuleContext(party, granted, f=f, rng=Rng(seed), layers=layers, clients=clients, **seen)
 
 
 def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:

@@ -36,7 +36,7 @@ from fedguard.contracts.sight import Knowledge
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
 from fedguard.kernels import unusable_rows
 from fedguard.registry import load_registry
-from fedguard.retired import renew_values
+from fedguard.retired import accept_retired_arguments, renew_values
 from fedguard.rng import MOST_SEED, Rng
 from fedguard.states import Layout, read_state
 
@@ -56,7 +56,7 @@ class Guard:
         attack: ``"alie(z=1.5)"`` or an object; None for no attack.
         defense: ``"nnm >> trimmed_mean"`` or an object.
         f: number of malicious clients: the first f of a round, or those that `step` names.
-        told: number of malicious updates that the rule assumes; f by default.
+        assumed_f: number of malicious updates that the rule assumes; f by default.
         knowledge: what the malicious clients see, as in a suite's ``threat.knowledge``.
         seed: seed of all draws of attack and rule.
         server_lr: factor of the aggregate before it is added to the model.
@@ -67,24 +67,26 @@ class Guard:
         seat: what decides the number of updates, for messages.
 
     Raises:
-        InputError: f, told, seed or server_lr have a wrong type or are out of range.
+        InputError: f, assumed_f, seed or server_lr have a wrong type or are out of range.
         ConfigError: an unknown attack, rule or parameter.
         NotAllowed: attack or rule need something that does not exist here.
     """
 
+    @accept_retired_arguments
     def __init__(
         self,
         *,
         attack: str | PoisonAttack | None = None,
         defense: str | Pipeline = "mean",
         f: int = 0,
-        told: int | None = None,
+        assumed_f: int | None = None,
         knowledge: Sequence[str] = get_args(Knowledge),
         seed: int = 0,
         server_lr: float = 1.0,
     ) -> None:
         self.f = malicious_clients(f, "f", 0)
-        self.told, self._told_apart = self.f if told is None else malicious_clients(told, "told", 0), told is not None
+        self.assumed_f = self.f if assumed_f is None else malicious_clients(assumed_f, "assumed_f", 0)
+        self._decides = "f" if assumed_f is None else "assumed_f"
         self.round = self.dropped = 0
         self.seat = SEAT
         knowledge = renew_values("threat.knowledge", words(knowledge, "knowledge"))
@@ -111,9 +113,8 @@ class Guard:
         return self._pipeline.rule.by_samples or (self._attack is not None and SAMPLES in self._attack.lies)
 
     def __repr__(self) -> str:
-        return (
-            f"Guard(attack={self._attack}, defense={self._pipeline}, f={self.f}, told={self.told}, round={self.round})"
-        )
+        assumed = f"f={self.f}, assumed_f={self.assumed_f}"
+        return f"Guard(attack={self._attack}, defense={self._pipeline}, {assumed}, round={self.round})"
 
     def step(
         self,
@@ -283,29 +284,27 @@ class Guard:
         rows = updates[kept] if lost else updates
         who = list(range(len(updates))) if clients is None else list(clients)
         # Honest updates are taken to be finite, so each dropped row counts as one of the malicious ones that the rule assumes
-        told = max(0, min(self.told - lost, len(rows) - 1))
+        assumed_f = max(0, min(self.assumed_f - lost, len(rows) - 1))
         if not kept:
             raise PreconditionError(
                 f"round {self.round}: none of {lost} updates is left: they hold NaN, infinity or values beyond 2^112, or claim "
                 "numbers of examples that are none. Lower the clients' step, or look at their data."
             )
         try:
-            self._pipeline.check(len(rows), told, self.seat)
+            self._pipeline.check(len(rows), assumed_f, self.seat)
         except PreconditionError as error:
             raise PreconditionError(self._name_arguments(str(error))) from None
         if not self._warned:
             self._warned = True
-            for line in self._pipeline.unproven(len(rows), told, self.seat):
+            for line in self._pipeline.unproven(len(rows), assumed_f, self.seat):
                 warnings.warn(self._name_arguments(line), GuaranteeWarning, stacklevel=3)
         context = RuleContext(
             "fedguard.Guard",
             Sight.EACH_UPDATE | Sight.MODEL | (Sight.NOTHING if root is None else Sight.ROOT_DATA),
-            f=told,
+            f=assumed_f,
             round=self.round,
             rng=self._rng.child("rule", self.round),
-            state={},
             layers=tuple(layers) or (rows.shape[1],),
-            shape=(),
             server_lr=self._server_lr,
             clients=tuple(who[row] for row in kept),
             samples=as_claims(claims[row] for row in kept),
@@ -317,15 +316,15 @@ class Guard:
         return result.vector
 
     def _name_arguments(self, message: str) -> str:
-        """A message about a round with ``told`` where it decides what the rule assumes."""
-        return message.replace("Lower f ", "Lower told ") if self._told_apart else message
+        """A message about a round with the argument that decides what the rule assumes."""
+        return message.replace("Lower f ", f"Lower {self._decides} ")
 
     def _copy_rule(self, model: Tensor, benign: int, layers: Sequence[int]) -> KnownPipeline:
         """The malicious clients' copy of the rule, with their own guesses of its draws and of the server's clean data."""
         seen_all = Sight.HONEST_UPDATES in self._grants
         known = model.clone() if Sight.MODEL in self._grants else torch.zeros_like(model)
-        told, rng, round, server_lr = (
-            self.told,
+        assumed_f, rng, round, server_lr = (
+            self.assumed_f,
             self._rng.child("attack", "rule", self.round).apart(),
             self.round,
             self._server_lr,
@@ -335,12 +334,10 @@ class Guard:
             return RuleContext(
                 "the malicious clients' copy of the rule",
                 Sight.EACH_UPDATE | Sight.MODEL | Sight.ROOT_DATA,
-                f=min(told, n - 1),
+                f=min(assumed_f, n - 1),
                 round=round,
                 rng=rng,
-                state={},
                 layers=tuple(layers) or (rows.shape[1],),
-                shape=(),
                 server_lr=server_lr,
                 clients=tuple(range(n)),
                 samples=torch.ones(n, dtype=torch.float64),

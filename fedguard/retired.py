@@ -124,7 +124,7 @@ RETIRED_CHECKS = {"constant_colour": "constant_color", "normaliser": "normalizer
 #: Columns of the file of a graph in earlier versions
 RETIRED_COLUMNS = {"hears": "neighbor"}
 
-#: Keyword arguments of Python in earlier versions: function, its argument, the new one
+#: Keyword arguments of Python in earlier versions: function or class, its argument, the new one
 RETIRED_ARGUMENTS = (
     ("run", "settings", "overrides"),
     ("audit", "settings", "overrides"),
@@ -132,6 +132,8 @@ RETIRED_ARGUMENTS = (
     ("kappa", "rule", "defense"),
     ("craft", "rule", "defense"),
     ("gate", "strict", "fail_on"),
+    ("Guard", "told", "assumed_f"),
+    ("under_attack", "told", "assumed_f"),
 )
 
 #: Values of such arguments, where they are others now
@@ -140,7 +142,8 @@ ARGUMENT_VALUES: dict[tuple[str, str], dict[Any, Any]] = {("gate", "strict"): {T
 
 def accept_retired_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """The function, which also accepts its keyword arguments of earlier versions, with a DeprecationWarning."""
-    name: str = getattr(function, "__name__", "")
+    # The class of a constructor
+    name = str(getattr(function, "__qualname__", "")).removesuffix(".__init__")
     renamed = {old: new for owner, old, new in RETIRED_ARGUMENTS if owner == name}
 
     @functools.wraps(function)
@@ -217,10 +220,13 @@ def renew_metric(name: str) -> str:
 
 
 def renew_values(path: str, values: Iterable[str]) -> list[str]:
-    """The values that Python hands over for a key, under today's names; an old one gives a DeprecationWarning."""
+    """The values that Python hands over for a key, under today's names; an old one gives a DeprecationWarning.
+
+    To be called by a function under `accept_retired_arguments`, whose caller the warning names.
+    """
     renamed, found = RETIRED_VALUES[path], list(values)
     for old in dict.fromkeys(value for value in found if value in renamed):
-        warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=3)
+        warnings.warn(f"{path.rpartition('.')[2]}: {old!r} is now {renamed[old]!r}", DeprecationWarning, stacklevel=4)
     return [renamed.get(value, value) for value in found]
 
 

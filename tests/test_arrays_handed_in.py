@@ -266,7 +266,7 @@ def test_a_model_that_has_diverged_is_said_to_have():
         with pytest.raises(InputError, match="model: expected finite numbers"):
             fg.Guard().step(model, [{"w": torch.ones(2)}] * 3)
         with pytest.raises(InputError, match="root: expected finite numbers"):
-            fg.Guard(defense="fltrust", told=1).step({"w": torch.ones(2)}, [{"w": torch.ones(2)}] * 3, root=model)
+            fg.Guard(defense="fltrust", assumed_f=1).step({"w": torch.ones(2)}, [{"w": torch.ones(2)}] * 3, root=model)
 
 
 def test_vectors_of_numpy_are_models_too():

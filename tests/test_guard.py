@@ -203,7 +203,7 @@ MODEL = {"w": torch.zeros(2), "b": torch.zeros(1)}
         (lambda: fg.Guard(f=5).step(MODEL, [MODEL] * 3), InputError, "^f: expected fewer than the 3 clients of the round; got 5"),
         (lambda: fg.Guard(attack="ipm", f=3).step(MODEL, [MODEL] * 3, malicious=[0, 1, 2]), InputError, "^malicious: .*not all of them"),
         (lambda: fg.Guard(defense="smea", f=9).step(MODEL, [MODEL] * 30), PreconditionError, "Lower f or the number of clients"),
-        (lambda: fg.Guard(defense="krum", told=2).step(MODEL, [MODEL] * 3), PreconditionError, "Lower told to 1 or raise the number of clients"),
+        (lambda: fg.Guard(defense="krum", assumed_f=2).step(MODEL, [MODEL] * 3), PreconditionError, "Lower assumed_f to 1 or raise the number of clients"),
         (lambda: fg.Guard(attack="ipm", f=1).step(MODEL, [MODEL] * 4, malicious=(0, 1)), InputError, "at most f = 1 of 4 rows"),
         (lambda: fg.Guard(defense="krum", f=2).step(MODEL, [MODEL] * 3), PreconditionError, "krum needs"),
         (lambda: fg.Guard(defense="fltrust", f=1).step(MODEL, [MODEL] * 4), NotAllowed, "fltrust"),

@@ -2,9 +2,8 @@
 
 document.py     the page around the sections: head, policy, style, contents
 style.py        how it looks on light and dark, and printed
-sections.py     which sections there are, in their order, the overview (`fedguard.bench.pages`) first; each turns a run into
-                elements: facts.py, controls.py, curves.py, privacy.py, pictures.py, threats.py,
-                costs.py, reading.py
+sections.py     which sections there are, in their order; overview, matrix, privacy and gate are pages (`fedguard.bench.pages`),
+                and each other one turns a run into elements: facts.py, controls.py, curves.py, threats.py, costs.py, reading.py
 records.py      the completed trials of a run
 """
 

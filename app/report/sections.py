@@ -10,8 +10,6 @@ from fedguard.app.report.costs import costs, sums
 from fedguard.app.report.curves import curves
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
-from fedguard.app.report.pictures import pictures
-from fedguard.app.report.privacy import privacy
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
 from fedguard.bench.gate.verdict_store import verdicts
@@ -20,6 +18,7 @@ from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
 from fedguard.bench.pages.gate import GATE
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.privacy import PRIVACY
 from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.results.run import Run
 
@@ -37,16 +36,21 @@ def _gate(run: Run) -> list[Element]:
     return render_section(GATE.blocks(run, {})) if found or broken else []
 
 
+def _privacy(run: Run) -> list[Element]:
+    """Nothing if the run asks nothing about privacy, so that there is nothing but the verdict."""
+    found = list(PRIVACY.blocks(run, {}))
+    return render_section(found) if len(found) > 1 else []
+
+
 #: A section without content is left out
 SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Where defenses break", curves),
     ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
-    ReportSection("privacy", "Privacy", privacy),
+    ReportSection("privacy", "Privacy", _privacy, headed=True),
     ReportSection("gate", "Gate", _gate, headed=True),
     ReportSection("controls", "What defenses cost and attacks harm", controls),
     ReportSection("threats", "Threat cards", threats),
-    ReportSection("pictures", "Reconstructions", pictures),
     ReportSection("sums", "Secure aggregation", sums),
     ReportSection("reading", "How to read the numbers", reading),
     ReportSection("run", "What was run", what_was_run),

@@ -45,7 +45,6 @@ figure svg { overflow: visible; }
 details { margin: .6rem 0; } summary { cursor: pointer; color: var(--accent); }
 figure img { image-rendering: pixelated; background: #fff; }
 figcaption { color: var(--faint); font-size: .92rem; max-width: 52rem; }
-.pictures { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; } .pictures figure { margin: 0; max-width: 36rem; }
 pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .8rem 1rem; overflow-x: auto;
   font-size: .85rem; line-height: 1.4; }
 @media (max-width: 40rem) { body { padding: .8rem; } dl div { grid-template-columns: 1fr; } }

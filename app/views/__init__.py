@@ -61,7 +61,11 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."
         ),
         NavigationEntry(
-            "privacy", "Privacy", "lock", "What an epsilon costs, what still leaks, and whether the claim holds."
+            "privacy",
+            "Privacy",
+            "lock",
+            "What each protection claims, what still leaks, and whether the claim holds.",
+            answers=True,
         ),
     ),
     "Several runs": (

@@ -121,7 +121,7 @@ class RoundFacts(TypedDict, total=False):
     chosen: tuple[int, ...]
     fates: tuple[tuple[int, Fate], ...]
     clip: float | None
-    watched: RoundObservation | None
+    watched: tuple[RoundObservation, ...]
     moment: RoundTiming | None
     nodes: NodesReport
 

@@ -16,7 +16,7 @@ from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import RoundFacts, release_aggregate, report_round
 from fedguard.architectures.watch import ANOTHER_MODEL, watching
 from fedguard.architectures.wire import leave
-from fedguard.contracts import Fate, ReceivedRound, RoundReport, SentRound, Setup, State, Wire
+from fedguard.contracts import Fate, ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State, Wire
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Rounds(ABC, Generic[Plan]):
     def play_round(self, plan: Plan) -> RoundReport:
         """One round: the clients train, their updates are sent, received and aggregated, and the model moves."""
         setup, stage, model, clip = self.setup, self.setup.stopwatch.stage, self.model, self.clip
-        watch = watching(setup, model, plan.number)
+        watch = watching(setup, model, plan.round)
         given = watch.sent if watch else model
         wire = self.train(plan, given)
         with stage("aggregation"):
@@ -82,10 +82,10 @@ class Rounds(ABC, Generic[Plan]):
             self.states = result.states
             with stage("model"):
                 self.move(result.vector, received)
-        watched = None
+        watched: tuple[RoundObservation, ...] = ()
         if watch:
             with stage("inference"):
-                watched = watch.observe_round(received, result, self.model, self.gain)
+                watched = (watch.observe_round(received, result, self.model, self.gain),)
         facts: RoundFacts = {"chosen": plan.chosen, "clip": clip, "watched": watched}
         facts.update(self.facts(plan, sent, received))
         return report_round(setup, self.clients, self.model, plan.round, sent, received, result, plan.due, **facts)
@@ -96,7 +96,7 @@ class Rounds(ABC, Generic[Plan]):
 
     @abstractmethod
     def train(self, plan: Plan, model: Tensor) -> Wire:
-        """The updates of the clients that received ``model`` (float32 ``[d]``), those of malicious ones included."""
+        """The updates of the clients that received ``model`` (float32 ``[d]``), malicious ones included."""
 
     def missing(self, plan: Plan) -> Mapping[int, Fate]:
         """Fates of clients in the session of the round whose update does not arrive."""

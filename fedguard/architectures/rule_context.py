@@ -22,7 +22,6 @@ def rule_context(setup: Setup, model: Tensor, round: int, assumed_f: int) -> Rul
         f=assumed_f,
         round=round,
         rng=setup.rng.child("rule", round),
-        state={},
         layers=setup.task.layers,
         shape=setup.task.shape,
         server_lr=setup.cell.server_step,

@@ -34,7 +34,7 @@ def show(
     ] = None,
     page: Annotated[
         Page | None,
-        typer.Option(help="Show this page instead, as the command of this name does, which has more options."),
+        typer.Option(help="Show this page instead of the overview."),
     ] = None,
     to: Annotated[
         list[str] | None, typer.Option(metavar="FILE.svg", help="Write the picture to this file as well. Repeatable.")
@@ -61,11 +61,9 @@ def show(
         raise ConfigError("show --to: expected neither --profile nor --page beside it; the picture is of the matrix.")
     if metric and (profile or page not in (None, "breakdown")):
         raise ConfigError("show --metric: expected neither --profile nor --page beside it, except --page breakdown.")
-    if page == "breakdown":
-        breakdown(run, metric=metric, as_json=as_json, store=store)
-    elif page is not None:
-        (privacy if page == "privacy" else contribution)(run, as_json=as_json, store=store)
+    choices = dict(one.partition("=")[::2] for one in at or ())
     if page is not None:
+        _show_page(run, page, metric, choices, whole=whole, as_json=as_json, store=store)
         return
     found, files = load_run(run, store), files_of(to, ("svg",), force)
     choices = dict(one.partition("=")[::2] for one in at or ())
@@ -110,6 +108,23 @@ def print_matrix(run: Run, metric: str | None, at: Address, whole: bool) -> None
     from fedguard.bench.pages.terminal import render_terminal
 
     console.print(render_terminal(matrix.whole(run, "show", at, metric), unfold=whole), highlight=False)
+
+
+def _show_page(
+    run: str, name: Page, metric: str | None, at: Address, *, whole: bool, as_json: bool, store: Path
+) -> None:
+    """Show a page of a run, or what the command of its name shows."""
+    if name == "breakdown":
+        breakdown(run, metric=metric, as_json=as_json, store=store)
+    elif name == "contribution":
+        contribution(run, as_json=as_json, store=store)
+    elif as_json:
+        privacy(run, as_json=True, store=store)
+    else:
+        from fedguard.bench.pages.page import page
+        from fedguard.bench.pages.terminal import render_terminal
+
+        console.print(render_terminal(page(name).blocks(load_run(run, store), at), unfold=whole), highlight=False)
 
 
 class LintReason(StrEnum):

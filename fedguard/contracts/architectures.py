@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.cell import Cell, Setup
 from fedguard.contracts.lying import Channels
 from fedguard.contracts.observers import Listeners, Seating
 from fedguard.contracts.participation import Meeting, Participation
-from fedguard.contracts.reports import RoundReport
+from fedguard.contracts.reports import LocalTraining, RoundObservation, RoundReport
 from fedguard.contracts.sight import Exposure, Sight
 from fedguard.contracts.tasks import Task
 
@@ -101,6 +103,24 @@ class Architecture(Algorithm):
     def trainings(self) -> int:
         """How many times a client trains in a round."""
         return 1
+
+    def participants(self, setup: Setup, rounds: range) -> tuple[LocalTraining, ...]:
+        """The trainings behind the first update of each client that arrives in these rounds, if none is lost.
+
+        Who trains when depends on no example and no model, so they are known before anything is trained.
+        """
+        times, first = self.trainings(), dict[int, int]()
+        for round in rounds:
+            first.update((client, round) for client in setup.choose_clients(round) if client not in first)
+        return tuple(
+            LocalTraining(client, began=0.0, ended=0.0, turn=times * (round - 1) + turn)
+            for client, round in first.items()
+            for turn in range(1, times + 1)
+        )
+
+    def unscale_updates(self, one: RoundObservation) -> Tensor:
+        """float32 ``[n, d]``: the updates of a round as the clients sent them, before the server weighs them."""
+        return one.updates
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """The observers of a training: ``nodes`` nodes in the given position, which receive messages for ``rounds`` rounds."""

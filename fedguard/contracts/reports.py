@@ -93,7 +93,7 @@ class RoundObservation:
         inputs: float64 ``[d]`` by client: its input to a session, rounded and noisy, as if it were alone there; empty without
             masks.
         models: float32 ``[n, d]``: without a server, the model from which each node trained; None if all share one.
-        heard: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
+        received: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
         malicious: the malicious ones among the clients.
         trainings: the training behind each row of `updates`; empty without simulated time.
         gain: factor of the aggregate before the server's step.
@@ -108,7 +108,7 @@ class RoundObservation:
     aggregate: Tensor | None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
     models: Tensor | None = None
-    heard: Tensor | None = None
+    received: Tensor | None = None
     malicious: frozenset[int] = frozenset()
     trainings: tuple[LocalTraining, ...] = ()
     gain: float = 1.0
@@ -230,8 +230,7 @@ class RoundReport:
         chosen: clients that were asked to train.
         clip: clipping bound of an update, if the server clips for privacy.
         masked: result of secure aggregation; None if it is off.
-        watched: the whole round, for an observer that watches it; None if it has several aggregates, see
-            `fedguard.contracts.Architecture.aggregates`.
+        watched: each aggregate of the round, for an observer that watches the round.
         moment: time and cost of the round in simulated time; None without a simulated network.
         effect: $<R, mu> / |mu|^2$ under the attack, under each of its siblings, and under neither ("none"), as probes of the
             rule show it; None for an attack without siblings.
@@ -260,7 +259,7 @@ class RoundReport:
     chosen: tuple[int, ...] = ()
     clip: float | None = None
     masked: MaskedRound | None = None
-    watched: RoundObservation | None = None
+    watched: tuple[RoundObservation, ...] = ()
     effect: Mapping[str, float] | None = None
     moment: RoundTiming | None = None
     nodes: NodesReport | None = None

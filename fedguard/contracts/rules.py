@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -39,19 +40,19 @@ class RuleContext(View):
     ``f`` is the number of malicious updates that the rule assumes. ``state`` is what `Defense.remember` returned in the round
     before, empty at first. ``rng`` is the rule's own stream for this round. ``layers`` are the sizes of the network's parameter
     tensors, which add up to d. ``shape`` is the shape of one input. The server adds ``server_lr`` times the aggregate to the
-    model.
+    model. The defaults are those of a first round of rows alone, without a training.
 
     At a node without a server, ``mixing`` (float64 ``[n]``) is the weight of each row in the graph. It is None at servers, and
     after a mixing, where a row belongs to no single node.
     """
 
     f: int
-    round: int
     rng: Rng
-    state: State
-    layers: tuple[int, ...]
-    shape: tuple[int, ...]
-    server_lr: float
+    round: int = 1
+    state: State = MappingProxyType({})
+    layers: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    server_lr: float = 1.0
     mixing: Tensor | None = None
     clients = SightField[tuple[int, ...]](Sight.EACH_UPDATE, "the client behind each row")
     samples = SightField[Tensor](Sight.SUM, "float64 [n]: the number of examples that each client claims")

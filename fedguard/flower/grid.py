@@ -27,6 +27,7 @@ from fedguard.flower.records import (
     with_arrays,
 )
 from fedguard.guard import Guard
+from fedguard.retired import accept_retired_arguments
 from fedguard.rng import Rng
 from fedguard.states import Layout
 
@@ -63,7 +64,7 @@ class GuardedGrid(Grid):
 
     def __init__(self, grid: Grid, guard: Guard, *, defended: bool, seed: int = 0) -> None:
         self._grid, self._guard, self._defended, self._seed = grid, guard, defended, seed
-        self._told = guard.told
+        self._assumed_f = guard.assumed_f
         self._layout: Layout | None = None
         self.weighted_by_key = SAMPLES
         self.malicious: frozenset[int] = frozenset()
@@ -151,23 +152,23 @@ class GuardedGrid(Grid):
         # An attack sees the model of the first node only; each update still starts from the model of its own node
         acting = [row for row, node in enumerate(nodes) if node in self.malicious and self._guard.attacks]
         model = starts[0]
-        self._guard.told = min(scale_assumed_f(len(nodes), self._told, len(self.nodes)), len(nodes))
+        self._guard.assumed_f = min(scale_assumed_f(len(nodes), self._assumed_f, len(self.nodes)), len(nodes))
         self.updates += len(nodes)
         self.bytes += 4 * rows.numel()
         self.hostile_share = max(self.hostile_share, len(acting) / len(nodes))
-        self.outvoted += len(acting) > self._guard.told
+        self.outvoted += len(acting) > self._guard.assumed_f
         if len(acting) == len(nodes):
             LOG.warning("round %d: every node that answered is malicious; they send honest updates.", self.rounds)
             acting = []
-        rows, told = self._guard.apply_attack(model, rows, acting, layers=layout.sizes, samples=known)
+        rows, lies = self._guard.apply_attack(model, rows, acting, layers=layout.sizes, samples=known)
         if self._defended:
-            rows = self._aggregate_updates(model, rows, nodes, layout, told).expand(len(rows), -1)
+            rows = self._aggregate_updates(model, rows, nodes, layout, lies).expand(len(rows), -1)
         return [
             with_arrays(
                 one,
                 name,
                 layout.state(start + row, arrays),
-                told[number] if told is not None and number in acting else None,
+                lies[number] if lies is not None and number in acting else None,
                 self.weighted_by_key,
             )
             for number, (one, (name, arrays), start, row) in enumerate(zip(good, found, starts, rows, strict=True))
@@ -218,13 +219,14 @@ class GuardedGrid(Grid):
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
 
+@accept_retired_arguments
 def under_attack(
     app: ServerApp,
     *,
     attack: str | None = None,
     defense: str | None = None,
     f: int = 0,
-    told: int | None = None,
+    assumed_f: int | None = None,
     knowledge: Sequence[str] | None = None,
     seed: int = 0,
     weighted_by_key: str = SAMPLES,
@@ -238,7 +240,7 @@ def under_attack(
         attack: for example ``"ipm(tau=5)"``; None for no attack.
         defense: a rule of the catalog that aggregates before the app's own strategy; None for that strategy alone.
         f: number of malicious nodes, drawn by the seed among those that are connected at the first training round.
-        told: assumed f of the rule; f by default.
+        assumed_f: number of malicious nodes that the rule assumes; f by default.
         knowledge: what the malicious nodes see, as a suite's ``threat.knowledge``: by default each other's and the honest
             updates, the model, and the rule if there is a defense.
         weighted_by_key: the strategy's name for the number of examples, about which attacks may lie and by which rules weight.
@@ -256,7 +258,7 @@ def under_attack(
         "attack": attack,
         "defense": defense or "mean",
         "f": f,
-        "told": told,
+        "assumed_f": assumed_f,
         "knowledge": granted,
         "seed": seed,
     }

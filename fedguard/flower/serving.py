@@ -34,7 +34,7 @@ class TrialRequest:
         f, nodes: number of malicious nodes, and of all.
         metric: the app's name for its accuracy; None to find it.
         knowledge: what malicious nodes see.
-        told: assumed f of the rule; the true f by default.
+        assumed_f: number of malicious nodes that the rule assumes; the true f by default.
         engine: ``inline``, ``simulation`` or ``deployment``.
         looks: fields of the observer of the messages, a `fedguard.flower.seen.AppObserver`; None for no observer.
         kept: the file for its observations.
@@ -49,7 +49,7 @@ class TrialRequest:
     seed: int
     metric: str | None = None
     knowledge: Sequence[str] | None = None
-    told: int | None = None
+    assumed_f: int | None = None
     engine: str = "inline"
     looks: Mapping[str, Any] | None = None
     kept: str | None = None
@@ -101,7 +101,7 @@ def serve_app(
         attack=asked.attack,
         defense=asked.defense,
         f=asked.f,
-        told=asked.told,
+        assumed_f=asked.assumed_f,
         seed=asked.seed,
         knowledge=asked.knowledge,
         grid=EvaluationGrid,

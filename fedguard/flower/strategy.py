@@ -69,7 +69,7 @@ class FedGuardStrategy(Strategy):
                 f"got {brief(strategy)}."
             )
         self.guard = Guard(defense=defense, f=f, seed=seed)
-        self.f = self.guard.told
+        self.f = self.guard.assumed_f
         self.dropped = 0
         self.skipped: list[str] = []
         self._sent: ArrayRecord | None = None
@@ -133,7 +133,7 @@ class FedGuardStrategy(Strategy):
             layout = self._layout = self._layout or layout_of(sent, states, nodes)
             model = start_of(layout, sent)
             # A reply that cannot be averaged counts as malicious, which leaves fewer of the f among the rest
-            self.guard.round, self.guard.told = server_round, max(0, self.f - (len(answered) - len(usable)))
+            self.guard.round, self.guard.assumed_f = server_round, max(0, self.f - (len(answered) - len(usable)))
             rows = torch.stack([layout.vector(state, "the replies", averaged=True) for state in states]) - model
             step = self.guard.aggregate_updates(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
         except PreconditionError as error:

@@ -166,15 +166,10 @@ class _KappaSearch:
             "the kappa-meter",
             Sight.EACH_UPDATE,
             f=f,
-            round=1,
             rng=Rng(seed),
-            state={},
             clients=tuple(range(n)),
             samples=torch.ones(n, dtype=torch.float64),
             noise=torch.ones(n, dtype=torch.float64),
-            shape=(),
-            layers=(),
-            server_lr=1.0,
         )
         self._contexts: dict[int, RuleContext] = {}
 

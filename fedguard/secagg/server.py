@@ -82,16 +82,16 @@ class ProtocolServer:
         return self._table[self.state]
 
     @property
-    def heard(self) -> Collection[int]:
+    def answered(self) -> Collection[int]:
         """The clients that have answered in this state."""
-        heard: Mapping[ServerState, Collection[int]] = {
+        answered: Mapping[ServerState, Collection[int]] = {
             ServerState.ADVERTISING: self._advertised,
             ServerState.SHARING: self._shares,
             ServerState.MASKING: self._added,
             ServerState.ATTESTING: self._attested,
             ServerState.UNMASKING: self._revealed,
         }
-        return heard.get(self.state, ())
+        return answered.get(self.state, ())
 
     def receive(self, data: bytes) -> None:
         """Take a client's message. Threads take turns.
@@ -166,7 +166,7 @@ class ProtocolServer:
         # After the signature, so that a client is blamed for another model only where it signed one
         if isinstance(message, messages.KeyAdvertisement) and message.model_hash != self._model_hash:
             raise self._error(errors.ModelMismatch, f"client {client} holds another model", client)
-        if header.phase < phase or client in self.heard:
+        if header.phase < phase or client in self.answered:
             raise self._error(errors.AlreadyAnswered, f"client {client} sends {header.phase.name} too late or twice")
         if header.phase > phase or client not in self._expected:
             raise self._error(errors.ReplayOrWrongRound, f"client {client} sends {header.phase.name} uncalled", client)

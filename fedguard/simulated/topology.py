@@ -116,10 +116,10 @@ class Topology:
         return float(np.abs(1 - self._eigenvalues).min()) if self.nodes > 1 else 1.0
 
     @cached_property
-    def heard(self) -> NDArray[np.bool_]:
+    def adjacency(self) -> NDArray[np.bool_]:
         """bool ``[n, n]``: whether node i (row) ever receives from node j."""
-        heard: NDArray[np.bool_] = np.logical_or.reduce([_neighbor_mask(one) for one in self.matrices])
-        return heard & ~np.eye(self.nodes, dtype=bool)
+        adjacency: NDArray[np.bool_] = np.logical_or.reduce([_neighbor_mask(one) for one in self.matrices])
+        return adjacency & ~np.eye(self.nodes, dtype=bool)
 
     @cached_property
     def cut(self) -> int:
@@ -133,7 +133,7 @@ class Topology:
         """Directed graph with an edge from each node to each node that receives from it."""
         import networkx
 
-        return networkx.from_numpy_array(self.heard.T, create_using=networkx.DiGraph)
+        return networkx.from_numpy_array(self.adjacency.T, create_using=networkx.DiGraph)
 
     def among(self, nodes: Sequence[int]) -> Topology:
         """The subgraph of these nodes; rows need not sum to 1."""
@@ -160,8 +160,8 @@ class Topology:
 
 
 def _neighbor_mask(matrix: Matrix) -> NDArray[np.bool_]:
-    heard: NDArray[np.bool_] = (matrix != 0) | np.eye(len(matrix), dtype=bool)
-    return heard
+    adjacency: NDArray[np.bool_] = (matrix != 0) | np.eye(len(matrix), dtype=bool)
+    return adjacency
 
 
 def topology(
@@ -275,7 +275,7 @@ def assign_positions(
     order = [int(place) for place in rng.numpy().permutation(topology.nodes)]
     if seats is None and places == "in_order":
         return topology
-    without_links = not topology.heard.any()  # all positions are alike
+    without_links = not topology.adjacency.any()  # all positions are alike
     if not malicious or without_links or (seats is None and places == "drawn"):
         return topology.reorder_nodes(order)
     taken = list(seats) if seats is not None else _rank_positions(topology, places, order)[: len(malicious)]
@@ -286,23 +286,25 @@ def assign_positions(
     )
 
 
-def lookouts(heard: NDArray[np.bool_], place: str, count: int, rng: Rng) -> tuple[int, ...]:
+def lookouts(adjacency: NDArray[np.bool_], place: str, count: int, rng: Rng) -> tuple[int, ...]:
     """``count`` observing nodes.
 
     Args:
-        heard: bool ``[n, n]``: whether node i (row) receives from node j.
+        adjacency: bool ``[n, n]``: whether node i (row) receives from node j.
         place: ``nodes`` at drawn positions; ``side_by_side``: a drawn node and the nearest to it; ``around`` a drawn node: the
             nodes that receive from it, then the nearest others. Ties are drawn.
     """
     import networkx
 
-    order = [int(node) for node in rng.numpy().permutation(len(heard))]
+    order = [int(node) for node in rng.numpy().permutation(len(adjacency))]
     if place == "nodes":
         return tuple(sorted(order[:count]))
-    graph = networkx.from_numpy_array((heard | heard.T).astype(int))
+    graph = networkx.from_numpy_array((adjacency | adjacency.T).astype(int))
     away, rank = networkx.single_source_shortest_path_length(graph, order[0]), {one: at for at, one in enumerate(order)}
     # Distances ignore directions, so a neighbor may receive nothing from the drawn node: those that do come first
-    nearest = sorted(order, key=lambda node: (away.get(node, len(heard)), not heard[node, order[0]], rank[node]))
+    nearest = sorted(
+        order, key=lambda node: (away.get(node, len(adjacency)), not adjacency[node, order[0]], rank[node])
+    )
     return tuple(sorted(nearest[:count] if place == "side_by_side" else nearest[1 : count + 1]))
 
 

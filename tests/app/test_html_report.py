@@ -233,7 +233,7 @@ def test_what_was_run_epsilons_masks_and_configuration_are_told(run, page):
 def test_reconstructions_are_pictures_in_the_file(page):
     pictures = [found for tag, found in page.elements if tag == "img"]
     assert pictures
-    assert all(found["alt"].startswith("Inputs and what was rebuilt") for found in pictures)
+    assert all(found["alt"].startswith("Above, inputs; below, what was rebuilt of them") for found in pictures)
 
 
 @pytest.fixture(scope="module")

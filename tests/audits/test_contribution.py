@@ -178,7 +178,7 @@ def test_of_a_buffer_of_two_either_the_first_or_the_second_is_given_what_it_is_w
     watched = replace(setup, observer=Observer(None))
     aged = set()
     for shares, report in zip(found.rounds, made.architecture.aggregates(watched), strict=True):
-        one = report.watched
+        (one,) = report.watched
         aged |= {training.staleness for training in one.trainings}
         loss = setup.task.evaluate(one.sent).loss
         alone = [loss - setup.task.evaluate(one.sent + row).loss for row in one.updates]

@@ -48,12 +48,14 @@ def test_at_a_guard_no_number_is_a_mistake_and_zeros_for_all_too(attack, rule):
 @pytest.mark.parametrize("bad", NOTHING, ids=repr)
 def test_at_a_guard_who_claims_nothing_to_weigh_by_is_dropped(bad):
     """As if it had not answered; and since an honest claim is a number, one fewer is reckoned to be malicious."""
-    guard = fg.Guard(defense="weighted_mean", told=1)
+    guard = fg.Guard(defense="weighted_mean", assumed_f=1)
     found = guard.step(MODEL, CLIENTS, samples=[3, 5, bad, 2])["a"] - MODEL["a"]
     kept = [ROWS[row].tolist() for row in (0, 1, 3)]
     assert found.tolist() == pytest.approx(weighed(kept, [3, 5, 2]))
     assert guard.dropped == 1
-    trimmed = fg.Guard(defense="trimmed_mean", told=1).step(MODEL, CLIENTS, samples=[3, 5, bad, 2])["a"] - MODEL["a"]
+    trimmed = (
+        fg.Guard(defense="trimmed_mean", assumed_f=1).step(MODEL, CLIENTS, samples=[3, 5, bad, 2])["a"] - MODEL["a"]
+    )
     assert trimmed.tolist() == pytest.approx(weighed(kept, [1, 1, 1]))  # nothing is trimmed any more
     attacked = fg.Guard(attack="sign_flip", defense="weighted_mean", f=1)
     attacked.step(MODEL, CLIENTS, samples=[bad, 5, 1, 2])

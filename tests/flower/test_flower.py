@@ -237,6 +237,12 @@ def answers(grid, kind: str = "train", *values: float):
     return list(grid.send_and_receive([Message(sent, node, kind) for node in grid.get_node_ids()]))
 
 
+def test_the_old_name_of_the_assumed_f_works_with_a_warning(parts):
+    server, _ = parts
+    with pytest.warns(DeprecationWarning, match=r"under_attack\(told=...\) is now under_attack\(assumed_f=...\)"):
+        under_attack(server, defense="median", f=2, told=1)
+
+
 def guarded(contents, defended=True, **arguments) -> GuardedGrid:
     return GuardedGrid(Answers(contents), Guard(**arguments), defended=defended)
 
@@ -246,7 +252,7 @@ def values_of(replies):
 
 
 def test_every_reply_becomes_the_robust_aggregate_and_evaluations_stay():
-    grid = guarded([arrays(1.0, 1), arrays(2.0, 2), arrays(99.0, -99)], defense="median", told=1)
+    grid = guarded([arrays(1.0, 1), arrays(2.0, 2), arrays(99.0, -99)], defense="median", assumed_f=1)
     assert values_of(answers(grid, "train", 0.0, 0.0)) == [[2, 1]] * 3
     assert values_of(answers(grid, "evaluate")) == [[1, 1], [2, 2], [99, -99]]
     assert grid.rounds == 1
@@ -307,7 +313,7 @@ def test_a_node_that_fails_is_left_to_the_strategy():
         return Message(message.content, reply_to=message)
 
     inner = InlineGrid(client, 3, {})
-    replies = answers(GuardedGrid(inner, Guard(defense="median", told=1), defended=True))
+    replies = answers(GuardedGrid(inner, Guard(defense="median", assumed_f=1), defended=True))
     assert [message.has_error() for message in replies] == [False, False, True]
     assert "no such luck" in inner.raised[0]
 
@@ -341,4 +347,4 @@ def test_the_same_seed_gives_the_same_model(parts):
 def test_guard_and_grid_agree_with_the_array_functions():
     rows = torch.randn(5, 3)
     expected = fg.aggregate("geometric_median", rows, f=1)
-    assert torch.allclose(fg.Guard(defense="geometric_median", told=1).step(torch.zeros(3), list(rows)), expected)
+    assert torch.allclose(fg.Guard(defense="geometric_median", assumed_f=1).step(torch.zeros(3), list(rows)), expected)

@@ -101,7 +101,7 @@ def own_suite(app, attack):
     setup = set_up(cell, 0, task := Own(data, parts, None, cell.model, fitting(cell.model, data, None)))
     curious = PrivacyAdversary(cell, setup, task)
     reports = list(cell.architecture.run(replace(setup, observer=curious.observer)))
-    watched = [report.watched for report in reports if report.watched]
+    watched = [one for report in reports for one in report.watched]
     return curious.run_attack(watched, reports[-1].model, lambda *_: None)
 
 

@@ -101,7 +101,7 @@ def test_graphs_that_there_are_not(name, nodes, settings, what):
 def hostile_at(name: str, places: str, malicious: set[int], seed: int = 0):
     """The graph with its nodes numbered as clients are, and the links among the malicious ones."""
     graph = assign_positions(topology(name, 16), malicious, places, Rng(seed))
-    among = sum(bool(graph.heard[i, j]) for i in malicious for j in malicious)
+    among = sum(bool(graph.adjacency[i, j]) for i in malicious for j in malicious)
     return graph, among
 
 
@@ -125,7 +125,7 @@ def test_malicious_clients_cluster():
 def test_malicious_clients_take_the_middle_of_a_star():
     for places in ("highest_degree", "cut"):
         graph, _ = hostile_at("star", places, {7})
-        assert graph.heard[7].sum() == 15
+        assert graph.adjacency[7].sum() == 15
 
 
 def test_malicious_clients_at_a_cut_part_a_ring():

@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "fedguard.bench.docstrings": set(),
     "fedguard.bench.pages": {
         "errors", "metrics.figures", "metrics.returns", "metrics.stats", "bench.records", "bench.results", "bench.flags", "bench.terminal",
-        "bench.gate",
+        "bench.audits", "bench.gate", "bench.explain",
     },
     "fedguard.bench.terminal": set(),
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
@@ -99,7 +99,7 @@ MAY_IMPORT = {
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
-        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench",
+        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
     },
     "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},

@@ -174,7 +174,7 @@ def test_what_looks_at_the_final_model_has_the_nodes_own():
     made = cell()
     setup = replace(set_up(made, 0, Workbench().task(made, 0)), observer=Observer(None, seat=(node,)))
     *_, last = made.architecture.run(setup)
-    assert torch.equal(view.models[-1], last.watched.after) and not torch.allclose(
+    assert torch.equal(view.models[-1], last.watched[0].after) and not torch.allclose(
         view.models[-1], last.model, atol=1e-3
     )
     assert set(target["clients"]) == set(range(8)) - {node}

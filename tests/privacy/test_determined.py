@@ -125,7 +125,9 @@ def test_what_is_determined_can_be_solved_for_and_nothing_else(readers):
     solved = dict.fromkeys(range(n), 0)
     for chunk, cut in enumerate(ring.cuts(d)):
         said = []
-        simulate_chunk(ring, chunk, list(vectors[:, cut]), heard=lambda message, value, said=said: said.append(value))
+        simulate_chunk(
+            ring, chunk, list(vectors[:, cut]), on_message=lambda message, value, said=said: said.append(value)
+        )
         made_of = list(trace_messages(ring, chunk))
         rows = np.array([row for message, row in made_of if message.to in readers], float)
         values = np.array(

@@ -52,7 +52,7 @@ def likeness(system, monkeypatch):
     for node, cut in enumerate(ring.cuts(650)):
         said = []
         vectors = list(updates[[clients.index(one) for one in range(8)], cut])
-        simulate_chunk(ring, node, vectors, heard=lambda message, value, said=said: said.append((message, value)))
+        simulate_chunk(ring, node, vectors, on_message=lambda message, value, said=said: said.append((message, value)))
         message, chunk = said[0]
         assert (message.source, message.to) == (node, (node + 1) % 8) and cut.stop <= 10 * PIXELS + 10
         if cut.start > 9 * PIXELS:

@@ -84,7 +84,9 @@ REFUSED = [
     ("mapreduce", {"defense": "fltrust", "server": {"root_data": 20}}, "fltrust needs each client's update", "Use server"),
     *((system, {"defense": "foolsgold"}, "a client may be behind two", "Use server.") for system in ALONE if system != "basgd"),
     ("parameter_server(ranges=2)", {"defense": "fltrust", "server": {"root_data": 20}}, "of which each of 2 servers has a range", "Set ranges=1."),
-    *((system, {"attack": "loss"}, "loss watches rounds of server", "Use server.") for system in ("fedbuff", "google")),
+    ("fedbuff", {"attack": "analytic", "protocol": {"secure_aggregation": "full"}}, "those of several meet in a sum", "Use google, parameter_server or server."),
+    (BOUNDED, {"attack": "nasr_active", "observer": {"server": "malicious"}}, "the updates of a round began with several", "Use another attack"),
+    ("basgd(buffers=2)", {"attack": "analytic"}, "those of several meet in a sum", "Use google"),
 ]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def trace_messages(
     for column, (i, j) in enumerate(pairs, start=n):
         parts[i, column], parts[j, column] = 1, -1
     said: list[tuple[ChunkTransfer, NDArray[np.int64]]] = []
-    simulate_chunk(schedule, chunk, list(parts), heard=lambda message, value: said.append((message, value)))
+    simulate_chunk(schedule, chunk, list(parts), on_message=lambda message, value: said.append((message, value)))
     return iter(said)
 
 

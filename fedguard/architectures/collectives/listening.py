@@ -76,7 +76,7 @@ class CollectiveListeners(Listeners):
             self._schedule,
             chunk,
             parts,
-            heard=lambda message, value: said.append(value) if message.to in self.nodes else None,
+            on_message=lambda message, value: said.append(value) if message.to in self.nodes else None,
         )
         rows = np.array(
             [row for message, row in trace_messages(self._schedule, chunk) if message.to in self.nodes], np.float64

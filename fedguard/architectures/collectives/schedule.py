@@ -110,7 +110,7 @@ def simulate_chunk(
     *,
     added: Mapping[int, V] | None = None,
     handed: Mapping[int, V] | None = None,
-    heard: Callable[[ChunkTransfer, V], None] | None = None,
+    on_message: Callable[[ChunkTransfer, V], None] | None = None,
 ) -> list[V]:
     """Final value of one chunk at each node.
 
@@ -118,7 +118,7 @@ def simulate_chunk(
         parts: the chunk as each node holds it at the start; not changed.
         added: by node, what a malicious node adds to the first sum of others that it passes on.
         handed: by node, what a malicious node adds to each finished sum that it passes on.
-        heard: called with each message and its content.
+        on_message: called with each message and its content.
     """
     held, due, holding = list(parts), dict(added or {}), set[int]()
     lies = handed or {}
@@ -132,8 +132,8 @@ def simulate_chunk(
                 (one, value + lies[one.source] if one.source in lies and not one.adds else value) for one, value in sent
             ]
         for message, value in sent:
-            if heard is not None:
-                heard(message, value)
+            if on_message is not None:
+                on_message(message, value)
             held[message.to] = held[message.to] + value if message.adds else value
             holding |= {message.to} if message.adds else set()
     return held

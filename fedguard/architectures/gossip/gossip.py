@@ -315,7 +315,7 @@ class Gossip(Architecture):
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """``nodes`` observing nodes of the graph; their positions are drawn for the trial."""
         graph = self.seats(setup)
-        seat = lookouts(graph.heard, place, nodes, setup.rng.child("lookouts"))
+        seat = lookouts(graph.adjacency, place, nodes, setup.rng.child("lookouts"))
         symbols = self.on_symbols(graph, rounds, _by_sum(setup.cell.pipeline))
         return GossipListeners(seat, symbols, bool(self.masks))
 

@@ -117,12 +117,12 @@ class Eavesdropper:
     def __init__(self, setup: Setup, summed: bool) -> None:
         assert setup.observer is not None
         self._observer, self._summed, self._round = setup.observer, summed, 0
-        self._heard: list[Tensor] = []
+        self._received: list[Tensor] = []
         self._models, self._rows = torch.empty(0), list[Tensor]()
 
     def begin(self, round: int) -> None:
         """A round begins (from 1)."""
-        self._round, self._heard, self._rows = round, [], []
+        self._round, self._received, self._rows = round, [], []
 
     def record_updates(self, models: Tensor, rows: Tensor) -> None:
         """All nodes have trained from these models, and move by these rows."""
@@ -132,19 +132,23 @@ class Eavesdropper:
     def hear(self, values: Tensor, matrix: Matrix) -> None:
         """All nodes have sent these values."""
         if self._observer.watches(self._round):
-            self._heard += [one.clone() for one in messages(values, matrix, self._observer.seat, False)]
+            self._received += [one.clone() for one in messages(values, matrix, self._observer.seat, False)]
 
     def hear_sum(self, node: int, summed: Tensor) -> None:
         """A node has the weighted sum of its neighbors' values; called in the order of the nodes."""
         if self._observer.watches(self._round) and node in self._observer.seat:
-            self._heard.append(summed.clone())
+            self._received.append(summed.clone())
 
-    def observe_round(self, after: Tensor) -> RoundObservation | None:
-        """The round with the received messages; ``after``: float32 ``[n, d]``, the nodes' models at its end."""
+    def observe_round(self, after: Tensor) -> tuple[RoundObservation, ...]:
+        """The round with the received messages, if it is watched.
+
+        Args:
+            after: float32 ``[n, d]``: the nodes' models at its end.
+        """
         if not self._observer.watches(self._round):
-            return None
+            return ()
         own, n = self._observer.seat[0], len(after)
-        return RoundObservation(
+        observed = RoundObservation(
             sent=self._models[own],
             after=after[own].clone(),
             clients=tuple(range(n)),
@@ -153,8 +157,9 @@ class Eavesdropper:
             rows=after[:0],
             aggregate=None,
             models=self._models,
-            heard=torch.stack(self._heard) if self._heard else after[:0],
+            received=torch.stack(self._received) if self._received else after[:0],
         )
+        return (observed,)
 
 
 class GossipListeners(Listeners):
@@ -246,5 +251,5 @@ def _start(watched: Sequence[RoundObservation]) -> Tensor:
 
 
 def _require_messages(one: RoundObservation) -> Tensor:
-    assert one.heard is not None
-    return one.heard
+    assert one.received is not None
+    return one.received

@@ -427,6 +427,6 @@ class Nodes:
             moment=self.traffic.moment(len(self._arrived), self._acting | self._alone),
             nodes=self.traffic.report(self._rules.outvoted, self._rules.abandoned),
             masked=None if self._masks is None else self._masks.report(),
-            watched=None if self._ear is None else self._ear.observe_round(models),
+            watched=() if self._ear is None else self._ear.observe_round(models),
         )
         return by_node(setup, self.clients, own, self.honest, found) if due else found

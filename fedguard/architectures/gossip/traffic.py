@@ -25,7 +25,7 @@ class Traffic:
 
     def __init__(self, setup: Setup, world: World, topology: Topology) -> None:
         self._plan, self._sizes, self.world, self._n = setup.local_plan, setup.task.sizes, world, topology.nodes
-        self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.heard))
+        self._links = tuple((int(source), int(node)) for node, source in np.argwhere(topology.adjacency))
         self._lost = np.zeros((self._n, self._n), bool)
         self._bytes = np.zeros((self._n, self._n), np.int64)
         self._of_messages = set[int]()

@@ -350,7 +350,7 @@ def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
         excluded=tuple(client for part in out for client in part) if out else None,
         # A round with one aggregate has moved the model, whatever became of the others
         abandoned=last.abandoned if all(abandoned) else None,
-        watched=None,
+        watched=tuple(one for part in parts for one in part.watched),
         masked=_together([part.masked for part in parts if part.masked is not None]),
         moment=replace(
             moments[-1],

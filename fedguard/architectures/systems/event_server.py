@@ -7,15 +7,19 @@ from math import inf
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fedguard.architectures.systems.event_run import EventRun, check_course, count_participation, course_of
+from fedguard.architectures.systems.event_run import EventRun, by_rounds, check_course, count_participation, course_of
 from fedguard.architectures.systems.event_system import EventSystem
 from fedguard.architectures.times import least_of, world
 from fedguard.contracts import (
     Cell,
     Exposure,
+    InferenceAttack,
+    LocalTraining,
     Meeting,
     Participation,
+    RoundObservation,
     RoundReport,
     Setup,
     Sight,
@@ -99,8 +103,8 @@ class EventServer(EventSystem):
                 f"{cell.algorithm.name} carries more than updates from one round to the next, and {name} carries "
                 "updates alone. Use fedavg, fedsgd or fedprox, or server."
             )
-        if cell.inference is not None:
-            yield f"{cell.inference.name} watches rounds of server, which {name} does not have. Use server."
+        if cell.inference is not None and not barrier.fresh:
+            yield from self._inference_refusals(cell, cell.inference)
         if barrier.fresh and barrier.deadline is None and cell.loses:
             yield (
                 f"under {name} the server waits for each update of a round, and one that network loses would be waited for "
@@ -142,6 +146,20 @@ class EventServer(EventSystem):
             yield (
                 f"{cell.pipeline.rule.name} weighs the updates of an aggregate against each other, and under {name} each is an "
                 "aggregate of its own. Use fedbuff, or mean."
+            )
+
+    def _inference_refusals(self, cell: Cell, attack: InferenceAttack) -> Iterator[str]:
+        """Why an attack on privacy does not work where updates of several models meet."""
+        if attack.active:
+            yield (
+                f"{attack.name} sends another model in a round, and under {self.name} the updates of a round began with "
+                "several. Use another attack, or google, parameter_server or server."
+            )
+        single = Sight.EACH_UPDATE in self.exposes.server and not cell.masking.masked
+        if attack.watches != "model" and cell.noise.added_by != "server" and not single:
+            yield (
+                f"{attack.name} reads a sum of updates of one model, and under {self.name} those of several meet in a sum. Use "
+                "google, parameter_server or server."
             )
 
     def _session_refusals(self, cell: Cell, barrier: Barrier) -> Iterator[str]:
@@ -189,6 +207,19 @@ class EventServer(EventSystem):
             )
         if setup.cell.attack is not None or setup.cell.clients.most_trainings is not None:
             check_course(self, setup, world(setup, torch.empty(setup.task.dim), self))
+
+    def participants(self, setup: Setup, rounds: range) -> tuple[LocalTraining, ...]:
+        first: dict[int, LocalTraining] = {}
+        for event, round, _ in by_rounds(self, setup, world(setup, torch.empty(setup.task.dim), self)):
+            if round in rounds:
+                arrivals = self.after_failures(setup, event, round).arrivals
+                first.update((one.client, one) for one in arrivals if one.client not in first)
+        return tuple(first.values())
+
+    def unscale_updates(self, one: RoundObservation) -> Tensor:
+        scales = torch.tensor([training.scale for training in one.trainings])
+        starts = [training.start for training in one.trainings if training.start is not None]
+        return one.updates / scales[:, None] - self.toward(torch.zeros_like(one.updates), starts, one.sent)
 
     def as_trained(self, setup: Setup) -> Setup:
         """The set-up with what the architecture adds, such as sums of updates that nobody sees one by one."""

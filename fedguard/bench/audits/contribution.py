@@ -98,8 +98,8 @@ def contribution(
         malicious: frozenset[int] = frozenset()
         worth = utility(first)
         for number, report in enumerate(cell.architecture.aggregates(setup), 1):
-            watched, malicious, last = report.watched, malicious | report.malicious, report.model
-            if watched is not None and watched.clients and report.abandoned is None:
+            (watched,), malicious, last = report.watched, malicious | report.malicious, report.model
+            if watched.clients and report.abandoned is None:
                 before, worth = worth, utility(last)
                 value = partial(_value, cell.architecture, setup, number, watched, utility, before, worth)
                 players = tuple(dict.fromkeys(watched.clients))

@@ -85,14 +85,12 @@ def _context(updates: Tensor, order: Tensor, f: int, round: int, seed: int) -> R
         f=f,
         round=round,
         rng=Rng(seed).child(round),
-        state={},
         clients=tuple(order.tolist()),
         own=int((order == len(order) - 1).nonzero()),  # an honest client, the same one in every order
         samples=order.double() + 10,  # belongs to the client, so it is permuted with its row
         root=root,
         layers=LAYERS,
         shape=(2,),
-        server_lr=1.0,
         model=torch.linspace(-1, 1, sum(LAYERS)),
         predict=_predict,
         root_loss=lambda model: float((model - root).square().sum()),

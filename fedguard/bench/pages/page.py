@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 
 from fedguard.bench.pages.blocks import Address, Block
 from fedguard.bench.results.run import Run
@@ -16,3 +17,13 @@ class Page:
     name: str
     title: str
     blocks: Callable[[Run, Address], Iterator[Block]]
+
+
+#: The pages of a run, each in the module of its name
+PAGES = ("overview", "privacy")
+
+
+def page(name: str) -> Page:
+    """The page of this name, whose module is loaded when it is asked for."""
+    found: Page = getattr(import_module(f"fedguard.bench.pages.{name}"), name.upper())
+    return found

@@ -148,6 +148,9 @@ STYLE = """
 .fg h2 + .scroll caption { position: absolute; clip-path: inset(50%); }
 .fg figure { margin: 6px 0; padding: 0; overflow: visible; }
 .fg figure svg { display: block; max-width: none; overflow: visible; }
+.fg .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 8px 22px; margin: 8px 0; }
+.fg .pictures figure { margin: 0; } .fg .pictures img { display: block; width: 100%; border-radius: 4px;
+  image-rendering: pixelated; } .fg .pictures figcaption { color: var(--faint); font-size: 13px; }
 .fg details { border-top: 1px solid var(--line); padding: 8px 0; font-size: 14.5px; }
 .fg summary { cursor: pointer; color: var(--accent); }
 .narrow { display: none; }

@@ -62,20 +62,21 @@ def load(file: Path | IO[bytes]) -> tuple[NDArray[np.float32], NDArray[np.float3
         return arrays["truth"], arrays["found"]
 
 
-def grid(truth: Tensor, found: Tensor, value_range: Range) -> Pixels | None:
+def grid(truth: Tensor, found: Tensor, value_range: Range, least: int = 1) -> Pixels | None:
     """One picture: rows of true images, each above a row of their reconstructions, with lines between.
 
     Values outside of the range are clipped to it, and values that are not finite are drawn as its middle.
 
     Args:
         truth, found: float ``[B, C, H, W]`` with C = 1 or 3.
+        least: number of columns at least, whether there are images for them or not.
 
     Returns:
         uint8 ``[height, width]``, or ``[height, width, 3]`` for colors; None for anything but such images.
     """
     if truth.dim() != 4 or truth.shape[1] not in (1, 3):
         return None
-    columns = min(len(truth), COLUMNS)
+    columns = max(least, min(len(truth), COLUMNS))
     pairs = zip(torch.split(truth, columns), torch.split(found, columns), strict=True)
     rows = [_row(part, value_range, columns) for pair in pairs for part in pair]
     colors = rows[0].shape[2]

@@ -239,10 +239,13 @@ def _over_seeds(values: Iterable[tuple[int, float]], bounds: Bounds | None = Non
 _NO_ARRAYS = (OSError, ValueError, KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile)
 
 
-def picture(path: Path) -> bytes | None:
+def picture(path: Path, pairs: int) -> bytes | None:
     """A PNG of truth and claim, drawn from an ``.npz`` of a run; None if the inputs are no images.
 
     Shades span the range of the true inputs.
+
+    Args:
+        pairs: number of inputs that are drawn at most, in one row; with fewer, the rest of the row is empty.
 
     Raises:
         StoreError: the file is too large, or does not hold what was expected.
@@ -265,7 +268,8 @@ def picture(path: Path) -> bytes | None:
     if not np.isfinite(truth).all():
         raise StoreError(f"{path}: truth: expected finite numbers. It is not shown.")
     low, high = float(truth.min()), float(truth.max())
-    drawn = grid(torch.from_numpy(truth), torch.from_numpy(found), (low, high if high > low else low + 1))
+    above, below = (torch.from_numpy(one[:pairs]) for one in (truth, found))
+    drawn = grid(above, below, (low, high if high > low else low + 1), pairs)
     return None if drawn is None else png(drawn)
 
 

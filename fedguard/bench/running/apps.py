@@ -113,7 +113,7 @@ def _build_request(cell: PlannedCell, seed: int, folder: Path | None = None) -> 
         "defense": None if cell.own else str(cell.pipeline),
         # So that the same nodes are honest with and without attack.
         "f": cell.malicious if cell.attack else cell.assumed_f,
-        "told": cell.assumed_f,
+        "assumed_f": cell.assumed_f,
         "nodes": cell.config.clients.total,
         "seed": seed,
         "metric": app.metric,

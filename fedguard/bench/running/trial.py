@@ -116,7 +116,7 @@ def _train_and_score(
     result["inference"] = None
     if curious:
         with stopwatch.stage("inference"):
-            watched = [report.watched for report in reports if report.watched is not None]
+            watched = [one for report in reports for one in report.watched]
             result["inference"] = curious.run_attack(watched, model, album)
     result.update(_backdoor(cell, seed, setup, reports, model, clean_model, bench))
     if cell.evasion is not None and isinstance(task, EnvironmentTask):

@@ -130,7 +130,7 @@ def test_two_runs_are_compared(reader, dashboard):
 
 
 def test_pictures_of_reconstructions_are_shown(reader, dashboard):
-    seen = reader(dashboard).open("privacy", run="everything", privacy="Gallery").shows("Privacy")
+    seen = reader(dashboard).open("privacy", run="everything").shows("Privacy")
     picture = seen.main.locator("img").first
     picture.scroll_into_view_if_needed()
     assert picture.evaluate("one => one.naturalWidth") > 50

@@ -417,8 +417,8 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
         reports.append(report(round, model, model + noisy, updates, noisy))
         model = model + noisy
     assert all(check.passed for check in server_checks(reports, mechanism, made))
-    seen = reports[3].watched
-    reports[3] = replace(reports[3], watched=replace(seen, after=seen.after + 0.01 * seen.updates.mean(0)))
+    (seen,) = reports[3].watched
+    reports[3] = replace(reports[3], watched=(replace(seen, after=seen.after + 0.01 * seen.updates.mean(0)),))
     wrong = [check.name for check in server_checks(reports, mechanism, made) if not check.passed]
     assert wrong == ["training: model"]
 
@@ -429,7 +429,7 @@ def report(round, sent, after, updates, aggregate):
     watched = RoundObservation(sent, after, everybody, updates, tuple((one,) for one in everybody), updates, aggregate)
     return RoundReport(
         round, after, everybody, frozenset(), 0, (), None, None, None, None, None, None, None, {},
-        chosen=everybody, clip=1.0, watched=watched,
+        chosen=everybody, clip=1.0, watched=(watched,),
     )  # fmt: skip
 
 

@@ -191,14 +191,14 @@ class _WorkerHandle:
 
     Attributes:
         actor: the actor; Ray places it as soon as a machine has room.
-        heard: reference to its next message: that it is ready, or a message of its trial; None if it is idle.
+        stream: reference to its next message: that it is ready, or a message of its trial; None if it is idle.
         ready: whether it runs on a machine and has loaded its libraries.
         job: its current job.
         losses: number of predecessors in a row that were lost before they were ready.
     """
 
     actor: Any
-    heard: Any = None
+    stream: Any = None
     ready: bool = False
     job: Job | None = None
     losses: int = 0
@@ -235,13 +235,13 @@ class RayPool:
     def wait(self, timeout: float) -> WorkerMessage | None:
         for seat in self._idle()[: len(self._again)]:
             self._give(seat, self._again.popleft())
-        heard = [seat.heard for seat in self._seats if seat.heard is not None]
-        if not heard:  # all are idle
+        streams = [seat.stream for seat in self._seats if seat.stream is not None]
+        if not streams:  # all are idle
             return None
-        done, _ = self.ray.wait(heard, num_returns=1, timeout=timeout)
+        done, _ = self.ray.wait(streams, num_returns=1, timeout=timeout)
         if not done:
             return None
-        seat = next(one for one in self._seats if one.heard is done[0])
+        seat = next(one for one in self._seats if one.stream is done[0])
         try:
             return self._take(seat)
         except self.ray.exceptions.RayTaskError as error:
@@ -270,21 +270,21 @@ class RayPool:
 
     def _give(self, seat: _WorkerHandle, job: Job) -> None:
         seat.job = job
-        seat.heard = seat.actor.trial.options(num_returns="streaming").remote(dict(job), clean_model_of(job))
+        seat.stream = seat.actor.trial.options(num_returns="streaming").remote(dict(job), clean_model_of(job))
 
     def _take(self, seat: _WorkerHandle) -> WorkerMessage | None:
         """The message of a worker that has one."""
         if not seat.ready:
-            self.ray.get(seat.heard)
-            seat.ready, seat.heard = True, None
+            self.ray.get(seat.stream)
+            seat.ready, seat.stream = True, None
             return None
         job = seat.job
         assert job is not None
-        said = self.ray.get(next(seat.heard))
+        said = self.ray.get(next(seat.stream))
         message, text = said["message"], said["record"]
         if message is not None and text is None:
             return WorkerMessage(job, message)
-        seat.job = seat.heard = None
+        seat.job = seat.stream = None
         if message is not None:
             try:  # before its files are stored, which belong to this record only if it is the job's own
                 message = {**message, "record": verify_record(text, job)}

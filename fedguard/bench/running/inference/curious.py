@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -53,8 +53,10 @@ class PrivacyAdversary:
         if self._seat is not None:
             self._sees = self._seat.sees
         self._alone = Sight.EACH_UPDATE in self._sees and self._attack.watches != "model"
-        shares, times = (self._seat.shares, cell.architecture.trainings()) if self._seat else (None, 1)
-        self._targets = InferenceTargets(self._attack, self._alone, self._wants, setup, task, self._rng, shares, times)
+        shares = self._seat.shares if self._seat else None
+        self._targets = InferenceTargets(
+            self._attack, self._alone, self._wants, setup, task, self._rng, cell.architecture, shares
+        )
 
     @property
     def observer(self) -> Observer | None:
@@ -108,10 +110,9 @@ class PrivacyAdversary:
         given: dict[str, Any] | None = None
         for number, planned in enumerate(self._targets.planned):
             watched = every if self._seat is None else self._seat.select_rounds(every, planned.clients)
-            target = self._targets.restrict_target(planned, watched)
-            if target is None or not len(target.truth):
+            target, rounds = self._select_rounds(planned, watched)
+            if not len(target.truth) or (not rounds and self._attack.watches != "model"):
                 continue
-            rounds = [one for one in watched if self._has(one, target.clients)]
             if not rounds and self._attack.watches != "model":
                 continue
             view = self._view(target, rounds, model, number)
@@ -139,6 +140,18 @@ class PrivacyAdversary:
             "score": headline(self._attack.goal, found),
         }
 
+    def _select_rounds(
+        self, planned: InferenceTarget, watched: Sequence[RoundObservation]
+    ) -> tuple[InferenceTarget, list[RoundObservation]]:
+        """The target as the adversary meets it, and the rounds, or aggregates, with any vector of its clients."""
+        if self._attack.watches != "round":
+            return planned, [one for one in watched if self._has(one, planned.clients)]
+        for one in watched:
+            target = self._targets.restrict_target(planned, one)
+            if target is not None and self._has(one, target.clients):
+                return target, [one]
+        return planned, []
+
     def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
         """Whether the adversary has any vector of these clients from a round."""
         if self._alone:
@@ -152,8 +165,6 @@ class PrivacyAdversary:
         if self._seat is not None:
             return one.rows[0]
         rows = [row for row, behind in enumerate(one.behind) if set(behind) & set(clients)]
-        if not self._setup.cell.masking.masked:
-            return one.updates.mean(0) if rows else None
         sizes = torch.tensor([float(len(one.behind[row])) for row in rows])
         return sizes @ one.rows[rows] / sizes.sum() if rows else None
 
@@ -161,10 +172,17 @@ class PrivacyAdversary:
         self, target: InferenceTarget, rounds: Sequence[RoundObservation], model: Tensor, number: int
     ) -> InferenceView:
         """The attack's view of these rounds; the factor of the workers' momentum is undone as if each update was the first."""
-        updates = victim_first(rounds, target.clients[0]) if rounds and self._alone else None
-        means = [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]
-        aggregates = torch.stack(means) if means else None
-        models = [one.sent for one in rounds] + [rounds[-1].after if rounds else model]
+        updates = aggregates = None
+        sent = [one.sent for one in rounds]
+        if rounds and self._alone:
+            seen = list(self._updates_of(target.clients[0], rounds))
+            n = min(len(one.clients) for one in rounds)
+            updates = torch.stack([rows[:n] for rows, _, _ in seen])
+            aggregates = torch.stack([mean for _, mean, _ in seen])
+            sent = [start for _, _, start in seen]
+        elif means := [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]:
+            aggregates = torch.stack(means)
+        models = [*sent, rounds[-1].after if rounds else model]
         fresh = 1 / (1 - self._setup.cell.training.worker_momentum)
         return self._build_view(
             target,
@@ -173,6 +191,26 @@ class PrivacyAdversary:
             None if updates is None else fresh * updates,
             None if aggregates is None else fresh * aggregates,
         )
+
+    def _updates_of(self, victim: int, rounds: Sequence[RoundObservation]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For each update of the victim, the aggregate in which it arrived.
+
+        An aggregate in simulated time may hold several updates of a client; an attack on one round observes the first.
+
+        Yields:
+            float32 ``[n, d]``, the updates as they were sent, the victim's in row 0; ``[d]``, their mean; ``[d]``, the model
+            that the victim trained from.
+        """
+        for one in rounds:
+            own = [row for row, client in enumerate(one.clients) if client == victim]
+            if self._attack.watches == "round" and (first := self._targets.find_row(one, victim)) is not None:
+                own = [first]
+            order = sorted(range(len(one.clients)), key=lambda row: one.clients[row])
+            sent = self._cell.architecture.unscale_updates(one)
+            for row in own:
+                start = one.trainings[row].start if one.trainings else None
+                rows = sent[[row, *(other for other in order if other != row)]]
+                yield rows, sent.mean(0), one.sent if start is None else start
 
     def _build_view(
         self,
@@ -265,14 +303,3 @@ class PrivacyAdversary:
         if self._cell.trusted_server:
             return "the noisy step of the published model"
         return f"the mean of {len(view.counts)} clients' updates"
-
-
-def victim_first(watched: Sequence[RoundObservation], victim: int) -> Tensor:
-    """float32 ``[T, n, d]``: the updates of each round, the victim's in row 0, of as many clients as each round has."""
-    n = min(len(one.clients) for one in watched)
-    rounds = []
-    for one in watched:
-        others = sorted((client, row) for row, client in enumerate(one.clients) if client != victim)
-        rows = [one.clients.index(victim), *(row for _, row in others)][:n]
-        rounds.append(one.updates[rows])
-    return torch.stack(rounds)

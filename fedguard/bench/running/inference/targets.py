@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from fedguard.config.sections import ObserverSection
-from fedguard.contracts import Examples, InferenceAttack, LocalPlan, RoundObservation, Setup
+from fedguard.contracts import (
+    Architecture,
+    Examples,
+    InferenceAttack,
+    LocalPlan,
+    LocalTraining,
+    RoundObservation,
+    Setup,
+)
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
@@ -39,7 +47,6 @@ class InferenceTargets:
         rng: draws victims and candidates.
         shares: for adversary nodes, the known share of the update of each client that they can attack; larger shares come
             first. None for a server, which may attack every client that takes part.
-        trainings: number of local trainings of a client in a round.
     """
 
     def __init__(
@@ -50,17 +57,17 @@ class InferenceTargets:
         setup: Setup,
         task: Classification,
         rng: Rng,
+        architecture: Architecture,
         shares: Mapping[int, float] | None = None,
-        trainings: int = 1,
     ) -> None:
         self._attack, self._alone, self._wants = attack, alone, wants
         self._setup, self._task, self._rng = setup, task, rng
-        self._shares, self._trainings = shares, trainings
+        self._shares, self._architecture = shares, architecture
 
     @cached_property
     def plan(self) -> LocalPlan:
         """The local training of a client; the mean of several steps from one model is one step on all their batches."""
-        plan, times = self._setup.local_plan, self._trainings
+        plan, times = self._setup.local_plan, self._architecture.trainings()
         return plan if times == 1 or plan.batch_size is None else replace(plan, batch_size=times * plan.batch_size)
 
     @cached_property
@@ -75,19 +82,26 @@ class InferenceTargets:
         groups = [(client,) for client in chosen] if self._alone else [clients] if clients else []
         return tuple(self._target(group, number) for number, group in enumerate(groups))
 
-    def restrict_target(self, target: InferenceTarget, watched: Sequence[RoundObservation]) -> InferenceTarget | None:
-        """The target as seen in the watched round: only clients in one sum; None if the server received nothing of them."""
-        if self._attack.watches != "round":
-            return target
-        (one,) = watched
-        there = [client for client in target.clients if client in one.clients]
-        if self._setup.cell.masking.masked:
+    def restrict_target(self, target: InferenceTarget, one: RoundObservation) -> InferenceTarget | None:
+        """The target as seen in one aggregate of the watched round; None if the adversary received nothing of it there.
+
+        If the adversary sees sums, the target is reduced to the clients in one of them.
+        """
+        there = [client for client in target.clients if self.find_row(one, client) is not None]
+        if not self._alone and self._shares is None and self._setup.cell.noise.added_by != "server":
             there = next((list(row) for row in one.behind if set(row) & set(there)), [])
         if not there:
             return None
         if set(there) == set(target.clients) or (self._attack.active and self._attack.goal == "membership"):
             return replace(target, clients=tuple(there))  # the server has tampered for these candidates
         return self._target(tuple(there), 0)
+
+    def find_row(self, one: RoundObservation, client: int) -> int | None:
+        """The row of the client's update that the attack watches; None if it is not in this aggregate."""
+        if not one.trainings:
+            return one.clients.index(client) if client in one.clients else None
+        keys = [training.key for training in one.trainings]
+        return next((keys.index(one.key) for one in self._observed[client] if one.key in keys), None)
 
     def counts(self, target: InferenceTarget, trusted: bool) -> list[int]:
         """The number of examples that each client reports; if noise hides this number, its public value."""
@@ -102,7 +116,7 @@ class InferenceTargets:
             if final:
                 return [usual] * len(target.clients)
             expected = min(plan.batch_size or usual, usual) if plan.steps == 1 else usual
-            return [expected] * self._setup.cell.clients.expected
+            return [expected] * self._architecture.updates(self._setup.cell.clients)
         return [used for client in target.clients if (used := len(self._select_examples(client)))]
 
     @cached_property
@@ -110,11 +124,18 @@ class InferenceTargets:
         """The clients of the watched round; of all rounds for an attack that observes more than one."""
         if self._shares is not None:
             return tuple(sorted(self._shares))
-        rounds = range(1, self._setup.cell.training.rounds + 1)
+        return tuple(sorted(self._observed))
+
+    @cached_property
+    def _observed(self) -> Mapping[int, Sequence[LocalTraining]]:
+        """By client, the trainings behind its first update in the watched round, or in all rounds."""
+        first, last = 1, self._setup.cell.training.rounds
         if self._attack.watches == "round":
-            rounds = range(self._wants.round, self._wants.round + 1)
-        chosen = [self._setup.choose_clients(round) for round in rounds]
-        return tuple(sorted({client for one in chosen for client in one}))
+            first = last = self._wants.round
+        found: dict[int, list[LocalTraining]] = {}
+        for one in self._architecture.participants(self._setup, range(first, last + 1)):
+            found.setdefault(one.client, []).append(one)
+        return found
 
     def _target(self, clients: tuple[int, ...], number: int) -> InferenceTarget:
         truth = join_examples([self._select_examples(client) for client in clients])
@@ -129,9 +150,11 @@ class InferenceTargets:
         """The examples that a client used in the watched round; all of them if the target is the client or several rounds."""
         if self._attack.watches != "round" or self._attack.goal == "property":
             return self._task.examples(client)
-        last, plan = self._trainings * self._wants.round, self._setup.honest_plan
-        rounds = range(last - self._trainings + 1, last + 1)
-        used = [self._task.examples_used(client, plan, self._setup.rng.child("round", one)) for one in rounds]
+        plan, rng = self._setup.honest_plan, self._setup.rng.child
+        used = [
+            self._task.examples_used(client, replace(plan, shares={client: one.share}), rng("round", one.turn))
+            for one in self._observed[client]
+        ]
         return used[0] if len(used) == 1 else join_examples(used)
 
 
