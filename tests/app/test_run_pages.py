@@ -194,7 +194,7 @@ def test_the_matrix_has_its_metric_in_the_address_and_links_to_cells(run, page):
     test = page(run, "matrix", metric="worst_class_accuracy")
     (metric,) = test.selectbox
     assert metric.value == "worst_class_accuracy" and "Accuracy of the worst class in %" in text_of(test)
-    assert 'href="cell?run=tiny&attack=sign_flip&defense=median"' in text_of(test)
+    assert f'href="cell?run=tiny&cell={cell_of(run, attack="sign_flip", defense="median")}"' in text_of(test)
     metric.select("accuracy_drop").run()
     assert not test.exception and test.query_params["metric"] == "accuracy_drop"
     assert page(run, "matrix", metric="<b>no such metric</b>").selectbox[0].value == "final_accuracy"

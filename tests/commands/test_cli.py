@@ -91,7 +91,7 @@ def test_show(folder):
 def test_narrow_terminals_get_several_tables(folder):
     said = fedguard("show", "tiny", "--metric", "final_accuracy", cwd=folder, columns=44).stdout
     assert max(map(len, said.splitlines())) <= 44
-    assert len(re.findall(r"^ ?worst  ", said, re.MULTILINE)) == 2
+    assert len(re.findall(r"^ ?worst  ", said, re.MULTILINE)) == 3
     assert "…" not in said
 
 

@@ -121,15 +121,15 @@ def test_what_has_no_value_has_its_word_and_no_color():
 def test_the_worst_row_is_an_attack_that_was_measured_and_marks_what_may_be_worse():
     found = fields()
     assert (found["worst", "mean"].text, found["worst", "mean"].spread) == ("40.0*", "")
-    assert found["worst", "mean"].query == found["alie", "mean"].query == {"attack": "alie", "defense": "mean"}
+    assert found["worst", "mean"].query == found["alie", "mean"].query == {"cell": "alie/mean"}
     assert (found["worst", "krum"].text, found["worst", "krum"].heat) == ("-", None)
     assert ("worst", "mean") not in fields(ROWS[:4]), "of one attack"
 
 
 def test_the_worst_is_the_highest_where_less_is_better():
     rows = [row("a", "mean", 0, 0.1), row("b", "mean", 0, 0.7)]
-    assert fields(rows, "kappa")["worst", "mean"].query["attack"] == "b"
-    assert fields(rows)["worst", "mean"].query["attack"] == "a"
+    assert fields(rows, "kappa")["worst", "mean"].query["cell"] == "b/mean"
+    assert fields(rows)["worst", "mean"].query["cell"] == "a/mean"
 
 
 def test_the_color_is_what_is_lost_against_the_plain_mean_without_attack():
@@ -221,15 +221,7 @@ def test_further_keys_are_a_choice_of_any_type(swept):
     assert (choice.key, choice.options, choice.chosen) == ("task.model", ["(mlp)", "none"], "(mlp)")
     found = page(more, **{"task.model": "none"})
     assert of_type(found, Choice)[-1].chosen == "none"
-    drawn = [
-        field.query
-        for one in of_type(found, Heatmap)
-        for panel in one.panels
-        for _, its in panel.rows
-        for field in its
-        if field.query
-    ]
-    assert {query["task.model"] for query in drawn} == {"none"}
+    assert [len(one.panels) for one in of_type(found, Heatmap)] == [3, 3], "of the chosen value alone"
 
 
 def test_the_metric_is_a_choice_of_those_that_have_values_and_of_targets(run):

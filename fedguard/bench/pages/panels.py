@@ -32,12 +32,14 @@ class CellValue:
     """One cell of the matrix.
 
     Attributes:
+        cell: its hash.
         swept: attack, defense and the other swept keys.
         values: of the metric, by seed; empty unless every seed has run.
         status: ``ok``, or the most frequent other status.
         reasons: why seeds have no result.
     """
 
+    cell: str
     swept: Mapping[str, str]
     values: Mapping[int, float]
     status: str
@@ -172,7 +174,7 @@ def _field(entry: CellValue | None, panel: MatrixPanel, heat: Callable[[float, M
     if entry is None:
         return Field("")
     found = entry.estimate
-    return Field(entry.text, entry.spread, None if found is None else heat(found.mean, panel), entry.swept)
+    return Field(entry.text, entry.spread, None if found is None else heat(found.mean, panel), {"cell": entry.cell})
 
 
 def matrix_panels(run: Run, metric: str) -> list[MatrixPanel]:
@@ -202,7 +204,7 @@ def _entry(swept: Mapping[str, str], rows: Sequence[Mapping[str, Any]], metric: 
     reasons = list(dict.fromkeys(str(row["reason"]) for row in rows if row["status"] != "ok"))
     # A mean over the seeds that happened to work would be a different metric
     values = {} if bad else {row["seed"]: row[metric] for row in rows if row[metric] is not None}
-    return CellValue(swept, values, bad[0][0] if bad else "ok", reasons, FIGURES[metric])
+    return CellValue(rows[0]["cell"], swept, values, bad[0][0] if bad else "ok", reasons, FIGURES[metric])
 
 
 def _clean(run: Run, metric: str, entries: Mapping[tuple[str, str], CellValue], cells: Rows) -> float | None:
