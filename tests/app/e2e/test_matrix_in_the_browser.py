@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 import fedguard as fg
@@ -17,7 +19,7 @@ def test_every_name_stays_readable(reader, dashboard, store, run, width):
     names = panel.locator("thead th").all_inner_texts()[1:]
     assert names == list(dict.fromkeys(row["defense"] for row in fg.open_run(run, store).rows()))
     boxes = [box for one in panel.locator("tbody tr:first-child td").all() if (box := one.bounding_box())]
-    assert all(left["x"] + left["width"] <= right["x"] for left, right in zip(boxes, boxes[1:], strict=False))
+    assert all(left["x"] + left["width"] <= right["x"] for left, right in pairwise(boxes))
     panel.locator("thead th").last.scroll_into_view_if_needed()
     whole = seen.page.evaluate("() => document.documentElement.scrollWidth")
     assert whole <= width, "the panel scrolls, the page does not"
