@@ -35,6 +35,9 @@ from fedguard.bench.pages.escape import line, markdown
 from fedguard.bench.pages.tokens import CONFIG
 from fedguard.bench.records.reading import escape_tree
 
+#: For many marks Streamlit would draw on a canvas, which knows no custom properties of CSS, and so no colors
+_SVG = {"embedOptions": {"renderer": "svg"}}
+
 
 class _Place(NamedTuple):
     """The name of the run, for links, and the position of a block on the page."""
@@ -75,7 +78,7 @@ def _chart(block: Chart, place: _Place) -> None:
     _write(html.head_of_chart(block))
     for kind, spec in (("wide", block.spec), ("narrow", block.narrow)):
         with st.container(key=f"{kind}-{place.key}"):
-            drawn = {**escape_tree(dict(spec)), "config": CONFIG}
+            drawn = {**escape_tree(dict(spec)), "config": CONFIG, "usermeta": _SVG}
             key = f"chart-{kind}-{place.key}"
             st.vega_lite_chart(drawn, theme=None, width="content", alt=line(block.alt), key=key)
     if block.note:

@@ -108,12 +108,6 @@ def log_text(path: Path) -> str:
     return text if len(text) <= _LOG_SHOWN else f"... (the last {_LOG_SHOWN:,} characters)\n{text[-_LOG_SHOWN:]}"
 
 
-def numeric_keys(run: Run) -> list[str]:
-    """The swept keys with numbers as values."""
-    values = {key: {str(position["swept"][key]) for position in run.manifest["positions"]} for key in run.swept}
-    return [key for key, found in values.items() if all(map(_is_number, found))]
-
-
 def stamp(folder: Path) -> Stamp:
     """A value that changes whenever a record or the manifest does."""
     found = [one.stat(follow_symlinks=False) for one in _entries(folder) if one.name == "manifest.json"]
@@ -129,14 +123,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:  # no folder, or none that may be read
         return []
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading records ...")

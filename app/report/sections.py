@@ -7,7 +7,6 @@ from xml.etree.ElementTree import Element
 
 from fedguard.app.report.controls import controls
 from fedguard.app.report.costs import costs, sums
-from fedguard.app.report.curves import curves
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
 from fedguard.app.report.reading import configuration, reading
@@ -15,6 +14,7 @@ from fedguard.app.report.threats import threats
 from fedguard.bench.gate.verdict_store import verdicts
 from fedguard.bench.pages import matrix
 from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
+from fedguard.bench.pages.breakdown import draw_numbers
 from fedguard.bench.pages.gate import GATE
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
@@ -45,7 +45,7 @@ def _privacy(run: Run) -> list[Element]:
 #: A section without content is left out
 SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
-    ReportSection("breakdown", "Where defenses break", curves),
+    ReportSection("breakdown", "Breakdown", lambda run: render_html(draw_numbers(run)), headed=True),
     ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
     ReportSection("privacy", "Privacy", _privacy, headed=True),
     ReportSection("gate", "Gate", _gate, headed=True),

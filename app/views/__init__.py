@@ -58,7 +58,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "One attack against one defense: how it went, under which assumptions, and what it took.",
         ),
         NavigationEntry(
-            "breakdown", "Breakdown", "trending_down", "Where defenses break, over a number that the suite sweeps."
+            "breakdown", "Breakdown", "trending_down", "A metric over a key that the suite sweeps.", answers=True
         ),
         NavigationEntry(
             "privacy",

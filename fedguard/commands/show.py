@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedguard.bench.pages.blocks import Address, More
     from fedguard.bench.results.run import Run
 
-Page = Literal["breakdown", "privacy", "contribution"]
+Page = Literal["breakdown", "privacy", "contribution", "compare", "gate"]
 
 
 def show(
@@ -113,14 +113,17 @@ def print_matrix(run: Run, metric: str | None, at: Address, whole: bool) -> None
 def _show_page(
     run: str, name: Page, metric: str | None, at: Address, *, whole: bool, as_json: bool, store: Path
 ) -> None:
-    """Show a page of a run, or what the command of its name shows."""
-    if name == "breakdown":
-        breakdown(run, metric=metric, as_json=as_json, store=store)
-    elif name == "contribution":
+    """Show a page of a run; rows and what is no page are from the command of its name."""
+    if as_json and name in ("compare", "gate"):
+        raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard {name} --json` has the rows.")
+    if name == "contribution":
         contribution(run, as_json=as_json, store=store)
+    elif as_json and name == "breakdown":
+        breakdown(run, metric=metric, as_json=True, store=store)
     elif as_json:
         privacy(run, as_json=True, store=store)
     else:
+        at = {**at, **({"metric": metric} if metric else {})}
         from fedguard.bench.pages.page import page
         from fedguard.bench.pages.terminal import render_terminal
 

@@ -14,17 +14,13 @@ import typer
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.app.charts.breakdown import breakdown
 from fedguard.app.report import render_report as html
 from fedguard.app.report import report as write
 from fedguard.app.report.document import POLICY
 from fedguard.app.report.sections import SECTIONS
 from fedguard.bench.gate.verdict import GateVerdict, Judgment
 from fedguard.bench.pages.elements import el, table, to_bytes
-from fedguard.bench.pages.svg import draw_figure
 from fedguard.bench.records.record import to_text
-from fedguard.bench.results.breakdown import Breakdown, BreakdownCurve
-from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.run import Run
 from fedguard.commands.report import report as command
 from fedguard.errors import MissingExtra, StoreError
@@ -320,10 +316,12 @@ def test_a_stored_run_is_never_written_over(swept, tmp_path):
 
 def test_a_swept_number_has_its_curves(swept, page_of_swept):
     curve = next(one for one in page_of_swept.tables if one["section"] == "breakdown")
-    entries = {f"{one.attack} against {one.defense}": one.entries for one in swept.breakdown().curves}
+    named = {"none": "no attack"}
+    entries = {
+        f"{named.get(one.attack, one.attack)} against {one.defense}": one.entries for one in swept.breakdown().curves
+    }
     assert {cells[0]: cells[3:] for cells in curve["rows"][1:]} | {} == {
         **{name: [entry.text() for entry in found] for name, found in entries.items()},
-        "worst of these against mean": [entry.text() for entry in swept.breakdown().worst[0].entries],
     }
 
 
@@ -402,11 +400,3 @@ def test_paper_holds_no_table_that_a_heatmap_holds_already(page):
     assert paper.count("<table>") < 40
     assert "Every metric" not in paper[paper.index('id="matrix"') : paper.index('id="privacy"')]
     assert "details { display: none; }" in page.source
-
-
-def test_defenses_have_one_legend():
-    curves = Breakdown("t", "f", "final_accuracy", ("0", "1"), (0.0, 1.0), (
-        BreakdownCurve("a", "mean", "", (MatrixEntry(None, "refused"),) * 2), BreakdownCurve("a", "nnm >> trimmed_mean", "", (MatrixEntry(None, "refused"),) * 2),
-    ), ())  # fmt: skip
-    said = to_bytes(draw_figure(breakdown(curves), "x")).decode()
-    assert said.count(">defense<") == 1 and said.count(">nnm &gt;&gt; trimmed_mean<") == 1

@@ -98,14 +98,6 @@ def test_a_long_log_is_shown_from_its_end(tmp_path):
     assert data.log_text(tmp_path / "none").startswith("There is no log")
 
 
-def test_numeric_keys(copy):
-    assert data.numeric_keys(copy) == []
-    for values, numeric in ((("0", "1"), ["f"]), (("0", "none"), []), (("iid", "0.1"), [])):
-        positions = [{"cell": "x", "swept": {"f": value, "attack": "none", "defense": "mean"}} for value in values]
-        swept = Run(copy.folder, {**copy.manifest, "swept": ["f", "attack", "defense"], "positions": positions})
-        assert data.numeric_keys(swept) == numeric
-
-
 def test_names_are_no_markdown_in_labels():
     assert words.escape_label("clients.malicious") == r"clients\.malicious"
     assert words.escape_label("[a](b) _c_") == r"\[a\]\(b\) \_c\_"

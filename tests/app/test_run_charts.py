@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedguard.app.charts.breakdown import breakdown, has_gaps
-from fedguard.app.charts.breakdown import points as breakdown_points
 from fedguard.app.charts.curves import axes, class_rows, classes, curves, points
-from fedguard.bench.results.breakdown import breakdown as broken_down
 
 
 def row(attack, defense, seed, value, status="ok", **more):
@@ -54,47 +51,3 @@ def test_classes_have_means_with_intervals_within_0_and_100():
     assert first["figure"].startswith("70.0 [") and first["figure"].endswith("] %")
     assert second["figure"] == "no test examples"
     assert classes([record(0, [0, 0])]).to_dict()["layer"]
-
-
-def swept(f, attack, value, seed, status="ok"):
-    return row(attack, "mean", seed, value, status, **{"f": f, "cell": f"{f}{attack}"})
-
-
-def test_breakdown_marks_what_has_no_figure_at_the_foot():
-    rows = [swept("1", "alie", value, seed) for seed, value in ((0, 0.8), (1, 0.6))]
-    rows += [swept("2", "alie", None, seed, "refused") for seed in (0, 1)]
-    found = broken_down("x", rows, [(0.9, 0.1)] * 4, ["f"], "f")
-    first, second = [point for point in breakdown_points(found, "") if point["attack"] == "alie"]
-    assert (first["mean"], first["foot"]) == (pytest.approx(70), None)
-    assert first["figure"] == "70.0 %"
-    assert (first["low"], first["high"]) == (None, None)
-    assert has_gaps(found)
-    assert (second["mean"], second["foot"], second["figure"]) == (None, 0.0, "refused")
-    assert len(datasets(breakdown(found))) == 4  # the curve, and the worst of the attacks
-
-
-def test_breakdown_draws_both_ends_of_an_interval_that_fits_and_none_where_there_is_one_seed():
-    rows = [swept(f, "alie", value, seed) for f in "12" for seed, value in enumerate((0.70, 0.71, 0.72))]
-    found = broken_down("x", rows, [(0.9, 0.1)] * 6, ["f"], "f")
-    point = breakdown_points(found, "")[0]
-    half = (
-        4.303 / 3**0.5
-    )  # Student's t for three values a point apart: so close together that the logit hardly bends it
-    assert (point["low"], point["high"]) == (pytest.approx(71 - half, abs=0.1), pytest.approx(71 + half, abs=0.1))
-    assert not has_gaps(found)
-    one = broken_down("x", [row for row in rows if row["seed"] == 0], [(0.9, 0.1)] * 2, ["f"], "f")
-    assert breakdown_points(one, "")[0]["low"] is None
-
-
-def test_defenses_stand_beside_each_other_around_the_value():
-    rows = [{**swept(f, "alie", 0.5, 0), "defense": name} for f in "12" for name in ("mean", "krum", "median")]
-    points = breakdown_points(broken_down("x", rows, [None] * 6, ["f"], "f"), "")
-    assert {(point["defense"], point["beside"]) for point in points} == {("mean", -1.0), ("krum", 0.0), ("median", 1.0)}
-    assert {point["position"] for point in points} == {1.0, 2.0}
-
-
-def test_breakdown_runs_from_left_to_right_in_the_order_of_the_suite():
-    rows = [swept(alpha, "alie", 0.5, 0) for alpha in ("100", "1", "0.1")]
-    chart = breakdown(broken_down("x", rows, [None] * 3, ["f"], "f")).to_dict()
-    scale = chart["spec"]["layer"][0]["encoding"]["x"]["scale"]
-    assert (scale["type"], scale["reverse"], scale["domain"]) == ("log", True, [0.1, 100])

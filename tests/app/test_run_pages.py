@@ -450,20 +450,3 @@ def test_a_cell_with_a_server_has_no_nodes(run, page):
 
 def test_a_cell_without_simulated_time_has_no_timeline(run, page):
     assert "Who trained when" not in [one.value for one in page(run, "cell").subheader]
-
-
-def test_breakdown_needs_a_swept_number(run, page):
-    test = page(run, "breakdown")
-    (command,) = [code.value for code in test.code]
-    assert command.startswith("fedguard run examples/breakdown_f.yaml")
-
-
-def test_breakdown_shows_curves_summary_and_points(swept, page):
-    test = page(swept, "breakdown")
-    assert len(test.get("vega_lite_chart")) == 1
-    test.selectbox(key="points of").select("sign_flip").run()
-    points = table(test, "clients.malicious").set_index("clients.malicious")
-    curves = swept.breakdown("clients.malicious")
-    curve = next(one for one in curves.curves if (one.attack, one.defense) == ("sign_flip", "median"))
-    assert points.loc["2", "median"] == curve.entries[2].text()
-    assert len(table(test, "area, share kept")) == len(curves.summary())

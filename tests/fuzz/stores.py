@@ -283,6 +283,7 @@ def _dashboard(store: Path, run: str) -> None:
     from fedguard.app.charts.curves import classes
     from fedguard.bench.audits.suites import load_audit
     from fedguard.bench.gate.verdict_store import verdicts
+    from fedguard.bench.pages.breakdown import BREAKDOWN
     from fedguard.bench.pages.compare import COMPARE
     from fedguard.bench.pages.gate import GATE
     from fedguard.bench.records.store import RunFolder
@@ -301,9 +302,9 @@ def _dashboard(store: Path, run: str) -> None:
     audit = _refusing(lambda: load_audit(opened.folder))
     if audit is not None:
         audit.doubts(opened)
-    for page in (COMPARE, GATE):
+    for page in (BREAKDOWN, COMPARE, GATE):
         _refusing(partial(_read, page, opened))
-    for read in (disclosure.promises, disclosure.summarize_masking, data.numeric_keys):
+    for read in (disclosure.promises, disclosure.summarize_masking):
         _refusing(partial(read, opened))
     disclosure.pool_target_scores(disclosure.list_membership_targets(opened))
     for one in disclosure.rebuilt(opened):

@@ -225,7 +225,11 @@ def _layers(
     shapes = _by_kind(kinds, [_KINDS[kind][1] for kind in kinds])
     at, low, down = _x("at", limit, known), _x("low", limit, known), 8 if narrow else 5
     tooltip = [{"field": name, "type": "nominal"} for name in ("attack", "defense", "said")]
-    zero = {"mark": {"type": "rule", "color": "var(--faint)", "strokeWidth": 1.2}, "encoding": {"x": {"datum": 0}}}
+    zero = {
+        "data": {"values": [{}]},
+        "mark": {"type": "rule", "color": "var(--faint)", "strokeWidth": 1.2},
+        "encoding": {"x": {"datum": 0}},
+    }
     bar = {"type": "rule", "strokeWidth": 5, "opacity": 0.4, "yOffset": down}
     point = {"type": "point", "filled": True, "size": 70, "opacity": 1, "yOffset": down}
     layers: list[_Layer] = [

@@ -56,6 +56,7 @@ class BreakdownCurve:
             logarithmic axis.
         area: the mean of (metric - chance) / (clean - chance) along the axis, by the trapezoidal rule; 1 is no loss at all.
             None for a curve with a gap, or of one point.
+        threshold: the value at which half is lost, in the metric's unit of `Run.rows`; None if unknown.
         until: the label of the last point that `half` and `area` take into account.
     """
 
@@ -67,6 +68,7 @@ class BreakdownCurve:
     half_width: float | None = None
     area: Estimate | None = None
     until: str = ""
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -269,9 +271,8 @@ class _BreakdownAxis:
         linear = self.positions is not None and not is_logarithmic(self.positions)
         spread = estimate(numbers).half_width if linear and numbers and len(numbers) == len(halves) else None
         areas = [] if gap or measured < 2 else [one for trace in traces if (one := self._area(trace)) is not None]
-        return BreakdownCurve(
-            attack, defense, setting, entries, self._half(mean), spread, estimate(areas) if areas else None, until
-        )
+        area, threshold = estimate(areas) if areas else None, _threshold(mean)
+        return BreakdownCurve(attack, defense, setting, entries, self._half(mean), spread, area, until, threshold)
 
     def worst(
         self, found: Mapping[tuple[str, str, str], Mapping[str, Point]], curves: Sequence[BreakdownCurve]
@@ -316,7 +317,7 @@ class _BreakdownAxis:
         return traces
 
     def _half(self, trace: SeedCurve) -> float | str | None:
-        threshold = trace.chance + (trace.clean - trace.chance) / 2
+        threshold = _threshold(trace)
         for number, value in enumerate(trace.values):
             if value > threshold:
                 continue
@@ -340,6 +341,11 @@ class _BreakdownAxis:
         steps = [axis[i + 1] - axis[i] for i in range(len(kept) - 1)]
         whole = math.fsum(step * (kept[i] + kept[i + 1]) / 2 for i, step in enumerate(steps))
         return whole / math.fsum(steps)
+
+
+def _threshold(trace: SeedCurve) -> float:
+    """The value with half of the clean model's advantage over chance."""
+    return trace.chance + (trace.clean - trace.chance) / 2
 
 
 def _axis(key: str, labels: Iterable[str]) -> tuple[tuple[str, ...], tuple[float, ...] | None]:
