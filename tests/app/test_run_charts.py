@@ -7,13 +7,6 @@ import pytest
 from fedguard.app.charts.curves import axes, class_rows, classes, curves, points
 
 
-def row(attack, defense, seed, value, status="ok", **more):
-    figures = {"final_accuracy": value, "kappa": None if value is None else 10 * value, "accuracy_drop": None}
-    reason = None if status == "ok" else f"{status} since"
-    found = {"attack": attack, "defense": defense, "seed": seed, "cell": f"{attack}/{defense}", "goal": None}
-    return {**found, "status": status, "reason": reason, **figures, **more}
-
-
 def datasets(chart):
     return [point for points in chart.to_dict()["datasets"].values() for point in points]
 
