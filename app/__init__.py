@@ -10,5 +10,6 @@ figure.py   the menu of metrics
 times.py    the time of a cell by stage
 lab/        the parts of the Lab
 report/     one run as one HTML file
+site.py     runs as linked HTML files: every view that a reader can choose
 charts/     rows to charts, without side effects; the report draws with them too
 """

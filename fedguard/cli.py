@@ -28,6 +28,7 @@ from fedguard.commands.contribution import contribution
 from fedguard.commands.epsilon import epsilon
 from fedguard.commands.options import console, fail
 from fedguard.commands.report import report
+from fedguard.commands.site import site
 from fedguard.errors import FedGuardError, printable
 from fedguard.retired import RETIRED_COMMANDS
 
@@ -49,6 +50,7 @@ for _panel, _commands in {
         show.show,
         dashboard.dashboard,
         report,
+        site,
         compare,
         show.lint,
         show.breakdown,

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -204,10 +205,18 @@ class Registry:
             raise ConfigError(at(where, str(error))) from None
         return pipeline
 
+    def _part(self, cls: type[Algorithm], parameter: str, wanted: type[Algorithm], value: Any, where: str) -> Algorithm:
+        """A parameter that is an algorithm itself."""
+        part: Algorithm = value if isinstance(value, Algorithm) else self.build(wanted.kind, value, where)
+        if not isinstance(part, wanted):
+            raise ConfigError(at(where, f"{cls.name}: {parameter}: expected a {wanted.__name__}; got {part}."))
+        return part
+
     def _value(self, cls: type[Algorithm], parameter: str, value: Any, where: str) -> Any:
         hint = cls.types()[parameter]
-        if inspect.isclass(hint) and issubclass(hint, Algorithm):
-            return value if isinstance(value, hint) else self.build(hint.kind, value, where)
+        for part in get_args(hint) if isinstance(hint, UnionType) else (hint,):  # a class, or a class or None
+            if inspect.isclass(part) and issubclass(part, Algorithm) and value is not None:
+                return self._part(cls, parameter, part, value, where)
         if hint is UserFunction and isinstance(value, str):
             try:
                 return UserFunction(value, self.folder)

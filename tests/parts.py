@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from fedguard.config.algorithms import build_algorithm
+from fedguard.config.algorithms import build_algorithm, build_fate
 from fedguard.config.protocol import masking
 from fedguard.contracts import Cell, Participation, Protocol, Setup, Training
 from fedguard.registry import load_registry
@@ -31,7 +31,7 @@ def cell_of_parts(**parts: Any) -> Cell:
             "training": training,
             "algorithm": build_algorithm(training, known, {})[0],
             **parts_of_protocol(parts.get("protocol", Protocol())),
-            "statistics": known.build("statistics", training.statistics or "weighted"),
+            "statistics": build_fate(training, parts.get("pipeline", known.pipeline("mean")), known)[0],
             "availability": known.build("availability", "always"),
             "pipeline": known.pipeline("mean"),
             **parts,

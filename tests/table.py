@@ -186,6 +186,7 @@ ATTACKS = [
     Attack("inflated_samples"),
     Attack("overstated_rate"),
     Attack("understated_loss"),
+    Attack("statistics_lie"),
     Attack("early_check_in"),
     Attack("no_show"),
     Attack("partial_sum"),

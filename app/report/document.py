@@ -45,6 +45,15 @@ def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) 
         contents,
         el("main", *(_section(one, content) for one, content in filled)),
     )
+    return html_file(f"FedGuard report: {name}", mark, body)
+
+
+def html_file(title: str, mark: str, body: Element) -> bytes:
+    """A whole HTML file that loads and executes nothing.
+
+    Args:
+        mark: an element of the head that identifies the kind of file.
+    """
     number_chart_ids(body)
     # The policy must precede all content of a run, including the name in the title
     start = (
@@ -53,8 +62,8 @@ def document(name: str, mark: str, sections: Sequence[ReportSection], run: Run) 
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
     )
-    title = to_bytes(el("title", f"FedGuard report: {name}"))
-    return start.encode() + title + f"<style>{STYLE}</style></head>\n".encode() + to_bytes(body) + b"</html>\n"
+    head = start.encode() + to_bytes(el("title", title))
+    return head + f"<style>{STYLE}</style></head>\n".encode() + to_bytes(body) + b"</html>\n"
 
 
 def _entry(section: ReportSection) -> Element:

@@ -79,7 +79,7 @@ class Clients:
                 self.malicious.craft(model, round, sides, known_rule, asked=asked)
         self.local.trim(rows)
         let_go(rows)
-        statistics, lies = self.statistics.send(sides.order), self.malicious
+        statistics, lies = self.statistics.send(sides.order, malicious), self.malicious
         return Wire(
             rows, sides.order, frozenset(malicious), added=lies.added, handed=lies.handed, statistics=statistics
         )

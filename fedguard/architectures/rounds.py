@@ -82,6 +82,7 @@ class Rounds(ABC, Generic[Plan]):
             self.states = result.states
             with stage("model"):
                 self.move(result.vector, received)
+                self.clients.statistics.settle(received, plan.number)
         watched: tuple[RoundObservation, ...] = ()
         if watch:
             with stage("inference"):
@@ -114,7 +115,6 @@ class Rounds(ABC, Generic[Plan]):
         """Move the model by the aggregate, float32 ``[d]``."""
         arrived = [client for behind in received.behind for client in behind]
         vector = self.clients.local.settle(vector, arrived, self.model)
-        self.clients.statistics.settle(received)
         # The gain comes before the optimizer, whose moments are of the scaled aggregates
         self.model = self._step.apply_update(self.model, vector if self.gain == 1.0 else vector * self.gain)
 

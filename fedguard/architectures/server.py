@@ -24,6 +24,7 @@ from fedguard.contracts import (
     Sight,
     Wire,
 )
+from fedguard.contracts.channels import STATISTICS
 from fedguard.memmap import round_buffer
 
 
@@ -38,6 +39,7 @@ class Server(Architecture):
     """
 
     name = "server"
+    channels = frozenset({STATISTICS})
     carries_statistics = True
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
     exposes = Exposure(

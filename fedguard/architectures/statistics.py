@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedguard.contracts import Architecture, Cell, LocalStatistics, ReceivedRound, Setup, Task
+from fedguard.aggregation import aggregate
+from fedguard.contracts import (
+    Architecture,
+    Cell,
+    LocalStatistics,
+    Pipeline,
+    ReceivedRound,
+    RuleContext,
+    Setup,
+    Sight,
+    Task,
+    scale_assumed_f,
+)
+from fedguard.contracts.channels import STATISTICS
 from fedguard.errors import PreconditionError
 
 
@@ -24,8 +38,9 @@ class RunningStatistics:
         self._global, self.floored = self._layout.initial.clone(), 0
         #: The statistics of the clients that have trained in this round
         self._trained: dict[int, Tensor] = {}
-        #: The clients of the last aggregate, with the number of examples that each claims, for statistics computed anew
-        self._arrived: Mapping[int, float] = {}
+        #: The last round that arrived, for statistics that are computed anew under the model after it
+        self._received: ReceivedRound | None = None
+        self._round = 0
 
     def begin(self) -> None:
         """Begin a round."""
@@ -42,37 +57,71 @@ class RunningStatistics:
         if statistics is not None:
             self._trained |= dict(zip(clients, statistics.out, strict=True))
 
-    def send(self, clients: Sequence[int]) -> dict[int, Tensor]:
+    def send(self, clients: Sequence[int], malicious: Collection[int]) -> Mapping[int, Tensor]:
         """What these clients send beside their updates; a client that has not trained sends what it has received."""
         if not self._layout.size or self._fate.fresh:
             return {}
-        return {client: self._trained.get(client, self._global) for client in clients}
+        return self._falsify({client: self._trained.get(client, self._global) for client in clients}, malicious)
 
-    def settle(self, received: ReceivedRound) -> None:
-        """The server combines what has arrived."""
-        if not self._layout.size or received.samples is None:
+    def settle(self, received: ReceivedRound, round: int) -> None:
+        """The server combines what has arrived in a round."""
+        if not self._layout.size:
             return
-        clients = [client for row in received.behind for client in row]
-        self._arrived = dict(zip(clients, received.samples.tolist(), strict=True))
+        self._received, self._round = received, round
         if not self._fate.fresh:
-            self._combine(received.truth.statistics)
+            self._combine(received, received.truth.statistics)
 
     def for_evaluation(self, model: Tensor) -> Tensor | None:
         """float32 ``[s]``: the statistics with which ``model`` (``[d]``) is evaluated; None for a network that has none."""
         if not self._layout.size:
             return None
-        if self._fate.fresh and self._arrived:
-            rows = self._global.new_empty(len(self._arrived), self._layout.size)
-            self._setup.task.measure_statistics(model, list(self._arrived), rows)
-            self._combine(dict(zip(self._arrived, rows, strict=True)))
+        if self._fate.fresh and self._received is not None:
+            clients = _senders(self._received)
+            rows = self._global.new_empty(len(clients), self._layout.size)
+            self._setup.task.measure_statistics(model, clients, rows)
+            honest = dict(zip(clients, rows, strict=True))
+            self._combine(self._received, self._falsify(honest, self._received.truth.malicious))
         return self._global
 
-    def _combine(self, sent: Mapping[int, Tensor]) -> None:
-        rows = torch.stack([sent[client] for client in self._arrived])
+    def _falsify(self, honest: Mapping[int, Tensor], malicious: Collection[int]) -> Mapping[int, Tensor]:
+        """What clients send, if they would honestly send this: malicious ones as the attack says."""
+        attack, liars = self._setup.cell.attack, [client for client in honest if client in malicious]
+        if attack is None or not liars:
+            return honest
+        said = attack.report(STATISTICS, torch.stack([honest[client] for client in liars]), self._layout)
+        return {**honest, **dict(zip(liars, said, strict=True))}
+
+    def _combine(self, received: ReceivedRound, sent: Mapping[int, Tensor]) -> None:
+        """Make global statistics of what the clients of a round have sent, as far as it is finite."""
+        kept = [k for k, client in enumerate(_senders(received)) if bool(sent[client].isfinite().all())]
+        if not kept or received.samples is None:
+            return
+        rows = torch.stack([sent[_senders(received)[k]] for k in kept])
         below = (rows < 0) & self._layout.variances
         self.floored += int(below.sum())
-        samples = torch.tensor(list(self._arrived.values()), dtype=torch.float64)
-        self._global = self._fate.combine(rows.masked_fill(below, 0), samples, self._layout)
+        rows = rows.masked_fill(below, 0)
+        if self._fate.rule is None:
+            self._global = self._fate.combine(rows, received.samples[kept], self._layout)
+            return
+        # What is not finite came from one of the f
+        f, rng = max(0, received.assumed_f - len(received.behind) + len(kept)), self._setup.rng.child("statistics rule")
+        context = RuleContext(
+            "server",
+            Sight.EACH_UPDATE,
+            f=f,
+            round=self._round,
+            rng=rng.child(self._round),
+            state={},
+            layers=(self._layout.size,),
+            shape=self._setup.task.shape,
+            server_lr=1.0,
+        )
+        with suppress(PreconditionError):  # too few rows: statistics stay as they are
+            self._global = aggregate(Pipeline((self._fate.rule,)), rows, context).vector
+
+
+def _senders(received: ReceivedRound) -> list[int]:
+    return [client for row in received.behind for client in row]
 
 
 def describe_statistics(cell: Cell, task: Task, floored: int) -> dict[str, Any]:
@@ -83,7 +132,7 @@ def describe_statistics(cell: Cell, task: Task, floored: int) -> dict[str, Any]:
         "normalization": fate.normalization,
         "layers": task.statistics.layers,
         "numbers": task.statistics.size,
-        "rule": "mean" if fate.sends else None,
+        "rule": str(fate.rule or "mean") if fate.sends else None,
         "floored": floored,
     }
 
@@ -96,12 +145,15 @@ def check_statistics(setup: Setup, architecture: Architecture) -> None:
     """
     cell, layout, fate = setup.cell, setup.task.statistics, setup.cell.statistics
     if not layout.layers:
+        _check_lies(cell)
         if cell.training.statistics is not None:
             raise PreconditionError(
                 f"training.statistics says what becomes of running statistics, and {cell.model.name} has no layer that "
                 "normalizes over batches. Leave it out."
             )
         return
+    if not fate.sends:
+        _check_lies(cell)
     reasons = [*_why_not_batched(cell, setup.task)] if fate.normalization != "constant" else []
     for reason in [*reasons, *_why_not_sent(cell, architecture)] if fate.sends else reasons:
         raise PreconditionError(reason)
@@ -119,6 +171,15 @@ def require_updates_alone(setup: Setup, who: str) -> Setup:
             "training.statistics: hidden or frozen, or use GroupNorm."
         )
     return setup
+
+
+def _check_lies(cell: Cell) -> None:
+    """Raise PreconditionError if an attack lies about running statistics, which nobody sends here."""
+    if cell.attack is not None and STATISTICS in cell.attack.lies:
+        raise PreconditionError(
+            f"{cell.attack.name} lies about {STATISTICS.about}, and nobody sends any here. Use a network with batch "
+            "normalization and a fate by which clients send statistics, such as training.statistics: weighted."
+        )
 
 
 def _why_not_batched(cell: Cell, task: Task) -> Iterator[str]:
@@ -142,6 +203,11 @@ def _why_not_batched(cell: Cell, task: Task) -> Iterator[str]:
         )
 
 
+def _assume_f(cell: Cell) -> int:
+    """Number of malicious clients in a round that the server assumes."""
+    return scale_assumed_f(cell.clients.expected, cell.assumed_f, cell.clients.total)
+
+
 def _why_not_sent(cell: Cell, architecture: Architecture) -> Iterator[str]:
     """Why clients cannot send running statistics."""
     sent = f"with training.statistics: {cell.statistics.name} clients send running statistics beside their updates"
@@ -152,6 +218,11 @@ def _why_not_sent(cell: Cell, architecture: Architecture) -> Iterator[str]:
             f"{sent}, and secure_aggregation: {cell.masking.name} does not mask these yet. Set training.statistics: hidden or "
             "frozen, or secure_aggregation: none."
         )
+    if cell.statistics.rule is not None:
+        try:
+            Pipeline((cell.statistics.rule,)).check(cell.clients.expected, _assume_f(cell))
+        except PreconditionError as error:
+            yield f"training.statistics: {cell.statistics}: {error}"
     if not architecture.carries_statistics:
         yield (
             f"{sent}, and {architecture.name} carries updates alone. Use server, or set training.statistics: hidden or frozen."

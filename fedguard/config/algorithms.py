@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
-from fedguard.contracts import FederatedAlgorithm, StatisticsFate, Training
+from fedguard.contracts import FederatedAlgorithm, Pipeline, StatisticsFate, Training
 from fedguard.contracts.first_model import pin
-from fedguard.contracts.specs import split_spec
+from fedguard.contracts.specs import Spec, split_spec
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.registry import Registry
 
-#: What becomes of running statistics if a suite does not say
-USUAL_FATE = "weighted"
+#: What becomes of running statistics if a suite does not say: beside a mean of updates, and beside a robust rule for them.
+#: Rows with a memory are stale by size, and no rule separates these from false ones; fresh rows are alike
+USUAL_FATE: Spec = "weighted"
+GUARDED_FATE: Spec = {"name": "recomputed", "rule": "trimmed_mean"}
+MEANS = ("mean", "weighted_mean")
 
 
 def build_algorithm(
@@ -66,18 +69,21 @@ def build_algorithm(
         raise ConfigError(f"{at}: {str(error).removeprefix('training.first_model: ')}") from None
 
 
-def build_fate(training: Training, known: Registry, where: str) -> tuple[StatisticsFate, Training]:
+def build_fate(
+    training: Training, pipeline: Pipeline, known: Registry, where: str = "training.statistics"
+) -> tuple[StatisticsFate, Training]:
     """The fate of running statistics that a training names; also the training with it spelled out, or without the default.
 
     Raises:
         ConfigError: the fate or a parameter is unknown.
     """
-    usual: StatisticsFate = known.build("statistics", USUAL_FATE)
-    if training.statistics is None:
-        return usual, training
-    fate: StatisticsFate = known.build("statistics", training.statistics, where)
-    spec = None if fate == usual else fate.spec() if fate.fields() else fate.name
-    return fate, training.model_copy(update={"statistics": spec})
+    robust = pipeline.rule.name not in MEANS or bool(pipeline.mixings)
+    usual: StatisticsFate = known.build("statistics", GUARDED_FATE if robust else USUAL_FATE)
+    given = training.statistics
+    fate: StatisticsFate = usual if given is None else known.build("statistics", given, where)
+    spec = fate.spec()
+    told = None if fate == usual else spec if len(spec) > 1 else fate.name
+    return fate, training.model_copy(update={"statistics": told})
 
 
 def settings(algorithm: FederatedAlgorithm, training: Training) -> dict[str, Any]:

@@ -80,7 +80,9 @@ class PlannedCell(Cell, ABC):
         named = _attack(config.attack, known, places.get("attack", "attack"))
         at = places.get("protocol.secure_aggregation", "protocol.secure_aggregation")
         algorithm, training = build_algorithm(config.training, known, places)
-        statistics, training = build_fate(training, known, places.get("training.statistics", "training.statistics"))
+        pipeline = known.pipeline(_rule(config), places.get("defense", "defense"))
+        at_fate = places.get("training.statistics", "training.statistics")
+        statistics, training = build_fate(training, pipeline, known, at_fate)
         cell = cls(
             config=config,
             algorithm=algorithm,
@@ -95,7 +97,7 @@ class PlannedCell(Cell, ABC):
             partition=known.build("partition", task.partition, places.get("task.partition", "task.partition")),
             architecture=known.build("architecture", config.architecture, places.get("architecture", "architecture")),
             attack=named if isinstance(named, PoisonAttack) else None,
-            pipeline=known.pipeline(_rule(config), places.get("defense", "defense")),
+            pipeline=pipeline,
             known=known,
             ensemble=named if isinstance(named, Ensemble) else None,
             inference=named if isinstance(named, InferenceAttack) else None,
@@ -118,9 +120,13 @@ class PlannedCell(Cell, ABC):
         config, assumed_f, more = self.config, self._assume_f(), self.architecture.more_rows
         known = tuple(name for name in config.threat.knowledge if name != "defense" or not self.own)
         threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(assumed_f)
+        named = self.training.model_copy(update={"statistics": config.training.statistics})
+        statistics, training = build_fate(named, self.pipeline, self.known)
         judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.masking, more)
         return dataclasses.replace(
             self,
+            training=training,
+            statistics=statistics,
             threat=threat,
             assumed_f=assumed_f,
             meeting=self.architecture.meeting(self.clients, self.training.rounds),

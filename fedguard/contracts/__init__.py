@@ -28,7 +28,8 @@
     participation.py   Participation: who takes part when
     network.py         Network: how long things take in simulated time, and who is there
     availability.py    Availability: a law by which devices come and go
-    statistics.py      StatisticsFate: what becomes of running statistics (BatchNorm), and their layout
+    statistics.py      StatisticsLayout, LocalStatistics: the running statistics of a network (BatchNorm)
+    statistics_fate.py StatisticsFate: what becomes of them in a federation
     stopwatch.py       Stopwatch: where the time of a training goes
     evasion.py         EvasionAttack: inputs that are changed at test time
     reports.py         RoundReport, RoundTiming: what happened in a round, and when
@@ -137,7 +138,8 @@ if TYPE_CHECKING:
         needs_in_words,
     )
     from fedguard.contracts.spaces import Box, Choices
-    from fedguard.contracts.statistics import LocalStatistics, StatisticsFate, StatisticsLayout
+    from fedguard.contracts.statistics import LocalStatistics, StatisticsLayout
+    from fedguard.contracts.statistics_fate import StatisticsFate
     from fedguard.contracts.stopwatch import STAGES, Stopwatch
     from fedguard.contracts.tasks import (
         DPSGD,

@@ -30,7 +30,7 @@ from fedguard.contracts.participation import Participation
 from fedguard.contracts.protocol import FixedPoint, SessionSize
 from fedguard.contracts.reports import RoundReport
 from fedguard.contracts.sight import MASKED_SUM, SINGLE_UPDATES, Sight
-from fedguard.contracts.statistics import StatisticsFate
+from fedguard.contracts.statistics_fate import StatisticsFate
 from fedguard.contracts.stopwatch import Stopwatch
 from fedguard.contracts.tasks import Examples, LocalPlan
 from fedguard.contracts.wire import ReceivedRound, SentRound

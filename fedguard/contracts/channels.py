@@ -16,6 +16,7 @@ from fedguard.contracts.lying import Channel
 from fedguard.contracts.poison_views import PoisonView
 from fedguard.contracts.return_checks import describe_value
 from fedguard.contracts.spaces import Box, Choices
+from fedguard.contracts.statistics import StatisticsLayout
 from fedguard.rng import Rng
 
 # ---- What is valid: each function says what was expected of a reported value that is not.
@@ -102,6 +103,11 @@ RATE: Channel[float, []] = Channel("rate", "how quick its devices are", "decaf o
 #: Share of the rounds in which a device stays; the truth is the share in which it was observed to stay
 AVAILABILITY: Channel[float, []] = Channel(
     "availability", "how often its devices stay", "decaf", _number("a share in [0, 1]", lambda said: 0 <= said <= 1)
+)
+
+#: float32 ``[f, s]``: the running statistics that malicious clients send beside their updates, given the layout
+STATISTICS: Channel[Tensor, [StatisticsLayout]] = Channel(
+    "statistics", "its running statistics", "server, with a network that normalizes over batches", _floats, "statistics"
 )
 
 # ---- Of nodes without a server.

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-from fedguard.contracts.algorithm import Algorithm
 
 #: By what the normalizing layers of a network normalize: ``running`` by the batch in training and by running statistics in
 #: evaluation, ``batch`` by the batch in both, ``constant`` by the network's initial statistics in both
@@ -67,34 +65,3 @@ class LocalStatistics:
     def select(self, rows: slice) -> LocalStatistics:
         """The same for some of the clients, in the same memory."""
         return LocalStatistics(self.start if self.start.dim() == 1 else self.start[rows], self.out[rows])
-
-
-class StatisticsFate(Algorithm):
-    """What becomes of the running statistics of clients.
-
-    As long as layers normalize by the batch in training, the parameters of a training do not depend on the fate: only their
-    evaluation does.
-    """
-
-    kind: ClassVar[str] = "statistics"
-    #: By what the layers normalize
-    normalization: ClassVar[Normalization] = "running"
-    #: Whether clients compute statistics under the new model, by one more pass over their examples, instead of sending those
-    #: that they have after training
-    fresh: ClassVar[bool] = False
-    #: What it does, a sentence for `fedguard check`
-    words: ClassVar[str]
-
-    @property
-    def sends(self) -> bool:
-        """Whether clients send statistics beside their updates."""
-        return self.normalization == "running"
-
-    def combine(self, rows: Tensor, samples: Tensor, layout: StatisticsLayout) -> Tensor:
-        """float32 ``[s]``: the global statistics; not called for a fate that sends nothing.
-
-        Args:
-            rows: float32 ``[n, s]``: the statistics of the clients whose update arrived, all finite, no variance below 0.
-            samples: float64 ``[n]``: the number of examples that each of them claims.
-        """
-        raise NotImplementedError

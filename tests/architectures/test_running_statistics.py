@@ -44,7 +44,7 @@ def cell(**changes):
 
 
 def reports(fate, **changes):
-    changes["training"] = {"statistics": fate, **changes.get("training", {})}
+    changes["training"] = {**changes.get("training", {}), "statistics": fate}
     made = cell(**changes)
     assert not made.verdict.reasons, made.verdict.reasons
     setup = set_up(made, 0, BENCH.task(made, 0))
@@ -140,7 +140,7 @@ def test_statistics_that_are_not_finite_or_below_0_are_stopped_and_counted(fate)
     rows[1][4:8] = -3.0  # variances
     wire = Wire(torch.zeros(2, 5), (0, 1), frozenset(), statistics=rows)
     samples = torch.ones(2, dtype=torch.float64)
-    running.settle(ReceivedRound(wire.updates, ((0,), (1,)), samples, 0, (0, 1), wire))
+    running.settle(ReceivedRound(wire.updates, ((0,), (1,)), samples, 0, (0, 1), wire), 1)
     assert running.floored == 4
     assert (running.for_evaluation(torch.zeros(setup.task.dim))[setup.task.statistics.variances] >= 0).all()
     rows[1][0] = float("nan")
@@ -219,3 +219,81 @@ def test_a_trial_measures_a_backdoor_with_the_statistics_of_each_model():
     made = cell(attack="backdoor", clients={"total": 4, "malicious": 1}, training={"statistics": "pooled"})
     record, _ = run_trial(made, 0, {}, BENCH)
     assert record["status"] == "ok" and 0 <= record["result"]["attack_success_raw"] <= 1
+
+
+# ---- Lies beside honest parameters, and rules on statistics.
+
+LYING = {"clients": {"total": 6, "malicious": 1}, "threat": {"knowledge": ["own_data"]}}
+
+
+def accuracy(fate, attack="statistics_lie", **changes):
+    setup, found = reports(fate, **{**LYING, "attack": attack, **changes})
+    return found[-1].evaluation.accuracy, found[-1], setup
+
+
+def test_a_lie_leaves_the_parameters_as_they_are_and_ruins_a_mean_of_statistics():
+    longer = {"training": {"rounds": 5, "local_epochs": 4}}
+    honest, report, _ = accuracy("weighted", "none", **longer)
+    told, lied, setup = accuracy("weighted", "statistics_lie(factor=10000.0)", **longer)
+    assert torch.allclose(report.model, lied.model, atol=1e-3)  # rows come in another order; updates tell nothing
+    variances = setup.task.statistics.variances
+    assert (lied.statistics[variances] > 20 * report.statistics[variances]).all()
+    assert torch.allclose(lied.statistics[~variances], report.statistics[~variances], atol=1e-3)
+    assert told < 0.3 < 0.5 < honest
+
+
+def test_a_lie_in_the_last_layer_alone_and_about_means():
+    _, honest, setup = accuracy("weighted", "none")
+    _, lied, _ = accuracy("weighted", "statistics_lie(what='mean', factor=100.0, layers='last')")
+    layout = setup.task.statistics
+    moved = honest.statistics != lied.statistics
+    assert torch.equal(moved, (layout.layer_of == 1) & ~layout.variances)
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
+@pytest.mark.parametrize("lie", ["factor=10000.0", "what='mean', factor=100.0"])
+def test_a_rule_on_fresh_statistics_withstands_lies(rule, lie):
+    fate = {"fate": "recomputed", "rule": rule}
+    clean, honest, _ = accuracy(fate, "none", clients={"total": 6, "malicious": 1, "assumed_f": 1})
+    told, lied, _ = accuracy(fate, f"statistics_lie({lie})")
+    assert torch.allclose(honest.model, lied.model, atol=1e-3) and told >= clean - 0.1
+    exposed, _, _ = accuracy("recomputed", f"statistics_lie({lie})")
+    assert exposed < clean
+
+
+def test_a_lie_that_is_not_finite_drops_the_liar_and_a_negative_variance_is_floored_and_counted():
+    _, lied, _ = accuracy("weighted", "statistics_lie(factor=1e38)", training={"rounds": 1, "local_epochs": 1})
+    assert lied.statistics.isfinite().all()
+    _, below, _ = accuracy("weighted", "statistics_lie(factor=-3.0)")
+    assert below.floored == 2 * 16 and (below.statistics >= 0)[4:8].all()
+
+
+def test_a_lie_is_refused_where_nobody_sends_statistics():
+    for changes in ({"task": {"model": "softmax"}}, {"training": {"statistics": "hidden"}}):
+        assert "nobody sends any here" in refusal(**{**LYING, "attack": "statistics_lie", **changes})
+    (reason,) = cell(**LYING, attack="statistics_lie", architecture="d_psgd").verdict.reasons
+    assert "lies about its running statistics" in reason
+
+
+def test_beside_a_robust_rule_the_usual_fate_is_fresh_and_trimmed():
+    """And each cell is one with its fate spelled out, its controls as well."""
+    robust, spelled = (
+        cell(defense="krum"),
+        cell(defense="krum", training={"statistics": {"fate": "recomputed", "rule": "trimmed_mean"}}),
+    )
+    assert str(robust.statistics) == "recomputed(rule=trimmed_mean)" and robust.id == spelled.id
+    weighted = cell(defense="krum", training={"statistics": "weighted"})
+    assert weighted.id != robust.id and weighted.statistics.rule is None
+    mean = weighted.control(attacked=False, defended=False)
+    assert mean.id == cell().id and str(mean.statistics) == "weighted"
+    again = build_cell(CellConfig.model_validate(weighted.canonical), load_registry())
+    assert again.id == weighted.id
+
+
+def test_a_rule_on_statistics_is_one_by_coordinates_and_has_enough_rows():
+    with pytest.raises(ConfigError, match="rule: expected a CoordinateRule; got krum"):
+        cell(training={"statistics": {"fate": "weighted", "rule": "krum"}})
+    said = refusal(
+        clients={"total": 4, "assumed_f": 0.5}, training={"statistics": {"fate": "weighted", "rule": "trimmed_mean"}}
+    )
+    assert ("trimmed_mean" in said and "n > 2f" in said) or "n >= 2f + 1" in said

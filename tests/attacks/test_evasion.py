@@ -25,7 +25,7 @@ NAMES = ["fgsm", "pgd", "pgd(steps=1, starts=1)"]
 def task(weights: torch.Tensor, value_range: tuple[float, float]) -> SimpleNamespace:
     """A linear model W x of two classes, as far as `measure_evasion` looks at a task."""
     return SimpleNamespace(
-        predictor=lambda: lambda model, x: x.flatten(1) @ model.view_as(weights).T, value_range=value_range
+        predictor=lambda _: lambda model, x: x.flatten(1) @ model.view_as(weights).T, value_range=value_range
     )
 
 

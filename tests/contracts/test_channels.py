@@ -30,12 +30,14 @@ from fedguard.contracts.channels import (
     RATE,
     REWARDS,
     SAMPLES,
+    STATISTICS,
     TRACKERS,
     TRAJECTORIES,
     TRANSITIONS,
     WEIGHT,
 )
 from fedguard.contracts.lying import RETIRED
+from fedguard.contracts.statistics import StatisticsLayout
 from fedguard.errors import ContractError, PluginError
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
@@ -69,7 +71,11 @@ STEPS = {"training": {"rounds": 3, "local_steps": 2, "batch_size": 16}}
 ONE = {"clients": {"total": 8, "malicious": 2}, "network": UNEVEN, **STEPS}
 #: Architectures with examples, in the settings on which it depends what they ask
 ON_EXAMPLES: list[tuple[str, dict[str, Any]]] = [
-    *((name, ONE) for name in ("server", "parameter_server", "mapreduce", "fate", "fedasync", "fedbuff", "basgd")),
+    (
+        "server",
+        ONE | {"task": {"model": {"name": "module", "target": "tests.architectures.test_running_statistics:small"}}},
+    ),
+    *((name, ONE) for name in ("parameter_server", "mapreduce", "fate", "fedasync", "fedbuff", "basgd")),
     ("google", ONE),
     ("google(selection=30)", ONE),
     ("google(selection=60, check_ins=2)", ONE),
@@ -164,6 +170,7 @@ REPORTS: dict[Channel[Any, ...], tuple[Any, tuple[Any, ...], list[Any], list[Any
     PROMISES: ANSWERS,
     RATE: (5.0, (), [0.0, -1, NAN, INF, None, "much"], [1, 0.1]),
     AVAILABILITY: (0.5, (), [-0.1, 1.5, NAN, None], [0, 1, 0.3]),
+    STATISTICS: (ROWS, (StatisticsLayout(),), NO_ROWS, [ROWS * NAN, -ROWS]),
     LOSS: (0.5, (), [-0.1, NAN, None, "low", ROWS], [0, 0.0, 7.5, INF]),
     WEIGHT: (1.0, (), [0.0, -1, NAN, INF, None], [10, 0.1]),
     MIXING: ANSWERS,
@@ -241,7 +248,8 @@ def test_a_lie_that_nobody_hears_is_refused_in_the_words_of_its_channel(tmp_path
         made = build_cell(CellConfig.model_validate(told), known)
         why = "in digits nobody acts" if channel.listener == "environment" else "server does not go by that here"
         wanted = (f"says_{channel.name} lies about {channel.about}, and {why}. Use {channel.where}.",)
-        assert made.verdict.reasons == (() if channel.listener == "everybody" else wanted)
+        heard = channel.listener == "everybody" or channel in made.architecture.channels
+        assert made.verdict.reasons == (() if heard else wanted)
 
 
 # How an attack lies.

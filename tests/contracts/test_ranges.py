@@ -32,6 +32,7 @@ FORBIDDEN = {
     ("grad_defense", "slices"),
     ("pairwise_flip", "source_class"),
     ("pairwise_flip", "target_class"),
+    ("resnet8", "width"),
     ("resnet20", "width"),
     ("transformer", "width"),
 }

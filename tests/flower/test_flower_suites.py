@@ -122,7 +122,7 @@ def test_what_the_page_shows_notices_a_weakness_that_came_into_the_app(tmp_path)
     changed(folder, "y[part])", "(y[part] + 1) % 10)")  # it learns the wrong digits
     assert ended(again).returncode == 0
     failed = ended(gate)
-    assert failed.returncode == 3 and "REGRESSED" in failed.stdout, failed.stdout + failed.stderr
+    assert failed.returncode == 3 and "Regressed" in failed.stdout, failed.stdout + failed.stderr
 
 
 @pytest.mark.processes

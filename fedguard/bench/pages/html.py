@@ -205,10 +205,19 @@ def _steps(block: Steps, _: Address) -> Iterator[Element]:
     yield el("ol", *items)
 
 
-def _choice(block: Choice, _: Address) -> Iterator[Element]:
-    others = len(block.options) - 1
-    chosen = block.titles.get(block.chosen, block.chosen)
-    yield el("p", f"{line(block.label)}: {line(chosen)}, one of {others + 1}.", class_="sub")
+def _choice(block: Choice, address: Address) -> Iterator[Element]:
+    """Links to this page with another choice; in a report, which is one page, the choice that was made."""
+    others = (option for option in block.options if option != block.chosen)
+    where = {option: address(Action("", query={block.key: option})) for option in others}
+    titles = {option: block.titles.get(option, option) for option in (*block.options, block.chosen)}
+    if not any(where.values()):
+        yield el("p", f"{line(block.label)}: {line(titles[block.chosen])}, one of {len(block.options)}.", class_="sub")
+        return
+    links = (
+        el("a", line(titles[option]), href=href) if (href := where.get(option)) else el("b", line(titles[option]))
+        for option in block.options
+    )
+    yield el("p", f"{line(block.label)}: ", *(part for link in links for part in (link, " ")), class_="sub choice")
 
 
 def _more(block: More, address: Address) -> Iterator[Element]:

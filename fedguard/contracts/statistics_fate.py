@@ -1,0 +1,44 @@
+"""What becomes of running statistics in a federation: who sends them, and what the server makes of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.rules import CoordinateRule
+from fedguard.contracts.statistics import Normalization, StatisticsLayout
+
+
+class StatisticsFate(Algorithm):
+    """What becomes of the running statistics of clients.
+
+    As long as layers normalize by the batch in training, the parameters of a training do not depend on the fate: only their
+    evaluation does.
+    """
+
+    kind: ClassVar[str] = "statistics"
+    #: By what the layers normalize
+    normalization: ClassVar[Normalization] = "running"
+    #: Whether clients compute statistics under the new model, by one more pass over their examples, instead of sending those
+    #: that they have after training
+    fresh: ClassVar[bool] = False
+    #: The rule by which the server combines statistics, coordinate by coordinate; None for `combine`
+    rule: CoordinateRule | None = None
+    #: What it does, a sentence for `fedguard check`
+    words: ClassVar[str]
+
+    @property
+    def sends(self) -> bool:
+        """Whether clients send statistics beside their updates."""
+        return self.normalization == "running"
+
+    def combine(self, rows: Tensor, samples: Tensor, layout: StatisticsLayout) -> Tensor:
+        """float32 ``[s]``: the global statistics; not called for a fate that sends nothing.
+
+        Args:
+            rows: float32 ``[n, s]``: the statistics of the clients whose update arrived, all finite, no variance below 0.
+            samples: float64 ``[n]``: the number of examples that each of them claims.
+        """
+        raise NotImplementedError
