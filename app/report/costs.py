@@ -1,58 +1,16 @@
-"""Sessions of secure aggregation, and the cost of the run."""
+"""The cost of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean, median
+from statistics import mean
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.records import with_setting
-from fedguard.bench.pages.elements import bullet_list, el, fold_content, table
+from fedguard.bench.pages.elements import el, fold_content, table
 from fedguard.bench.records.schema.record import Cost
-from fedguard.bench.records.schema.result import MaskingRecord
 from fedguard.bench.results.profile import SHOWN, Profile, meanings
 from fedguard.bench.results.run import Run
-
-
-def sums(run: Run) -> list[Element]:
-    """For each mode: what the server sees, the anonymity set, the exactness of the sums, and aborted sessions."""
-    modes: dict[str, list[MaskingRecord]] = {}
-    words: dict[str, None] = {}
-    for _, record in run.trials():
-        if sums := record["result"]["secure_aggregation"]:
-            card = record["threat_card"]
-            noise = f", {card['privacy']} noise" if card["noise"] else ""
-            mode = f"{card['secure_aggregation']}{noise}"
-            modes.setdefault(mode, []).append(sums)
-            if card["protocol"]:
-                words[f"{mode}: {card['protocol']['in_words']}"] = None
-    if not modes:
-        return []
-    rows = [_mode(mode, found) for mode, found in modes.items()]
-    heads = ["mode", "hidden among, at least", "error of the mean", "sums lost", "sent by a client", "sent to a client"]
-    caption = (
-        "What was measured. Hidden: clients in the smallest sum, colluders not counted. Error: in lengths of the mean, the "
-        "median of the trials. Sent: bytes in one sum"
-    )
-    lost = dict.fromkeys(
-        f"{mode}: {one['why_aborted']}" for mode, found in modes.items() for one in found if one["why_aborted"]
-    )
-    why = [el("h4", "Why sums were lost"), bullet_list(lost)] if lost else []
-    return [bullet_list(words), table(caption, heads, rows, "lr"), *why]
-
-
-def _mode(mode: str, found: Sequence[MaskingRecord]) -> list[str]:
-    hidden = [one["anonymity"] for one in found if one["anonymity"] is not None]
-    errors = [one["error"]["mean"] for one in found if one["error"]]
-    lost, all_sums = sum(one["aborted_sessions"] for one in found), sum(one["sessions"] for one in found)
-    return [
-        mode,
-        str(min(hidden)) if hidden else "-",
-        f"{median(errors):.1g}" if errors else "-",
-        f"{lost} of {all_sums}",
-        f"{mean(one['bytes_up'] for one in found):,.0f}",
-        f"{mean(one['bytes_down'] for one in found):,.0f}",
-    ]
 
 
 def costs(run: Run) -> list[Element]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from xml.etree.ElementTree import Element
 
 from fedguard.app.report.controls import controls
-from fedguard.app.report.costs import costs, sums
+from fedguard.app.report.costs import costs
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
 from fedguard.app.report.reading import configuration, reading
@@ -18,7 +19,9 @@ from fedguard.bench.pages.breakdown import draw_numbers
 from fedguard.bench.pages.gate import GATE
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
+from fedguard.bench.pages.page import Page
 from fedguard.bench.pages.privacy import PRIVACY
+from fedguard.bench.pages.secagg import SECAGG
 from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.results.run import Run
 
@@ -36,9 +39,9 @@ def _gate(run: Run) -> list[Element]:
     return render_section(GATE.blocks(run, {})) if found or broken else []
 
 
-def _privacy(run: Run) -> list[Element]:
-    """Nothing if the run asks nothing about privacy, so that there is nothing but the verdict."""
-    found = list(PRIVACY.blocks(run, {}))
+def _if_asked(page: Page, run: Run) -> list[Element]:
+    """Nothing if the run does not ask what the page answers, so that there is nothing but the verdict."""
+    found = [one for one in page.blocks(run, {}) if not isinstance(one, Choice)]
     return render_section(found) if len(found) > 1 else []
 
 
@@ -47,11 +50,11 @@ SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Breakdown", lambda run: render_html(draw_numbers(run)), headed=True),
     ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
-    ReportSection("privacy", "Privacy", _privacy, headed=True),
+    ReportSection("privacy", "Privacy", partial(_if_asked, PRIVACY), headed=True),
+    ReportSection("sums", "Secure aggregation", partial(_if_asked, SECAGG), headed=True),
     ReportSection("gate", "Gate", _gate, headed=True),
     ReportSection("controls", "What defenses cost and attacks harm", controls),
     ReportSection("threats", "Threat cards", threats),
-    ReportSection("sums", "Secure aggregation", sums),
     ReportSection("reading", "How to read the numbers", reading),
     ReportSection("run", "What was run", what_was_run),
     ReportSection("costs", "Costs", costs),

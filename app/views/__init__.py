@@ -67,6 +67,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "What each protection claims, what still leaks, and whether the claim holds.",
             answers=True,
         ),
+        NavigationEntry("secagg", "Secure aggregation", "hub", "What each mode hides, costs and leaves.", answers=True),
     ),
     "Several runs": (
         NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed.", answers=True),
@@ -74,7 +75,11 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
     ),
     "Understand": (
         NavigationEntry(
-            "secagg", "Secure aggregation", "hub", "Who sees what, message by message, and what it costs.", "nothing"
+            "protocol",
+            "Protocol, step by step",
+            "conversion_path",
+            "Who sees what under secure aggregation, message by message, and what it costs.",
+            "nothing",
         ),
         NavigationEntry(
             "catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"

@@ -222,7 +222,7 @@ def test_what_was_run_epsilons_masks_and_configuration_are_told(run, page):
         assert f"epsilon = {facts['epsilon']:.4g}" in page.text["privacy"]
         for line in facts["assumptions"]:
             assert line in page.text["privacy"]
-    assert "full" in page.text["sums"] and "colluders not counted" in page.text["sums"]
+    assert "full" in page.text["sums"] and "Colluders are not counted" in page.text["sums"]
     assert (run.folder.path / "config.resolved.yaml").read_text() in page.text["configuration"]
 
 

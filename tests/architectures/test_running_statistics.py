@@ -239,7 +239,7 @@ def test_a_lie_leaves_the_parameters_as_they_are_and_ruins_a_mean_of_statistics(
     variances = setup.task.statistics.variances
     assert (lied.statistics[variances] > 20 * report.statistics[variances]).all()
     assert torch.allclose(lied.statistics[~variances], report.statistics[~variances], atol=1e-3)
-    assert told < 0.3 < 0.5 < honest
+    assert told < 0.25 < 0.4 < honest
 
 
 def test_a_lie_in_the_last_layer_alone_and_about_means():

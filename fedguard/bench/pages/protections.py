@@ -140,14 +140,17 @@ def _protection(
     stored: StoredAudit | None,
 ) -> Protection:
     records = [record for row in rows if (record := _record(run, row))]
-    card: Mapping[str, Any] = records[0]["threat_card"] if records else {}
-    mode, kind = card.get("secure_aggregation") or "none", card.get("privacy") or "none"
+    where = setting(rows[0], run.swept)  # another defense may have run where this one is refused
+    cards = (record["threat_card"] for swept, record in run.trials() if setting(swept, run.swept) == where)
+    card: Mapping[str, Any] = next(cards, {})
+    mode, kind = card.get("secure_aggregation", "") or "none", card.get("privacy") or "none"
     name, about = _name(mode, kind, card.get("noise"))
-    if not records:
+    if not card:
+        mode = ""
         name, about = setting(rows[0], run.swept) or "this protocol", "nothing ran"
     ran = [row for row in rows if row["status"] == "ok"]
     epsilon = max((row["epsilon"] for row in ran if row["epsilon"] is not None), default=None)
-    summary = summaries.get(setting(rows[0], run.swept))
+    summary = summaries.get(where)
     member = summary.leakage.get("membership_auc") if summary else None
     cells = {row["cell"] for row in rows}
     positions = {_label(one["swept"]) for one in run.manifest["positions"] if one["cell"] in cells}

@@ -1,4 +1,4 @@
-"""The page Secure aggregation: who sees what, a real round, what it costs, and what a run measured."""
+"""The page on the protocol: who sees what, a real round, and what it costs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import fedguard as fg
 from fedguard.app.charts.secagg import cost, flow
 from fedguard.bench.explain.masks import setups, who_sees_what
 from fedguard.bench.explain.session import MEANING, STEPS, costs, measure, play, traffic
-from fedguard.bench.results.disclosure import summarize_masking
 from fedguard.errors import ConfigError, UnknownName
 
 PAGE = """
 import os
 from pathlib import Path
 from fedguard.app.here import PageContext
-from fedguard.app.views.secagg import show
+from fedguard.app.views.protocol import show
 show(PageContext(Path(os.environ["FEDGUARD_STORE"]), os.environ["RUN"] or None, {}))
 """
 SUITE = {
@@ -44,7 +43,7 @@ def page(store, run, part, monkeypatch):
     monkeypatch.setenv("FEDGUARD_STORE", str(store))
     monkeypatch.setenv("RUN", run)
     test = AppTest.from_string(PAGE, default_timeout=60)
-    test.session_state["secagg"] = part
+    test.session_state["protocol"] = part
     test.run()
     assert not test.exception
     return test
@@ -222,21 +221,9 @@ def test_costs_are_shown_and_what_cannot_be_is_told(tmp_path, monkeypatch):
     row = table[(table["clients"] == 100) & (table["graph"] == "complete")].iloc[0]
     assert (row["neighbors"], row["shares that rebuild a secret"]) == (99, 55)
     assert row["bytes sent"] == traffic(100, 99, 1000)[0]
-    monkeypatch.setattr("fedguard.app.views.secagg.MEASURED", (3, 5))
+    monkeypatch.setattr("fedguard.app.views.protocol.MEASURED", (3, 5))
     test.button[0].click().run()
     assert not test.exception
     measured = test.dataframe[1].value
     assert list(measured["bytes sent"]) == [traffic(clients, clients - 1, 1000)[0] for clients in (3, 5)]
     assert measured["ms for each client"].str.contains(r"\[").all()
-
-
-def test_what_a_run_measured_is_shown_and_else_the_command(run, tmp_path, monkeypatch):
-    test = page(run.folder.path.parent, run.name, "In this run", monkeypatch)
-    (one,) = summarize_masking(run)
-    table = test.dataframe[0].value
-    assert list(table["hidden among, at least"]) == [str(one.anonymity)]
-    assert list(table["sums lost"]) == [f"0 of {one.sessions}"]
-    test = page(tmp_path, "", "In this run", monkeypatch)
-    assert [code.value.partition(" --store")[0] for code in test.code] == [
-        "fedguard run examples/secure_aggregation.yaml"
-    ]
