@@ -27,6 +27,7 @@ def menu(
     help: str | None = None,
     missing: str = "",
     default: str | None = None,
+    chosen: str | None = None,
 ) -> str:
     """A select box that is kept in sync with the address.
 
@@ -36,10 +37,11 @@ def menu(
         options: as they are written in the address; by default the first, or ``default``, is chosen.
         titles: the text of an option.
         place: container of the box, such as a column.
+        chosen: the choice, if the page has read it from the address itself.
         missing: message if the address asks for an unknown option, instead of silently showing another one.
     """
     last, wanted = st.session_state.setdefault(_LAST, {}), read_choice(key)
-    chosen = wanted if wanted is not None and wanted in options else default or options[0]
+    chosen = chosen or (wanted if wanted is not None and wanted in options else default or options[0])
     if missing and st.query_params.get(key, chosen) not in options:
         st.warning(missing, icon=":material/link_off:")
         plain(st.query_params[key])

@@ -21,6 +21,7 @@ from fedguard.bench.pages.blocks import (
     Choice,
     Diff,
     Facts,
+    Heatmap,
     More,
     Pictures,
     Prose,
@@ -110,7 +111,8 @@ def _steps(block: Steps, _: _Place) -> None:
 
 
 def _choice(block: Choice, _: _Place) -> None:
-    address.menu(markdown(block.label), block.options, block.key, default=block.chosen)
+    titles = {option: line(block.titles.get(option, option)) for option in block.options}
+    address.menu(markdown(block.label), block.options, block.key, titles=titles.__getitem__, chosen=block.chosen)
 
 
 def _more(block: More, place: _Place) -> None:
@@ -119,6 +121,6 @@ def _more(block: More, place: _Place) -> None:
 
 
 _RENDER: dict[type, Callable[[Any, _Place], None]] = {
-    **dict.fromkeys((Verdict, Facts, Prose, Checks, Pictures, Diff), _static),
+    **dict.fromkeys((Verdict, Facts, Prose, Heatmap, Checks, Pictures, Diff), _static),
     Chart: _chart, TableBlock: _table, Steps: _steps, Choice: _choice, More: _more,
 }  # fmt: skip

@@ -10,10 +10,10 @@ from fedguard.app.report.controls import controls
 from fedguard.app.report.costs import costs
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
-from fedguard.app.report.matrices import matrices
 from fedguard.app.report.reading import configuration, reading
 from fedguard.app.report.threats import threats
 from fedguard.bench.gate.verdict_store import verdicts
+from fedguard.bench.pages import matrix
 from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
 from fedguard.bench.pages.breakdown import draw_numbers
 from fedguard.bench.pages.gate import GATE
@@ -49,7 +49,7 @@ def _if_asked(page: Page, run: Run) -> list[Element]:
 SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Breakdown", lambda run: render_html(draw_numbers(run)), headed=True),
-    ReportSection("matrices", "Every attack against every defense", matrices),
+    ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
     ReportSection("privacy", "Privacy", partial(_if_asked, PRIVACY), headed=True),
     ReportSection("sums", "Secure aggregation", partial(_if_asked, SECAGG), headed=True),
     ReportSection("gate", "Gate", _gate, headed=True),

@@ -48,7 +48,9 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "nothing",
             answers=True,
         ),
-        NavigationEntry("matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them."),
+        NavigationEntry(
+            "matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them.", answers=True
+        ),
         NavigationEntry(
             "cell",
             "Cell",

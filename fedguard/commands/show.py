@@ -66,14 +66,14 @@ def show(
         _show_page(run, page, metric, choices, whole=whole, as_json=as_json, store=store)
         return
     found, files = load_run(run, store), files_of(to, ("svg",), force)
+    choices = dict(one.partition("=")[::2] for one in at or ())
     if as_json:
         rows = found.rows_of(metric) if metric else found.rows()
         print_json(found.profile().as_dict() if profile else rows)
     elif profile:
         console.print(found.profile(), highlight=False)
     elif metric or matrix:
-        for table in [found.table(metric)] if metric else matrices(found):
-            console.print(table)
+        print_matrix(found, metric, choices, whole)
     else:
         more = More("Every attack against every defense", (), shlex.join(["fedguard", "show", found.name, "--matrix"]))
         print_overview(found, [more], choices, whole)
@@ -93,12 +93,21 @@ def print_overview(
         at: the reader's choices.
         whole: whether what is folded away is printed too.
     """
+    from fedguard.bench.pages.matrix import heatmaps
     from fedguard.bench.pages.overview import OVERVIEW
     from fedguard.bench.pages.terminal import render_terminal
-    from fedguard.bench.results.matrices import beside_the_verdict
 
-    blocks = [*OVERVIEW.blocks(run, at), *more]
-    console.print(render_terminal(blocks, unfold=whole), *beside_the_verdict(run), highlight=False)
+    # What no verdict sums up: what was inferred or evaded, and all of a run without an attack on the training
+    beside = heatmaps(run, "show", (run.score, "final_accuracy", "attack_success") if run.verdicts else ())
+    console.print(render_terminal([*OVERVIEW.blocks(run, at), *beside, *more], unfold=whole), highlight=False)
+
+
+def print_matrix(run: Run, metric: str | None, at: Address, whole: bool) -> None:
+    """Print the matrix of a metric; by default of all that are shown by default."""
+    from fedguard.bench.pages import matrix
+    from fedguard.bench.pages.terminal import render_terminal
+
+    console.print(render_terminal(matrix.whole(run, "show", at, metric), unfold=whole), highlight=False)
 
 
 def _show_page(

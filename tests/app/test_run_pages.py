@@ -190,55 +190,22 @@ def test_a_broken_manifest_is_a_row_that_says_so(copy, page):
 # ----------------------------------------------------------------------------------------------------------- matrix
 
 
-def test_matrix_offers_the_figures_that_have_values(run, page):
-    test = page(run, "matrix")
-    headings = next(box for box in test.selectbox if box.label == "Metric").options
-    assert headings[0] == "final accuracy in %"
-    assert not any("PSNR" in heading or "backdoor" in heading for heading in headings)
-    next(box for box in test.selectbox if box.label == "Metric").select("accuracy_drop").run()
-    assert not test.exception
-    assert test.query_params["figure"] == "accuracy_drop"
-    told = table(test, "fltrust").set_index("attack")
-    entry = run.table("accuracy_drop").blocks[""]["alie"]["median"]
-    assert told.loc["alie", "median"] == entry.text()
-    assert told.loc["alie", "fltrust"] == "refused"
-
-
-def test_a_figure_by_its_address(run, page):
-    test = page(run, "matrix", figure="worst_class_accuracy")
-    assert next(box for box in test.selectbox if box.label == "Metric").value == "worst_class_accuracy"
-    test = page(run, "matrix", figure="<b>no such figure</b>")
-    assert next(box for box in test.selectbox if box.label == "Metric").value == "final_accuracy"
-
-
-def test_the_target_of_a_figure_is_set_beside_it_and_stands_in_the_address(run, page):
-    test = page(run, "matrix", figure="rounds_to(0.5)")
-    assert [(one.label, one.value) for one in test.number_input] == [("Target in %", 50)]
-    test.number_input[0].set_value(60.0).run()
-    assert not test.exception
-    assert test.query_params["figure"] == "rounds_to(0.6)"
-    assert "60 % accuracy, or normalized return, for good" in test.selectbox[0].options[test.selectbox[0].index]
-    assert not page(run, "matrix", figure="final_accuracy").number_input
+def test_the_matrix_has_its_metric_in_the_address_and_links_to_cells(run, page):
+    test = page(run, "matrix", metric="worst_class_accuracy")
+    (metric,) = test.selectbox
+    assert metric.value == "worst_class_accuracy" and "Accuracy of the worst class in %" in text_of(test)
+    assert f'href="cell?run=tiny&cell={cell_of(run, attack="sign_flip", defense="median")}"' in text_of(test)
+    metric.select("accuracy_drop").run()
+    assert not test.exception and test.query_params["metric"] == "accuracy_drop"
+    assert page(run, "matrix", metric="<b>no such metric</b>").selectbox[0].value == "final_accuracy"
+    metric, target = page(run, "matrix", metric="rounds_to(0.6)").selectbox
+    assert (metric.value, target.value) == ("rounds_to", "60")
 
 
 def test_a_breakdown_of_what_it_took_to_a_target_marks_what_never_got_there(swept):
     curves = swept.breakdown("clients.malicious", "rounds_to(1.0)")
     assert {entry.text() for curve in curves.curves for entry in curve.entries} == {">3"}
     assert {row["censored"] for row in curves.rows()} == {2}
-
-
-def test_matrix_has_one_heatmap_for_each_setting(swept, page):
-    test = page(swept, "matrix")
-    assert len(test.get("vega_lite_chart")) == 3  # few enough to stand beneath each other
-    assert [one.value for one in test.text] == [f"clients.malicious = {f}" for f in (0, 1, 2)]
-
-
-def test_matrix_opens_where_attacks_have_figures(swept, page, monkeypatch):
-    """Without malicious clients every attack is refused; one who wants to see that wall chooses it."""
-    monkeypatch.setattr("fedguard.app.views.matrix._AT_ONCE", 1)
-    assert page(swept, "matrix").selectbox(key="menu: setting").value == "clients.malicious = 1"
-    asked = page(swept, "matrix", setting="clients.malicious = 0")
-    assert asked.selectbox(key="menu: setting").value == "clients.malicious = 0"
 
 
 # ------------------------------------------------------------------------------------------------------------- cell

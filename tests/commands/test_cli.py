@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -75,13 +76,13 @@ def test_show(folder):
         in whole
     )
     said = fedguard("show", "tiny", "--matrix", cwd=folder).stdout
-    assert "tiny: final accuracy in %, mean of 2 seeds: no interval worth the name" in said
-    assert "tiny: backdoor success above that of a clean model in %" in said
+    assert "Final accuracy in %\nMean of 2 seeds: no interval worth the name" in said
+    assert "Backdoor success above that of a clean model in %" in said
     lines = [line.split() for line in said.splitlines() if line.strip()]
     rows = lines[lines.index(["attack", "mean", "median", "fltrust"]) + 1 :]
     assert [row[0] for row in rows[1:4]] == ["none", "ipm(tau=5)", "model_replacement"]
     figure = fedguard("show", "tiny", "--metric", "accuracy_drop", cwd=folder).stdout
-    assert figure.startswith("tiny: accuracy lost under the attack in %")
+    assert "Accuracy lost under the attack in %" in figure and "Final accuracy" not in figure
     rows = json.loads(fedguard("show", "tiny", "--json", cwd=folder).stdout)
     assert len(rows) == 18
     assert rows[0]["attack"] == "none"
@@ -90,7 +91,7 @@ def test_show(folder):
 def test_narrow_terminals_get_several_tables(folder):
     said = fedguard("show", "tiny", "--metric", "final_accuracy", cwd=folder, columns=44).stdout
     assert max(map(len, said.splitlines())) <= 44
-    assert said.count("worst of these") == 2
+    assert len(re.findall(r"^ ?worst  ", said, re.MULTILINE)) == 3
     assert "…" not in said
 
 

@@ -180,7 +180,7 @@ OF_OTHERS = {"server_app.py", "benchmark/train.py"}
 READERS = (
     "fedguard.bench.results.run", "fedguard.bench.results.compare", "fedguard.bench.results.answer", "fedguard.bench.results.export", "fedguard.bench.results.disclosure",
     "fedguard.bench.flags.results", "fedguard.bench.gate.verdict", "fedguard.bench.gate.stages", "fedguard.app.words",
-    "fedguard.app.charts.heatmap", "fedguard.app.charts.curves", "fedguard.app.report.matrices",
+    "fedguard.app.charts.curves",
     "fedguard.app.report.costs", "fedguard.app.report.controls", "fedguard.app.report.threats",
 )  # fmt: skip
 

@@ -13,13 +13,12 @@ from docs_tools.records import pages
 from fedguard.app import words
 from fedguard.app.lab.result import controls
 from fedguard.app.report import render_report
-from fedguard.app.report.matrices import HEADLINES
 from fedguard.bench.flags.columns import COLUMNS
 from fedguard.bench.gate.watch import select_figures
+from fedguard.bench.pages.matrix import heatmaps
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.export import write_rows
-from fedguard.bench.results.matrices import matrices
 from fedguard.bench.results.run import Run
 from fedguard.bench.results.trilemma import LEAKAGE
 from fedguard.bench.running.inference.scores import headline
@@ -118,7 +117,8 @@ def test_a_figure_is_read_from_its_place_in_a_record(run, values, name):
 def said(run):
     """Where a figure may stand, what is said there in full."""
     return {
-        "show": "\n".join(table.title for table in matrices(run)),
+        "show": "\n".join(one.title[1:] for one in heatmaps(run, "show")),
+        "drawn": "\n".join(one.title[1:] for one in heatmaps(run, "report")),
         "report": render_report(run).decode(),
         "lab": " ".join(controls(run)[0]),
         "docs": pages()["reference/figures.md"],
@@ -133,10 +133,10 @@ def test_a_figure_stands_where_its_row_says(run, values, said, tmp_path, name):
     assert any(
         entry == one.text() for rows in run.table(name).blocks.values() for row in rows.values() for one in row.values()
     )
-    assert (figure.heading in said["show"]) == ("show" in figure.shown)
+    assert (figure.heading[1:] in said["show"]) == ("show" in figure.shown)
     assert (figure.title in said["lab"]) == ("lab" in figure.shown)
     assert figure.heading[1:] in said["report"], "drawn, or among every other figure"
-    assert (name in HEADLINES) == ("report" in figure.shown)
+    assert (figure.heading[1:] in said["drawn"]) == ("report" in figure.shown)
     assert (name in LEAKAGE) == ("trilemma" in figure.shown)
     assert f"<code>{name}</code>" in said["docs"]
     its = [

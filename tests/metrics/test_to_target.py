@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedguard.app.charts.heatmap import WORST, positions
+from fedguard.bench.pages.panels import matrix_panels
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.compare import compare
@@ -100,14 +100,14 @@ def runs(tmp_path):
 
 
 def test_never_is_worse_than_late_and_is_not_averaged_with_it(runs):
-    table, rows = runs[0].table(FIGURE), runs[0].rows(FIGURE)
+    table = runs[0].table(FIGURE)
     block, attacks = next(iter(table.blocks.items()))
     defense = "median"
     assert attacks["alie"][defense].text().startswith(">")
     assert table.worst(block, defense) is attacks["alie"][defense]
     assert FIGURE not in runs[0].rows()[0], "figures to a target are no columns unasked"
-    worst = [one for one in positions(rows, FIGURE) if one["attack"] == WORST and one["defense"] == defense]
-    assert [(one["by"], one["label"][0]) for one in worst] == [("alie", ">")]
+    worst = matrix_panels(runs[0], FIGURE)[0].worst[defense]
+    assert (worst.swept["attack"], worst.text[0]) == ("alie", ">")
 
 
 def test_what_is_censored_is_compared_with_nothing(runs):
@@ -120,7 +120,7 @@ def test_what_is_censored_is_compared_with_nothing(runs):
 def test_the_command_line_shows_it(runs, tmp_path):
     said = CliRunner().invoke(app, ["show", "a", "--metric", FIGURE, "--store", str(tmp_path)])
     assert said.exit_code == 0, said.output
-    assert "what it takes to 80 % accuracy, or normalized return, for good in simulated seconds" in " ".join(
+    assert "What it takes to 80 % accuracy, or normalized return, for good in simulated seconds" in " ".join(
         said.output.split()
     )
     assert ">" in said.output

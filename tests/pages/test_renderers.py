@@ -17,6 +17,7 @@ from fedguard.app import blocks as dashboard
 from fedguard.bench.pages import html as html_renderer
 from fedguard.bench.pages import markdown as markdown_renderer
 from fedguard.bench.pages import terminal as terminal_renderer
+from fedguard.bench.pages import tokens
 from fedguard.bench.pages.blocks import (
     Action,
     Bar,
@@ -28,9 +29,12 @@ from fedguard.bench.pages.blocks import (
     Choice,
     Diff,
     Facts,
+    Field,
     Heading,
+    Heatmap,
     Key,
     More,
+    Panel,
     Picture,
     Pictures,
     Prose,
@@ -73,6 +77,10 @@ def one_of_each(say=lambda text: text) -> list[Block]:
         Prose([say("a paragraph"), say("another paragraph")], say("prose")),
         Chart(SPEC, SPEC, say("what a chart shows"), table, say("a chart"), say("about a chart"), say("note of a chart"), [Key("dot", "orange", say("a key"))]),
         table,
+        Heatmap(
+            [Panel(say(f"panel {n}"), [say("a defense")], [(say("a row"), [Field(say("a value"), say("an interval"), 0.5, {"attack": "a"})]), (say("last row"), [Field(say("refused here"))])], 1) for n in "ab"],
+            say("a corner"), say("a heat map"), say("about a heat map"), [(0.5, say("40 points"))],
+        ),
         Checks([check], say("checks"), say("about checks")),
         Pictures([Picture(PNG, say("what a picture shows"), say("caption of a picture"))], say("pictures")),
         Diff([(say("a key"), say("before"), say("after")), (say("new key"), None, say("new value"))], say("a diff")),
@@ -106,7 +114,7 @@ def harmless(source: str) -> bool:
     """Whether nothing in it runs, and it has no tag but the renderer's own."""
     found = Parsed(source)
     allowed = "div span h1 h2 p a b small code i dl dt dd figure figcaption img svg g path text line rect tspan table caption thead"
-    allowed += " tbody tr th td details summary del ins ol li"
+    allowed += " tbody tr th td details summary del ins ol li label input"
     return found.tags <= set(allowed.split()) and not any(name.startswith("on") for name in found.attributes)
 
 
@@ -165,11 +173,11 @@ LEFT_OUT = {
     "html": {("TableBlock", "legend"), ("Choice", "options"), ("More", "command")},
     "terminal": {
         ("Chart", "alt"), ("Chart", "title"), ("Chart", "about"), ("Chart", "note"), ("Key", "meaning"), ("TableBlock", "caption"),
-        ("CheckItem", "title"), ("Checks", "about"), ("Picture", "alt"), ("Choice", "options"), ("Choice", "label"),
+        ("CheckItem", "title"), ("Checks", "about"), ("Picture", "alt"), ("Choice", "options"), ("Heatmap", "scale"),
     },
     "markdown": {
         ("Chart", "alt"), ("Chart", "about"), ("Key", "meaning"), ("TableBlock", "legend"), ("Checks", "about"), ("Picture", "alt"),
-        ("Choice", "options"),
+        ("Choice", "options"), ("Heatmap", "scale"),
     },
     "dashboard": {("TableBlock", "legend"), ("Steps", "items")},
 }  # fmt: skip
@@ -223,7 +231,7 @@ def test_a_lost_column_and_a_lost_chip_are_noticed(name, monkeypatch):
 
 
 EMPTY = [
-    Verdict("nothing"), Facts([]), Prose([]), Chart(SPEC, SPEC, "nothing", TableBlock([], [])), TableBlock([], []), TableBlock([Heading("a")], []),
+    Verdict("nothing"), Facts([]), Prose([]), Chart(SPEC, SPEC, "nothing", TableBlock([], [])), Heatmap([], "attack"), TableBlock([], []), TableBlock([Heading("a")], []),
     Checks([]), Pictures([]), Diff([]), Choice("key", "label", ["one"], "one"), More("nothing", []),
 ]  # fmt: skip
 
@@ -258,7 +266,7 @@ def test_markdown_escapes():
     assert not re.search(r"<(script|img|b)|\x1b|@team|^(# heading|- item)", outside, re.MULTILINE)
     for line in source.splitlines():
         if line.startswith("| "):
-            assert len(re.findall(r"(?<!\\)\|", line)) == 4, "three columns"
+            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 4), "two or three columns"
 
 
 def test_the_dashboard_escapes():
@@ -289,3 +297,35 @@ def test_what_is_folded_is_a_command_in_the_terminal():
             terminal_renderer.render_terminal([More("more", [Prose(["on demand"])], "fedguard show x --all")])
         )
     assert "on demand" not in capture.get() and "More: fedguard show x --all" in capture.get()
+
+
+def test_a_heat_map_has_a_link_for_each_field_and_a_tab_for_each_panel():
+    block = next(one for one in one_of_each() if isinstance(one, Heatmap))
+    source = to_bytes(
+        html_renderer.render_html([block], lambda action: f"{action.page}?{action.query['attack']}")[0]
+    ).decode()
+    assert source.count('<a href="cell?a" target="_self">') == 2 and source.count('class="h10"') == 2
+    assert source.count('<input type="radio"') == 2 and source.count(' checked="checked"') == 1
+    assert source.count('class="last"') == source.count('<td class="none">') == 2
+    assert "<a " not in to_bytes(html_renderer.render_html([block])[0]).decode(), "a report has no other pages"
+    alone = dataclasses.replace(block, panels=block.panels[:1])
+    assert "<input" not in to_bytes(html_renderer.render_html([alone])[0]).decode()
+
+
+def test_text_on_the_strongest_color_can_be_read():
+    """4.5 to 1 by WCAG: ink on orange at its largest opacity over the ground."""
+    for dark in (False, True):
+        ink, orange, ground = (_rgb(TOKENS[name][dark]) for name in ("ink", "orange", "ground"))
+        part = tokens._STRONGEST[dark]
+        under = [part * top + (1 - part) * below for top, below in zip(orange, ground, strict=True)]
+        light, shade = sorted((_luminance(ink), _luminance(under)), reverse=True)
+        assert (light + 0.05) / (shade + 0.05) >= 4.5
+
+
+def _rgb(color: str) -> list[float]:
+    return [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+
+
+def _luminance(color: list[float]) -> float:
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in color]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

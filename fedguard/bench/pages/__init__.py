@@ -10,6 +10,7 @@ terminal.py     the renderer of `fedguard show`
 markdown.py     the renderer of job summaries
 page.py         what a page is, and which pages there are
 overview.py     the page of a run: verdict, chart, what was trained, checks; overview_chart.py draws its chart
+matrix.py       every attack against every defense; panels.py holds its values and colors
 privacy.py      the page on privacy; privacy_chart.py draws its charts, protections.py collects what they show
 breakdown.py    a metric over a swept key; breakdown_chart.py draws its curves
 compare.py      two runs, seed by seed; compare_chart.py draws the differences

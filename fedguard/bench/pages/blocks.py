@@ -144,6 +144,53 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Field:
+    """A field of a heat map.
+
+    Attributes:
+        text: the value, or why there is none: ``refused``.
+        spread: its interval or range.
+        heat: share of the strongest color, in [0, 1]; None for a field without a value, which has a dashed frame.
+        query: the choices with which the page of the heat map shows this field.
+    """
+
+    text: str
+    spread: str = ""
+    heat: float | None = None
+    query: Address = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the small multiples of a heat map: fields by rows and columns; the ``last`` rows are set off."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Field]]]
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """Panels with a common scale of colors.
+
+    Attributes:
+        corner: what the rows are.
+        scale: entries of the legend: a heat and its meaning.
+        page: the page that shows a field.
+        first: index of the panel that is shown first where there is room for one.
+    """
+
+    panels: Sequence[Panel]
+    corner: str
+    title: str = ""
+    about: str = ""
+    scale: Sequence[tuple[float, str]] = ()
+    page: str = "cell"
+    first: int = 0
+
+
+@dataclass(frozen=True)
 class CheckItem:
     """Something that speaks against quoting a result.
 
@@ -208,12 +255,16 @@ class Steps:
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of the reader under its key in the address; the page has read it, and yields the chosen one."""
+    """A choice of the reader under its key in the address; the page has read it, and yields the chosen one.
+
+    ``titles`` are the names of the options, which are shown as they are if they have none.
+    """
 
     key: str
     label: str
     options: Sequence[str]
     chosen: str
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -225,7 +276,7 @@ class More:
     command: str = ""
 
 
-Block = Verdict | Facts | Prose | Chart | TableBlock | Checks | Pictures | Diff | Steps | Choice | More
+Block = Verdict | Facts | Prose | Chart | TableBlock | Heatmap | Checks | Pictures | Diff | Steps | Choice | More
 
 
 def choose(address: Address, key: str, options: Sequence[str], default: str) -> str:

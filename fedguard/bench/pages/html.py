@@ -18,7 +18,10 @@ from fedguard.bench.pages.blocks import (
     Choice,
     Diff,
     Facts,
+    Field,
+    Heatmap,
     More,
+    Panel,
     Pictures,
     Prose,
     Steps,
@@ -29,6 +32,7 @@ from fedguard.bench.pages.blocks import (
 from fedguard.bench.pages.elements import el, facts, fold_content, table
 from fedguard.bench.pages.escape import line
 from fedguard.bench.pages.svg import draw_spec
+from fedguard.bench.pages.tokens import MOST_TABS
 
 #: The address of another page with its query, or None where there are no other pages
 Address = Callable[[Action], str | None]
@@ -118,6 +122,50 @@ def _table(block: TableBlock, _: Address) -> Iterator[Element]:
     yield from _sub(f"To compare with: {block.compare}" if block.compare else "")
 
 
+def _heatmap(block: Heatmap, address: Address) -> Iterator[Element]:
+    yield from (*_title(block.title), *_sub(block.about))
+    if block.scale:
+        keys = (el("span", el("i", class_=f"heat {_heat(heat)}"), line(meaning)) for heat, meaning in block.scale)
+        yield el("div", *keys, el("span", el("i", class_="heat none"), "no value"), class_="keys")
+    if 1 < len(block.panels) <= MOST_TABS:
+        tabs = (_tab(block, number) for number in range(len(block.panels)))
+        yield el("div", *tabs, class_="tabs", role="radiogroup", aria_label="Panel")
+    yield el("div", *(_panel(one, block, address) for one in block.panels), class_="panels")
+
+
+def _tab(block: Heatmap, number: int) -> Element:
+    """A button that shows one panel on a narrow page."""
+    name = f"panel of {line(block.title)}"
+    checked = {"checked": "checked"} if number == block.first else {}
+    return el(
+        "label", el("input", type="radio", name=name, value=str(number), **checked), line(block.panels[number].title)
+    )
+
+
+def _heat(heat: float | None) -> str:
+    """The class of one of the 21 colors."""
+    return "none" if heat is None else f"h{round(20 * heat)}"
+
+
+def _panel(panel: Panel, block: Heatmap, address: Address) -> Element:
+    names = (el("th", line(name), scope="col") for name in panel.columns)
+    body = [el("tr", el("th", line(name), scope="row"), *(_field(one, block.page, address) for one in fields))
+            for name, fields in panel.rows]  # fmt: skip
+    for row in body[len(body) - panel.last :]:
+        row.set("class", "last")
+    head = el("thead", el("tr", el("th", line(block.corner), scope="col"), *names))
+    caption = el("caption", line(panel.title)) if panel.title else None
+    whole = el("table", caption, head, el("tbody", *body))
+    return el("div", whole, class_="panel", tabindex="0", role="region", aria_label=line(panel.title or block.title))
+
+
+def _field(field: Field, page: str, address: Address) -> Element:
+    said = [el("b", line(field.text)), el("small", line(field.spread)) if field.spread else None]
+    where = address(Action("", page=page, query=field.query)) if field.query else None
+    shown = el("a", *said, href=where, target="_self") if where is not None else el("span", *said)
+    return el("td", shown, class_=_heat(field.heat))
+
+
 def _checks(block: Checks, address: Address) -> Iterator[Element]:
     yield from (*_title(block.title), *_sub(block.about))
     yield from (_check(one, address) for one in block.items)
@@ -161,11 +209,12 @@ def _choice(block: Choice, address: Address) -> Iterator[Element]:
     """Links to this page with another choice; in a report, which is one page, the choice that was made."""
     others = (option for option in block.options if option != block.chosen)
     where = {option: address(Action("", query={block.key: option})) for option in others}
+    titles = {option: block.titles.get(option, option) for option in (*block.options, block.chosen)}
     if not any(where.values()):
-        yield el("p", f"{line(block.label)}: {line(block.chosen)}, one of {len(block.options)}.", class_="sub")
+        yield el("p", f"{line(block.label)}: {line(titles[block.chosen])}, one of {len(block.options)}.", class_="sub")
         return
     links = (
-        el("a", line(option), href=href) if (href := where.get(option)) else el("b", line(option))
+        el("a", line(titles[option]), href=href) if (href := where.get(option)) else el("b", line(titles[option]))
         for option in block.options
     )
     yield el("p", f"{line(block.label)}: ", *(part for link in links for part in (link, " ")), class_="sub choice")
@@ -176,8 +225,8 @@ def _more(block: More, address: Address) -> Iterator[Element]:
 
 
 _RENDER: dict[type, Callable[[Any, Address], Iterator[Element]]] = {
-    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Checks: _checks, Pictures: _pictures,
-    Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Heatmap: _heatmap, Checks: _checks,
+    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
 }  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from fedguard.bench.pages.blocks import (
     Choice,
     Diff,
     Facts,
+    Heading,
+    Heatmap,
     More,
     Pictures,
     Prose,
@@ -80,6 +82,15 @@ def _table(block: TableBlock) -> Iterator[str]:
         yield f"To compare with: {markdown(block.compare)}"
 
 
+def _heatmap(block: Heatmap) -> Iterator[str]:
+    yield from _title(block.title)
+    yield from (markdown(one) for one in (block.about,) if one)
+    for panel in block.panels:
+        columns = [Heading(block.corner), *(Heading(name, number=True) for name in panel.columns)]
+        rows = [[name, *(f"{one.text} {one.spread}".strip() for one in fields)] for name, fields in panel.rows]
+        yield from _table(TableBlock(columns, rows, panel.title))
+
+
 def _checks(block: Checks) -> Iterator[str]:
     yield from _title(block.title)
     if block.items:
@@ -113,7 +124,7 @@ def _steps(block: Steps) -> Iterator[str]:
 
 
 def _choice(block: Choice) -> Iterator[str]:
-    yield f"{markdown(block.label)}: {markdown(block.chosen)}"
+    yield f"{markdown(block.label)}: {markdown(block.titles.get(block.chosen, block.chosen))}"
 
 
 def _more(block: More) -> Iterator[str]:
@@ -123,6 +134,6 @@ def _more(block: More) -> Iterator[str]:
 
 
 _RENDER: dict[type, Callable[[Any], Iterator[str]]] = {
-    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Checks: _checks, Pictures: _pictures,
-    Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Heatmap: _heatmap, Checks: _checks,
+    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
 }  # fmt: skip

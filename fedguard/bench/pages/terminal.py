@@ -19,6 +19,8 @@ from fedguard.bench.pages.blocks import (
     Choice,
     Diff,
     Facts,
+    Field,
+    Heatmap,
     More,
     Pictures,
     Prose,
@@ -167,6 +169,35 @@ def _draw(bar: Bar | None, low: float, high: float) -> str:
     return "".join(drawn)
 
 
+def _heatmap(block: Heatmap) -> Iterator[RenderableType]:
+    yield from _title(block.title)
+    yield from (Text(line(block.about), "dim") for _ in range(bool(block.about)))
+    for panel in block.panels:
+        if panel.title:
+            yield Text.assemble("\n", (line(panel.title), "bold"))
+        rows = [[Text(line(name)), *map(_field, fields)] for name, fields in panel.rows]
+        yield _Split([line(one) for one in (block.corner, *panel.columns)], rows)
+
+
+def _field(field: Field) -> Text:
+    """Green for little, yellow from a sixteenth of the scale, red from a quarter."""
+    style = (
+        "dim" if field.heat is None else "green" if field.heat < 1 / 16 else "yellow" if field.heat < 1 / 4 else "red"
+    )
+    return Text(line(f"{field.text} {field.spread}".strip()), style)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A table, or several with the same rows where it is too wide."""
+
+    heads: list[str]
+    rows: list[list[Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from split_table(self.heads, self.rows, 1, options.max_width)
+
+
 def _checks(block: Checks) -> Iterator[RenderableType]:
     yield from _title(block.title)
     grid = Grid.grid(padding=(0, 2))
@@ -196,7 +227,8 @@ def _steps(block: Steps) -> Iterator[RenderableType]:
 
 
 def _choice(block: Choice) -> Iterator[RenderableType]:
-    yield Text(line(f"{block.chosen}; one of {len(block.options)}: --at {block.key}=..."), "dim")
+    chosen = block.titles.get(block.chosen, block.chosen)
+    yield Text(line(f"{block.label}: {chosen}; one of {len(block.options)}: --at {block.key}=..."), "dim")
 
 
 def _more(block: More) -> Iterator[RenderableType]:
@@ -205,6 +237,6 @@ def _more(block: More) -> Iterator[RenderableType]:
 
 
 _RENDER: dict[type, Callable[[Any], Iterator[RenderableType]]] = {
-    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Checks: _checks, Pictures: _pictures,
-    Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+    Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Heatmap: _heatmap, Checks: _checks,
+    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
 }  # fmt: skip

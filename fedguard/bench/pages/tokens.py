@@ -29,10 +29,17 @@ TOKENS = {
     "gray": ("#707070", "#a8a8a8"),
 }
 
+#: A heat map with more panels has no tabs on a narrow page
+MOST_TABS = 12
+
+#: Opacity of the strongest color of a heat map on light and on dark, with which text keeps a contrast of 4.5 to 1
+_STRONGEST = (0.7, 0.5)
+
 
 def declare(dark: bool) -> str:
     """The tokens as custom properties of CSS."""
-    return " ".join(f"--{name}: {values[dark]};" for name, values in TOKENS.items())
+    tokens = " ".join(f"--{name}: {values[dark]};" for name, values in TOKENS.items())
+    return f"{tokens} --strongest: {_STRONGEST[dark]};"
 
 
 _TEXT = {"labelColor": "var(--faint)", "titleColor": "var(--faint)", "labelFontSize": 12, "titleFontSize": 12}
@@ -100,6 +107,31 @@ STYLE = """
 .fg .keys i:is(.square, .diamond) { border-radius: 0; } .fg .keys i.diamond { rotate: 45deg; scale: .85; }
 .fg .keys i.bar { width: 22px; height: 6px; border-radius: 0; opacity: .38; vertical-align: 2px; }
 .fg .keys i.band { width: 22px; height: 12px; border: 1px solid var(--line); border-radius: 0; }
+.fg .keys i.heat { width: 22px; height: 12px; border: 1px solid var(--line); border-radius: 2px; }
+.fg .keys i.heat, .fg .panel td { --part: calc(100% * var(--strongest) * var(--heat));
+  background: color-mix(in srgb, var(--orange) var(--part), transparent); }
+.fg .keys i.none, .fg .panel td.none { background: var(--panel); border: 1px dashed var(--gray); }
+.fg .panels { display: flex; flex-wrap: wrap; gap: 20px 26px; align-items: flex-start; }
+.fg .tabs { display: none; gap: 6px; flex-wrap: wrap; margin: 4px 0 8px; }
+.fg .tabs label { border: 1px solid var(--line); border-radius: 999px; padding: 2px 11px; font-size: 14px; }
+.fg .tabs label:has(:checked) { background: var(--band); color: var(--accent); font-weight: 600; }
+.fg .tabs input { position: absolute; opacity: 0; } .fg .tabs label:has(:focus-visible) { outline: 2px solid var(--accent); }
+.fg .panel { max-width: 100%; overflow-x: auto; }
+.fg .panel table { border-collapse: separate; border-spacing: 2px; font-variant-numeric: tabular-nums; margin: 0; }
+.fg .panel caption { color: var(--ink); font-size: 14px; font-weight: 600; text-align: left; padding: 4px 0; min-width: 0; }
+.fg .panel :is(th, td) { border: 0; vertical-align: middle; background-clip: padding-box; }
+.fg .panel th { color: var(--ink); font-size: 13px; font-weight: 400; line-height: 1.2; padding: 2px 3px; max-width: 115px;
+  overflow-wrap: break-word; }
+.fg .panel thead th { vertical-align: bottom; text-align: center; font-size: 12px; }
+.fg .panel :is(tbody th, thead th:first-child) { text-align: right; padding-right: 8px; max-width: 160px; }
+.fg .panel td { min-width: 70px; height: 44px; padding: 0; border-radius: 3px; text-align: center; }
+.fg .panel :is(td a, td > span) { display: block; padding: 4px 2px; color: var(--ink); text-decoration: none;
+  line-height: 1.25; }
+.fg .panel td a:is(:hover, :focus-visible) { outline: 2px solid var(--accent); outline-offset: -2px; border-radius: 3px; }
+.fg .panel b { display: block; font-size: 14px; font-weight: 600; }
+.fg .panel .none b { font-weight: 400; color: var(--faint); }
+.fg .panel small { font-size: 11px; color: var(--ink); white-space: nowrap; }
+.fg .panel .last :is(th, b) { font-weight: 700; }
 .fg .check { display: grid; grid-template-columns: 128px minmax(0, 1fr); gap: 4px 14px; align-items: baseline;
   border-left: 3px solid var(--line); padding: 4px 0 4px 12px; margin: 8px 0; font-size: 14.5px; }
 .fg .check.warn { border-color: var(--warn); } .fg .check.bad { border-color: var(--bad); }
@@ -123,6 +155,14 @@ STYLE = """
 .fg summary { cursor: pointer; color: var(--accent); }
 .narrow { display: none; }
 @media (max-width: 640px) { .wide { display: none; } .narrow { display: block; } .fg h1 { font-size: 22px; }
+  .fg .tabs { display: flex; } .fg:has(.tabs) .panel { display: none; }
+  .fg .panel td { min-width: 60px; } .fg .panel :is(tbody th, thead th) { max-width: 80px; font-size: 11.5px; padding: 2px; }
   .fg dl { grid-template-columns: 1fr 1fr; } .fg .check { grid-template-columns: 1fr; } .fg .lead { font-size: 15.5px; } }
 """
+STYLE += " ".join(f".fg .h{step} {{ --heat: {step / 20}; }}" for step in range(21))
+#: On a narrow page one panel at a time, the one whose tab is checked
+STYLE += "@media (max-width: 640px) { " + " ".join(
+    f".fg:has(.tabs label:nth-child({one}) :checked) .panel:nth-child({one}) {{ display: block; }}"
+    for one in range(1, MOST_TABS + 1)
+) + " }\n"  # fmt: skip
 STYLE += "".join(f".fg .keys i.{name} {{ --key: var(--{name}); }} " for name in TOKENS)

@@ -1,4 +1,4 @@
-"""The matrices that `fedguard show --matrix` prints, and their picture."""
+"""The matrices of the metrics shown by default, as a picture."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedguard.errors import StoreError
 from fedguard.metrics.figures import default_figures
 
 
-def matrices(run: Run, without: Sequence[str] = ()) -> Iterator[Matrix]:
-    """The metrics shown by default that any trial has, but some; the final accuracy if no trial has run."""
-    held = [figure for figure in run.figures or [run.score] if figure not in without]
+def matrices(run: Run) -> Iterator[Matrix]:
+    """The metrics shown by default that any trial has; the final accuracy if no trial has run."""
+    held = run.figures or [run.score]
     for figure in default_figures("show"):
         if figure != "attack_success" and figure in held:
             yield run.table(figure)
@@ -28,11 +28,6 @@ def matrices(run: Run, without: Sequence[str] = ()) -> Iterator[Matrix]:
             for block, rows in backdoors.blocks.items()
         }
         yield Matrix(backdoors.title, backdoors.figure, backdoors.defenses, kept)
-
-
-def beside_the_verdict(run: Run) -> Iterator[Matrix]:
-    """The matrices that no verdict sums up: what was inferred or evaded, and all of a run without an attack on the training."""
-    return matrices(run, (run.score, "final_accuracy", "attack_success") if run.verdicts else ())
 
 
 def write_svg(tables: Sequence[Matrix], path: Path) -> None:
