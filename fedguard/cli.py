@@ -26,6 +26,7 @@ from fedguard.commands.compare import compare
 from fedguard.commands.conform import conform
 from fedguard.commands.contribution import contribution
 from fedguard.commands.epsilon import epsilon
+from fedguard.commands.figure import figure
 from fedguard.commands.options import console, fail
 from fedguard.commands.report import report
 from fedguard.commands.site import site
@@ -51,6 +52,7 @@ for _panel, _commands in {
         dashboard.dashboard,
         report,
         site,
+        figure,
         compare,
         show.lint,
         show.breakdown,

@@ -30,7 +30,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 #: A retired word: the regular expression that finds it, and what to say instead.
 WORDS = {
     "told": (r"told", "assumes f; knows; is given; `told apart`: separated"),
-    "figure": (r"figures?(?! \d)", "metric for a quantity, chart for a drawing, number for a number"),
+    "figure": (r"(?<!fedguard )figures?(?! \d)", "metric for a quantity, chart for a drawing, number for a number"),
     "corner": (r"(?<!left )(?<!right )corners?", "control"),
     "stand": (r"st(?:ands?|ood)", "is; is listed; replaces; of defenses: withstands"),
     "so many": (r"so[- ]man(?:y|ieth)", "the number itself, or: the k-th"),
