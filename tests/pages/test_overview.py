@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -12,7 +13,8 @@ import fedguard as fg
 from fedguard.bench.pages.blocks import Chart, Checks, Choice, Facts, More, Prose, Verdict
 from fedguard.bench.pages.checks import all_checks, checks
 from fedguard.bench.pages.overview import OVERVIEW
-from fedguard.bench.pages.overview_chart import _places, chart
+from fedguard.bench.pages.overview_chart import _Panels, _places, chart
+from fedguard.bench.pages.svg import draw_spec
 from fedguard.bench.pages.trained import describe_training, references
 from fedguard.bench.results.answer import standings
 from fedguard.bench.results.verdict import RunVerdict
@@ -185,3 +187,32 @@ def test_text_from_the_run_is_left_to_the_renderers(seeds):
             position["swept"]["defense"] = stores.HOSTILE
     run = replace(seeds[1], manifest=manifest)
     assert stores.HOSTILE in [row["defense"] for row in of_type(page(run), Chart)[0].spec["data"]["values"]]
+
+
+def test_panels_have_the_same_rows_even_where_one_has_no_mark():
+    """A defense without a backdoor's success, and a leading group with another defense in between: drawn, and read back."""
+    rows = [
+        {
+            "defense": name,
+            "lead": lead,
+            "clean": 90.0,
+            "clean_label": "90.0",
+            "worst": worst,
+            "worst_label": "x",
+            "attack": "ipm",
+        }
+        | ({"backdoor": 5.0, "backdoor_label": f"b-{name}"} if name != "beta" else {})
+        for name, lead, worst in (("alpha", True, 80.0), ("beta", False, 70.0), ("gamma", True, 60.0))
+    ]
+    for spec in (_Panels(rows, {}, "accuracy", "", True).wide(), _Panels(rows, {}, "accuracy", "", True).narrow()):
+        picture = draw_spec(spec, "")
+        places = {}
+        for text in picture.iter("text"):
+            up = sum(
+                float(found[1]) for found in re.finditer(r"translate\([-\d.]+,([-\d.]+)\)", text.get("transform", ""))
+            )
+            places.setdefault(text.text or "", []).append(up)
+        assert places["alpha"][0] < places["beta"][0] < places["gamma"][0]
+        step = places["beta"][0] - places["alpha"][0]
+        apart = places["b-gamma"][0] - places["b-alpha"][0]
+        assert apart == pytest.approx(2 * step), "the row of beta is there, though it has no mark"

@@ -153,9 +153,13 @@ class _Panels:
             "mark": {"type": "rect", "color": "var(--band)"},
             "encoding": {"y": _y(), "x": {"value": 0}, "x2": {"value": width}},
         }
+        # Panels beside each other share their rows: without a domain a panel would leave out rows without a mark of its own
+        rows = {**_y(), "scale": {"domain": [row["defense"] for row in self.rows]}}
+        drawn = [layer | {"encoding": layer["encoding"] | ({"y": rows} if layer["encoding"].get("y") == _y() else {})}
+                 for layer in (band, *layers)]  # fmt: skip
         step = _TALL_ROW if tall else _ROW
         title_of = {"text": title, "subtitle": subtitle, "offset": offset}
-        return {"width": width, "height": {"step": step}, "title": title_of, "layer": [band, *layers]}
+        return {"width": width, "height": {"step": step}, "title": title_of, "layer": drawn}
 
     def _names(self, tall: bool) -> list[Layer]:
         place: Layer = {"align": "left", "dy": -22} if tall else {"align": "right", "lineHeight": 15, "lineBreak": "\n"}
