@@ -113,9 +113,8 @@ def _file(view: View) -> str:
 def _navigation(run: str, current: str) -> Element:
     entries = [el("li", el("a", page(name).title, href=_file((name, ())))) for name in PAGES]
     entries[PAGES.index(current)][0].set("aria-current", "page")
-    return el(
-        "nav", el("p", el("a", "Runs", href="../index.html"), f" / {run}"), el("ol", *entries), aria_label="Pages"
-    )
+    where = el("p", el("a", "Runs", href="../index.html"), f" / {run}")
+    return el("nav", where, el("ol", *entries), class_="pages", aria_label="Pages")
 
 
 def _index(runs: Sequence[Run]) -> bytes:

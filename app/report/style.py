@@ -23,6 +23,8 @@ a { color: var(--accent); }
 nav { background: var(--panel); border: 1px solid var(--line); border-radius: .4rem; padding: .4rem 1.2rem;
   margin-bottom: 1.2rem; }
 nav ol { margin: 0; padding-left: 1.6rem; columns: 15rem; column-gap: 2.5rem; }
+nav.pages ol { columns: auto; display: flex; flex-wrap: wrap; gap: .3rem 1.4rem; list-style: none; padding: 0; }
+nav [aria-current] { color: var(--ink); font-weight: 600; text-decoration: none; }
 .lead { font-size: 1.12rem; }
 .note { color: var(--faint); font-size: .92rem; }
 dl { margin: .8rem 0; }

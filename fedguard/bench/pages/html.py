@@ -205,6 +205,10 @@ def _steps(block: Steps, _: Address) -> Iterator[Element]:
     yield el("ol", *items)
 
 
+#: More options of a choice are folded away
+_IN_A_ROW = 8
+
+
 def _choice(block: Choice, address: Address) -> Iterator[Element]:
     """Links to this page with another choice; in a report, which is one page, the choice that was made."""
     others = (option for option in block.options if option != block.chosen)
@@ -217,7 +221,9 @@ def _choice(block: Choice, address: Address) -> Iterator[Element]:
         el("a", line(titles[option]), href=href) if (href := where.get(option)) else el("b", line(titles[option]))
         for option in block.options
     )
-    yield el("p", f"{line(block.label)}: ", *(part for link in links for part in (link, " ")), class_="sub choice")
+    made = el("div", f"{line(block.label)}: ", *links, class_="row sub")
+    many = f"{line(block.label)}: {line(titles[block.chosen])}, one of {len(block.options)}"
+    yield made if len(block.options) <= _IN_A_ROW else fold_content(many, made)
 
 
 def _more(block: More, address: Address) -> Iterator[Element]:
