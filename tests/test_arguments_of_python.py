@@ -90,7 +90,7 @@ REFUSED = {
     (measured, "plugins"): NO_WORDS,
     (measured, "defense"): (None, 3, "", [], object()),
     (guarded, "f"): (*NO_COUNT, -1, 10**8),
-    (guarded, "told"): tuple(one for one in (*NO_COUNT, -1) if one is not None),
+    (guarded, "assumed_f"): tuple(one for one in (*NO_COUNT, -1) if one is not None),
     (guarded, "seed"): NO_SEED,
     (guarded, "server_lr"): NO_NUMBER,
     (guarded, "knowledge"): ("model", 3, None, [1], ["modle"]),
@@ -248,7 +248,7 @@ def test_messages_name_the_seat_of_the_caller():
         lambda: fg.aggregate("trimmed_mean", X, f=3): "Pass more rows or a smaller f, at most 2",
         lambda: fg.aggregate("fltrust", X): "Pass root=",
         lambda: fg.aggregate("monna(trusted=9)", X): "Let all clients take part, or set",
-        lambda: guarded(defense="trimmed_mean", told=4): "Lower told to 2 or raise the number of clients",
+        lambda: guarded(defense="trimmed_mean", assumed_f=4): "Lower assumed_f to 2 or raise the number of clients",
         lambda: measured(defense="bulyan", n=6): "Lower f to 0 or raise n",
     }
     for call, said in calls.items():

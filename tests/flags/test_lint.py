@@ -289,9 +289,9 @@ def test_show_holds_the_flags_of_the_run(run, monkeypatch, capsys):
 def test_figures_of_filters_and_rounds(run, monkeypatch, capsys):
     store = run.folder.path.parent
     for figure, heading in (
-        ("kappa", "kappa: the largest that a round showed, mean of 2 seeds"),
-        ("honest_excluded", "honest updates that the filter excluded in %"),
-        ("durability", "how long a backdoor outlived the attack, at least in rounds"),
+        ("kappa", "Kappa: the largest that a round showed"),
+        ("honest_excluded", "Honest updates that the filter excluded in %"),
+        ("durability", "No cell has a value of this metric: how long a backdoor outlived the attack"),
     ):
         assert heading in command(monkeypatch, capsys, "show", "tiny", "--store", store, "--metric", figure)[1]
     rows = {(row["attack"], row["defense"], row["seed"]): row for row in run.rows()}

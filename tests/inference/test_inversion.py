@@ -511,7 +511,8 @@ def test_clipping_changes_nothing_and_noise_leaves_less_than_a_guess():
         guesses = (train.x[train.y == part.y].mean(0), train.x.mean(0), part.x.mean().expand(1, 8, 8))
         guess = max(float(psnr(image[None], part.x)) for image in guesses)
         assert bare > 30
-        assert abs(clipped - bare) < 3
+        # Beyond 60 dB the inputs are exact, and what is left is rounding, which differs between processors
+        assert abs(clipped - bare) < 3 or min(clipped, bare) > 60
         assert noisy < guess - 3
 
 

@@ -118,7 +118,7 @@ def test_an_evaluation_does_what_is_chosen_for_what_it_remembers() -> None:
         memory[:, STATE:] = torch.cat([torques / 2, (torques / 2) ** 2], -1)
         step = world.take_step(state, torques.detach().numpy())
         total, state = total + step.rewards, step.state
-    found = task.evaluate(model, lambda memory: memory[:, :1]).returns
+    found = task.evaluate(model, chosen=lambda memory: memory[:, :1]).returns
     assert found == pytest.approx(total.tolist(), rel=1e-5) and found != task.evaluate(model).returns
 
 

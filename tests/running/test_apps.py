@@ -244,7 +244,7 @@ def test_a_record_holds_what_a_trial_came_to(program):
             "attack": "ipm(tau=5)",
             "defense": "median",
             "f": 2,
-            "told": 2,
+            "assumed_f": 2,
             "nodes": 10,
             "seed": 7,
         },

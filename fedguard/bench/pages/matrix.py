@@ -76,8 +76,10 @@ def _metric(run: Run, address: Address) -> tuple[str, list[Choice]]:
     asked = address.get("metric", "")
     family, _, target = asked.rstrip(")").partition("(")
     options = [*(run.figures or [run.score]), *run.to_target]
+    if asked in FIGURES and family not in options:  # no trial has it, which the page says in place of another metric
+        options.append(asked)
     chosen = family if family in options else run.score
-    titles = {name: FIGURES[name].heading for name in run.figures}
+    titles = {name: FIGURES[name].heading for name in options if name in FIGURES}
     titles |= {name: f"{name.replace('_to', '')} until a target is reached" for name in run.to_target}
     choices = [Choice("metric", "Metric", options, chosen, titles)]
     if chosen not in run.to_target:

@@ -22,6 +22,10 @@ SEES = {
     "group_testing": "sums of overlapping groups",
 }
 
+#: Names of protections without noise, where the mode's name is not enough
+NO_PROTECTION = "no protection"
+_PLAIN = {"none": NO_PROTECTION, "full": "secure aggregation"}
+
 _NOISE = {"client": "each client adds noise", "server": "a trusted server adds noise"}
 
 #: Protections of the same mode and noise, in their order on the page
@@ -172,12 +176,13 @@ def _protection(
 
 def _name(mode: str, kind: str, noise: str | None) -> tuple[str, str]:
     sees = f"the server sees {SEES.get(mode, f'what {mode} shows')}"
+    plain = _PLAIN.get(mode, f"secure aggregation, {mode.replace('_', ' ')}")
+    masked = plain != NO_PROTECTION
     if kind == "none":
-        plain = "secure aggregation" + ("" if mode == "full" else f", {mode.replace('_', ' ')}")
-        return (plain, sees) if mode != "none" else ("no protection", sees)
+        return plain, sees
     if kind in ("record", "client"):
-        return f"{kind}-level DP", _NOISE.get(noise or "", "noise") + (f"; {sees}" if mode != "none" else "")
-    return f"{kind} DP", "noise in the masked sum" if mode != "none" else _NOISE.get(noise or "", "noise")
+        return f"{kind}-level DP", _NOISE.get(noise or "", "noise") + (f"; {sees}" if masked else "")
+    return f"{kind} DP", "noise in the masked sum" if masked else _NOISE.get(noise or "", "noise")
 
 
 def _distinct(found: Sequence[Protection]) -> Iterator[Protection]:
