@@ -309,7 +309,7 @@ def _dashboard(store: Path, run: str) -> None:
     disclosure.pool_target_scores(disclosure.list_membership_targets(opened))
     for one in disclosure.rebuilt(opened):
         if one.arrays is not None:
-            _refusing(partial(disclosure.picture, one.arrays))
+            _refusing(partial(disclosure.picture, one.arrays, 4))
     for (cell, _), record in opened.records.items():
         words.card(record["threat_card"]), words.sights(record["threat_card"]), words.needs(record["threat_card"])
         words.kind(record)
