@@ -111,10 +111,8 @@ class RunningStatistics:
             f=f,
             round=self._round,
             rng=rng.child(self._round),
-            state={},
             layers=(self._layout.size,),
             shape=self._setup.task.shape,
-            server_lr=1.0,
         )
         with suppress(PreconditionError):  # too few rows: statistics stay as they are
             self._global = aggregate(Pipeline((self._fate.rule,)), rows, context).vector

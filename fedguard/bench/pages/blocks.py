@@ -15,6 +15,15 @@ Address = Mapping[str, str]
 #: The symbol of an entry of a legend
 Symbol = Literal["ring", "dot", "triangle", "fall", "diamond", "square", "bar", "band"]
 
+#: The symbol of each shape of a mark
+SYMBOLS: Mapping[str, Symbol] = {
+    "circle": "dot",
+    "square": "square",
+    "diamond": "diamond",
+    "triangle-up": "triangle",
+    "triangle-down": "fall",
+}
+
 #: The severity of a statement, which a renderer shows by color and by a word or symbol
 Tone = Literal["plain", "good", "warn", "bad"]
 

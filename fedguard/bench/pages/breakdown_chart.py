@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedguard.bench.pages.blocks import Chart, Heading, Key, Symbol, TableBlock
-from fedguard.bench.results.breakdown import ACCURACIES, WORST, Breakdown, BreakdownCurve
+from fedguard.bench.pages.blocks import SYMBOLS, Chart, Heading, Key, TableBlock
+from fedguard.bench.results.breakdown import ACCURACIES, WORST, Breakdown, BreakdownCurve, describe_area, describe_half
 from fedguard.bench.terminal.plot import is_logarithmic
 from fedguard.metrics.figures import FIGURES, Metric
-from fedguard.metrics.stats import ENOUGH, bracket
+from fedguard.metrics.stats import ENOUGH
 
 #: Seeds from which a band replaces the dots of single seeds
 _BAND = 5
 
 #: Colors and shapes of the defenses, which repeat with other pairs
 _COLORS = ("blue", "orange", "green", "violet", "gray")
-_SHAPES: tuple[tuple[str, Symbol], ...] = (
-    ("circle", "dot"), ("square", "square"), ("triangle-up", "triangle"), ("diamond", "diamond"), ("triangle-down", "fall"),
-)  # fmt: skip
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down")
 
 #: Widths of a page and of a narrow one; panels in a line; values that are all named on the axis
 _WIDE, _NARROW, _PANELS, _NAMED = 1120, 318, 3, 12
@@ -46,7 +44,7 @@ def chart(found: Breakdown, place: str, rows: Sequence[Mapping[str, Any]], chanc
     spread = f"band: 95 % interval of {seeds} seeds" if seeds >= _BAND else f"open marks: {seeds} single seeds"
     if not numbers:
         spread = f"bar: 95 % interval of {seeds} seeds" if seeds >= ENOUGH else "bar: range of the seeds"
-    shapes = [Key(_SHAPES[number % 5][1], _COLORS[number % 5], name) for number, name in enumerate(names)]
+    shapes = [Key(SYMBOLS[_SHAPES[number % 5]], _COLORS[number % 5], name) for number, name in enumerate(names)]
     return Chart(
         draw.wide(),
         draw.narrow(),
@@ -166,7 +164,7 @@ class _Drawing:
 
     def _scales(self) -> dict[str, _Layer]:
         colors = [f"var(--{_COLORS[number % 5]})" for number in range(len(self.names))]
-        shapes = [_SHAPES[number % 5][0] for number in range(len(self.names))]
+        shapes = [_SHAPES[number % 5] for number in range(len(self.names))]
         found = {}
         for channel, values in (("color", colors), ("shape", shapes)):
             scale = {"domain": list(self.names), "range": values}
@@ -298,7 +296,7 @@ def _table(found: Breakdown, curves: Sequence[BreakdownCurve], place: str) -> Ta
     rows = [
         [
             f"{_name(curve.attack)} against {curve.defense}",
-            *([_half(curve), _area(curve, found.labels[-1])] if halves else []),
+            *([describe_half(curve), describe_area(curve, found.labels[-1])] if halves else []),
             *(entry.text() for entry in curve.entries),
         ]
         for curve in curves
@@ -307,20 +305,3 @@ def _table(found: Breakdown, curves: Sequence[BreakdownCurve], place: str) -> Ta
     area = "; area: the mean share of the accuracy above chance that is kept along the key" if halves else ""
     caption = f"{known.heading[0].upper()}{known.heading[1:]} over {found.key}{f' ({place})' if place else ''}{area}"
     return TableBlock(columns, rows, caption)
-
-
-def _half(curve: BreakdownCurve) -> str:
-    if curve.half is None:
-        return "never" if curve.until else "-"
-    if isinstance(curve.half, str):
-        return curve.half
-    return f"{curve.half:.3g}" + (
-        "" if curve.half_width is None else f" {bracket(curve.half, curve.half_width, '.3g')}"
-    )
-
-
-def _area(curve: BreakdownCurve, last: str) -> str:
-    if curve.area is None:
-        return "-"
-    spread = "" if curve.area.half_width is None else f" {bracket(curve.area.mean, curve.area.half_width, '.2f')}"
-    return f"{curve.area.mean:.2f}{spread}" + ("" if curve.until == last else f" to {curve.until}")

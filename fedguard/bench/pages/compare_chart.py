@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, Symbol, TableBlock
+from fedguard.bench.pages.blocks import SYMBOLS, Bar, Chart, Heading, Key, TableBlock
 from fedguard.bench.results.comparison import LEVEL, Comparison, Difference
 from fedguard.bench.results.places import setting
 from fedguard.metrics.figures import FIGURES, Metric
@@ -19,13 +19,6 @@ _KINDS = {
     "alone": ("violet", "diamond", "p < .05 for this cell alone: try it on fresh seeds"),
     "undecided": ("gray", "circle", "not separated"),
     "identical": ("gray", "square", "identical"),
-}
-_SYMBOLS: dict[str, Symbol] = {
-    "triangle-up": "triangle",
-    "triangle-down": "fall",
-    "diamond": "diamond",
-    "circle": "dot",
-    "square": "square",
 }
 
 #: Width of the page, of a narrow one, most panels in a line, pixels of a character of a label
@@ -78,7 +71,7 @@ def chart(found: Sequence[Difference], chosen: str, whole: Comparison) -> Chart:
         f"{named}{f' ({chosen})' if chosen else ''}",
         f"{of_seeds}{level}{f', cut at ±{known.text(limit / known.scale)}' if cut else ''}. {right}.",
         _NOTE,
-        [Key(_SYMBOLS[_KINDS[kind][1]], _KINDS[kind][0], _KINDS[kind][2]) for kind in kinds],
+        [Key(SYMBOLS[_KINDS[kind][1]], _KINDS[kind][0], _KINDS[kind][2]) for kind in kinds],
     )
 
 

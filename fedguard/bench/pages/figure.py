@@ -143,7 +143,7 @@ def _latex(block: Chart | TableBlock, said: str) -> bytes:
     r"""A table of the package booktabs, with its caption."""
     table = block.table if isinstance(block, Chart) else block
     align = "".join("r" if column.number else "l" for column in table.columns)
-    rows = [[column.name for column in table.columns], *in_cells_of(table)]
+    rows = [[column.name for column in table.columns], *map(in_cells, table.rows)]
     head, *body = (" & ".join(escape_latex(line(cell)) for cell in row) + r" \\" for row in rows)
     lines = [
         r"% \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(said)}}}",
@@ -151,11 +151,6 @@ def _latex(block: Chart | TableBlock, said: str) -> bytes:
         r"\end{table}", "",
     ]  # fmt: skip
     return "\n".join(lines).encode()
-
-
-def in_cells_of(table: TableBlock) -> list[list[str]]:
-    """The texts of the rows."""
-    return [list(in_cells(row)) for row in table.rows]
 
 
 def escape_latex(text: str) -> str:

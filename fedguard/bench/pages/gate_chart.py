@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedguard.bench.gate.verdict import CANNOT_JUDGE, PASSED, REGRESSED, WORDS, GateVerdict, Judgment
-from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, Symbol, TableBlock
+from fedguard.bench.pages.blocks import SYMBOLS, Bar, Chart, Heading, Key, TableBlock
 from fedguard.bench.pages.compare_chart import format_signed
 from fedguard.metrics.figures import FIGURES, Metric
 from fedguard.metrics.stats import p_text
@@ -21,13 +21,6 @@ MARKS = {
     "inconclusive": ("?", "warn", "diamond"),
     "regressed": ("▼", "bad", "triangle-down"),
     "missing": ("x", "warn", "cross"),
-}
-_KEYS: dict[str, Symbol] = {
-    "triangle-up": "triangle",
-    "square": "square",
-    "circle": "dot",
-    "diamond": "diamond",
-    "triangle-down": "fall",
 }
 _OUTCOMES = {PASSED: ("✓ passed", "green"), REGRESSED: ("▼ regressed", "bad"), CANNOT_JUDGE: ("? cannot judge", "warn")}
 
@@ -52,7 +45,7 @@ def against_baseline(found: Sequence[Judgment]) -> Chart:
     rows = [_row(one, known) for one in shown]
     domain = _domain(rows, known)
     words = [word for word in reversed(WORDS) if any(row["verdict"] == word for row in rows)]
-    keys = [Key(_KEYS[MARKS[word][2]], MARKS[word][1], f"now: {word}") for word in words if MARKS[word][2] in _KEYS]
+    keys = [Key(SYMBOLS[MARKS[word][2]], MARKS[word][1], f"now: {word}") for word in words if MARKS[word][2] in SYMBOLS]
     counts = Counter(one.verdict for one in found)
     counted = ", ".join(f"{counts[word]} {word}" for word in reversed(WORDS) if counts[word])
     return Chart(

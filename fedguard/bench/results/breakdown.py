@@ -189,8 +189,8 @@ class Breakdown(Printed):
         """The columns of a table with their headings."""
         columns = []
         if self.figure in ACCURACIES:
-            columns.append(["half", *(_half(curve) for curve in curves)])
-            columns.append(["area", *(_area(curve, self.labels[-1]) for curve in curves)])
+            columns.append(["half", *(describe_half(curve) for curve in curves)])
+            columns.append(["area", *(describe_area(curve, self.labels[-1]) for curve in curves)])
         for number, label in enumerate(self.labels):
             texts = [curve.entries[number].text() for curve in curves]
             columns.append([label, *(text if intervals else text.partition(" ")[0] for text in texts)])
@@ -364,7 +364,8 @@ def _width(column: Sequence[str]) -> int:
     return max(map(len, column)) + 2
 
 
-def _half(curve: BreakdownCurve) -> str:
+def describe_half(curve: BreakdownCurve) -> str:
+    """Where half is lost, with its interval; ``never``, or ``-`` for a curve without values."""
     if curve.half is None:
         return "never" if curve.until else "-"
     if isinstance(curve.half, str):
@@ -374,7 +375,8 @@ def _half(curve: BreakdownCurve) -> str:
     )
 
 
-def _area(curve: BreakdownCurve, last: str) -> str:
+def describe_area(curve: BreakdownCurve, last: str) -> str:
+    """The mean share that is kept, with its interval, and up to where, if that is not ``last``, the last value of the key."""
     if curve.area is None:
         return "-"
     spread = "" if curve.area.half_width is None else f" {bracket(curve.area.mean, curve.area.half_width, '.2f')}"
