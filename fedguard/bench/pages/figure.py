@@ -94,8 +94,8 @@ def caption(block: Chart | TableBlock, run: Run) -> str:
     keys = _explain_keys(block.keys) if isinstance(block, Chart) else block.legend
     compare = f"To compare with: {block.compare}" if isinstance(block, TableBlock) and block.compare else ""
     seeds = over_seeds(len(run.seeds))
-    told = [*parts, keys, compare, describe_training(run), seeds[0].upper() + seeds[1:]]
-    sentences = (" ".join(line(one).split()).rstrip(".") for one in told if one)
+    whole = [*parts, keys, compare, describe_training(run), seeds[0].upper() + seeds[1:]]
+    sentences = (" ".join(line(one).split()).rstrip(".") for one in whole if one)
     return " ".join(f"{one}." for one in dict.fromkeys(sentences))
 
 
