@@ -59,21 +59,21 @@ _LOG_SHOWN = 20_000
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellRecords:
     """A position of the matrix with its trials."""
 
     run: Run
     position: Position
 
     @property
-    def swept(self) -> Mapping[str, str]:
+    def keys(self) -> Mapping[str, str]:
         """Attack, defense and the other swept keys."""
         return {key: str(self.position["swept"][key]) for key in ("attack", "defense", *self.run.swept)}
 
     @property
     def place(self) -> str:
         """``alie against median, clients.malicious = 4``."""
-        return label(self.swept)
+        return label(self.keys)
 
     @cached_property
     def records(self) -> list[Record]:
@@ -91,9 +91,7 @@ class Cell:
     def without(self) -> list[dict[str, Any]]:
         """The rows of the seeds without a result."""
         rows = (row for row in self.run.rows() if row["cell"] == self.position["cell"])
-        return [
-            row for row in rows if row["status"] != "ok" and {key: str(row[key]) for key in self.swept} == self.swept
-        ]
+        return [row for row in rows if row["status"] != "ok" and {key: str(row[key]) for key in self.keys} == self.keys]
 
 
 def blocks(run: Run, address: Address) -> Iterator[Block]:
@@ -101,11 +99,11 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     positions = run.manifest["positions"]
     keys = ["attack", "defense", *run.swept]
     position, known = _find(run, address, keys)
-    cell = Cell(run, position)
+    cell = CellRecords(run, position)
     yield _verdict(cell, known)
     for key in keys:
         options = list(dict.fromkeys(str(one["swept"][key]) for one in positions))
-        yield Choice(key, key, options, cell.swept[key])
+        yield Choice(key, key, options, cell.keys[key])
     if cell.ran:
         yield from _screens(cell, address)
     elif cell.records:
@@ -160,7 +158,7 @@ def _worst(run: Run) -> Position:
 # ------------------------------------------------------------------------------------------------------------- verdict
 
 
-def _verdict(cell: Cell, known: bool) -> Verdict:
+def _verdict(cell: CellRecords, known: bool) -> Verdict:
     chips = [] if known else [Chip("the address names a cell that is not in this run; this is another", "warn")]
     chips += [Chip(name.replace("_", " "), "warn") for name in _flags(cell)]
     seeds = len(cell.run.seeds)
@@ -168,16 +166,16 @@ def _verdict(cell: Cell, known: bool) -> Verdict:
         chips.append(Chip(f"{seeds} seed{'s' * (seeds > 1)}: no intervals", "warn"))
     trained = f"{cell.place} · {describe_training(cell.run)}"
     if cell.without:
-        return _unfinished(cell, trained, chips)
+        return _explain_status(cell, trained, chips)
     headline, lead = _say(cell)
     return Verdict(headline, lead, trained, chips)
 
 
-def _flags(cell: Cell) -> list[str]:
+def _flags(cell: CellRecords) -> list[str]:
     return list(dict.fromkeys(flag["flag"] for record in cell.records for flag in record["flags"]))
 
 
-def _unfinished(cell: Cell, trained: str, chips: Sequence[Chip]) -> Verdict:
+def _explain_status(cell: CellRecords, trained: str, chips: Sequence[Chip]) -> Verdict:
     """A cell of which not every seed has a result: no mean of the others is a value of it."""
     statuses = [row["status"] for row in cell.without]
     status = next(one for one in ("failed", "missing", "refused") if one in statuses)
@@ -193,44 +191,46 @@ def _unfinished(cell: Cell, trained: str, chips: Sequence[Chip]) -> Verdict:
     return Verdict(headline, lead, trained, chips, [action] if action else [], "bad" if status == "failed" else "warn")
 
 
-def _say(cell: Cell) -> tuple[str, list[str]]:
+def _say(cell: CellRecords) -> tuple[str, list[str]]:
     """The headline and the evidence of a cell all of whose seeds ran."""
     scores = CellScores(cell.ran)
     threat = cell.ran[0]["threat_card"]
     own, metric = scores.mean("own"), scores.metric
     assert own is not None  # every trial that ran has a score
-    left, defense = metric.format_with_unit(own), cell.swept["defense"]
+    left, defense = metric.format_with_unit(own), cell.keys["defense"]
     if not threat["attack"]:
-        cost = scores.lost("clean_mean", "own") if threat["defense"] != "mean" else None
+        cost = scores.loss_between("clean_mean", "own") if threat["defense"] != "mean" else None
         said = (
-            [f"The plain mean reaches {_quantity(scores, 'clean_mean')}, {_signed(scores, cost)} more."] if cost else []
+            [f"The plain mean reaches {_quantity(scores, 'clean_mean')}, {_difference(scores, cost)} more."]
+            if cost
+            else []
         )
         return f"Without attack, {defense} reaches {left}{_unit(scores)}.", [*said, *_beyond(cell.ran, scores)]
-    attack, goal = cell.swept["attack"], threat["goal"]
-    leak = next((known for known in FIGURES.values() if known.goal == goal and _known(cell.ran, known.of)), None)
+    attack, goal = cell.keys["attack"], threat["goal"]
+    leak = next((known for known in FIGURES.values() if known.goal == goal and _values(cell.ran, known.of)), None)
     if goal in PRIVACY_GOALS:
-        value = leak.format_with_unit(leak.estimate(_known(cell.ran, leak.of))) if leak else "no value"
+        value = leak.format_with_unit(leak.estimate(_values(cell.ran, leak.of))) if leak else "no value"
         what = f"{leak.title}: {value}" if leak else value
         return f"{attack} against {defense}: {what}.", [
             f"The model has {left}{_unit(scores)}.",
             *_beyond(cell.ran, scores),
         ]
-    lost = scores.lost("clean_defense", "own")
+    lost = scores.loss_between("clean_defense", "own")
     success = FIGURES["attack_success"]
-    planted = _known(cell.ran, success.of)
+    planted = _values(cell.ran, success.of)
     if planted:
         rate = success.format_with_unit(success.estimate(planted))
         return f"The backdoor of {attack} succeeds on {rate} of the inputs under {defense}.", [
-            "Success is counted above a clean model's.", _left(scores, left, lost), *_beyond(cell.ran, scores),
+            "Success is counted above a clean model's.", _remainder(scores, left, lost), *_beyond(cell.ran, scores),
         ]  # fmt: skip
     return _loss(attack, defense, scores, lost), [
-        _left(scores, left, lost),
+        _remainder(scores, left, lost),
         *_shares(scores),
         *_beyond(cell.ran, scores),
     ]
 
 
-def _known(records: Sequence[CompletedRecord], of: Any) -> list[float]:
+def _values(records: Sequence[CompletedRecord], of: Any) -> list[float]:
     """The values of a metric, if every trial has one."""
     values = [of(record) for record in records]
     return [] if None in values else values
@@ -245,7 +245,7 @@ def _quantity(scores: CellScores, name: str) -> str:
     return "no value" if found is None else scores.metric.format_with_unit(found)
 
 
-def _signed(scores: CellScores, lost: Estimate) -> str:
+def _difference(scores: CellScores, lost: Estimate) -> str:
     return f"{scores.loss.difference(lost.mean)} {scores.loss.interval(lost)}".strip().replace("-", "\N{MINUS SIGN}")
 
 
@@ -253,27 +253,27 @@ def _loss(attack: str, defense: str, scores: CellScores, lost: Estimate | None) 
     """``sign_flip takes 23.6 points [4.1, 43.1] from median; the plain mean would lose 0.9.``; a loss that may be 0 is none."""
     if lost is None:
         return f"{attack} leaves {defense} {_quantity(scores, 'own')}."
-    plain = scores.lost("clean_mean", "attack_mean")
-    beside = f"; the plain mean would lose {_signed(scores, plain)}" if plain and defense != "mean" else ""
+    plain = scores.loss_between("clean_mean", "attack_mean")
+    beside = f"; the plain mean would lose {_difference(scores, plain)}" if plain and defense != "mean" else ""
     if lost.low is not None and lost.low <= 0 <= (lost.high or 0):
-        return f"No loss is separated from zero: {attack} takes {_signed(scores, lost)} from {defense}{beside}."
+        return f"No loss is separated from zero: {attack} takes {_difference(scores, lost)} from {defense}{beside}."
     if lost.mean <= 0:
         return f"{attack} takes nothing from {defense}{beside}."
-    return f"{attack} takes {_signed(scores, lost)} from {defense}{beside}."
+    return f"{attack} takes {_difference(scores, lost)} from {defense}{beside}."
 
 
-def _left(scores: CellScores, left: str, lost: Estimate | None) -> str:
+def _remainder(scores: CellScores, left: str, lost: Estimate | None) -> str:
     of = f" of {_quantity(scores, 'clean_defense')} without attack" if lost else ""
     return f"{left}{_unit(scores)} is left{of}."
 
 
 def _shares(scores: CellScores) -> Iterator[str]:
     """What silence alone would cost, and so what the attack itself does."""
-    silent, harm = scores.lost("clean_defense", "silent_defense"), scores.lost("silent_defense", "own")
+    silent, harm = scores.loss_between("clean_defense", "silent_defense"), scores.loss_between("silent_defense", "own")
     if silent and harm:
         yield (
-            f"Silence of the malicious clients would cost {_signed(scores, silent)}, so the attack itself costs "
-            f"{_signed(scores, harm)}."
+            f"Silence of the malicious clients would cost {_difference(scores, silent)}, so the attack itself costs "
+            f"{_difference(scores, harm)}."
         )
 
 
@@ -284,14 +284,14 @@ def _beyond(records: Sequence[CompletedRecord], scores: CellScores) -> Iterator[
         yield f"A guess has {FIGURES['final_accuracy'].quantity(sum(chance) / len(chance))}."  # type: ignore[arg-type]
     for name in ("evasion_accuracy", "evaded_return"):
         known = FIGURES[name]
-        if values := _known(records, known.of):
+        if values := _values(records, known.of):
             yield f"{known.title[0].upper()}{known.title[1:]}: {known.format_with_unit(known.estimate(values))}."
 
 
 # ------------------------------------------------------------------------------------------------------------- screens
 
 
-def _screens(cell: Cell, address: Address) -> Iterator[Block]:
+def _screens(cell: CellRecords, address: Address) -> Iterator[Block]:
     """Screen one: where the score went, and the curves. Screen two: classes, what attack and rule did, who saw what."""
     known = axes(cell.ran)
     over = cast("Axis", choose(address, "over", known, known[0]))
@@ -317,7 +317,7 @@ def _screens(cell: Cell, address: Address) -> Iterator[Block]:
     yield Columns([sights(record["threat_card"]), needs(record["threat_card"])])
 
 
-def summary(cell: Cell, over: Axis = "round") -> Iterator[Block]:
+def summary(cell: CellRecords, over: Axis = "round") -> Iterator[Block]:
     """Where the score went, beside the curves of the cell, of no attack, and of the plain mean under the same attack."""
     measure: Measured = "returns" if "returns" in measures(cell.ran) else "accuracy"
     clean = partners(cell.run, cell.ran, attacked=False)
@@ -331,7 +331,7 @@ def summary(cell: Cell, over: Axis = "round") -> Iterator[Block]:
 # ------------------------------------------------------------------------------------------------------------ on demand
 
 
-def _logs(cell: Cell) -> Iterator[Block]:
+def _logs(cell: CellRecords) -> Iterator[Block]:
     """The log of each failed trial."""
     for row in cell.without:
         if row["status"] == "failed":
@@ -350,13 +350,13 @@ def read_log(path: Path) -> str:
     return text if len(text) <= _LOG_SHOWN else f"... (the last {_LOG_SHOWN:,} characters)\n{text[-_LOG_SHOWN:]}"
 
 
-def _command(cell: Cell) -> str:
-    at = [part for key in cell.run.swept for part in ("--at", f"{key}={cell.swept[key]}")]
-    pair = f"{cell.swept['attack']},{cell.swept['defense']}"
+def _command(cell: CellRecords) -> str:
+    at = [part for key in cell.run.swept for part in ("--at", f"{key}={cell.keys[key]}")]
+    pair = f"{cell.keys['attack']},{cell.keys['defense']}"
     return shlex.join(["fedguard", "show", cell.run.name, "--cell", pair, *at, "--all"])
 
 
-def _more(cell: Cell) -> Iterator[Block]:
+def _more(cell: CellRecords) -> Iterator[Block]:
     command = _command(cell)
     if not cell.records:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedguard.bench.pages.blocks import Chart, Heading, Key, TableBlock, decimal
-from fedguard.bench.pages.cell_scores import CellScores, Step
+from fedguard.bench.pages.cell_scores import CellScores, ScoreStep
 from fedguard.bench.records.record import curve
 from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.records.schema.result import Axis, Measured
@@ -73,7 +73,7 @@ def waterfall(scores: CellScores, headline: str) -> Chart:
     )
 
 
-def _say(step: Step, scores: CellScores) -> str:
+def _say(step: ScoreStep, scores: CellScores) -> str:
     """``67.4 [50.9, 80.4]``; of a loss ``-20.1 [-39.8, -0.4]``: its change, with the ends in ascending order."""
     if step.total:
         return scores.metric.format_estimate(step.found)
@@ -82,7 +82,7 @@ def _say(step: Step, scores: CellScores) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _draw_steps(steps: Sequence[Step], scores: CellScores, *, narrow: bool) -> _Layer:
+def _draw_steps(steps: Sequence[ScoreStep], scores: CellScores, *, narrow: bool) -> _Layer:
     scale = scores.metric.scale
     rows: list[_Layer] = []
     for number, step in enumerate(steps):
@@ -112,7 +112,7 @@ def _draw_steps(steps: Sequence[Step], scores: CellScores, *, narrow: bool) -> _
     return {"width": width, "height": {"step": step_height}, "data": {"values": rows}, "layer": layers}
 
 
-def _table_of_steps(steps: Sequence[Step], scores: CellScores) -> TableBlock:
+def _table_of_steps(steps: Sequence[ScoreStep], scores: CellScores) -> TableBlock:
     seeds = [record["seed"] for record in scores.records] if len(scores.records) <= _SEEDS else []
     unit = f", {scores.metric.unit}" if scores.metric.unit else ""
     signs = [scores.metric.scale if step.total else -scores.metric.scale for step in steps]

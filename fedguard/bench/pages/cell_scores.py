@@ -21,7 +21,7 @@ _PLACES = {
 }
 
 
-class Step(NamedTuple):
+class ScoreStep(NamedTuple):
     """What is lost from one control to the next, or a control's own score.
 
     Attributes:
@@ -71,7 +71,7 @@ class CellScores:
         values = self.of(name)
         return None if values is None else self.metric.estimate(values)
 
-    def lost(self, before: str, after: str) -> Estimate | None:
+    def loss_between(self, before: str, after: str) -> Estimate | None:
         """The mean over seeds of what is lost from one to the other, each with the same seed."""
         first, second = self.of(before), self.of(after)
         return None if first is None or second is None else self.loss.estimate(self._subtract(first, second))
@@ -83,7 +83,7 @@ class CellScores:
         results = [record["result"] for record in self.records]
         return [within(value, result["returns"], change=True) for value, result in zip(lost, results, strict=True)]
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ScoreStep]:
         """From the first control that ran to the cell: its score, each loss, and what is left."""
         names = list(_PLACES) if self.attacked else ["clean_mean", "own"]
         if self.records[0]["threat_card"]["defense"] == "mean":
@@ -92,13 +92,13 @@ class CellScores:
         for (before, first), (after, values) in zip(known.items(), list(known.items())[1:], strict=False):
             if before == next(iter(known)):
                 start = self.metric.estimate(first)
-                yield Step(_PLACES[before], True, start, first, start.mean)
+                yield ScoreStep(_PLACES[before], True, start, first, start.mean)
             lost = self._subtract(first, values)
             end = self.metric.estimate(values).mean
-            yield Step(self._name(before, after), False, self.loss.estimate(lost), lost, end)
+            yield ScoreStep(self._name(before, after), False, self.loss.estimate(lost), lost, end)
         own = known["own"]
         found = self.metric.estimate(own)
-        yield Step("left" if len(known) > 1 else "final score", True, found, own, found.mean)
+        yield ScoreStep("left" if len(known) > 1 else "final score", True, found, own, found.mean)
 
     def _name(self, before: str, after: str) -> str:
         if after == "clean_defense" or not self.attacked:
@@ -116,7 +116,7 @@ def partners(run: Run, records: Sequence[CompletedRecord], *, attacked: bool) ->
     """
     if not records or not records[0]["threat_card"]["attack"]:
         return []
-    wanted = {record["seed"]: _compared(record["config"], attacked) for record in records}
+    wanted = {record["seed"]: _relevant_keys(record["config"], attacked) for record in records}
     attack, defense = (records[0]["config"][key] for key in ("attack", "defense"))
     found = []
     for record in run.ran.values():
@@ -126,12 +126,12 @@ def partners(run: Run, records: Sequence[CompletedRecord], *, attacked: bool) ->
             if attacked
             else config["attack"] == "none" and config["defense"] == defense
         )
-        if near and _compared(config, attacked) == wanted.get(record["seed"]):
+        if near and _relevant_keys(config, attacked) == wanted.get(record["seed"]):
             found.append(record)
     return found if len({one["cell"] for one in found}) == 1 else []
 
 
-def _compared(config: Mapping[str, Any], attacked: bool) -> dict[str, Any]:
+def _relevant_keys(config: Mapping[str, Any], attacked: bool) -> dict[str, Any]:
     """A configuration without its defense, or without the settings of an attack."""
     left_out = ("defense",) if attacked else ("attack", "threat", "observer")
     kept = {key: value for key, value in config.items() if key not in left_out}
