@@ -300,12 +300,17 @@ class Evaluation:
         class_accuracy: the same for each class; nan for a class without test examples.
         returns: for a model that acts, the return of each test episode. There are no examples then, and loss and accuracy are
             nan.
+        elsewhere: where each client has a model of its own: the mean over clients of its accuracy on all test examples.
+            ``accuracy`` is then the mean on each client's own labels (`fedguard.contracts.at_clients`).
+        worst: the same: the accuracy on its own labels of the client with the lowest.
     """
 
     loss: float
     accuracy: float
     class_accuracy: tuple[float, ...]
     returns: tuple[float, ...] = ()
+    elsewhere: float | None = None
+    worst: float | None = None
 
 
 class Task(ABC):
