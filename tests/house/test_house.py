@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "fedguard.visibility": {"errors", "contracts"},
     "fedguard.config": {"errors", "lazy", "retired", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
     "fedguard.secagg": {"arguments", "errors", "rng", "contracts"},
-    "fedguard.privacy": {"arguments", "errors", "rng", "contracts", "secagg"},
+    "fedguard.privacy": {"lazy", "arguments", "errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
     "fedguard.defenses": {"errors", "rng", "kernels", "contracts"},
     "fedguard.tasks": {"errors", "reading", "rng", "contracts", "privacy"},

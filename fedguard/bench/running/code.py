@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from fedguard.config import PlannedCell
-from fedguard.contracts import Algorithm, Data, Source
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import FedGuardError
 from fedguard.modules import load_module
-from fedguard.tasks.data import forget, load_dataset
+
+if TYPE_CHECKING:
+    from fedguard.config import PlannedCell
+    from fedguard.contracts import Algorithm, Data, Source
 
 #: Parts of FedGuard that read results and make none; of bench, its rooms.
 READERS = ("app", "commands", "examples")
@@ -76,6 +78,8 @@ def data_digest(data: Source) -> str | None:
 
     The digest of the user's own data covers classes and range as well, which no parameter tells.
     """
+    from fedguard.contracts import Data
+
     if isinstance(data, Data):
         with contextlib.suppress(FedGuardError):
             return _of_data(data)
@@ -84,6 +88,8 @@ def data_digest(data: Source) -> str | None:
 
 @lru_cache(maxsize=8)
 def _of_data(data: Data) -> str:
+    from fedguard.tasks.data import load_dataset
+
     found, digest = load_dataset(data), hashlib.sha256()
     clients = [part for part in (found.train.client, found.test.client) if part is not None]
     for part in (found.train.x, found.train.y, found.test.x, found.test.y, *clients):
@@ -96,6 +102,8 @@ def _of_data(data: Data) -> str:
 
 def forget_data() -> None:
     """Drop the cached digests of the user's own data: their files may change during a session."""
+    from fedguard.tasks.data import forget
+
     forget()
     _of_data.cache_clear()
 
