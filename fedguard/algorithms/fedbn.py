@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from fedguard.algorithms.personal import Coordinates, PersonalAlgorithm
 from fedguard.contracts import CellContext, Task
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import require
 
 
@@ -43,12 +44,13 @@ class FedBN(PersonalAlgorithm):
         kept, place = [], 0
         normalizing = [part for part in task.module.modules() if isinstance(part, _NormBase)]
         own = {id(parameter) for layer in normalizing for parameter in layer.parameters()}
-        for parameter in task.module.parameters():
+        trained = select_trained(task.module).values()
+        for parameter in trained:
             if id(parameter) in own:
                 kept.append(torch.arange(place, place + parameter.numel()))
             place += parameter.numel()
         require(
-            0 < len(kept) < len(list(task.module.parameters())),
+            0 < len(kept) < len(trained),
             "fedbn: expected a network with layers that normalize over batches, and others, which are shared; got "
             f"{len(normalizing)} normalizing layers. Use resnet8(norm='batch'), or fedavg.",
         )

@@ -9,6 +9,7 @@ from torch import nn
 
 from fedguard.algorithms.personal import Coordinates, PersonalAlgorithm
 from fedguard.contracts import Task
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import ConfigError, require
 
 
@@ -45,7 +46,8 @@ def last_layer(module: nn.Module, shape: tuple[int, ...]) -> int:
         ConfigError: they are not at the end, since another layer was made after it or shares them.
     """
     ran: list[nn.Module] = []
-    layers = [part for part in module.modules() if list(part.parameters(recurse=False))]
+    trained = list(select_trained(module).values())
+    layers = [part for part in module.modules() if _own(part)]
     hooks = [layer.register_forward_pre_hook(lambda layer, _: ran.append(layer)) for layer in layers]
     try:
         with torch.no_grad():
@@ -53,10 +55,15 @@ def last_layer(module: nn.Module, shape: tuple[int, ...]) -> int:
     finally:
         for hook in hooks:
             hook.remove()
-    own, every = list(ran[-1].parameters(recurse=False)), list(module.parameters())
-    if [id(one) for one in own] != [id(one) for one in every[-len(own) :]]:
+    own = _own(ran[-1])
+    if [id(one) for one in own] != [id(one) for one in trained[-len(own) :]]:
         raise ConfigError(
             "fedper: expected a network whose last layer is made last and shares no parameters; got another. Make it at the "
             "end of __init__, or use fedavg."
         )
     return sum(parameter.numel() for parameter in own)
+
+
+def _own(layer: nn.Module) -> list[nn.Parameter]:
+    """The trained parameters of the layer itself."""
+    return [parameter for parameter in layer.parameters(recurse=False) if parameter.requires_grad]
