@@ -101,7 +101,10 @@ MAY_IMPORT = {
     "fedguard.flower": {
         "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
     },
-    "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
+    "fedguard.guarded_statistics": {"arguments", "errors", "rng", "contracts", "aggregation", "registry", "states"},
+    "fedguard.guard": {
+        "arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states", "guarded_statistics",
+    },
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
     "fedguard.pytest_plugin": {"errors", "retired", "api", "bench"},
