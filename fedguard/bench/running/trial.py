@@ -24,6 +24,7 @@ from fedguard.bench.running.replay import RoundKeeper
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import PlannedCell
 from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
+from fedguard.contracts.at_clients import backdoor_success
 from fedguard.metrics.durability import durability
 from fedguard.metrics.evasion import measure_evasion, play_under_evasion
 from fedguard.metrics.flags import find_red_flags
@@ -272,7 +273,7 @@ def _of_examples(
         "minority": minorities(task, reports, setup.malicious, by_class),
     }
     if task.statistics.layers:
-        result["statistics"] = describe_statistics(cell, task, reports[-1].floored)
+        result["statistics"] = describe_statistics(cell, task, reports[-1])
     if label_sets := cell.partition.label_sets(task.classes):
         result["parties"] = parties(label_sets, by_class, task.dataset.test.y)
     return result
@@ -338,8 +339,8 @@ def _backdoor(
             unattacked, clean = _train(cell.control(attacked=False, defended=True), seed, bench)
             statistics = unattacked[-1].statistics
     with setup.stopwatch.stage("evaluation"):
-        raw = setup.task.backdoor_success(model, *planted, reports[-1].statistics)
-        base = setup.task.backdoor_success(clean, *planted, statistics)
+        raw = backdoor_success(setup.task, setup.honest, model, planted, reports[-1].statistics)
+        base = backdoor_success(setup.task, setup.honest, clean, planted, statistics)
     return {
         "attack_success": raw - base,
         "attack_success_raw": raw,
