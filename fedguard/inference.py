@@ -11,6 +11,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from fedguard.contracts import Examples, InferenceView, LocalPlan, Sight
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import InputError
 from fedguard.rng import Rng
 from fedguard.tasks.network import apply, bare
@@ -62,7 +63,7 @@ def inference_view(
         rng=(rng or Rng(0)).apart(),  # not a child: its root would draw the clients' batches and noise again
         module=module,
         predict=partial(apply, module),
-        layers=tuple(parameter.numel() for parameter in module.parameters()),
+        layers=tuple(parameter.numel() for parameter in select_trained(module).values()),
         shape=shape,
         classes=classes,
         value_range=value_range,

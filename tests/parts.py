@@ -23,15 +23,16 @@ def parts_of_protocol(protocol: Protocol) -> dict[str, Any]:
 def cell_of_parts(**parts: Any) -> Cell:
     """A cell; what ``parts`` lack is that of a suite that says nothing, with the algorithm that their training names."""
     known, training = load_registry(), parts.get("training", Training())
+    algorithm = build_algorithm(training, known, {})[0]
     return Cell(
         **{
             "data": known.build("data", "digits"),
             "model": known.build("model", "softmax"),
             "clients": Participation(),
             "training": training,
-            "algorithm": build_algorithm(training, known, {})[0],
+            "algorithm": algorithm,
             **parts_of_protocol(parts.get("protocol", Protocol())),
-            "statistics": build_fate(training, parts.get("pipeline", known.pipeline("mean")), known)[0],
+            "statistics": build_fate(training, algorithm, parts.get("pipeline", known.pipeline("mean")), known)[0],
             "availability": known.build("availability", "always"),
             "pipeline": known.pipeline("mean"),
             **parts,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedguard.contracts import InferenceView, OneLogit
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import PreconditionError
 
 #: Maximum root mean square difference, as a share of the value range, of two readings of the same input.
@@ -108,11 +109,13 @@ def chain(view: InferenceView) -> list[nn.Module]:
 def layer(view: InferenceView, module: nn.Linear | nn.Conv2d) -> Layer:
     """This layer, with its offset in the flat vector."""
     offset = 0
-    for parameter in view.module.parameters():
+    for parameter in select_trained(view.module).values():
         if parameter is module.weight:
-            break
+            return Layer(module, offset)
         offset += parameter.numel()
-    return Layer(module, offset)
+    raise PreconditionError(
+        "expected a layer that is trained; its weights are frozen, and no update tells of them. Train it, or take dlg."
+    )
 
 
 def first_dense(view: InferenceView) -> Layer:

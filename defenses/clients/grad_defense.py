@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import ClientContext, ClientTransform, NonNegativeFloat, NonNegativeInt, PositiveInt
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import require
 
 
@@ -58,7 +59,7 @@ class GradDefense(ClientTransform):
 
     def _slices(self, context: ClientContext) -> Tensor:
         """int64 ``[d]``: the slice of each coordinate."""
-        sizes = [parameter.numel() for parameter in context.module.parameters()]
+        sizes = [parameter.numel() for parameter in select_trained(context.module).values()]
         shares = [told / size for told, size in zip(_sensitivities(context, sizes), sizes, strict=True)]
         each = torch.repeat_interleave(torch.tensor(shares, dtype=torch.float64), torch.tensor(sizes))
         total = each.sum()

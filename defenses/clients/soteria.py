@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedguard.contracts import ClientContext, ClientTransform, Share
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import ConfigError
 
 
@@ -52,13 +53,14 @@ class Soteria(ClientTransform):
 
     def _locate_layer(self, module: nn.Module) -> tuple[nn.Linear, int]:
         """The layer, and the index of its first weight in an update."""
-        layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
+        trained = list(select_trained(module).values())
+        layers = [part for part in module.modules() if isinstance(part, nn.Linear) and part.weight.requires_grad]
         if not -len(layers) <= self.layer < len(layers):
             raise ConfigError(
                 f"soteria: layer: expected one of the network's {len(layers)} dense layers; got {self.layer}."
             )
         layer, start = layers[self.layer], 0
-        for parameter in module.parameters():
+        for parameter in trained:
             if parameter is layer.weight:
                 break
             start += parameter.numel()
@@ -67,7 +69,7 @@ class Soteria(ClientTransform):
 
 def _representation(module: nn.Module, layer: nn.Linear, model: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The input of ``layer`` (``[B, m]``), and the network inputs ``[B, *shape]`` by which it can be differentiated."""
-    shapes: Mapping[str, nn.Parameter] = dict(module.named_parameters())
+    shapes: Mapping[str, nn.Parameter] = select_trained(module)
     parts = torch.split(model, [parameter.numel() for parameter in shapes.values()])
     weights = {name: part.view(shapes[name].shape) for name, part in zip(shapes, parts, strict=True)}
     given: list[Tensor] = []

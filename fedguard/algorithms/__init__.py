@@ -8,6 +8,7 @@ ALGORITHMS = {
     "fednova": "fedguard.algorithms.fednova:FedNova",
     "feddyn": "fedguard.algorithms.feddyn:FedDyn",
     "fedper": "fedguard.algorithms.fedper:FedPer",
+    "fedbn": "fedguard.algorithms.fedbn:FedBN",
     "actor_critic": "fedguard.algorithms.rl.actor_critic:ActorCritic",
     "fedpg": "fedguard.algorithms.rl.fedpg:FedPG",
     "double_dqn": "fedguard.algorithms.rl.double_dqn:DoubleDQN",

@@ -35,6 +35,7 @@ from fedguard.contracts.return_checks import (
     describe_value,
     forbid_changes,
 )
+from fedguard.contracts.tasks import select_trained
 from fedguard.memmap import round_buffer
 
 #: (model ``[d]``, inputs ``[B, *shape]``) -> logits ``[B, classes]``.
@@ -134,7 +135,7 @@ class MaliciousClients:
             round=round,
             malicious=sides.malicious,
             layers=setup.task.layers,
-            ranks=[parameter.dim() for parameter in setup.task.module.parameters()],
+            ranks=[parameter.dim() for parameter in select_trained(setup.task.module).values()],
             local_lr=fmean(setup.cell.plan.reach(setup.task.sizes[client]) for client in sides.malicious),
             server_lr=setup.cell.server_step * self._local.gain(len(sides.malicious) + len(sides.honest)),
             rng=setup.rng.child(

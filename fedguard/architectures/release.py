@@ -24,6 +24,7 @@ from fedguard.contracts import (
     Sight,
     State,
 )
+from fedguard.contracts.at_clients import backdoor_success
 from fedguard.errors import PreconditionError
 from fedguard.metrics.aggregate import AggregateMetrics
 from fedguard.metrics.distance import measure_aggregate
@@ -89,7 +90,7 @@ def report_round(
         with setup.stopwatch.stage("evaluation"):
             statistics = clients.statistics.for_evaluation(model)
             evaluation = clients.local.evaluate(model, statistics)
-            backdoor = setup.task.backdoor_success(model, *planted, statistics) if planted else None
+            backdoor = backdoor_success(setup.task, setup.honest, model, planted, statistics) if planted else None
         with setup.stopwatch.stage("measuring"):
             metrics = None if isinstance(result, str) else _measure(result, received)
     return RoundReport(

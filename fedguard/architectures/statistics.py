@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedguard.aggregation import aggregate
+from fedguard.aggregation import aggregate_statistics
 from fedguard.contracts import (
     Architecture,
     Cell,
     LocalStatistics,
     Pipeline,
     ReceivedRound,
+    RoundReport,
     RuleContext,
     Setup,
     Sight,
@@ -36,6 +36,8 @@ class RunningStatistics:
     def __init__(self, setup: Setup) -> None:
         self._setup, self._fate, self._layout = setup, setup.cell.statistics, setup.task.statistics
         self._global, self.floored = self._layout.initial.clone(), 0
+        #: The statistics of each client that has trained, if clients keep their own
+        self._own: dict[int, Tensor] = {}
         #: The statistics of the clients that have trained in this round
         self._trained: dict[int, Tensor] = {}
         #: The last round that arrived, for statistics that are computed anew under the model after it
@@ -50,31 +52,39 @@ class RunningStatistics:
         """Where these clients start and where they write; None for a network without running statistics."""
         if not self._layout.size:
             return None
-        return LocalStatistics(self._global, self._global.new_empty(len(clients), self._layout.size))
+        start = self._of(clients) if self._fate.local else self._global
+        return LocalStatistics(start, self._global.new_empty(len(clients), self._layout.size))
 
     def note(self, clients: Sequence[int], statistics: LocalStatistics | None) -> None:
         """Record the statistics that these clients have after training."""
         if statistics is not None:
-            self._trained |= dict(zip(clients, statistics.out, strict=True))
+            trained = self._own if self._fate.local else self._trained
+            trained.update(zip(clients, statistics.out, strict=True))
 
     def send(self, clients: Sequence[int], malicious: Collection[int]) -> Mapping[int, Tensor]:
         """What these clients send beside their updates; a client that has not trained sends what it has received."""
-        if not self._layout.size or self._fate.fresh:
+        if not self._layout.size or self._fate.fresh or self._fate.local:
             return {}
         return self._falsify({client: self._trained.get(client, self._global) for client in clients}, malicious)
 
     def settle(self, received: ReceivedRound, round: int) -> None:
         """The server combines what has arrived in a round."""
-        if not self._layout.size:
+        if not self._layout.size or self._fate.local:
             return
         self._received, self._round = received, round
         if not self._fate.fresh:
             self._combine(received, received.truth.statistics)
 
     def for_evaluation(self, model: Tensor) -> Tensor | None:
-        """float32 ``[s]``: the statistics with which ``model`` (``[d]``) is evaluated; None for a network that has none."""
+        """The statistics with which ``model`` (``[d]``) is evaluated; None for a network that has none.
+
+        Returns:
+            float32 ``[s]``, or ``[clients, s]`` where each client has its own.
+        """
         if not self._layout.size:
             return None
+        if self._fate.local:
+            return self._of(range(len(self._setup.task.sizes)))
         if self._fate.fresh and self._received is not None:
             clients = _senders(self._received)
             rows = self._global.new_empty(len(clients), self._layout.size)
@@ -82,6 +92,10 @@ class RunningStatistics:
             honest = dict(zip(clients, rows, strict=True))
             self._combine(self._received, self._falsify(honest, self._received.truth.malicious))
         return self._global
+
+    def _of(self, clients: Sequence[int]) -> Tensor:
+        """float32 ``[n, s]``: what these clients have; the initial statistics, if they have not trained."""
+        return torch.stack([self._own.get(client, self._global) for client in clients])
 
     def _falsify(self, honest: Mapping[int, Tensor], malicious: Collection[int]) -> Mapping[int, Tensor]:
         """What clients send, if they would honestly send this: malicious ones as the attack says."""
@@ -97,12 +111,6 @@ class RunningStatistics:
         if not kept or received.samples is None:
             return
         rows = torch.stack([sent[_senders(received)[k]] for k in kept])
-        below = (rows < 0) & self._layout.variances
-        self.floored += int(below.sum())
-        rows = rows.masked_fill(below, 0)
-        if self._fate.rule is None:
-            self._global = self._fate.combine(rows, received.samples[kept], self._layout)
-            return
         # What is not finite came from one of the f
         f, rng = max(0, received.assumed_f - len(received.behind) + len(kept)), self._setup.rng.child("statistics rule")
         context = RuleContext(
@@ -114,24 +122,27 @@ class RunningStatistics:
             layers=(self._layout.size,),
             shape=self._setup.task.shape,
         )
-        with suppress(PreconditionError):  # too few rows: statistics stay as they are
-            self._global = aggregate(Pipeline((self._fate.rule,)), rows, context).vector
+        found, floored = aggregate_statistics(self._fate, rows, received.samples[kept], self._layout, context)
+        self.floored += floored
+        self._global = self._global if found is None else found
 
 
 def _senders(received: ReceivedRound) -> list[int]:
     return [client for row in received.behind for client in row]
 
 
-def describe_statistics(cell: Cell, task: Task, floored: int) -> dict[str, Any]:
+def describe_statistics(cell: Cell, task: Task, last: RoundReport) -> dict[str, Any]:
     """What a record stores of the running statistics of a network that normalizes over batches."""
-    fate = cell.statistics
+    fate, found = cell.statistics, last.evaluation
+    personal = found is not None and found.worst is not None
     return {
         "fate": str(fate),
         "normalization": fate.normalization,
         "layers": task.statistics.layers,
         "numbers": task.statistics.size,
         "rule": str(fate.rule or "mean") if fate.sends else None,
-        "floored": floored,
+        "floored": last.floored,
+        **({"elsewhere": found.elsewhere, "worst": found.worst} if found is not None and personal else {}),
     }
 
 
@@ -153,7 +164,9 @@ def check_statistics(setup: Setup, architecture: Architecture) -> None:
     if not fate.sends:
         _check_lies(cell)
     reasons = [*_why_not_batched(cell, setup.task)] if fate.normalization != "constant" else []
-    for reason in [*reasons, *_why_not_sent(cell, architecture)] if fate.sends else reasons:
+    reasons += _why_not_sent(cell) if fate.sends else []
+    reasons += _why_not_kept(cell, architecture) if fate.normalization == "running" else []
+    for reason in reasons:
         raise PreconditionError(reason)
 
 
@@ -206,7 +219,7 @@ def _assume_f(cell: Cell) -> int:
     return scale_assumed_f(cell.clients.expected, cell.assumed_f, cell.clients.total)
 
 
-def _why_not_sent(cell: Cell, architecture: Architecture) -> Iterator[str]:
+def _why_not_sent(cell: Cell) -> Iterator[str]:
     """Why clients cannot send running statistics."""
     sent = f"with training.statistics: {cell.statistics.name} clients send running statistics beside their updates"
     if cell.noise.unit is not None:
@@ -221,12 +234,22 @@ def _why_not_sent(cell: Cell, architecture: Architecture) -> Iterator[str]:
             Pipeline((cell.statistics.rule,)).check(cell.clients.expected, _assume_f(cell))
         except PreconditionError as error:
             yield f"training.statistics: {cell.statistics}: {error}"
+
+
+def _why_not_kept(cell: Cell, architecture: Architecture) -> Iterator[str]:
+    """Why running statistics cannot go from round to round."""
+    kept = f"with training.statistics: {cell.statistics.name} running statistics go from round to round"
     if not architecture.carries_statistics:
         yield (
-            f"{sent}, and {architecture.name} carries updates alone. Use server, or set training.statistics: hidden or frozen."
+            f"{kept}, and {architecture.name} carries updates alone. Use server, or set training.statistics: hidden or frozen."
         )
     if cell.training.first_model is not None:
         yield (
-            f"{sent}, and training.first_model has parameters alone, so that its layers would start from other statistics. "
-            "Leave it out, or set training.statistics: hidden."
+            f"{kept}, and training.first_model has parameters alone, so that layers would start from other statistics. Leave "
+            "it out, or set training.statistics: hidden."
+        )
+    if cell.evasion is not None and cell.statistics.local:
+        yield (
+            f"{cell.evasion.name} works on one model, and with training.statistics: local there is one for each client. Leave "
+            "out evaluation.evasion, or use another fate."
         )

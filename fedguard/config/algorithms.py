@@ -70,7 +70,11 @@ def build_algorithm(
 
 
 def build_fate(
-    training: Training, pipeline: Pipeline, known: Registry, where: str = "training.statistics"
+    training: Training,
+    algorithm: FederatedAlgorithm,
+    pipeline: Pipeline,
+    known: Registry,
+    where: str = "training.statistics",
 ) -> tuple[StatisticsFate, Training]:
     """The fate of running statistics that a training names; also the training with it spelled out, or without the default.
 
@@ -78,7 +82,8 @@ def build_fate(
         ConfigError: the fate or a parameter is unknown.
     """
     robust = pipeline.rule.name not in MEANS or bool(pipeline.mixings)
-    usual: StatisticsFate = known.build("statistics", GUARDED_FATE if robust else USUAL_FATE)
+    by_default = algorithm.usual_statistics or (GUARDED_FATE if robust else USUAL_FATE)
+    usual: StatisticsFate = known.build("statistics", by_default)
     given = training.statistics
     fate: StatisticsFate = usual if given is None else known.build("statistics", given, where)
     spec = fate.spec()

@@ -82,7 +82,7 @@ class PlannedCell(Cell, ABC):
         algorithm, training = build_algorithm(config.training, known, places)
         pipeline = known.pipeline(_rule(config), places.get("defense", "defense"))
         at_fate = places.get("training.statistics", "training.statistics")
-        statistics, training = build_fate(training, pipeline, known, at_fate)
+        statistics, training = build_fate(training, algorithm, pipeline, known, at_fate)
         cell = cls(
             config=config,
             algorithm=algorithm,
@@ -121,7 +121,7 @@ class PlannedCell(Cell, ABC):
         known = tuple(name for name in config.threat.knowledge if name != "defense" or not self.own)
         threat, rows = dataclasses.replace(config.threat, knowledge=known), self._count_assumed_rows(assumed_f)
         named = self.training.model_copy(update={"statistics": config.training.statistics})
-        statistics, training = build_fate(named, self.pipeline, self.known)
+        statistics, training = build_fate(named, self.algorithm, self.pipeline, self.known)
         judged = judge(self.pipeline, self.attack, self.exposure, threat, self.rows, rows, self.masking, more)
         return dataclasses.replace(
             self,

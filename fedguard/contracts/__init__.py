@@ -19,6 +19,7 @@
     environments.py    Environment: where actors act, one step at a time
     wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
     training.py        Training: rounds, steps and learning rates, and the algorithm by name
+    at_clients.py      evaluate_at_clients: evaluation where each client has a model of its own
     federated.py       FederatedAlgorithm: what clients train and keep, and what the server does with it
     first_model.py     the file of a first model, pinned by its digest
     noise.py           what a server with noise keeps and releases, what noise does in a sum, and what it proves

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
+from fedguard.contracts.at_clients import evaluate_at_clients
 from fedguard.contracts.context import CellContext
 from fedguard.contracts.statistics import LocalStatistics
 from fedguard.contracts.tasks import Evaluation, LocalPlan, Task
@@ -32,6 +33,11 @@ class AlgorithmSetup:
     task: Task
     rng: Rng
     malicious: frozenset[int] = frozenset()
+
+    @property
+    def honest(self) -> tuple[int, ...]:
+        """The other clients, by number."""
+        return tuple(client for client in range(len(self.task.sizes)) if client not in self.malicious)
 
 
 class RunningAlgorithm:
@@ -108,7 +114,14 @@ class RunningAlgorithm:
         return 1.0
 
     def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
-        """Evaluate the global model on the test examples, with these running statistics (``[s]``) if it has any."""
+        """Evaluate the model on the test examples, with these running statistics if it has any.
+
+        Args:
+            model: float32 ``[d]``, the global model.
+            statistics: float32 ``[s]``, or ``[clients, s]`` where each client has its own: then at each honest client.
+        """
+        if statistics is not None and statistics.dim() == 2:
+            return evaluate_at_clients(self.setup.task, self.setup.honest, lambda _: model, statistics)
         return self.setup.task.evaluate(model, statistics)
 
 
@@ -138,6 +151,8 @@ class FederatedAlgorithm(Algorithm):
     imagines: ClassVar[bool] = False
     #: The architecture with the replay that it learns from, if it learns from one
     learner: ClassVar[str] = ""
+    #: The fate of running statistics beside it, unless a suite names one; empty for the default of the pipeline
+    usual_statistics: ClassVar[str] = ""
     #: What a client keeps from one round to the next.
     keeps: ClassVar[str] = "nothing"
     #: What is sent to whom beside the models and updates

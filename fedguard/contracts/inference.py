@@ -79,8 +79,9 @@ class InferenceView(View):
     """What a server sees of the clients' data when it tries to infer more.
 
     The following fields are public, since the server sends them to clients. ``module`` is the network, with meaningless weights
-    (as `OneLogit` if it has one logit). ``predict`` applies it under any parameters. ``layers`` are the sizes of its parameter
-    tensors, in the order of ``module.parameters()``. ``plan`` is the local training, and ``adapt`` knows the client transforms.
+    (as `OneLogit` if it has one logit) but for the frozen ones. ``predict`` applies it under any parameters. ``layers`` are the
+    sizes of its trained parameter tensors, in the order of ``module.parameters()``. ``plan`` is the local training, and
+    ``adapt`` knows the client transforms.
 
     ``counts`` are the claimed numbers of examples of each client behind `target`, or of its batch if each client takes one
     step. ``labels`` are the labels of these examples, if the server knows them. ``candidates`` are the examples to classify as

@@ -24,6 +24,8 @@ class StatisticsFate(Algorithm):
     #: Whether clients compute statistics under the new model, by one more pass over their examples, instead of sending those
     #: that they have after training
     fresh: ClassVar[bool] = False
+    #: Whether each client keeps its own, so that there is no global model that could be evaluated
+    local: ClassVar[bool] = False
     #: The rule by which the server combines statistics, coordinate by coordinate; None for `combine`
     rule: CoordinateRule | None = None
     #: What it does, a sentence for `fedguard check`
@@ -32,7 +34,7 @@ class StatisticsFate(Algorithm):
     @property
     def sends(self) -> bool:
         """Whether clients send statistics beside their updates."""
-        return self.normalization == "running"
+        return self.normalization == "running" and not self.local
 
     def combine(self, rows: Tensor, samples: Tensor, layout: StatisticsLayout) -> Tensor:
         """float32 ``[s]``: the global statistics; not called for a fate that sends nothing.

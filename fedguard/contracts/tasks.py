@@ -132,6 +132,14 @@ class Data(Source):
         """The same data set at each call, with a fixed split."""
 
 
+def select_trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """What training moves, by name, in the order of ``module.parameters()``: the parameters that require a gradient.
+
+    The others are *frozen*: d does not count them, no update carries them, and all copies of a network share them.
+    """
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
 class Partition(Algorithm):
     """How the training examples are divided among the clients."""
 
@@ -173,8 +181,8 @@ class Model(Algorithm):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """A network from ``[B, *shape]`` to logits ``[B, classes]``.
 
-        It may normalize over batches by torch's layers (`fedguard.contracts.statistics`). No other buffer may change as it
-        trains.
+        Only parameters that require a gradient are trained (`select_trained`). It may normalize over batches by torch's
+        layers (`fedguard.contracts.statistics`). No other buffer may change as it trains.
         """
 
 
@@ -292,12 +300,17 @@ class Evaluation:
         class_accuracy: the same for each class; nan for a class without test examples.
         returns: for a model that acts, the return of each test episode. There are no examples then, and loss and accuracy are
             nan.
+        elsewhere: where each client has a model of its own: the mean over clients of its accuracy on all test examples.
+            ``accuracy`` is then the mean on each client's own labels (`fedguard.contracts.at_clients`).
+        worst: the same: the accuracy on its own labels of the client with the lowest.
     """
 
     loss: float
     accuracy: float
     class_accuracy: tuple[float, ...]
     returns: tuple[float, ...] = ()
+    elsewhere: float | None = None
+    worst: float | None = None
 
 
 class Task(ABC):

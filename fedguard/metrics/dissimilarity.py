@@ -13,6 +13,9 @@ from fedguard.rng import Rng
 
 #: Up to this number of clients all gradients are measured; of more clients, this number is drawn at random
 MEASURED = 500
+#: Up to this number of examples of a client all are measured; of more examples, this number is drawn at random: one pass over
+#: a client with many costs as much as a round, and takes memory for all of them at once
+EXAMPLES = 1024
 #: Gradients held at a time by default, in floats: 256 MiB
 HELD = 64 << 20
 #: Parts of the drawn clients; leaving out one after the other gives the standard error (jackknife)
@@ -28,9 +31,11 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
     Returns:
         label_distance: mean over clients of the total variation distance between a client's label distribution and the pooled
             one, in [0, 1].
-        gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the full-batch gradients at the initial model, g their mean
+        gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the clients' gradients at the initial model, g their mean
             (the relative form of G^2 in Karimireddy et al., ICLR 2022). With more than `MEASURED` clients it is estimated from
-            a sample, corrected for the bias of the sample's own mean.
+            a sample, corrected for the bias of the sample's own mean. For a client with more than `EXAMPLES` examples
+            a sample of these is taken, whose error is part of the distance.
+        gradient_examples: only then: the number of its examples, `EXAMPLES`.
         gradient_clients, gradient_error: only if it is estimated: the number of sampled clients, and the standard error.
         smallest_client, median_client, largest_client: numbers of examples.
     """
@@ -44,6 +49,7 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
     return {
         "label_distance": float((shares - pooled).abs().sum(1).mean() / 2),
         **_of_gradients(task, rng, held),
+        **({"gradient_examples": EXAMPLES} if sizes[-1] > EXAMPLES else {}),
         "smallest_client": sizes[0],
         "median_client": sizes[len(sizes) // 2],
         "largest_client": sizes[-1],
@@ -75,7 +81,7 @@ class _Gradients(NamedTuple):
 
 def _measure_gradients(task: Task, model: Tensor, clients: Sequence[int], rng: Rng, held: int) -> _Gradients:
     """The clients' gradients, computed in chunks that fit the memory limit."""
-    plan, step = LocalPlan(lr=1.0, batch_size=None, steps=1), max(1, held // task.dim)
+    plan, step = LocalPlan(lr=1.0, batch_size=EXAMPLES, steps=1), max(1, held // task.dim)
     found = []
     for begin in range(0, len(clients), step):
         now = clients[begin : begin + step]

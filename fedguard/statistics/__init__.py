@@ -8,6 +8,7 @@ FATES = {
     "average": "fedguard.statistics.average:Average",
     "pooled": "fedguard.statistics.pooled:Pooled",
     "recomputed": "fedguard.statistics.recomputed:Recomputed",
+    "local": "fedguard.statistics.local:Local",
     "hidden": "fedguard.statistics.hidden:Hidden",
     "frozen": "fedguard.statistics.frozen:Frozen",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,13 +28,14 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.return_checks import check_return, check_tensor_return, contract_error, describe_value
 from fedguard.contracts.statistics import Normalization
+from fedguard.contracts.tasks import select_trained
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
 from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.data import draw_subset, load_dataset
-from fedguard.tasks.network import FlatNetwork, Predictor
+from fedguard.tasks.network import FlatNetwork, Predictor, duplicate
 
 
 @dataclass(frozen=True)
@@ -306,19 +306,20 @@ def fitting(
     """The network, tried forward and backward on the smallest and the largest input.
 
     Raises:
-        ConfigError: it does not fit the data, draws at random, or has parameters that are not trained.
+        ConfigError: it does not fit the data, draws at random, or has parameters that it does not use.
     """
     extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
     try:
         network = FlatNetwork(model, dataset.shape, dataset.classes, Rng(0), compute, normalization)
         network.value_range, network.characters = dataset.value_range, dataset.characters
         with torch.random.fork_rng(devices=[]):
-            module = copy.deepcopy(network.module)  # threads train on copies
+            module, _ = duplicate(network.module, torch.device("cpu"))  # threads train on copies
+            trained = select_trained(module)
             before = torch.get_rng_state()
             logits, again = module(extremes), module(extremes)
             draws = not torch.equal(before, torch.get_rng_state())  # Dropout may hit the same units twice
         loss = model.loss(logits, torch.arange(2) % dataset.classes)
-        slopes = torch.autograd.grad(loss, list(module.parameters()), allow_unused=True)
+        slopes = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     except ConfigError:
         raise
     except FAILURES as error:  # a network of the user's own may fail in any way
@@ -327,8 +328,11 @@ def fitting(
             f"model {model}: fails on inputs of shape {list(dataset.shape)} from {low:g} to {high:g}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
-    if unused := [name for (name, _), slope in zip(module.named_parameters(), slopes, strict=True) if slope is None]:
-        raise ConfigError(f"model {model}: {unused[0]} is a parameter that forward does not use. Remove it.")
+    if unused := [name for name, slope in zip(trained, slopes, strict=True) if slope is None]:
+        raise ConfigError(
+            f"model {model}: {unused[0]} is a parameter that forward does not use. Remove it, or freeze it: "
+            "requires_grad=False."
+        )
     if torch.promote_types(logits.dtype, extremes.dtype) != logits.dtype:
         used, wanted = (str(one.dtype).removeprefix("torch.") for one in (logits, extremes))
         raise ConfigError(

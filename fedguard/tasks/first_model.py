@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedguard.contracts.first_model import read_pinned
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import ConfigError, oneline
 
 #: The entry of a file that holds all parameters as one vector
@@ -26,7 +27,7 @@ MOST, RATIO = 2**30, 20
 
 
 def read_first_model(pinned: str, module: nn.Module) -> Tensor:
-    """``[d]``, of the type of the module's parameters: the parameters in a file, in the order of ``module.parameters()``.
+    """``[d]``: the trained parameters in a file, in the order of ``module.parameters()``, and of their type.
 
     A file has the parameters under their names in the network, in any order (``.npz``, ``.safetensors``), or all of them as
     one vector (``.npy``, as runs store final models).
@@ -38,10 +39,11 @@ def read_first_model(pinned: str, module: nn.Module) -> Tensor:
         ConfigError: it cannot be read, or has other names, shapes or types than the network, or numbers that are not finite.
     """
     file, held = read_pinned(pinned)
-    arrays, wanted = _parse(file, held), {name: tuple(one.shape) for name, one in module.named_parameters()}
-    dtype = next(module.parameters()).dtype
+    trained = select_trained(module)
+    arrays, wanted = _parse(file, held), {name: tuple(one.shape) for name, one in trained.items()}
+    dtype = next(iter(trained.values())).dtype
     if arrays.keys() == {WHOLE}:
-        wanted = {WHOLE: (sum(one.numel() for one in module.parameters()),)}
+        wanted = {WHOLE: (sum(one.numel() for one in trained.values()),)}
     if others := sorted(wanted.keys() ^ arrays.keys()):
         missing = [name for name in others if name in wanted]
         more = [name for name in others if name not in wanted]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from fedguard.contracts import Model, StatisticsLayout
 from fedguard.contracts.statistics import Normalization
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.compute import Compute, computing_in
@@ -24,13 +26,13 @@ BATCH = 1000
 
 
 class FlatNetwork:
-    """Holds a module whose parameters are views of one flat vector, so that loading is one copy.
+    """Holds a module whose trained parameters are views of one flat vector, so that loading is one copy.
 
     They are drawn in float32 whatever is computed in, so that a training in float64 starts from the same model.
 
     Attributes:
         compute: device and memory; by default the processor, with the usual memory.
-        flat: float32 or float64 ``[d]``: the parameters, in the order of ``module.parameters()``.
+        flat: float32 or float64 ``[d]``: the trained parameters, in the order of ``module.parameters()``.
         widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
         statistics: the layout of its running statistics; empty for a network without them.
         normalization: by what layers normalize that normalize over batches.
@@ -65,6 +67,11 @@ class FlatNetwork:
                 f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}.{one}"
             )
         self.shape, self.classes = shape, classes
+        if not select_trained(self.module):
+            raise ConfigError(
+                f"model {model}: expected parameters that are trained; got none that requires a gradient. Leave at least one "
+                "layer, such as the last, with requires_grad=True."
+            )
         #: (logits, labels, "mean" or "sum") -> the loss that training minimizes.
         self.loss = model.loss
         self.flat = flatten(self.module)
@@ -74,13 +81,22 @@ class FlatNetwork:
         self.couples = normalizing > 0 and normalization != "constant"
         self.by_cross_entropy = model.by_cross_entropy
         self.widths = _mlp_widths(self.module) if self.by_cross_entropy else None
-        #: Sizes of the parameter tensors, in order.
-        self.layers = tuple(parameter.numel() for parameter in self.module.parameters())
+        #: Sizes of the trained parameter tensors, in order.
+        self.layers = tuple(parameter.numel() for parameter in select_trained(self.module).values())
 
     @property
     def dim(self) -> int:
-        """Number of parameters d."""
+        """Number of trained parameters d."""
         return len(self.flat)
+
+    def digest_frozen(self) -> str | None:
+        """A digest of names and values of the frozen parameters, 16 hexadecimal digits; None for a network without any."""
+        frozen = [(name, one) for name, one in self.module.named_parameters() if not one.requires_grad]
+        digest = hashlib.sha256()
+        for name, parameter in frozen:
+            digest.update(f"{name} {parameter.dtype} {list(parameter.shape)}".encode())
+            digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:16] if frozen else None
 
     def on(self, where: torch.device) -> tuple[nn.Module, Tensor, NetworkStatistics]:
         """The module, its flat vector and its statistics on a device: its own in main memory, a cached copy elsewhere."""
@@ -129,7 +145,7 @@ def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:
 
 #: The places of a parameter in a module: the dictionaries that hold it, and its name in each.
 Places = list[tuple[dict[str, Any], str]]
-#: Shape and places of each module's parameters, cached because finding them takes longer than running a small network.
+#: Shape and places of each module's trained parameters, cached because finding them takes longer than running a small network.
 _PARAMETERS: WeakKeyDictionary[nn.Module, list[tuple[torch.Size, Places]]] = WeakKeyDictionary()
 
 
@@ -165,22 +181,23 @@ def _put(parameter: Tensor, places: Places) -> None:
 
 
 def _find_parameters(module: nn.Module) -> list[tuple[torch.Size, Places]]:
-    """Shape and places of each parameter, in the order of ``module.parameters()``; a shared one has several places."""
+    """Shape and places of each trained parameter, in the order of ``module.parameters()``; a shared one has several places."""
     places: dict[nn.Parameter, Places] = {}
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
             places.setdefault(parameter, []).append((part._parameters, name))
-    return [(parameter.shape, places[parameter]) for parameter in module.parameters()]
+    return [(parameter.shape, places[parameter]) for parameter in select_trained(module).values()]
 
 
 def bare(module: nn.Module) -> nn.Module:
     """A copy of a module with parameters of 0 and no gradients, which reveals nothing of a training but the shapes.
 
-    Its running statistics are 0 as well: whoever gets it sets them, or normalizes by the batch.
+    Frozen parameters keep their values, which no training has moved. Its running statistics are 0 as well: whoever
+    gets it sets them, or normalizes by the batch.
     """
-    copied = copy.deepcopy(module)
+    copied = copy.deepcopy(module, _share_frozen(module))
     with torch.no_grad():
-        for parameter in copied.parameters():
+        for parameter in select_trained(copied).values():
             parameter.grad = None
             parameter.zero_()
     NetworkStatistics(copied).flat.zero_()
@@ -207,21 +224,30 @@ class Predictor:
 
 
 def duplicate(module: nn.Module, where: torch.device) -> tuple[nn.Module, Tensor]:
-    """A copy of a module with parameters that are views of one vector ``[d]`` on a device, and this vector."""
-    parameters = list(module.parameters())
+    """A copy of a module with trained parameters that are views of one vector ``[d]`` on a device, and this vector.
+
+    In main memory it shares the frozen parameters with the module.
+    """
+    parameters = list(select_trained(module).values())
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).to(where)
     parts = torch.split(flat, [parameter.numel() for parameter in parameters])
     copies = {
-        id(parameter): nn.Parameter(part.view(parameter.shape), parameter.requires_grad)
+        id(parameter): nn.Parameter(part.view(parameter.shape))
         for parameter, part in zip(parameters, parts, strict=True)
     }
     buffers = {id(buffer): buffer.to(where, copy=True) for buffer in module.buffers()}
-    return copy.deepcopy(module, copies | buffers), flat
+    return copy.deepcopy(module, copies | _share_frozen(module, where) | buffers), flat
+
+
+def _share_frozen(module: nn.Module, where: torch.device | None = None) -> dict[int, Any]:
+    """The frozen parameters by their identity, for `copy.deepcopy` to leave them as they are, or on a device."""
+    frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    return {id(one): one if where in (None, one.device) else nn.Parameter(one.to(where), False) for one in frozen}
 
 
 def flatten(module: nn.Module) -> Tensor:
-    """Move a module's parameters into one vector ``[d]``, and make them views of it."""
-    parameters = list(module.parameters())
+    """Move a module's trained parameters into one vector ``[d]``, and make them views of it."""
+    parameters = list(select_trained(module).values())
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     offset = 0
     for parameter in parameters:

@@ -115,10 +115,17 @@ def refusing_changes(module: nn.Module, name: str) -> Iterator[None]:
     """Within the context, a training forward pass, no buffer may change that is no running statistic; these are reset.
 
     Raises:
-        ConfigError: another buffer has changed.
+        ConfigError: another buffer has changed, or a frozen parameter.
     """
+    frozen = {where: one for where, one in module.named_parameters() if not one.requires_grad}
+    kept = {where: one.detach().clone() for where, one in frozen.items()}
     before = {where: buffer.clone() for where, buffer in module.named_buffers()}
     yield
+    if moved := [where for where, one in frozen.items() if not torch.equal(one, kept[where])]:
+        raise ConfigError(
+            f"model {name}: {moved[0]} is frozen (requires_grad=False), and forward changes it all the same, so that no update "
+            "carries the change. Train it, or leave it as it is."
+        )
     normalizing = {id(layer) for layer in _normalizing_layers(module)}
     for prefix, part in module.named_modules():
         for place, buffer in part.named_buffers(recurse=False):

@@ -14,13 +14,14 @@ from scipy import stats
 import fedguard as fg
 from fedguard.algorithms import client_state
 from fedguard.bench.records.record import to_text
-from fedguard.contracts import Examples, Participation, Partition, Stay
+from fedguard.contracts import Examples, LocalPlan, Participation, Partition, Stay
 from fedguard.errors import ConfigError
 from fedguard.metrics import dissimilarity as measure
 from fedguard.metrics import minority
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
+from fedguard.tasks.cohort import schedule
 
 CLIENTS, ROUND, MALICIOUS = 10_000, 100, 10
 
@@ -112,6 +113,27 @@ def test_of_few_clients_it_is_exact_and_says_no_error():
     found = measure.dissimilarity(task, Rng(0))
     assert found["gradient_dissimilarity"] == pytest.approx(relative(task.gradients), rel=1e-5)
     assert "gradient_error" not in found
+
+
+def test_no_client_is_measured_on_more_than_so_many_examples(monkeypatch):
+    """The gradient of a client with many examples is that of a sample; up to the bound it is that of all, to the last bit."""
+    monkeypatch.setattr(measure, "EXAMPLES", 20)
+    task, used = Given(gradients(3, 0.5)), []
+
+    def local_updates(model, clients, plan, rng, out, statistics=None):
+        draws = [rng.child("client", client).numpy() for client in clients]
+        used.extend(schedule(plan, task.sizes[client], draw) for client, draw in zip(clients, draws, strict=True))
+        return out.copy_(task.gradients[list(clients)])
+
+    task.local_updates, task.sizes = local_updates, (19, 20, 300)
+    assert measure.dissimilarity(task, Rng(0))["gradient_examples"] == 20
+    assert [batches.shape for batches in used] == [(1, 19), (1, 20), (1, 20)]
+    whole = LocalPlan(lr=1.0, batch_size=None, steps=1)
+    for client in (0, 1):
+        draw = Rng(0).child("dissimilarity").child("client", client).numpy()
+        assert (used[client] == schedule(whole, task.sizes[client], draw)).all()
+    task.sizes = (19, 20, 20)
+    assert "gradient_examples" not in measure.dissimilarity(task, Rng(0))
 
 
 @pytest.mark.parametrize("clients", [40, 1000])

@@ -187,8 +187,8 @@ NETWORK = "class build(nn.Module):\n    def __init__(self, shape, classes):\n   
         ("def build(shape, classes):\n    return nn.Sequential(nn.Linear(13, 3), nn.Dropout())", "Leave out Dropout"),
         ("def build(shape, classes):\n    return nn.Sequential(nn.Dropout(1e-9), nn.Linear(13, 3))", "Leave out Dropout"),
         ("def build(shape, classes):\n    return nn.Flatten()", "fails on inputs of shape|expected logits"),
-        (NETWORK + "        self.idle = nn.Linear(2, 2)\n    def forward(self, x):\n        return self.last(x)", r"idle\.weight is a parameter that forward does not use\. Remove it\."),
-        (NETWORK + "        self.last.weight.requires_grad = False\n    def forward(self, x):\n        return self.last(x)", "does not require grad"),
+        (NETWORK + "        self.idle = nn.Linear(2, 2)\n    def forward(self, x):\n        return self.last(x)", r"idle\.weight is a parameter that forward does not use\. Remove it, or freeze it"),
+        (NETWORK + "        self.requires_grad_(False)\n    def forward(self, x):\n        return self.last(x)", "got none that requires a gradient"),
     ],
 )  # fmt: skip
 def test_a_network_that_cannot_be_federated_is_refused_with_the_reason(mine, body, said):

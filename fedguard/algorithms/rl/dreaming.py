@@ -35,6 +35,7 @@ from fedguard.contracts import (
     WorldModel,
 )
 from fedguard.contracts.channels import TRANSITIONS
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import require
 
 
@@ -188,7 +189,7 @@ def _evaluate_states(net: WorldModel, states: Tensor) -> Tensor:
 
 def _only(task: ActingTask, vector: Tensor, part: str) -> Tensor:
     """The vector, through which gradients flow to one part of it alone: ``world``, ``actor`` or ``critic``."""
-    named = dict(_net(task).named_parameters())
+    named = select_trained(_net(task))
     parts = []
     for name, piece in zip(named, torch.split(vector, [one.numel() for one in named.values()]), strict=True):
         head = name.partition(".")[0]

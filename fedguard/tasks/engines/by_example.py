@@ -22,7 +22,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,6 +31,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 from fedguard.contracts import Reduction
+from fedguard.contracts.tasks import select_trained
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.network import FlatNetwork
@@ -202,7 +203,7 @@ class _Trial:
             self._together(rows, per_example=True)
         if batches:
             self._empty()
-        d = sum(parameter.numel() for parameter in self.plain.parameters())
+        d = sum(parameter.numel() for parameter in select_trained(self.plain).values())
         for size in sizes:
             rows = (torch.randperm(size, generator=torch.Generator().manual_seed(size)) % POOL).tolist()
             self._together(rows, per_example=size * d <= MOST_NUMBERS)
@@ -230,7 +231,7 @@ class _Trial:
     def _answer(self, rows: Sequence[int]) -> tuple[Tensor, Tensor | None, list[Tensor]]:
         """By plain autograd: logits, gradient by the inputs, and gradient by the parameters, summed over the batch."""
         x = self.x[list(rows)].requires_grad_()
-        parameters = list(self.plain.parameters())
+        parameters = list(select_trained(self.plain).values())
         logits = self.plain(x.clone())  # which a network may change in place
         value = (self.weights[list(rows)] * logits).sum()
         slope, *found = torch.autograd.grad(value, [x, *parameters], allow_unused=True)
@@ -264,7 +265,8 @@ class _Trial:
 
     def _samples(self, rows: Sequence[int]) -> Iterator[Tensor]:
         """Opacus's gradients ``[B, ...]`` by each parameter, as its optimizer reads them."""
-        for parameter in self.hooked.parameters():
+        parameters: list[Any] = list(select_trained(self.hooked).values())
+        for parameter in parameters:
             # Opacus appends to a `grad_sample` that is left in place, and the earlier batch would be compared too
             parameter.grad = parameter.grad_sample = None
         try:
@@ -274,7 +276,7 @@ class _Trial:
                 f"on a batch of {len(rows)}" if rows else "on an empty batch, which Poisson sampling draws now and then"
             )
             raise _wrap_failure(f"Opacus fails {how}", error, self.plain) from error
-        for parameter in self.hooked.parameters():
+        for parameter in parameters:
             found = parameter.grad_sample
             if found is None:
                 raise _clipping_error("finds no gradient by a parameter")
@@ -356,7 +358,7 @@ def _suggest_remedy(error: BaseException, module: nn.Module | None) -> str:
 def _move(module: nn.Module, setting: int, draw: torch.Generator) -> None:
     """Setting 0: weights as they are; 1: moved far away; 2: large, and none of them zero."""
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in select_trained(module).values():
             noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64).to(parameter.dtype)
             fan = max(1, parameter[0].numel()) if parameter.dim() > 1 else 1
             if setting == 1:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import nn
 
+from fedguard.contracts.tasks import select_trained
+
 Pool = Literal["max", "average"]
 
 
@@ -100,8 +102,8 @@ def plain_layers(module: nn.Module) -> list[nn.Module]:
     if type(module) is not nn.Sequential:  # a class of the user's own may run them in another way
         return []
     layers = list(module)
-    if len(list(module.parameters())) != sum(len(list(layer.parameters())) for layer in layers):
-        return []  # layers share some
+    if len(select_trained(module)) != sum(len(list(layer.parameters())) for layer in layers):
+        return []  # layers share some, or some are frozen
     return [] if any(_is_altered(layer) for layer in (module, *layers)) else layers
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan, LocalStatistics
+from fedguard.contracts.tasks import select_trained
 from fedguard.tasks.engines.parallel import spread
 from fedguard.tasks.network import FlatNetwork, duplicate
 from fedguard.tasks.statistics import NetworkStatistics
@@ -68,7 +69,7 @@ class _ModuleWorker:
         self._module, self.flat = duplicate(network.module, where)
         self.statistics = NetworkStatistics(self._module)
         self._loss = network.loss
-        self._parameters = list(self._module.parameters())
+        self._parameters = list(select_trained(self._module).values())
         self._weights = [parameter.data for parameter in self._parameters]
 
     def step(

@@ -13,6 +13,7 @@ from opacus.optimizers import DPOptimizer
 from torch import Tensor
 
 from fedguard.contracts import Examples, LocalPlan
+from fedguard.contracts.tasks import select_trained
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
 from fedguard.tasks.engines.by_example import hold, largest_batch
@@ -58,7 +59,7 @@ class PrivateEngine:
         drawn = max(((schedule >= 0).sum(1).max(initial=0) for schedule in schedules), default=0)
         likely = largest_batch(map(len, self._parts), plan.private.sample_rate)
         hold(self._network, max(int(drawn), likely))
-        sgd = torch.optim.SGD(self._module.parameters(), lr=plan.lr, momentum=plan.momentum)
+        sgd = torch.optim.SGD(select_trained(self._module).values(), lr=plan.lr, momentum=plan.momentum)
         starts = model.expand(len(clients), -1)
         for row, start, client, schedule, stream in zip(out, starts, clients, schedules, streams, strict=True):
             clip, noise_multiplier = plan.private.level(client)

@@ -15,9 +15,10 @@ from fedguard.errors import ConfigError
 class Module(Model):
     """``module:function`` that takes the shape of an input and the number of classes, and returns a `torch.nn.Module`.
 
-    It takes ``[B, *shape]`` to logits ``[B, classes]``. It draws nothing at random as it runs (no Dropout), and trains all of
-    its parameters. ``training.statistics`` says what becomes of running statistics (BatchNorm); no other buffer may change as
-    it trains. The module is found where Python finds modules, and beside the suite.
+    It takes ``[B, *shape]`` to logits ``[B, classes]``. It draws nothing at random as it runs (no Dropout). Parameters
+    with ``requires_grad=False`` are frozen: no update carries them, and they stay as returned. ``training.statistics``
+    says what becomes of running statistics (BatchNorm); no other buffer may change as it trains. The module is found where
+    Python finds modules, and beside the suite.
 
     Args:
         target: ``module:function``; a class will do.

@@ -19,6 +19,7 @@ class Dissimilarity(TypedDict):
             that mean.
         smallest_client, median_client, largest_client: in examples.
         gradient_clients: number of clients with measured gradients.
+        gradient_examples: number of examples behind each gradient, if a client has more.
         gradient_error: standard error of ``gradient_dissimilarity``, if not all clients were measured.
     """
 
@@ -28,6 +29,7 @@ class Dissimilarity(TypedDict):
     median_client: Count
     largest_client: Count
     gradient_clients: NotRequired[Count]
+    gradient_examples: NotRequired[Count]
     gradient_error: NotRequired[Number]
 
 

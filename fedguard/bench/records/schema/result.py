@@ -181,6 +181,8 @@ class StatisticsRecord(TypedDict):
         numbers: s, the number of running statistics; 0 if nobody sends any.
         rule: by what the server combines them: ``mean``, or a rule; null if nobody sends any.
         floored: number of variances below 0 that clients sent, and that were taken for 0.
+        elsewhere, worst: after the last round, where each client has a model of its own: the mean of its accuracy on all test
+            examples, and the lowest accuracy of a client on its own labels.
     """
 
     fate: str
@@ -189,6 +191,8 @@ class StatisticsRecord(TypedDict):
     numbers: Count
     rule: str | None
     floored: Count
+    elsewhere: NotRequired[Share]
+    worst: NotRequired[Share]
 
 
 class Result(Trajectory):
