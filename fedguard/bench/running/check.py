@@ -52,15 +52,15 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     )
     for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named):
-        yield Text(f"Threat: {threat}")
+    threats = list(dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named))
+    yield from (Text(f"Threat: {threat}") for threat in threats)
     if told_of:
         kinds = [{"config": cell.canonical, "threat_card": threat_card(cell)} for cell in told_of]
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     for data in dict.fromkeys(cell.data for cell in legal if isinstance(cell.data, Data)):
         yield from map(Text, _data(data))
     for line in dict.fromkeys(describe_subset(cell.config.task.subset) for cell in legal):
-        yield from [Text(line)] * bool(line)
+        yield from [Text(line)] * (bool(line) and not any(line in threat for threat in threats))
     for file in dict.fromkeys(cell.training.first_model for cell in legal):
         if file is not None:
             yield Text(f"First model: {describe_first_model(file)}.")
