@@ -28,7 +28,16 @@ seeds: 1
 matrix: {attack: [none], defense: [mean]}
 """
 #: Commands that read a stored run, or look something up.
-READERS = ("show start", "lint start", "export start --json", "compare start start", "list", "explain krum")
+READERS = (
+    "show start",
+    "lint start",
+    "export start --json",
+    "compare start start",
+    "list",
+    "explain krum",
+    "report start --force",
+    "doctor",
+)
 COMMAND = [sys.executable, "-m", "fedguard.cli"]
 
 

@@ -26,12 +26,14 @@ from fedguard.contracts import (
     Probe,
     RuleContext,
     State,
+    StatisticsFate,
+    StatisticsLayout,
     WeightRule,
     first_met,
     needs_in_words,
 )
 from fedguard.contracts.return_checks import check_tensor_return, contract_error
-from fedguard.errors import InputError, NotAllowed
+from fedguard.errors import InputError, NotAllowed, PreconditionError
 from fedguard.kernels import all_finite, combine_rows, distances_from, gram_matrix, projections, walk
 from fedguard.memmap import is_mapped
 
@@ -97,6 +99,29 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
     if updates._version != version:
         raise contract_error(rule, "it changed the updates, which it may only read")
     return result
+
+
+def aggregate_statistics(
+    fate: StatisticsFate, rows: Tensor, samples: Tensor, layout: StatisticsLayout, context: RuleContext
+) -> tuple[Tensor | None, int]:
+    """Combine the running statistics of some clients as ``fate`` says.
+
+    Args:
+        rows: float32 ``[n, s]``, finite; variances below 0 are taken for 0.
+        samples: float64 ``[n]``: the number of examples that each client claims.
+        context: what a rule on statistics sees.
+
+    Returns:
+        float32 ``[s]``, or None if there are too few rows for its rule; and the number of variances below 0.
+    """
+    below = (rows < 0) & layout.variances
+    rows, count = rows.masked_fill(below, 0), int(below.sum())
+    if fate.rule is None:
+        return fate.combine(rows, samples, layout), count
+    try:
+        return aggregate(Pipeline((fate.rule,)), rows, context).vector, count
+    except PreconditionError:
+        return None, count
 
 
 class KnownPipeline:

@@ -32,7 +32,7 @@ from fedguard.modules import folder_of_script
 from fedguard.retired import accept_retired_arguments
 
 if TYPE_CHECKING:
-    from fedguard.bench.audits.cells import CellAudit
+    from fedguard.bench.audits.suites import CellAudit
     from fedguard.bench.running.engines.ray import Ray
 
 Suite = str | Path | Mapping[str, Any] | Document

@@ -7,7 +7,7 @@ model = guard.step(model, clients)     # once a round: the global state dict and
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -20,20 +20,30 @@ from fedguard.arguments import malicious_clients, of_kind, real_number, whole_nu
 from fedguard.config.apps import acts_elsewhere
 from fedguard.contracts import (
     Algorithm,
+    Channel,
     Pipeline,
     PoisonAttack,
     PoisonView,
     RuleContext,
     Sight,
     State,
+    StatisticsFate,
     first_met,
     needs_in_words,
 )
-from fedguard.contracts.channels import SAMPLES
+from fedguard.contracts.channels import SAMPLES, STATISTICS
 from fedguard.contracts.claims import as_claims, check_claims, counts, read_claims
 from fedguard.contracts.return_checks import check_tensor_return
 from fedguard.contracts.sight import Knowledge
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, PreconditionError, brief
+from fedguard.guarded_statistics import (
+    JOINED,
+    combine_statistics,
+    falsify_statistics,
+    goes_by_coordinates,
+    read_fate,
+    warn_of_share,
+)
 from fedguard.kernels import unusable_rows
 from fedguard.registry import load_registry
 from fedguard.retired import accept_retired_arguments, renew_values
@@ -60,9 +70,13 @@ class Guard:
         knowledge: what the malicious clients see, as in a suite's ``threat.knowledge``.
         seed: seed of all draws of attack and rule.
         server_lr: factor of the aggregate before it is added to the model.
+        statistics: what becomes of the running statistics of normalizing layers: ``"weighted"``, ``"average"`` or ``"pooled"``
+            as in a suite's ``training.statistics``, perhaps with a rule of their own (``"weighted(rule='median')"``), or
+            ``"joined"``: for rule and attack they are coordinates of the update like any other.
 
     Attributes:
         round: rounds so far.
+        floored: number of variances below 0 that clients have sent, and that were taken for 0.
         dropped: number of updates that reached no rule, because they were not finite or had no valid number of examples.
         seat: what decides the number of updates, for messages.
 
@@ -83,18 +97,20 @@ class Guard:
         knowledge: Sequence[str] = get_args(Knowledge),
         seed: int = 0,
         server_lr: float = 1.0,
+        statistics: str | StatisticsFate = JOINED,
     ) -> None:
         self.f = malicious_clients(f, "f", 0)
         self.assumed_f = self.f if assumed_f is None else malicious_clients(assumed_f, "assumed_f", 0)
         self._decides = "f" if assumed_f is None else "assumed_f"
-        self.round = self.dropped = 0
+        self.round = self.dropped = self.floored = 0
         self.seat = SEAT
         knowledge = renew_values("threat.knowledge", words(knowledge, "knowledge"))
         if unknown := sorted(set(knowledge) - set(get_args(Knowledge))):
             raise InputError(f"knowledge: expected some of {', '.join(get_args(Knowledge))}; got {', '.join(unknown)}.")
         known = load_registry()
         self._pipeline = known.pipeline(defense)
-        self._attack, self._sees = attack_at(attack, Sight.parse(knowledge))
+        self._fate = read_fate(statistics)
+        self._attack, self._sees = attack_at(attack, Sight.parse(knowledge), (STATISTICS,) if self._fate else ())
         self._grants, self._rng = Sight.parse(knowledge), Rng(whole_number(seed, "seed", 0, MOST_SEED))
         self._server_lr = real_number(server_lr, "server_lr")
         self._attack_state: State = {}
@@ -154,7 +170,8 @@ class Guard:
         if not isinstance(clients, Sequence | Tensor | np.ndarray) or isinstance(clients, str):
             raise InputError(f"clients: expected a list of models; got {type(clients).__name__}.")
         # Later rounds have the layout of the first, to which the states of rule and attack belong
-        self._layout = layout = self._layout or Layout.of(state, "model")
+        self._layout = self._layout or Layout.of(state, "model")
+        layout, own = self._layout.split() if self._fate else (self._layout, None)
         before = layout.vector(state, "model")
         if not bool(before.isfinite().all()):
             raise InputError(
@@ -175,6 +192,8 @@ class Guard:
         if claims is not None and not any(claims):
             check_claims(claims, len(clients))
         rows = torch.stack([read_update(client, f"clients[{number}]") for number, client in enumerate(clients)])
+        if self._fate is None and self.round == 0 and not goes_by_coordinates(self._pipeline):
+            warn_of_share(layout, rows)
         direction = None if root is None else read_update(root, "root")
         if direction is not None and not bool(direction.isfinite().all()):
             raise InputError("root: expected finite numbers; it holds NaN or infinity.")
@@ -184,8 +203,23 @@ class Guard:
             )
         acting = tuple(range(self.f)) if malicious is None else malicious
         rows, claims = self.apply_attack(before, rows, acting, layers=layout.sizes, samples=claims)
+        beside = None
+        if own is not None:
+            read = [read_state(client, f"clients[{number}]") or {} for number, client in enumerate(clients)]
+            beside = torch.stack([own.vector(one, f"clients[{number}]") for number, one in enumerate(read)])
+            beside = falsify_statistics(self._attack, beside, _rows(acting, len(beside), self.f), own)
+            # A client whose statistics are not finite is dropped with its update
+            rows = rows.where(beside.isfinite().all(1, keepdim=True), torch.nan)
         result = self.aggregate_updates(before, rows, layers=layout.sizes, samples=claims, root=direction)
         after = layout.state(before + self._server_lr * result, state, "the next model")
+        if self._fate is not None and own is not None and beside is not None:
+            bad = self._find_unusable(rows, claims)
+            kept = [row for row in range(len(rows)) if row not in bad]
+            samples = None if claims is None else [claims[row] for row in kept]
+            rng, assumed_f = self._rng.child("statistics rule", self.round), max(0, self.assumed_f - len(bad))
+            combined, floored = combine_statistics(self._fate, beside[kept], samples, own, assumed_f, self.round, rng)
+            self.floored += floored
+            after = own.state(combined, after, "the next model")
         return after["model"] if plain else after  # type: ignore[return-value]
 
     def apply_attack(
@@ -277,7 +311,7 @@ class Guard:
             NotAllowed: the rule needs something that was not given.
         """
         claims = [1.0] * len(updates) if samples is None else read_claims(samples, len(updates))
-        bad = {*unusable_rows(updates), *(row for row, claim in enumerate(claims) if not counts(claim))}
+        bad = self._find_unusable(updates, claims)
         lost = len(bad)
         self.dropped += lost
         kept = [row for row in range(len(updates)) if row not in bad]
@@ -314,6 +348,11 @@ class Guard:
         result = aggregate(self._pipeline, rows, context, self._states)
         self._states = result.states
         return result.vector
+
+    @staticmethod
+    def _find_unusable(updates: Tensor, claims: Sequence[float] | None) -> set[int]:
+        """The rows that are dropped: not finite, or with a number of examples that is none."""
+        return {*unusable_rows(updates), *(row for row, claim in enumerate(claims or ()) if not counts(claim))}
 
     def _name_arguments(self, message: str) -> str:
         """A message about a round with the argument that decides what the rule assumes."""
@@ -378,8 +417,13 @@ def falsify_claim(attack: PoisonAttack, claim: float) -> float:
     return claim * (attack.report(SAMPLES, whole) / whole)
 
 
-def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[PoisonAttack | None, Sight]:
+def attack_at(
+    attack: str | PoisonAttack | None, granted: Sight, sent: Collection[Channel[Any, ...]] = ()
+) -> tuple[PoisonAttack | None, Sight]:
     """The attack, and what it sees.
+
+    Args:
+        sent: channels on which clients send something beside their updates.
 
     Raises:
         NotAllowed: it acts where a foreign training loop lets no attack act, or needs more than it is granted.
@@ -390,7 +434,12 @@ def attack_at(attack: str | PoisonAttack | None, granted: Sight) -> tuple[Poison
     built: Any = load_registry().build("attack", attack) if isinstance(attack, str) else attack
     if not isinstance(built, PoisonAttack):
         raise NotAllowed(f"{built.name} does not attack a training's updates. It runs in a suite: fedguard.run.")
-    if where := acts_elsewhere(built):
+    if STATISTICS in built.lies and STATISTICS not in sent:
+        raise NotAllowed(
+            f"{built.name} lies about {STATISTICS.about}, which are part of the update here. Pass statistics='weighted' to "
+            "Guard."
+        )
+    if where := acts_elsewhere(built, sent):
         raise NotAllowed(f"{built.name} acts on {where}, before updates are there. It runs in a suite: fedguard.run.")
     sees = first_met(built.needs, granted)
     if sees is None:

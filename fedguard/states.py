@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from fedguard.reading import read_array
 
 #: Names of a model's tensors, with the tensors; or a safetensors file
 StateDict = Mapping[str, Any]
+#: How the names of running statistics end
+MEAN, VARIANCE = "running_mean", "running_var"
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,30 @@ class Layout:
     def sizes(self) -> tuple[int, ...]:
         """Length of each entry; they add up to d."""
         return tuple(shape.numel() for shape in self.shapes)
+
+    def split(self) -> tuple[Layout, Layout | None]:
+        """The layouts of the parameters and of the running statistics; None without any.
+
+        A normalizing layer of torch is recognized by what its state dict is called: ``NAME.running_mean`` and
+        ``NAME.running_var``, in this order and of one length. Each layout has the other's entries among its others.
+        """
+        own = {
+            name
+            for (mean, of_mean), (variance, of_variance) in pairwise(zip(self.names, self.shapes, strict=True))
+            if mean.endswith(MEAN) and variance == mean.removesuffix(MEAN) + VARIANCE and of_mean == of_variance
+            for name in (mean, variance)
+        }
+        if not own or len(own) == len(self.names):
+            return self, None
+        parameters, statistics = (
+            Layout(
+                tuple(name for name in self.names if (name in own) == theirs),
+                tuple(shape for name, shape in zip(self.names, self.shapes, strict=True) if (name in own) == theirs),
+                self.others | {name for name in self.names if (name in own) != theirs},
+            )
+            for theirs in (False, True)
+        )
+        return parameters, statistics
 
     def vector(self, state: StateDict, what: str = "the state dict", *, averaged: bool = False) -> Tensor:
         """float32 ``[d]``.

@@ -92,6 +92,7 @@ REFUSED = {
     (guarded, "f"): (*NO_COUNT, -1, 10**8),
     (guarded, "assumed_f"): tuple(one for one in (*NO_COUNT, -1) if one is not None),
     (guarded, "seed"): NO_SEED,
+    (guarded, "statistics"): (*NOTHING, None, 3, ["weighted"], "wieghted", "recomputed"),
     (guarded, "server_lr"): NO_NUMBER,
     (guarded, "knowledge"): ("model", 3, None, [1], ["modle"]),
     (guarded, "attack"): (*NOTHING, 3, ["alie"], object(), load_registry().build("defense", "median")),

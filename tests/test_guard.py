@@ -226,3 +226,134 @@ def test_a_layout_keeps_every_number_in_its_place():
     back = layout.state(layout.vector(state) + 1, state)
     assert back["a"].dtype == torch.float16 and back["a"].tolist() == [[1, 2, 3], [4, 5, 6]]
     assert back["b"].dtype == torch.float64 and float(back["b"]) == 8 and int(back["n"]) == 3
+
+
+# ---- Running statistics.
+
+TWO_NORMS = "1.running_mean", "1.running_var", "3.running_mean", "3.running_var"
+
+
+def normalizing(seed: int = 0) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2), nn.BatchNorm1d(2)).state_dict()
+
+
+def positive(clients):
+    """Models of clients whose variances are above 0, as those of honest ones are."""
+    return [
+        {name: value.abs() + 0.1 if "var" in name else value for name, value in client.items()} for client in clients
+    ]
+
+
+def parameters(state):
+    return {name: value for name, value in state.items() if value.is_floating_point() and name not in TWO_NORMS}
+
+
+def test_apart_from_the_update_statistics_are_their_formula_and_parameters_as_without_any():
+    model = normalizing()
+    clients, samples = positive(clients_of(model, 6)), [1.0, 5, 2, 2, 7, 3]
+    shares = torch.tensor(samples, dtype=torch.float64) / sum(samples)
+    means, variances = (
+        {name: torch.stack([client[name].double() for client in clients]) for name in TWO_NORMS if what in name}
+        for what in ("mean", "var")
+    )
+    wanted = {name: shares @ rows for name, rows in (means | variances).items()}
+    pooled = {
+        name: shares @ (rows + means[name.replace("var", "mean")] ** 2) - wanted[name.replace("var", "mean")] ** 2
+        for name, rows in variances.items()
+    }
+    alone = fg.Guard(defense="krum", f=1).step(parameters(model), [parameters(one) for one in clients], samples=samples)
+    for fate, expected in (("weighted", wanted), ("pooled", {**wanted, **pooled})):
+        found = fg.Guard(defense="krum", f=1, statistics=fate).step(model, clients, samples=samples)
+        assert list(found) == list(model)
+        assert all(torch.allclose(found[name].double(), expected[name], atol=1e-6) for name in TWO_NORMS), fate
+        assert all(torch.equal(found[name], alone[name]) for name in alone), fate
+        assert int(found["1.num_batches_tracked"]) == int(model["1.num_batches_tracked"])
+    found = fg.Guard(defense="krum", f=1, statistics="weighted(rule='median')").step(model, clients)
+    assert torch.allclose(found["3.running_var"].double(), variances["3.running_var"].quantile(0.5, 0), atol=1e-6)
+
+
+def test_joined_statistics_choose_another_client_and_the_share_of_distances_is_said():
+    """Client 2 is nearest to the others by its parameters, and far by its statistics."""
+    model = normalizing()
+    clients = []
+    for number in range(6):
+        distance = 0.01 if number == 1 else 0.1 * (number + 1)
+        one = {
+            name: value + (-1) ** number * distance if value.is_floating_point() else value
+            for name, value in model.items()
+        }
+        clients.append({**one, "1.running_mean": one["1.running_mean"] + (40.0 if number == 2 else 0)})
+    apart = fg.Guard(defense="krum", f=1, statistics="weighted").step(model, clients)
+    updates = torch.stack([vector(client) - vector(model) for client in clients])
+    spread = (updates - updates.mean(0)).square().sum(0)
+    own = torch.cat(
+        [torch.full((value.numel(),), name in TWO_NORMS) for name, value in model.items() if value.is_floating_point()]
+    )
+    share = f"10 running statistics among {len(own)} coordinates make up {100 * float(spread[own].sum() / spread.sum()):.0f} %"
+    guard = fg.Guard(defense="krum", f=1)
+    with pytest.warns(GuaranteeWarning, match=share):
+        joined = guard.step(model, clients)
+    assert torch.allclose(apart["0.weight"], clients[2]["0.weight"]) and not torch.allclose(
+        joined["0.weight"], clients[2]["0.weight"]
+    )
+    guard.step(joined, clients)  # said once: a second warning would be an error here
+
+
+def test_a_lie_about_statistics_is_told_and_a_rule_of_their_own_withstands_it():
+    model = normalizing()
+    clients = positive(clients_of(model, 7))
+    honest = fg.Guard(statistics="average").step(model, clients)
+    lied = fg.Guard(attack="statistics_lie(factor=100)", f=2, statistics="average").step(
+        model, clients, malicious=(2, 5)
+    )
+    sums = sum((100 if number in (2, 5) else 1) * client["3.running_var"] for number, client in enumerate(clients))
+    assert torch.allclose(lied["3.running_var"], sums / 7) and torch.equal(lied["0.weight"], honest["0.weight"])
+    guard = fg.Guard(attack="statistics_lie(factor=100)", f=2, statistics="weighted(rule='trimmed_mean')")
+    held = guard.step(model, clients, malicious=(2, 5))
+    assert (held["3.running_var"] < 2).all() and guard.floored == 0
+    below = fg.Guard(attack="statistics_lie(factor=-1)", f=2, statistics="average")
+    kept = below.step(model, clients, malicious=(2, 5))
+    wanted = sum(client["3.running_var"] for number, client in enumerate(clients) if number not in (2, 5)) / 7
+    assert torch.allclose(kept["3.running_var"], wanted) and below.floored == 2 * 5
+
+
+def test_a_client_whose_statistics_are_not_finite_is_dropped_with_its_update():
+    model = normalizing()
+    clients = positive(clients_of(model, 5))
+    clients[3]["1.running_var"] = torch.tensor([1.0, torch.inf, 1.0])
+    guard = fg.Guard(statistics="weighted")
+    found = guard.step(model, clients, samples=[1, 2, 3, 4, 5])
+    others = fg.Guard(statistics="weighted").step(model, [clients[k] for k in (0, 1, 2, 4)], samples=[1, 2, 3, 5])
+    assert guard.dropped == 1 and all(torch.allclose(found[name], others[name], atol=1e-6) for name in others)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"statistics": "recomputed"}, "recomputed needs more than what clients send in a round. Pass 'weighted'"),
+        ({"statistics": "hidden"}, "hidden needs more than what clients send"),
+        (
+            {"attack": "statistics_lie", "f": 1},
+            "which are part of the update here. Pass statistics='weighted' to Guard",
+        ),
+    ],
+)
+def test_what_cannot_become_of_statistics_in_a_foreign_loop_is_refused(given, said):
+    with pytest.raises(NotAllowed, match=said):
+        fg.Guard(**given)
+
+
+def test_too_few_clients_for_a_rule_on_statistics_is_one_line():
+    model = normalizing()
+    guard = fg.Guard(f=2, statistics="weighted(rule='trimmed_mean')")
+    with pytest.raises(PreconditionError, match="round 1: 4 clients are too few for statistics=weighted"):
+        guard.step(model, positive(clients_of(model, 4)))
+
+
+def test_statistics_are_recognized_by_their_pair():
+    lonely = {"w": torch.zeros(2), "a.running_mean": torch.zeros(3), "b.running_var": torch.zeros(3)}
+    assert Layout.of(lonely).split()[1] is None
+    parameters, own = Layout.of(normalizing()).split()
+    assert own is not None and own.names == TWO_NORMS and set(parameters.names).isdisjoint(TWO_NORMS)
+    assert own.others == set(normalizing()) - set(TWO_NORMS)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedguard.aggregation import aggregate
+from fedguard.aggregation import aggregate_statistics
 from fedguard.contracts import (
     Architecture,
     Cell,
@@ -112,12 +111,6 @@ class RunningStatistics:
         if not kept or received.samples is None:
             return
         rows = torch.stack([sent[_senders(received)[k]] for k in kept])
-        below = (rows < 0) & self._layout.variances
-        self.floored += int(below.sum())
-        rows = rows.masked_fill(below, 0)
-        if self._fate.rule is None:
-            self._global = self._fate.combine(rows, received.samples[kept], self._layout)
-            return
         # What is not finite came from one of the f
         f, rng = max(0, received.assumed_f - len(received.behind) + len(kept)), self._setup.rng.child("statistics rule")
         context = RuleContext(
@@ -129,8 +122,9 @@ class RunningStatistics:
             layers=(self._layout.size,),
             shape=self._setup.task.shape,
         )
-        with suppress(PreconditionError):  # too few rows: statistics stay as they are
-            self._global = aggregate(Pipeline((self._fate.rule,)), rows, context).vector
+        found, floored = aggregate_statistics(self._fate, rows, received.samples[kept], self._layout, context)
+        self.floored += floored
+        self._global = self._global if found is None else found
 
 
 def _senders(received: ReceivedRound) -> list[int]:

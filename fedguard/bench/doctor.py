@@ -42,11 +42,10 @@ def examine(store: Path) -> Iterator[DiagnosticResult]:
             found or f"not installed; needed for {use}: pip install 'fedguard[dashboard]'",
         )
     yield _plugins()
-    yield _worker()
+    yield from _worker()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield DiagnosticResult("cores", True, f"{cores}; so many trials run at once")
     yield _memory()
-    yield _cuda()
     yield _writable(store)
 
 
@@ -73,19 +72,29 @@ def _plugins() -> DiagnosticResult:
         return DiagnosticResult("plug-ins", False, str(error))
 
 
-def _worker() -> DiagnosticResult:
-    """Start a worker as a run does, and let it end."""
-    command = [sys.executable, "-P", "-m", "fedguard.bench.running.worker"]
+def _worker() -> Iterator[DiagnosticResult]:
+    """Start a worker as a run does, and let it end; torch, which it loads, says whether there is a CUDA device."""
+    start, device, said = [sys.executable, "-P", "-c", _START], "unknown, since no worker starts", ""
     try:
         done = subprocess.run(
-            command, input='{"plugins": [], "folder": null}\n', capture_output=True, text=True, timeout=120, check=False
+            start, input='{"plugins": [], "folder": null}\n', capture_output=True, text=True, timeout=120, check=False
         )
-        good = done.returncode == 0 and '"ready"' in done.stdout
-        return DiagnosticResult(
-            "worker process", good, "starts" if good else f"does not start: {done.stderr.strip()[-200:]}"
-        )
+        good, said = done.returncode == 0 and '"ready"' in done.stdout, done.stderr.strip()[-200:]
+        if good:
+            device = done.stdout.splitlines()[0]
     except (OSError, subprocess.SubprocessError) as error:
-        return DiagnosticResult("worker process", False, f"does not start: {error}")
+        good, said = False, str(error)
+    yield DiagnosticResult("worker process", good, "starts" if good else f"does not start: {said}")
+    yield DiagnosticResult("CUDA device (optional)", True, device)
+
+
+_START = """
+import torch
+found = torch.cuda.is_available() and torch.cuda.get_device_name()
+print(f"{found}; used by `run --device cuda`" if found else "none; `run --device cuda` needs one", flush=True)
+from fedguard.bench.running.worker import main
+main()
+"""
 
 
 def _memory() -> DiagnosticResult:
@@ -95,18 +104,6 @@ def _memory() -> DiagnosticResult:
         return DiagnosticResult("memory", True, "unknown on this system")
     return DiagnosticResult(
         "memory", free > 1, f"{free:.1f} GiB free; about 0.6 GiB per worker is needed for small models"
-    )
-
-
-def _cuda() -> DiagnosticResult:
-    try:
-        import torch
-    except ImportError:  # told above
-        return DiagnosticResult("CUDA device (optional)", True, "unknown without torch")
-    if not torch.cuda.is_available():
-        return DiagnosticResult("CUDA device (optional)", True, "none; `run --device cuda` needs one")
-    return DiagnosticResult(
-        "CUDA device (optional)", True, f"{torch.cuda.get_device_name()}; used by `run --device cuda`"
     )
 
 

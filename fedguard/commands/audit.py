@@ -14,7 +14,7 @@ from rich.markup import escape
 from fedguard.commands.options import Settings, Store, SuiteFile, console
 
 if TYPE_CHECKING:
-    from fedguard.bench.audits.cells import CellAudit
+    from fedguard.bench.audits.suites import CellAudit
 
 _COLORS = {"consistent": "green", "violated": "red"}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedguard.config.app_section import OWN, AppSection, describe_app
 from fedguard.config.cells import PlannedCell
-from fedguard.contracts import InferenceAttack, PoisonAttack, Sight
+from fedguard.contracts import Channel, InferenceAttack, PoisonAttack, Sight
 
 #: Methods of an attack that act where an app, or a training loop that is not FedGuard's, lets no attack act; and on what.
 ELSEWHERE = {
@@ -20,10 +20,12 @@ ELSEWHERE = {
 }
 
 
-def acts_elsewhere(attack: PoisonAttack) -> str | None:
-    """What an attack acts on before updates exist; None if it only changes updates or claims."""
+def acts_elsewhere(attack: PoisonAttack, sent: Collection[Channel[Any, ...]] = ()) -> str | None:
+    """What an attack acts on before updates exist; None if it only changes updates, claims, or what else is ``sent``."""
     acts = [what for method, what in ELSEWHERE.items() if attack.overrides(method)]
-    return next(iter([*acts, *(channel.about for channel in attack.lies if channel.listener != "everybody")]), None)
+    return next(
+        iter([*acts, *(one.about for one in attack.lies if one.listener != "everybody" and one not in sent)]), None
+    )
 
 
 @dataclass(frozen=True)

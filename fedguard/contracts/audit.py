@@ -5,16 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fedguard.contracts.participation import Participation
-from fedguard.contracts.reports import RoundReport
-from fedguard.contracts.tasks import Examples, LocalPlan, Task
-from fedguard.rng import Rng
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedguard.contracts.participation import Participation
+    from fedguard.contracts.reports import RoundReport
+    from fedguard.contracts.tasks import Examples, LocalPlan, Task
+    from fedguard.rng import Rng
 
 Reals: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from fedguard.contracts.reports import RoundObservation
+    from fedguard.contracts.reports import RoundObservation
 
 #: Who observes: see `fedguard.config.sections.ObserverSection`
 Seating = Literal["server", "nodes", "side_by_side", "around"]

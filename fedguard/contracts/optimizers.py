@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-import torch
 from annotated_types import Ge, Gt, Lt
 from pydantic import Discriminator, Tag
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _STRICT: dict[str, str] = {"extra": "forbid"}
 
 #: First and second moment of the aggregates, float32 ``[d]`` each
-Moments = tuple[Tensor, Tensor]
+Moments: TypeAlias = "tuple[Tensor, Tensor]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class FedOpt:
 
     def start(self, model: Tensor) -> Moments:
         """The moments before the first round, of the shape of ``model``."""
-        return torch.zeros_like(model), torch.full_like(model, self.tau**2)
+        return model.new_zeros(model.shape), model.new_full(model.shape, self.tau**2)
 
     def move(self, update: Tensor, moments: Moments) -> tuple[Tensor, Moments]:
         """The server's step for one aggregate (float32 ``[d]``), before ``server_lr``; and the new moments."""
@@ -65,7 +66,7 @@ class Yogi(FedOpt):
     beta2: Annotated[float, Ge(0), Lt(1)] = 0.99
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
-        return v - (1 - self.beta2) * square * torch.sign(v - square)
+        return v - (1 - self.beta2) * square * (v - square).sign()
 
 
 @dataclass(frozen=True, kw_only=True)

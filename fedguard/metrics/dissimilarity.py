@@ -33,8 +33,8 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
             one, in [0, 1].
         gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the clients' gradients at the initial model, g their mean
             (the relative form of G^2 in Karimireddy et al., ICLR 2022). With more than `MEASURED` clients it is estimated from
-            a sample, corrected for the bias of the sample's own mean. The gradient of a client with more than `EXAMPLES`
-            examples is that of a sample of these, whose error is part of the distance.
+            a sample, corrected for the bias of the sample's own mean. For a client with more than `EXAMPLES` examples
+            a sample of these is taken, whose error is part of the distance.
         gradient_examples: only then: the number of its examples, `EXAMPLES`.
         gradient_clients, gradient_error: only if it is estimated: the number of sampled clients, and the standard error.
         smallest_client, median_client, largest_client: numbers of examples.

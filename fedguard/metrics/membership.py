@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedguard.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Reals: TypeAlias = NDArray[np.float64]
 
 #: Confidence level of all intervals
 CONFIDENCE = 0.95
@@ -37,12 +40,15 @@ def membership(scores: Tensor, truth: Tensor) -> dict[str, Any]:
         roc: ``[false, true]`` positive rates, few, evenly spaced on a logarithmic axis;
         scores: of the members and of the non_members, ascending, as input to `pool_membership`.
     """
-    members, others = _split_scores(scores, truth)
+    return {**_measure(*_split_scores(scores, truth)), "not_numbers": int(scores.isnan().sum())}
+
+
+def _measure(members: Reals, others: Reals) -> dict[str, Any]:
     return {
         "members": len(members),
         "non_members": len(others),
-        "not_numbers": int(scores.isnan().sum()),
-        "auc": auc(scores, truth),
+        "not_numbers": 0,
+        "auc": _area(members, others),
         "tpr_at_1_percent": _tpr(members, others, one_in=100),
         "tpr_at_01_percent": _tpr(members, others, one_in=1000),
         "roc": _roc(members, others),
@@ -59,10 +65,8 @@ def pool_membership(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Args:
         found: results of `membership` for each.
     """
-    kinds = {kind: [value for one in found for value in one["scores"][kind]] for kind in ("members", "non_members")}
-    scores = torch.tensor(kinds["members"] + kinds["non_members"], dtype=torch.float64)
-    together = membership(scores, torch.arange(len(scores)) < len(kinds["members"]))
-    return {**together, "not_numbers": sum(one["not_numbers"] for one in found)}
+    scores = [np.array([v for one in found for v in one["scores"][kind]], float) for kind in ("members", "non_members")]
+    return {**_measure(*scores), "not_numbers": sum(one["not_numbers"] for one in found)}
 
 
 def auc(scores: Tensor, truth: Tensor) -> dict[str, Any]:
@@ -78,9 +82,12 @@ def auc(scores: Tensor, truth: Tensor) -> dict[str, Any]:
     Returns:
         value, interval; both None, with ``why``, if all are true or all are false.
     """
+    return _area(*_split_scores(scores, truth))
+
+
+def _area(members: Reals, others: Reals) -> dict[str, Any]:
     from scipy.stats import rankdata
 
-    members, others = _split_scores(scores, truth)
     m, n = len(members), len(others)
     if not (m and n):
         return _nothing(f"expected some of both kinds; got {m} true and {n} false.")
@@ -103,7 +110,7 @@ def _end(value: float, m: int, n: int, towards: float) -> float:
     return towards if excess(towards) <= 0 else float(brentq(excess, min(max(value, 1e-9), 1 - 1e-9), towards))
 
 
-def _tpr(members: NDArray[np.float64], others: NDArray[np.float64], *, one_in: int) -> dict[str, Any]:
+def _tpr(members: Reals, others: Reals, *, one_in: int) -> dict[str, Any]:
     """The true positive rate at a false positive rate of at most 1 / ``one_in``."""
     from scipy.stats import binomtest
 
@@ -116,7 +123,7 @@ def _tpr(members: NDArray[np.float64], others: NDArray[np.float64], *, one_in: i
     return {"value": found / len(members), "interval": [float(interval.low), float(interval.high)]}
 
 
-def _roc(members: NDArray[np.float64], others: NDArray[np.float64], points: int = 25) -> list[list[float]]:
+def _roc(members: Reals, others: Reals, points: int = 25) -> list[list[float]]:
     if not (len(members) and len(others)):
         return []
     alarms = np.unique(np.geomspace(1, len(others), points).round().astype(int))
@@ -124,12 +131,14 @@ def _roc(members: NDArray[np.float64], others: NDArray[np.float64], points: int 
     return [[alarm / len(others), rate] for alarm, rate in rates]
 
 
-def _threshold(others: NDArray[np.float64], alarms: int) -> float:
+def _threshold(others: Reals, alarms: int) -> float:
     """The lowest score that at most ``alarms`` of the others exceed."""
     return -math.inf if alarms >= len(others) else float(np.sort(others)[-1 - alarms])
 
 
-def _split_scores(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _split_scores(scores: Tensor, truth: Tensor) -> tuple[Reals, Reals]:
+    import torch
+
     if scores.shape != truth.shape or scores.dim() != 1 or truth.dtype != torch.bool:
         raise InputError(
             f"scores: expected [N], beside truth bool [N]; got {list(scores.shape)} beside {truth.dtype} {list(truth.shape)}."
@@ -138,7 +147,7 @@ def _split_scores(scores: Tensor, truth: Tensor) -> tuple[NDArray[np.float64], N
     return values[truth.numpy()], values[~truth.numpy()]
 
 
-def _list_scores(values: NDArray[np.float64]) -> list[float]:
+def _list_scores(values: Reals) -> list[float]:
     """Ascending, to nine digits; infinity becomes the largest number that JSON can hold."""
     return [float(f"{value:.9g}") for value in np.nan_to_num(np.sort(values), posinf=LARGEST, neginf=-LARGEST)]
 

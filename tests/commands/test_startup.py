@@ -33,10 +33,11 @@ READING_ROOMS = (
     "fedguard.bench.records",
     "fedguard.bench.results",
     "fedguard.bench.flags",
+    "fedguard.bench.pages",
     "fedguard.bench.terminal",
     "fedguard.commands",
 )
-COMPUTING = ("fedguard.bench.records.pictures", "fedguard.bench.results.disclosure", "fedguard.bench.flags.permutation")
+COMPUTING = ("fedguard.bench.flags.permutation",)
 
 PLUGIN = """\
 import torch
@@ -89,8 +90,10 @@ def test_commands_that_read_a_run_load_nothing_that_computes(folder: Path) -> No
             f"show {run} --metric worst_class_accuracy",
         ]
         commands += [f"lint {run}", f"export {run} --json", f"export {run} --to {run}.csv", f"compare {run} own"]
-    commands += ["schema record", "examples", "init suite.yaml", "new defense my_rule", "list", "list attack"]
+    commands += ["schema record", "examples", "init suite.yaml", "new defense my_rule", "list", "list attack", "doctor"]
+    commands += ["dashboard --help", "figure --help"]
     assert loaded(folder, *commands) == {command: [] for command in commands}
+    assert loaded(folder, "report own --to own.html") == {"report own --to own.html": ["altair"]}  # its charts
 
 
 def test_the_front_door_opens_and_judges_a_run_without_what_computes(folder: Path) -> None:
@@ -110,6 +113,11 @@ def test_modules_that_read_can_be_loaded_without_what_computes() -> None:
         "fedguard.registry",
         "fedguard.lookup",
         "fedguard.config.document",
+        "fedguard.config.schema",
+        "fedguard.bench.audits.suites",
+        "fedguard.bench.gate.baseline",
+        "fedguard.bench.gate.judge",
+        "fedguard.bench.gate.verdict_store",
         "fedguard.metrics.flags",
     ]
     assert len(rooms) > 60 and set(COMPUTING) <= set(modules())

@@ -92,8 +92,7 @@ class Case:
 
 def small_store(folder: Path, suite: dict[str, Any] = SUITE) -> Path:
     """A store with a run, a copy of it, and beside them a verdict, an audit and a baseline."""
-    from fedguard.bench.audits.cells import CellAudit
-    from fedguard.bench.audits.suites import store_audit
+    from fedguard.bench.audits.suites import CellAudit, store_audit
     from fedguard.bench.gate.baseline import Baseline
     from fedguard.bench.gate.judge import judge
     from fedguard.bench.gate.verdict_store import keep

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "fedguard.visibility": {"errors", "contracts"},
     "fedguard.config": {"errors", "lazy", "retired", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
     "fedguard.secagg": {"arguments", "errors", "rng", "contracts"},
-    "fedguard.privacy": {"arguments", "errors", "rng", "contracts", "secagg"},
+    "fedguard.privacy": {"lazy", "arguments", "errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
     "fedguard.defenses": {"errors", "rng", "kernels", "contracts"},
     "fedguard.tasks": {"errors", "reading", "rng", "contracts", "privacy"},
@@ -76,11 +76,11 @@ MAY_IMPORT = {
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
     "fedguard.bench.results": {
         "arguments", "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "metrics.ranking",
-        "metrics.returns",
+        "metrics.returns", "metrics.plane",
         "bench.records", "bench.terminal",
     },
     "fedguard.bench.running": {
-        "arguments", "errors", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
+        "arguments", "errors", "kernels", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
@@ -101,7 +101,10 @@ MAY_IMPORT = {
     "fedguard.flower": {
         "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
     },
-    "fedguard.guard": {"arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states"},
+    "fedguard.guarded_statistics": {"arguments", "errors", "rng", "contracts", "aggregation", "registry", "states"},
+    "fedguard.guard": {
+        "arguments", "errors", "retired", "rng", "kernels", "contracts", "aggregation", "registry", "config", "states", "guarded_statistics",
+    },
     "fedguard.commands": {"arrays", "retired", "flower", "errors", "config", "contracts", "api", "app", "bench", "registry", "secagg", "privacy"},
     "fedguard.cli": {"errors", "api", "bench", "commands", "retired"},
     "fedguard.pytest_plugin": {"errors", "retired", "api", "bench"},

@@ -69,7 +69,7 @@ def spot(number, half, side, size=SIDE):
 def test_each_pixel_is_a_square_in_its_place_and_the_rest_is_line():
     truth = torch.arange(3 * 64).view(3, 1, 8, 8) / 255
     found = 1 - truth
-    pixels = grid(truth, found, UNIT)
+    pixels = grid(truth.numpy(), found.numpy(), UNIT)
     size, left = SIDE // 8, np.ones_like(pixels, dtype=bool)
     for half, rows in enumerate((truth, found)):
         for number in range(3):
@@ -88,14 +88,14 @@ def test_colors_stay_in_their_channels():
     truth[0, 0] = 1.0
     found = torch.zeros(1, 3, 2, 2)
     found[0, 2] = 1.0
-    pixels = grid(truth, found, UNIT)
+    pixels = grid(truth.numpy(), found.numpy(), UNIT)
     assert pixels[LINE + 1, LINE + 1].tolist() == [255, 0, 0]
     assert pixels[2 * LINE + SIDE + 1, LINE + 1].tolist() == [0, 0, 255]
 
 
 def test_many_images_go_into_several_rows():
     truth = torch.linspace(0, 1, COLUMNS + 2).view(-1, 1, 1, 1).expand(-1, 1, 4, 4)
-    pixels = grid(truth, truth, UNIT)
+    pixels = grid(truth.numpy(), truth.numpy(), UNIT)
     assert pixels.shape == (4 * SIDE + 5 * LINE, COLUMNS * (SIDE + LINE) + LINE)
     for number in (0, COLUMNS - 1, COLUMNS, COLUMNS + 1):
         for half in (0, 1):
@@ -109,17 +109,17 @@ def test_many_images_go_into_several_rows():
 )
 def test_values_are_cut_to_the_range_and_what_is_not_finite_is_its_middle(value, shade):
     image = torch.full((1, 1, 2, 2), value)
-    assert grid(image, image, (-1.0, 2.0))[LINE, LINE] == shade
+    assert grid(image.numpy(), image.numpy(), (-1.0, 2.0))[LINE, LINE] == shade
 
 
 def test_large_images_are_not_enlarged():
     image = torch.zeros(1, 1, 100, 70)
-    assert grid(image, image, UNIT).shape == (200 + 3 * LINE, 70 + 2 * LINE)
+    assert grid(image.numpy(), image.numpy(), UNIT).shape == (200 + 3 * LINE, 70 + 2 * LINE)
 
 
 @pytest.mark.parametrize("shape", [(2, 13), (2, 2, 8, 8), (2, 8, 8)])
 def test_what_is_no_image_is_not_drawn(shape):
-    assert grid(torch.zeros(shape), torch.zeros(shape), UNIT) is None
+    assert grid(np.zeros(shape), np.zeros(shape), UNIT) is None
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_reconstruction_is_kept_in_the_order_of_the_truth(folder):
     assert np.array_equal(x, truth.x.numpy())
     assert np.array_equal(found[[0, 2]], truth.x[[0, 2]].numpy() + np.float32(0.01))
     assert (found[1] == 0.5).all()
-    assert np.array_equal(decoded(written[1].read_bytes()), grid(truth.x, torch.from_numpy(found), UNIT))
+    assert np.array_equal(decoded(written[1].read_bytes()), grid(truth.x.numpy(), found, UNIT))
 
 
 def test_the_arrays_are_plain_npy_within_a_zip(folder):

@@ -10,9 +10,8 @@ its accountant says of so many. What is added by composition over more rounds is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
+from fedguard.bench.audits.suites import CellAudit
 from fedguard.bench.audits.training import CellLab, training_checks
 from fedguard.bench.running.procedures import refusals
 from fedguard.config import Plan, PlannedCell
@@ -20,18 +19,7 @@ from fedguard.config.algorithms import settings
 from fedguard.config.protocol import effective
 from fedguard.contracts import Subject
 from fedguard.errors import NotAllowed
-from fedguard.privacy.audit import Audit, audit, check_audit_settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellAudit:
-    """One audit, and the cells that it speaks for, by what was swept."""
-
-    cells: tuple[str, ...]
-    audit: Audit
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"cells": list(self.cells), **self.audit.as_dict()}
+from fedguard.privacy.audit import audit, check_audit_settings
 
 
 def audit_suite(

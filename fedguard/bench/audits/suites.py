@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedguard.bench.audits.cells import CellAudit
 from fedguard.bench.records.reading import content, describe_error, json_of
 from fedguard.bench.records.record import require_seal, to_text
 from fedguard.bench.records.schema.types import Time
@@ -20,8 +19,20 @@ from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import own_code
 from fedguard.bench.running.environment import git_commit
 from fedguard.errors import StoreError
+from fedguard.privacy.audit import Audit
 
 FILE = "audit.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellAudit:
+    """One audit, and the cells that it speaks for, by what was swept."""
+
+    cells: tuple[str, ...]
+    audit: Audit
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"cells": list(self.cells), **self.audit.as_dict()}
 
 
 @dataclass(frozen=True, kw_only=True)

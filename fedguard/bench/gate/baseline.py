@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
@@ -19,10 +19,12 @@ from fedguard.bench.gate.snapshot import BaselineSchema, Snapshot, SnapshotCell
 from fedguard.bench.records.reading import content, escape_tree
 from fedguard.bench.records.store import write_atomically
 from fedguard.bench.results.differences import differences
-from fedguard.config import Plan
 from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import CensoredValue
+
+if TYPE_CHECKING:
+    from fedguard.config import Plan
 
 #: First confirmation seed: after the seeds of tuning, and before the seeds on which worst cases are chosen.
 FIRST_SEED = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,10 +13,12 @@ from fedguard.bench.records.schema.types import MetricName, SweptValues
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.bench.running.code import code_of
-from fedguard.config import Plan, PlannedCell, plan, read_suite
 from fedguard.config.schema import GateSection
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import CensoredValue
+
+if TYPE_CHECKING:
+    from fedguard.config import Plan, PlannedCell
 
 #: Keys of the environment that may change metrics slightly: another value is worth a warning.
 COMPARED = ("fedguard", "torch", "numpy", "scipy", "scikit-learn", "python", "platform", "device", "threads")
@@ -125,6 +127,8 @@ def plan_of(run: Run) -> Plan:
         StoreError: the suite is not in the run's folder.
         ConfigError: it cannot be read or laid out.
     """
+    from fedguard.config import plan, read_suite
+
     read = run.folder.config()
     folder = run.manifest.get("folder")
     document = dataclasses.replace(read, folder=Path(folder) if folder else None, source=run.manifest.get("source"))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedguard.arguments import of_kind, path_like, words
-from fedguard.bench.audits.cells import audit_suite
 from fedguard.bench.gate.baseline import Baseline, confirmation_seeds, read
 from fedguard.bench.gate.judge import judge
 from fedguard.bench.gate.snapshot import Snapshot, plan_of, stale
@@ -173,7 +172,7 @@ class Work:
             fresh: run everything, whatever is stored: a digest of code cannot know all that a plug-in reads. Otherwise what the
                 installed code has stored is not run again.
         """
-        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds)})
+        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds), "replay": None})
         wanted = dataclasses.replace(self.plan, suite=suite).only(cells)
         folder = RunFolder(self.run.folder.path / "confirmation")
         where: dict[str, Any] = {"jobs": self.jobs, "engine": self.engine, "listener": self.listener}
@@ -182,5 +181,7 @@ class Work:
 
     def audit(self) -> list[dict[str, Any]]:
         """The audits of everything in the suite that adds noise."""
+        from fedguard.bench.audits.cells import audit_suite  # here, since it loads all methods of audits
+
         say = self.listener.note if self.listener else (lambda text: None)
         return [one.as_dict() for one in audit_suite(self.plan, before=lambda what: say(f"auditing: {what}"))]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fedguard.bench.audits.cells import CellAudit
-from fedguard.bench.audits.suites import StoredAudit, load_audit
+from fedguard.bench.audits.suites import CellAudit, StoredAudit, load_audit
 from fedguard.bench.pages.blocks import (
     Action,
     Address,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedguard.bench.audits.cells import CellAudit
+from fedguard.bench.audits.suites import CellAudit
 from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, TableBlock, decimal
 from fedguard.bench.pages.protections import Leak, Protection
 from fedguard.bench.results.disclosure import MembershipResult

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedguard.bench.audits.cells import CellAudit
-from fedguard.bench.audits.suites import StoredAudit
+from fedguard.bench.audits.suites import CellAudit, StoredAudit
 from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.results.answer import DefenseSummary, standings
 from fedguard.bench.results.places import setting

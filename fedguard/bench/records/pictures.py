@@ -10,18 +10,19 @@ import io
 import struct
 import zlib
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedguard.bench.records.store import RunFolder, write_atomically
-from fedguard.contracts import Examples, Reconstruction
-from fedguard.metrics.reconstruction import Range, align_claims
+
+if TYPE_CHECKING:
+    from fedguard.contracts import Examples, Reconstruction
+    from fedguard.metrics.reconstruction import Range
 
 Pixels = NDArray[np.uint8]
+Reals = NDArray[np.floating[Any]]
 
 #: The most images in one picture, and in one row of it.
 IMAGES, COLUMNS = 64, 16
@@ -43,13 +44,15 @@ def save(
         ContractError: the claim has another shape than the truth.
         OSError: the folder cannot be written.
     """
+    from fedguard.metrics.reconstruction import align_claims
+
     found, _ = align_claims(claim.x, truth.x, value_range, max(len(claim.x), len(truth)))
-    x, found = truth.x[:IMAGES], found[:IMAGES]
+    x, drawn = truth.x[:IMAGES].float().numpy(), found[:IMAGES].float().numpy()
     path = folder.path / "artifacts" / f"{cell}-seed-{seed:03d}-{name}.npz"
     arrays = io.BytesIO()
-    np.savez(arrays, truth=x.float().numpy(), found=found.float().numpy())
+    np.savez(arrays, truth=x, found=drawn)
     write_atomically(path, arrays.getvalue())
-    pixels = grid(x, found, value_range)
+    pixels = grid(x, drawn, value_range)
     if pixels is None:
         return [path]
     write_atomically(path.with_suffix(".png"), png(pixels))
@@ -62,7 +65,7 @@ def load(file: Path | IO[bytes]) -> tuple[NDArray[np.float32], NDArray[np.float3
         return arrays["truth"], arrays["found"]
 
 
-def grid(truth: Tensor, found: Tensor, value_range: Range, least: int = 1) -> Pixels | None:
+def grid(truth: Reals, found: Reals, value_range: Range, least: int = 1) -> Pixels | None:
     """One picture: rows of true images, each above a row of their reconstructions, with lines between.
 
     Values outside of the range are clipped to it, and values that are not finite are drawn as its middle.
@@ -74,11 +77,11 @@ def grid(truth: Tensor, found: Tensor, value_range: Range, least: int = 1) -> Pi
     Returns:
         uint8 ``[height, width]``, or ``[height, width, 3]`` for colors; None for anything but such images.
     """
-    if truth.dim() != 4 or truth.shape[1] not in (1, 3):
+    if truth.ndim != 4 or truth.shape[1] not in (1, 3):
         return None
     columns = max(least, min(len(truth), COLUMNS))
-    pairs = zip(torch.split(truth, columns), torch.split(found, columns), strict=True)
-    rows = [_row(part, value_range, columns) for pair in pairs for part in pair]
+    starts = range(0, len(truth), columns)
+    rows = [_row(x[start : start + columns], value_range, columns) for start in starts for x in (truth, found)]
     colors = rows[0].shape[2]
     line = np.full((LINE, rows[0].shape[1], colors), SHADE, np.uint8)
     picture = np.concatenate([line, *(part for row in rows for part in (row, line))])
@@ -99,11 +102,11 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def _row(images: Tensor, value_range: Range, columns: int) -> Pixels:
+def _row(images: Reals, value_range: Range, columns: int) -> Pixels:
     """uint8 ``[height, width, C]``: images side by side, each pixel a square; lines between, and in place of missing images."""
     low, high = value_range
-    shares = ((images.double() - low) / (high - low)).nan_to_num(0.5, 0.5, 0.5).clamp(0, 1)
-    points = (255 * shares).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    shares = np.nan_to_num((images.astype(float) - low) / (high - low), nan=0.5, posinf=0.5, neginf=0.5).clip(0, 1)
+    points = (255 * shares).round().astype(np.uint8).transpose(0, 2, 3, 1)
     count, height, width, colors = points.shape
     size = -(-SIDE // max(height, width))
     large = points.repeat(size, axis=1).repeat(size, axis=2)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedguard.bench.records.pictures import IMAGES, grid, load, png
 from fedguard.bench.records.reading import content
@@ -268,8 +267,7 @@ def picture(path: Path, pairs: int) -> bytes | None:
     if not np.isfinite(truth).all():
         raise StoreError(f"{path}: truth: expected finite numbers. It is not shown.")
     low, high = float(truth.min()), float(truth.max())
-    above, below = (torch.from_numpy(one[:pairs]) for one in (truth, found))
-    drawn = grid(above, below, (low, high if high > low else low + 1), pairs)
+    drawn = grid(truth[:pairs], found[:pairs], (low, high if high > low else low + 1), pairs)
     return None if drawn is None else png(drawn)
 
 

@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from fedguard.config import PlannedCell
-from fedguard.contracts import Algorithm, Data, Model, Source
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import FedGuardError
 from fedguard.modules import load_module
 from fedguard.rng import Rng, global_generators
-from fedguard.tasks.compute import computing_in
-from fedguard.tasks.data import forget, load_dataset
-from fedguard.tasks.network import FlatNetwork
+
+if TYPE_CHECKING:
+    from fedguard.config import PlannedCell
+    from fedguard.contracts import Algorithm, Data, Model, Source
 
 #: Parts of FedGuard that read results and make none; of bench, its rooms.
 READERS = ("app", "commands", "examples")
@@ -81,6 +81,8 @@ def data_digest(data: Source) -> str | None:
 
     The digest of the user's own data covers classes and range as well, which no parameter tells.
     """
+    from fedguard.contracts import Data
+
     if isinstance(data, Data):
         with contextlib.suppress(FedGuardError):
             return _of_data(data)
@@ -89,6 +91,8 @@ def data_digest(data: Source) -> str | None:
 
 @lru_cache(maxsize=8)
 def _of_data(data: Data) -> str:
+    from fedguard.tasks.data import load_dataset
+
     found, digest = load_dataset(data), hashlib.sha256()
     clients = [part for part in (found.train.client, found.test.client) if part is not None]
     for part in (found.train.x, found.train.y, found.test.x, found.test.y, *clients):
@@ -102,6 +106,9 @@ def _of_data(data: Data) -> str:
 
 
 def _digest_frozen(cell: PlannedCell) -> dict[str, str]:
+    from fedguard.contracts import Data
+    from fedguard.tasks.compute import computing_in
+
     if not isinstance(cell.data, Data) or not cell.model.modules - {"fedguard"}:
         return {}
     with contextlib.suppress(FedGuardError, *FAILURES), global_generators(Rng(0)), computing_in("float32"):
@@ -112,12 +119,17 @@ def _digest_frozen(cell: PlannedCell) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _of_weights(model: Model, data: Data) -> str | None:
+    from fedguard.tasks.data import load_dataset
+    from fedguard.tasks.network import FlatNetwork
+
     found = load_dataset(data)
     return FlatNetwork(model, found.shape, found.classes, Rng(0), tokens=found.tokens).digest_frozen()
 
 
 def forget_data() -> None:
     """Drop the cached digests of the user's own data and weights: their files may change during a session."""
+    from fedguard.tasks.data import forget
+
     forget()
     _of_data.cache_clear()
     _of_weights.cache_clear()
