@@ -28,6 +28,7 @@ def menu(
     missing: str = "",
     default: str | None = None,
     chosen: str | None = None,
+    slider: bool = False,
 ) -> str:
     """A select box that is kept in sync with the address.
 
@@ -38,6 +39,7 @@ def menu(
         titles: the text of an option.
         place: container of the box, such as a column.
         chosen: the choice, if the page has read it from the address itself.
+        slider: draw a slider over the options instead, which are a sequence.
         missing: message if the address asks for an unknown option, instead of silently showing another one.
     """
     last, wanted = st.session_state.setdefault(_LAST, {}), read_choice(key)
@@ -47,7 +49,8 @@ def menu(
         plain(st.query_params[key])
     box = f"menu: {key}"
     st.session_state[box] = chosen
-    draw = st.selectbox if place is None else place.selectbox
+    at = st if place is None else place
+    draw = at.select_slider if slider else at.selectbox
     draw(label, options, format_func=titles, key=box, on_change=_follow, args=(key, box), help=help)
     last[key] = chosen
     say(key, chosen)

@@ -112,7 +112,9 @@ def _steps(block: Steps, _: _Place) -> None:
 
 def _choice(block: Choice, _: _Place) -> None:
     titles = {option: line(block.titles.get(option, option)) for option in block.options}
-    address.menu(markdown(block.label), block.options, block.key, titles=titles.__getitem__, chosen=block.chosen)
+    slider = block.ordered and len(block.options) > 1
+    label, show = markdown(block.label), titles.__getitem__
+    address.menu(label, block.options, block.key, titles=show, chosen=block.chosen, slider=slider)
 
 
 def _more(block: More, place: _Place) -> None:

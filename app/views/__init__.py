@@ -68,6 +68,9 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             answers=True,
         ),
         NavigationEntry("secagg", "Secure aggregation", "hub", "What each mode hides, costs and leaves.", answers=True),
+        NavigationEntry(
+            "replay", "Round replay", "animation", "Updates, weights and the aggregate, round by round.", answers=True
+        ),
     ),
     "Several runs": (
         NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed.", answers=True),

@@ -83,6 +83,10 @@ class Rounds(ABC, Generic[Plan]):
             with stage("model"):
                 self.move(result.vector, received)
                 self.clients.statistics.settle(received, plan.number)
+        if setup.keep:
+            with stage("measuring"):
+                moved = (result.vector, result.weights) if isinstance(result, Aggregate) else (None, None)
+                setup.keep(plan.round, received, *moved)
         watched: tuple[RoundObservation, ...] = ()
         if watch:
             with stage("inference"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -22,7 +23,7 @@ def figure(
     ] = "overview",
     to: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="A file that ends in .pdf, .svg, .png, .tex or .csv. Repeatable."),
+        typer.Option(metavar="FILE", help="A file that ends in .pdf, .svg, .png, .tex, .csv or .gif. Repeatable."),
     ] = None,
     width: Annotated[
         Literal["column", "page"], typer.Option(help="Width of a picture: one column (3.35 in), or a page (6.9 in).")
@@ -37,7 +38,8 @@ def figure(
     """Write a chart or a table of a page as a file for a paper, and print its caption.
 
     Pictures have the width of a column, embedded fonts and the colors of paper. .tex is a table of booktabs with its caption,
-    .csv the values. The caption says what was trained, with n, f and seeds, and what symbols and intervals mean.
+    .csv the values; .gif shows the rounds of the page replay one after the other. The caption says what was trained, with n, f
+    and seeds, and what symbols and intervals mean.
 
     Without --to, the command lists the charts and tables of the page.
 
@@ -51,7 +53,8 @@ def figure(
     if name not in PAGES:
         raise ConfigError(f"expected one of the pages {', '.join(PAGES)}; got {name}.")
     found = load_run(run, store)
-    blocks = list(page(name).blocks(found, dict(one.partition("=")[::2] for one in at or ())))
+    choices = dict(one.partition("=")[::2] for one in at or ())
+    blocks = list(page(name).blocks(found, choices))
     if not to:
         for one, block in figures.figures(blocks).items():
             console.print(
@@ -62,6 +65,10 @@ def figure(
         return
     block = figures.find_figure(blocks, part or None, name)
     for form, path in files_of(to, figures.FORMS, force):
-        path.write_bytes(figures.draw(block, cast("figures.Form", form), found, width))
+        if form == "gif":
+            charts = figures.sequence(partial(page(name).blocks, found), choices, part or None, name)
+            path.write_bytes(figures.animate(charts, width))
+        else:
+            path.write_bytes(figures.draw(block, cast("figures.Form", form), found, width))
         console.print(f"{path} written.", highlight=False, markup=False, soft_wrap=True)
     console.print(f"Caption: {figures.caption(block, found)}", highlight=False, markup=False, soft_wrap=True)

@@ -103,6 +103,18 @@ class GateSection(Section):
         return self
 
 
+class ReplaySection(Section):
+    """What is kept of the rounds of one seed, to be replayed. It does not change what runs, and no cell's identity.
+
+    Args:
+        seed: the seed; null for the suite's first.
+        every: distance of the kept rounds, from the first on.
+    """
+
+    seed: Count | None = None
+    every: Annotated[int, Field(strict=True, ge=1)] = 1
+
+
 class TriedSection(Section):
     """One setting that was tried in tuning, with its score or the reason why it has none.
 
@@ -255,6 +267,7 @@ class Suite(CellConfig):
         plugins: modules with your own algorithms, beside the suite file or installed.
         gate: what a gate on this suite checks.
         tuning: how its defenses were tuned.
+        replay: what is kept of the rounds, to be replayed; null for nothing.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -264,6 +277,20 @@ class Suite(CellConfig):
     plugins: tuple[str, ...] = ()
     gate: GateSection = GateSection()
     tuning: TuningSection | None = None
+    replay: ReplaySection | None = None
+
+    @property
+    def replay_seed(self) -> int | None:
+        """The seed whose rounds are kept; None without a replay."""
+        if self.replay is None:
+            return None
+        return self.seeds[0] if self.replay.seed is None else self.replay.seed
+
+    @model_validator(mode="after")
+    def _check_replay_seed(self) -> Suite:
+        if self.replay is not None and self.replay_seed not in self.seeds:
+            raise ValueError(f"replay.seed: expected one of seeds; got {self.replay_seed}")
+        return self
 
     @model_validator(mode="after")
     def _check_tuning_seeds(self) -> Suite:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self, cast
+
+from torch import Tensor
 
 from fedguard.contracts.algorithm import Algorithm
 from fedguard.contracts.audit import Check, Lab, Subject
@@ -321,6 +323,8 @@ class Setup(AlgorithmSetup):
         secret: whether ``noise`` came from the operating system, so that no record reveals it. Then all draws whose secrecy an
             epsilon relies on come from there too: the batches of DP-SGD, and the selection of clients if it hides them.
         stopwatch: records which stage of a round is running.
+        keep: keeps what a replay of the rounds needs: called with the round, what arrived, the aggregate (float32 ``[d]``; None
+            if the round was abandoned), and the weights of its rows (float64 ``[m]``; None for rules without weights).
     """
 
     cell: Cell
@@ -331,6 +335,7 @@ class Setup(AlgorithmSetup):
     noise: Rng | None = field(default=None, repr=False)
     secret: bool = False
     stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)
+    keep: Callable[[int, ReceivedRound, Tensor | None, Tensor | None], None] | None = None
 
     def with_parts(self, **parts: Any) -> Self:
         """The same set-up of a cell with these parts in the places of its own."""

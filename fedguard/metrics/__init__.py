@@ -8,6 +8,7 @@ A training
     trajectory.py      utility, worst class, curve, and the events of its rounds; trend.py, whether it still rises at its end
     moments.py         simulated time: duration, staleness, cost for the devices
     aggregate.py       how far aggregates are from the honest mean; distance.py measures it in a round
+    plane.py           the updates of a round in a plane
     nodes.py           a training without a server: the accuracy of each node
     returns.py         returns of a model that acts
     durability.py      how long a backdoor lasts; evasion.py, accuracy under an attack at test time

@@ -76,11 +76,11 @@ MAY_IMPORT = {
     "fedguard.bench.records": {"errors", "retired", "contracts", "config", "metrics", "bench.docstrings"},
     "fedguard.bench.results": {
         "arguments", "errors", "contracts.stopwatch", "metrics.figures", "metrics.stats", "metrics.membership", "metrics.ranking",
-        "metrics.returns",
+        "metrics.returns", "metrics.plane",
         "bench.records", "bench.terminal",
     },
     "fedguard.bench.running": {
-        "arguments", "errors", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
+        "arguments", "errors", "kernels", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
         "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {

@@ -172,7 +172,7 @@ class Work:
             fresh: run everything, whatever is stored: a digest of code cannot know all that a plug-in reads. Otherwise what the
                 installed code has stored is not run again.
         """
-        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds)})
+        suite = self.plan.suite.model_copy(update={"seeds": tuple(seeds), "replay": None})
         wanted = dataclasses.replace(self.plan, suite=suite).only(cells)
         folder = RunFolder(self.run.folder.path / "confirmation")
         where: dict[str, Any] = {"jobs": self.jobs, "engine": self.engine, "listener": self.listener}

@@ -266,7 +266,8 @@ class Steps:
 class Choice:
     """A choice of the reader under its key in the address; the page has read it, and yields the chosen one.
 
-    ``titles`` are the names of the options, which are shown as they are if they have none.
+    ``titles`` are the names of the options, which are shown as they are if they have none. ``ordered`` options are a sequence,
+    which a slider walks through.
     """
 
     key: str
@@ -274,6 +275,7 @@ class Choice:
     options: Sequence[str]
     chosen: str
     titles: Mapping[str, str] = field(default_factory=dict)
+    ordered: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A chart or a table of a page as a file for a paper: PDF, SVG or PNG at the width of a column, LaTeX or CSV.
+"""A chart or a table of a page as a file for a paper: PDF, SVG or PNG at the width of a column, LaTeX or CSV; or a GIF.
 
 The caption says what was trained, with n, f and seeds, and explains the symbols, which stand beside the chart on a page.
 """
@@ -8,24 +8,26 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from fedguard.bench.pages.blocks import Block, Chart, Key, More, TableBlock, in_cells
+from fedguard.bench.pages.blocks import Address, Block, Chart, Choice, Key, More, TableBlock, in_cells
 from fedguard.bench.pages.escape import line
 from fedguard.bench.pages.tokens import CONFIG, TOKENS
 from fedguard.bench.pages.trained import describe_training
 from fedguard.bench.records.reading import escape_tree
 from fedguard.bench.results.run import Run
-from fedguard.errors import ConfigError, brief
+from fedguard.errors import ConfigError, MissingExtra, brief
 from fedguard.metrics.stats import over_seeds
 
-Form = Literal["pdf", "svg", "png", "tex", "csv"]
+Form = Literal["pdf", "svg", "png", "tex", "csv", "gif"]
 
 #: Widths in inches: of one column and of a whole page of two columns, as most conferences have them
 WIDTHS = {"column": 3.35, "page": 6.9}
 #: Points in an inch, and pixels in an inch of a PNG file
 POINTS, DENSITY = 72.0, 300.0
+#: Pixels in an inch of an animation, and the milliseconds of a picture
+SCREEN, FRAME = 144.0, 400
 
 _FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 _TEX = {
@@ -158,7 +160,7 @@ def escape_latex(text: str) -> str:
     return "".join(_TEX.get(character, character) for character in text)
 
 
-def _picture(block: Chart, form: Form, width: str) -> bytes:
+def _picture(block: Chart, form: Form, width: str, density: float = DENSITY) -> bytes:
     import vl_convert
 
     spec = escape_tree(dict(block.narrow if width == "column" else block.spec))
@@ -168,7 +170,43 @@ def _picture(block: Chart, form: Form, width: str) -> bytes:
         return _resize(svg, WIDTHS[width], "in").encode()
     if form == "pdf":
         return bytes(vl_convert.svg_to_pdf(_resize(svg, WIDTHS[width] * POINTS)))
-    return bytes(vl_convert.svg_to_png(_resize(svg, WIDTHS[width] * DENSITY), ppi=POINTS))
+    return bytes(vl_convert.svg_to_png(_resize(svg, WIDTHS[width] * density), ppi=POINTS))
+
+
+def animate(charts: Sequence[Chart], width: str = "page") -> bytes:
+    """An animated GIF of pictures in their order, the last of which stays longer.
+
+    Raises:
+        MissingExtra: Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("an animation", "pillow", "dashboard") from None
+    frames = [Image.open(io.BytesIO(_picture(one, "png", width, SCREEN))).convert("RGB") for one in charts]
+    size = max(one.width for one in frames), max(one.height for one in frames)
+    even = [Image.new("RGB", size, "white") for _ in frames]  # labels of axes may differ in size
+    for canvas, frame in zip(even, frames, strict=True):
+        canvas.paste(frame, (0, 0))
+    written = io.BytesIO()
+    times = [*[FRAME] * (len(even) - 1), 3 * FRAME]
+    even[0].save(written, "GIF", save_all=True, append_images=even[1:], duration=times, loop=0)
+    return written.getvalue()
+
+
+def sequence(blocks: Callable[[Address], Iterable[Block]], at: Address, name: str | None, page: str) -> list[Chart]:
+    """The chart of this name for each option of the page's ordered choice.
+
+    Raises:
+        ConfigError: the page has no such choice, or no such chart.
+    """
+    choice = next((one for one in blocks(at) if isinstance(one, Choice) and one.ordered), None)
+    if choice is None:
+        raise ConfigError(
+            f"expected a page with a sequence for a .gif, such as replay; got {page}. Choose another form."
+        )
+    found = [find_figure(blocks({**at, choice.key: option}), name, page) for option in choice.options]
+    return [one for one in found if isinstance(one, Chart)]
 
 
 def _resize(svg: str, width: float, unit: str = "") -> str:

@@ -5,6 +5,7 @@
                cells/<cell>/seed-003.json
                logs/<cell>-seed-003.log        the traceback of a failed trial
                artifacts/<cell>-seed-003.npy   the final model of a cell without attack
+                         <cell>-seed-003-replay.npz      rounds kept for a replay (`fedguard.bench.records.replay`)
 
 A record is written to a temporary file and renamed. Readers report a damaged record and treat it as missing; `fedguard run`
 sets it aside as ``seed-003.json.broken`` and runs its trial again. Stored files are parsed, never executed
@@ -155,6 +156,9 @@ class RunFolder:
 
     def model_path(self, cell: str, seed: int) -> Path:
         return self.path / "artifacts" / f"{cell}-seed-{seed:03d}.npy"
+
+    def replay_path(self, cell: str, seed: int) -> Path:
+        return self.path / "artifacts" / f"{cell}-seed-{seed:03d}-replay.npz"
 
     def read(self, cell: str, seed: int, broken: Callable[[DamagedFile], None] = lambda found: None) -> Record | None:
         """The record of one trial, or None. A damaged one is reported to ``broken`` and left where it is."""

@@ -7,6 +7,7 @@ breakdown.py   curves over a swept key, and where half is lost
 verdict.py     the verdict of a run: a sentence with its evidence
 trilemma.py    accuracy, privacy and robustness beside each other
 disclosure.py  what attacks on the clients' privacy found
+replay.py      the kept rounds of a trial in a plane
 profile.py     where the time went
 compare.py     two runs, cell by cell: comparison.py, differences.py; partners.py: which to compare
 places.py      where a cell stands in the matrix, in words

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from rich.console import Group, RenderableType
@@ -10,10 +11,12 @@ from rich.text import Text
 
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
+from fedguard.bench.records.replay import LARGEST, size_of
 from fedguard.bench.running.card import describe_subset, threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
+from fedguard.bench.running.replay import why_no_replay
 from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
 from fedguard.tasks.classification import fitting
@@ -49,15 +52,15 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     )
     for line in dict.fromkeys(_clients(cell) for cell in named if cell.adversary or len(cells) == 1):
         yield Text(line)
-    for threat in dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named):
-        yield Text(f"Threat: {threat}")
+    threats = list(dict.fromkeys(threat_in_words(cell) for cell in told_of if cell.named))
+    yield from (Text(f"Threat: {threat}") for threat in threats)
     if told_of:
         kinds = [{"config": cell.canonical, "threat_card": threat_card(cell)} for cell in told_of]
         yield Text(f"Kind: {taxonomy.in_words(kinds)}.")
     for data in dict.fromkeys(cell.data for cell in legal if isinstance(cell.data, Data)):
         yield from map(Text, _data(data))
     for line in dict.fromkeys(describe_subset(cell.config.task.subset) for cell in legal):
-        yield from [Text(line)] * bool(line)
+        yield from [Text(line)] * (bool(line) and not any(line in threat for threat in threats))
     for file in dict.fromkeys(cell.training.first_model for cell in legal):
         if file is not None:
             yield Text(f"First model: {describe_first_model(file)}.")
@@ -65,6 +68,7 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
         yield from [Text(line)] * bool(line)
     yield from _protocols(legal)
     yield from (Text(line) for line in dict.fromkeys(line for cell in legal for line in _copies(cell)))
+    yield from (Text(line) for line in _replay(plan, told_of))
     if refused:
         yield Text("\nRefused, and why:", "bold")
         places = {cell.id: swept for swept, cell in reversed(plan.positions)}
@@ -84,6 +88,23 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
     if unproven:
         yield Text("\nRuns, but outside what was proven:", "bold")
         yield from (Text(f"  {line}") for line in dict.fromkeys(unproven))
+
+
+def _replay(plan: Plan, cells: Iterable[PlannedCell]) -> Iterator[str]:
+    """What is kept of the rounds to be replayed, its size, and of which cells nothing can be kept."""
+    if plan.suite.replay is None:
+        return
+    reasons = [(cell, why_no_replay(cell)) for cell in cells]
+    kept = [cell for cell, reason in reasons if reason is None]
+    for reason, count in Counter(reason for _, reason in reasons if reason is not None).items():
+        yield f"Replay: no rounds are kept of {count} cells: {reason}."
+    if kept:
+        sizes = [size_of(cell.clients.most, -(-cell.training.rounds // plan.suite.replay.every)) for cell in kept]
+        cut = " A file ends with the round before 16 MiB; raise replay.every." if max(sizes) > LARGEST // 2 else ""
+        yield (
+            f"Replay: of {len(kept)} cells the rounds of seed {plan.suite.replay_seed} are kept as inner products, at most "
+            f"{min(max(sizes), LARGEST // 2) / 2**20:.1f} MiB a cell and {sum(sizes) / 2**20:.1f} MiB in all.{cut}"
+        )
 
 
 def _protocols(cells: Sequence[PlannedCell]) -> Iterator[Text]:

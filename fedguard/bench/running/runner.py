@@ -109,6 +109,8 @@ class Runner:
             self.listener.note(
                 f"{len(schedule.told)} stored trials drew noise for privacy from their seeds; they run again with secret noise."
             )
+        if schedule.unkept:
+            self.listener.note(f"{len(schedule.unkept)} stored trials run again, to keep their rounds for a replay.")
         if left:
             self.listener.note(f"{left} trials are left for another run without --limit, or with it.")
         try:

@@ -11,6 +11,7 @@ from fedguard.bench.records.schema import Record
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.running.code import code_of, data_digest
 from fedguard.bench.running.engines import Job
+from fedguard.bench.running.replay import why_no_replay
 from fedguard.bench.running.selection import AttackSelection, Trial
 from fedguard.config import Plan, PlannedCell
 from fedguard.errors import NotAllowed
@@ -41,6 +42,7 @@ class TrialSchedule:
         shares: the same, with normalized returns; attacks are compared by these.
         stale: stored trials made by other code or data, among those examined.
         told: stored trials with noise from their seed, which are run again for that reason.
+        unkept: stored trials whose rounds were not kept, which are run again for the replay that the suite asks for.
     """
 
     plan: Plan
@@ -66,6 +68,7 @@ class TrialSchedule:
         self._code = {cell.id: code_of(cell) for cell in self._cells.values()}
         self.stale: set[Trial] = set()
         self.told: set[Trial] = set()
+        self.unkept: set[Trial] = set()
 
     def pending(self) -> list[Trial]:
         """The trials to be run, each after the controls that it is compared with.
@@ -176,7 +179,14 @@ class TrialSchedule:
             "clean_model": str(self.folder.model_path(clean.id, seed)),
             "folder": str(self.folder.path),
             "model": str(self.folder.model_path(cell.id, seed)) if cell.named is None else None,
+            "replay": replay.every if (replay := self.plan.suite.replay) and self._wants_replay(trial) else None,
         }
+
+    def _wants_replay(self, trial: Trial) -> bool:
+        """Whether the suite asks to keep the rounds of this trial, and they can be kept."""
+        cells = {cell.id for _, cell in self.plan.positions}
+        asked = trial[0] in cells and trial[1] == self.plan.suite.replay_seed
+        return asked and why_no_replay(self._cells[trial[0]]) is None
 
     def take_in(self, record: Record) -> None:
         """Store the outcome of a finished trial."""
@@ -223,6 +233,9 @@ class TrialSchedule:
             return True
         if record["status"] == "failed":
             return self.retry_failed
+        if record["status"] == "ok" and self._wants_replay(trial) and not self.folder.replay_path(*trial).exists():
+            self.unkept.add(trial)
+            return True
         if self.secret_noise and record["threat_card"].get("noise_from") == "seed":
             self.told.add(trial)
             return True

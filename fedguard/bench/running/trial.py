@@ -20,6 +20,7 @@ from fedguard.bench.running.in_time import as_of
 from fedguard.bench.running.inference.curious import Album, PrivacyAdversary
 from fedguard.bench.running.protocol import privacy_spent, sums
 from fedguard.bench.running.references import references
+from fedguard.bench.running.replay import RoundKeeper
 from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import PlannedCell
 from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
@@ -54,6 +55,7 @@ def run_trial(
     progress: Progress = silent,
     clean_model: Callable[[], Tensor | None] = lambda: None,
     album: Album = lambda name, claim, truth: None,
+    replay: RoundKeeper | None = None,
 ) -> tuple[Record, Tensor]:
     """Train a cell that may run, with one seed.
 
@@ -64,6 +66,7 @@ def run_trial(
         clean_model: the final model of the cell without its attack, if stored; else it is trained again if the success of a
             backdoor must be compared with it.
         album: receives the pictures of a reconstruction.
+        replay: keeps what a replay of the rounds needs; changes no result.
 
     Returns:
         the record, and the final model (``[d]`` of the training's dtype).
@@ -73,7 +76,7 @@ def run_trial(
     """
     bench = bench or Workbench()
     with global_generators(_global(cell, seed, bench)) as drawn, computing_in(cell.training.dtype):
-        record, model = _train_and_score(cell, seed, controls, bench, progress, clean_model, album)
+        record, model = _train_and_score(cell, seed, controls, bench, progress, clean_model, album, replay)
         if drew := drawn():
             record["environment"]["drew"] = drew
     return record, model
@@ -92,6 +95,7 @@ def _train_and_score(
     progress: Progress,
     clean_model: Callable[[], Tensor | None],
     album: Album,
+    replay: RoundKeeper | None,
 ) -> tuple[Record, Tensor]:
     compared_with = references(cell, lambda one: bench.final(one, seed, lambda: _final_score(one, seed, bench)))
     started, stopwatch = time.time(), Stopwatch()
@@ -100,7 +104,7 @@ def _train_and_score(
     if isinstance(task, EnvironmentTask):
         with stopwatch.stage("scoring"):
             task.guess  # noqa: B018  raises where nothing can be judged by it, before hours of training
-    setup = replace(set_up(cell, seed, task, secret_noise=bench.secret_noise), stopwatch=stopwatch)
+    setup = replace(set_up(cell, seed, task, secret_noise=bench.secret_noise), stopwatch=stopwatch, keep=replay)
     curious = None
     if cell.inference and isinstance(task, Classification):
         with stopwatch.stage("inference"):

@@ -16,7 +16,7 @@ from fedguard.errors import ConfigError
 from fedguard.metrics.stats import Estimate, estimate
 
 #: What a proxy cannot stand for: what is tuned, on which attacks and seeds, and how a run is called and judged.
-_NOT = ("attack", "defense", "gate", "matrix", "name", "plugins", "schema", "seeds", "tuning")
+_NOT = ("attack", "defense", "gate", "matrix", "name", "plugins", "replay", "schema", "seeds", "tuning")
 
 
 def on_proxy(document: Document, proxy: Sequence[str]) -> Document:

@@ -112,7 +112,8 @@ class Proposal:
         defenses = tuple((spec, Candidates.of(laid_out.known.pipeline(spec), budget)) for spec in matrix["defense"])
         settings = [as_text(pipeline) for _, candidates in defenses for pipeline in candidates.pipelines]
         data = copy.deepcopy(document.data)
-        data.pop("tuning", None)
+        for section in ("tuning", "replay"):
+            data.pop(section, None)
         data["name"] = f"{laid_out.suite.name}-{'proxy' if proxy else 'tuning'}"
         data["seeds"] = list(tuning_seeds)
         data["matrix"] |= {"attack": ["none", *tuned_on], "defense": list(dict.fromkeys(settings))}

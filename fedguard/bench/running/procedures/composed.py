@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedguard.bench.records import pictures
+from fedguard.bench.records import pictures, replay
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.records.store import RunFolder, open_atomically
 from fedguard.bench.running.blame import in_words
@@ -19,6 +19,7 @@ from fedguard.bench.running.code import data_digest
 from fedguard.bench.running.plugin_state import diff_plugin_state, snapshot_plugin_state
 from fedguard.bench.running.procedures.contract import Procedure
 from fedguard.bench.running.rehearsal import why_not
+from fedguard.bench.running.replay import RoundKeeper
 from fedguard.bench.running.shared_state import diff_shared_state, snapshot_shared_state
 from fedguard.bench.running.trial import Progress, run_trial
 from fedguard.bench.running.workbench import Workbench
@@ -55,12 +56,22 @@ class ComposedProcedure(Procedure):
             assert isinstance(cell.data, Data)  # nothing is rebuilt of actors
             pictures.save(folder, cell.id, job["seed"], name, claim, truth, load_dataset(cell.data).value_range)
 
+        keeper = RoundKeeper(job["replay"]) if job.get("replay") else None
         held, before = snapshot_plugin_state(cell), snapshot_shared_state()
         try:
             record, model = run_trial(
-                cell, job["seed"], job["controls"], bench, progress=progress, clean_model=clean_model, album=album
+                cell,
+                job["seed"],
+                job["controls"],
+                bench,
+                progress=progress,
+                clean_model=clean_model,
+                album=album,
+                replay=keeper,
             )
             from_text(to_text(record))  # an attack's notes may hold anything: what cannot be read back has failed
+            if keeper is not None:
+                replay.save(RunFolder(Path(job["folder"])), job["id"], job["seed"], keeper.rounds)
             if job["model"] is not None:
                 with open_atomically(Path(job["model"])) as file:
                     np.save(file, model.numpy(), allow_pickle=False)
