@@ -44,6 +44,7 @@ GIVEN = {
     "npz": {"file": "here.npz"},
     "image_folder": {"folder": "here"},
     "table": {"file": "here.csv", "label": "y"},
+    "text_table": {"file": "here.csv", "tokenizer": "tokenizer.json"},
     "leaf": {"folder": "here"},
     "text": {"file": "here.txt"},
     "function": {"target": "mine:data"},

@@ -161,8 +161,8 @@ class Lab(ABC):
 
     @property
     @abstractmethod
-    def characters(self) -> bool:
-        """Whether its inputs are texts: characters by number."""
+    def tokens(self) -> bool:
+        """Whether its inputs are texts: tokens by number."""
 
     @abstractmethod
     def watch(

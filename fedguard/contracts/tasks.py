@@ -46,6 +46,21 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class Tokens:
+    """What is special about inputs that are texts: whole numbers that name tokens, between which there is nothing.
+
+    They are held in float32 like all inputs, which is exact below 2^24. A network with an `nn.Embedding` receives int64.
+
+    Attributes:
+        vocabulary: the number V of tokens, which are ``0 ... V-1``.
+        padding: the number that fills up short texts, which a network must not read; None if texts are never filled up.
+    """
+
+    vocabulary: int
+    padding: int | None = None
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A data set with a fixed split into train and test.
 
@@ -53,14 +68,14 @@ class Dataset:
         train, test: the two parts; only the evaluation uses the test part.
         classes: number of classes C; labels are ``0 ... C-1``.
         value_range: smallest and largest value of an input, which triggers and inversions respect.
-        characters: whether inputs are texts: sequences of character numbers, which are categorical.
+        tokens: of what inputs ``[length]`` consist that are texts; None for other data.
     """
 
     train: Examples
     test: Examples
     classes: int
     value_range: tuple[float, float]
-    characters: bool = False
+    tokens: Tokens | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ policies.py      what an actor does, given the outputs of its network
 cohort.py        trains all clients of a round at once
 network.py       a network with its parameters in one flat vector
 statistics.py    its running statistics in another, if it normalizes over batches
+tokens.py        whether a network of texts leaves their padding out
 shadows.py       shadow models, for attacks on privacy
 first_model.py   the parameters that a training starts from, if a suite names a file
 compute.py       where it computes, on the processor or on a CUDA device, and in which type
@@ -29,6 +30,7 @@ DATA = {
     "shakespeare_roles": "fedguard.tasks.data.shakespeare_roles:ShakespeareRoles",
     "npz": "fedguard.tasks.data.npz:NPZ",
     "image_folder": "fedguard.tasks.data.image_folder:ImageFolder",
+    "text_table": "fedguard.tasks.data.text_table:TextTable",
     "table": "fedguard.tasks.data.table:Table",
     "leaf": "fedguard.tasks.data.leaf:LEAF",
     "text": "fedguard.tasks.data.text:Text",

@@ -36,6 +36,7 @@ from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.data import draw_subset, load_dataset
 from fedguard.tasks.network import FlatNetwork, Predictor, duplicate
+from fedguard.tasks.tokens import check_padding
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,9 @@ class Classification(Task):
     def initial_model(self, rng: Rng) -> Tensor:
         if self.first is not None:
             return self.first.clone()
-        return FlatNetwork(self.model, self.dataset.shape, self.dataset.classes, rng).flat.clone()
+        return FlatNetwork(
+            self.model, self.dataset.shape, self.dataset.classes, rng, tokens=self.dataset.tokens
+        ).flat.clone()
 
     def local_updates(
         self,
@@ -310,8 +313,8 @@ def fitting(
     """
     extremes = torch.tensor(dataset.value_range).view(2, *(1 for _ in dataset.shape)).repeat(1, *dataset.shape)
     try:
-        network = FlatNetwork(model, dataset.shape, dataset.classes, Rng(0), compute, normalization)
-        network.value_range, network.characters = dataset.value_range, dataset.characters
+        network = FlatNetwork(model, dataset.shape, dataset.classes, Rng(0), compute, normalization, dataset.tokens)
+        network.value_range = dataset.value_range
         with torch.random.fork_rng(devices=[]):
             module, _ = duplicate(network.module, torch.device("cpu"))  # threads train on copies
             trained = select_trained(module)
@@ -341,4 +344,6 @@ def fitting(
         )
     if draws or not torch.allclose(logits, again, equal_nan=True):
         raise ConfigError(f"model {model}: expected the same logits for the same input; got others. Leave out Dropout.")
+    if dataset.tokens is not None:
+        check_padding(module, dataset.tokens, dataset.shape, str(model))
     return network

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedguard.contracts import Model, StatisticsLayout
 from fedguard.contracts.statistics import Normalization
-from fedguard.contracts.tasks import select_trained
+from fedguard.contracts.tasks import Tokens, select_trained
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, global_generators
 from fedguard.tasks.compute import Compute, computing_in
@@ -37,11 +37,10 @@ class FlatNetwork:
         statistics: the layout of its running statistics; empty for a network without them.
         normalization: by what layers normalize that normalize over batches.
         couples: whether the output of an example depends on the rest of its batch, so that a batch needs two examples.
-        value_range, characters: properties of the inputs, as in `Dataset`.
+        value_range, tokens: properties of the inputs, as in `Dataset`.
     """
 
     value_range: tuple[float, float] = (-3.0, 3.0)
-    characters: bool = False
 
     def __init__(
         self,
@@ -51,6 +50,7 @@ class FlatNetwork:
         rng: Rng,
         compute: Compute | None = None,
         normalization: Normalization = "running",
+        tokens: Tokens | None = None,
     ) -> None:
         self.compute, self.name, dtype = compute or Compute(), str(model), torch.get_default_dtype()
         self.normalization: Normalization = normalization
@@ -58,6 +58,9 @@ class FlatNetwork:
             self.module = model.build(shape, classes)
             if dtype != torch.float32:
                 self.module.to(dtype)
+        self.tokens = tokens
+        if tokens is not None and any(isinstance(part, nn.Embedding) for part in self.module.modules()):
+            self.module.register_forward_pre_hook(_read_tokens)
         normalizing = prepare_statistics(self.module, normalization, self.name)
         with refusing_changes(self.module, self.name):
             logits = tuple(self.module(torch.zeros(2, *shape)).shape)
@@ -135,6 +138,11 @@ class FlatNetwork:
         if self.couples and len(parts) > 1 and len(parts[-1]) == 1:
             parts[-2:] = [torch.cat(parts[-2:])]
         return parts
+
+
+def _read_tokens(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Numbers of tokens, which are held in a floating type, as the int64 that embeddings and masks expect."""
+    return tuple(one.long() for one in given)
 
 
 def apply(module: nn.Module, model: Tensor, x: Tensor) -> Tensor:

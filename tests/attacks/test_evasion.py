@@ -182,7 +182,7 @@ def test_a_cell_is_another_one_under_an_attack_at_test_time_and_the_same_one_wit
     [
         (
             {"task": {"data": "python_topics", "model": "transformer(width=8, heads=1, layers=1)"}},
-            "characters by number",
+            "tokens by number",
         ),
         ({"training": {"algorithm": "fedper", "rounds": 1}}, "under fedper there is one for each client"),
     ],

@@ -499,7 +499,7 @@ def test_leafs_texts_become_characters_by_number(tmp_path):
     leaf(tmp_path, "train", {"ROMEO": (["abc", "bcd"], ["d", "a"]), "JULIET": (["dab"], ["é"])})
     leaf(tmp_path, "test", {"ROMEO": (["aaa", "abz"], ["b", "a"])})
     found = load("leaf", folder=str(tmp_path))
-    assert found.characters and (found.classes, found.value_range, found.shape) == (5, (0.0, 4.0), (3,))
+    assert found.tokens and (found.classes, found.value_range, found.shape) == (5, (0.0, 4.0), (3,))
     assert found.train.x.tolist() == [[0, 1, 2], [1, 2, 3], [3, 0, 1]] and found.train.y.tolist() == [3, 0, 4]
     assert found.test.x.tolist() == [[0, 0, 0]]  # nobody can read the z
 

@@ -201,7 +201,7 @@ def test_windows_of_a_text_and_what_follows_them(tmp_path):
         expected += [(train[i : i + 3], train[i + 3]) for i in range(len(train) - 3)]
         owners += [client] * (len(train) - 3)
     known = sorted(set("".join(window + after for window, after in expected)))
-    assert known == sorted("abcshor") and found.classes == 7 and found.characters and found.shape == (3,)
+    assert known == sorted("abcshor") and found.classes == 7 and found.tokens and found.shape == (3,)
     told = [
         ("".join(known[int(code)] for code in x), known[y])
         for x, y in zip(found.train.x, found.train.y.tolist(), strict=True)
@@ -239,7 +239,7 @@ def test_texts_that_give_no_windows_are_refused(tmp_path):
 
 def test_python_topics_are_text_with_natural_clients():
     found = load("python_topics", topics=12, window=16)
-    assert found.characters and found.shape == (16,)
+    assert found.tokens and found.shape == (16,)
     assert set(found.train.client.tolist()) == set(range(12))
     low, high = found.value_range
     for part in (found.train, found.test):

@@ -162,7 +162,7 @@ def test_who_changes_texts_by_a_little_or_seeks_them_by_gradients_is_refused(mod
         if labels["attack"] == "none":
             assert cell.id not in refused
         else:
-            assert "characters by number" in refused[cell.id] or "needs images" in refused[cell.id], labels["attack"]
+            assert "tokens by number" in refused[cell.id] or "needs images" in refused[cell.id], labels["attack"]
 
 
 def records(suite):

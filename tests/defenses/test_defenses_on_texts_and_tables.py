@@ -32,9 +32,9 @@ TASKS = {
 REFUSED = {
     "text": {
         "ats": "needs images",
-        "soteria": "characters by number",
-        "grad_defense": "characters by number",
-        "deepsight": "characters by number",
+        "soteria": "tokens by number",
+        "grad_defense": "tokens by number",
+        "deepsight": "tokens by number",
     },
     "table": {"ats": "needs images"},
 }

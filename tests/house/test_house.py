@@ -99,7 +99,7 @@ MAY_IMPORT = {
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
-        "arguments", "errors", "rng", "contracts", "secagg", "guard", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
+        "arguments", "errors", "rng", "contracts", "secagg", "guard", "guarded_statistics", "states", "registry", "config", "tasks", "metrics", "bench", "retired",
     },
     "fedguard.guarded_statistics": {"arguments", "errors", "rng", "contracts", "aggregation", "registry", "states"},
     "fedguard.guard": {

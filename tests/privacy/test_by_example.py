@@ -22,6 +22,7 @@ from fedguard.bench.running.procedures import refusals
 from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
 from fedguard.contracts import DPSGD, Examples, LocalPlan, Model
+from fedguard.contracts.tasks import Tokens
 from fedguard.errors import ConfigError, NotAllowed
 from fedguard.registry import load_registry
 from fedguard.rng import Rng
@@ -260,8 +261,10 @@ def test_the_built_in_networks_keep_it(model):
 
 
 def test_the_transformer_keeps_it_with_characters():
-    made = FlatNetwork(load_registry().build("model", "transformer(width=8, heads=2, layers=1)"), (6,), 11, Rng(0))
-    made.value_range, made.characters = (0.0, 10.0), True
+    made = FlatNetwork(
+        load_registry().build("model", "transformer(width=8, heads=2, layers=1)"), (6,), 11, Rng(0), tokens=Tokens(11)
+    )
+    made.value_range = (0.0, 10.0)
     hold(made, 20)
 
 

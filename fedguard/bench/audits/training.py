@@ -76,8 +76,8 @@ class CellLab(Lab):
         return task
 
     @property
-    def characters(self) -> bool:
-        return self.task.dataset.characters
+    def tokens(self) -> bool:
+        return self.task.dataset.tokens is not None
 
     def watch(
         self, parts: Sequence[Examples], rounds: int, clients: Participation | None = None

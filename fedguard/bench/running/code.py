@@ -99,7 +99,9 @@ def _of_data(data: Data) -> str:
         digest.update(str((part.dtype, tuple(part.shape))).encode())
         digest.update(part.contiguous().numpy().tobytes())
     if data.outside:
-        digest.update(str((found.classes, found.value_range, found.characters)).encode())
+        digest.update(str((found.classes, found.value_range, found.tokens is not None)).encode())
+        padding = found.tokens and found.tokens.padding
+        digest.update(b"" if padding is None else f"padding {padding}".encode())
     return digest.hexdigest()[:16]
 
 
@@ -121,7 +123,7 @@ def _of_weights(model: Model, data: Data) -> str | None:
     from fedguard.tasks.network import FlatNetwork
 
     found = load_dataset(data)
-    return FlatNetwork(model, found.shape, found.classes, Rng(0)).digest_frozen()
+    return FlatNetwork(model, found.shape, found.classes, Rng(0), tokens=found.tokens).digest_frozen()
 
 
 def forget_data() -> None:

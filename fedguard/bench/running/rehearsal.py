@@ -11,7 +11,7 @@ Examples of what is refused, with the reason, as by the visibility check:
 The rehearsal deals each distinct task once, lets each attack tamper with two examples and applies its trigger to the test set,
 and lets a client defend two examples.
 
-Texts are characters by number. Attacks and defenses that change inputs slightly, or search them by gradients, are refused on
+Texts are tokens by number. Attacks and defenses that change inputs slightly, or search them by gradients, are refused on
 texts: there is nothing between one character and the next.
 """
 
@@ -41,7 +41,7 @@ from fedguard.tasks.network import flatten
 from fedguard.tasks.playing import EnvironmentTask
 
 NO_TEXT = (
-    "makes inputs up, changes them by a little or finds them by gradients; the inputs here are characters by number. Take "
+    "makes inputs up, changes them by a little or finds them by gradients; the inputs here are tokens by number. Take "
     "other data."
 )
 
@@ -75,10 +75,10 @@ def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
         if (private := setup.local_plan.private) is not None:
             task.hold_private(private.sample_rate)
         _defend(setup, task)
-        if cell.evasion is not None and task.dataset.characters:
+        if cell.evasion is not None and task.dataset.tokens:
             raise PreconditionError(f"{cell.evasion.name} {NO_TEXT}")
         if cell.inference is not None:
-            if task.dataset.characters and cell.inference.goal == "reconstruction":
+            if task.dataset.tokens and cell.inference.goal == "reconstruction":
                 raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")
             PrivacyAdversary(cell, setup, task).check()
         if cell.attack is not None:
@@ -104,7 +104,7 @@ def _tamper(cell: PlannedCell, task: Classification, seed: int) -> State:
         attack.name,
         cell.attack_sees,
         rng=Rng(seed),
-        round=cell.training.rounds if task.dataset.characters else 1,
+        round=cell.training.rounds if task.dataset.tokens else 1,
         position=0,
         malicious=tuple(malicious),
         classes=task.classes,
@@ -117,8 +117,8 @@ def _tamper(cell: PlannedCell, task: Classification, seed: int) -> State:
     )
     state = attack.prepare(view) if attack.every_round else view.state
     if Sight.OWN_DATA in cell.attack_sees:
-        for examples in view.pool if task.dataset.characters else view.pool[:1]:
-            few = examples if task.dataset.characters else examples[torch.arange(min(2, len(examples)))]
+        for examples in view.pool if task.dataset.tokens else view.pool[:1]:
+            few = examples if task.dataset.tokens else examples[torch.arange(min(2, len(examples)))]
             poisoned = attack.poison(few, view.restrict(view.party, view.granted, state=state))
             poisoned = check_return(attack, "poison", poisoned, Examples)
             _check_text(attack.name, task, poisoned.x)
@@ -136,13 +136,13 @@ def _defend(setup: Setup, task: Classification) -> None:
         if transform.reads_data:
             transform.apply(model, client_context(reading, stage, 0, 1, model, few))
     for one in setup.cell.pipeline.stages:
-        if one.makes_inputs and task.dataset.characters:
+        if one.makes_inputs and task.dataset.tokens:
             raise PreconditionError(f"{one.name} {NO_TEXT}")
 
 
 def _reading(task: Classification, owner: str) -> Classification:
-    """The task with a network that accepts only characters, and no inputs that require a gradient."""
-    if not task.dataset.characters:
+    """The task with a network that accepts only tokens, and no inputs that require a gradient."""
+    if not task.dataset.tokens:
         return task
     network = copy.deepcopy(task.network)
     network.flat = flatten(network.module)
@@ -152,11 +152,11 @@ def _reading(task: Classification, owner: str) -> Classification:
             raise PreconditionError(f"{owner} {NO_TEXT}")
         _check_text(owner, task, given[0])
 
-    network.module.register_forward_pre_hook(read)
+    network.module.register_forward_pre_hook(read, prepend=True)
     return replace(task, network=network)
 
 
 def _check_text(owner: str, task: Classification, x: Tensor) -> None:
     low, high = task.value_range
-    if task.dataset.characters and not bool(((x == x.round()) & (low <= x) & (x <= high)).all()):
+    if task.dataset.tokens and not bool(((x == x.round()) & (low <= x) & (x <= high)).all()):
         raise PreconditionError(f"{owner} {NO_TEXT}")

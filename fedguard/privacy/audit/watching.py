@@ -134,7 +134,7 @@ def _draw_skewed_examples(lab: Lab) -> Examples:
     draw, (low, high) = Rng(lab.seed).child("audit", "lopsided").torch(), lab.task.value_range
     x = low + (high - low) * torch.rand(24, *lab.task.shape, generator=draw)
     x[0] = high + 100 * (high - low) * torch.rand(lab.task.shape, generator=draw)
-    if lab.characters:
+    if lab.tokens:
         x = x.round().clamp(low, high)
     return Examples(x, torch.arange(24) % lab.task.classes)
 

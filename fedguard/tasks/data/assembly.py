@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedguard.contracts import Dataset, Examples, Preparation
+from fedguard.contracts.tasks import Tokens
 from fedguard.errors import ConfigError, brief, require
 from fedguard.tasks.data.values import check_inputs, check_names
 
@@ -61,7 +62,8 @@ def assemble_dataset(
     scale: Scale | None = None,
     classes: Classes | None = None,
     public: RawExamples | None = None,
-    characters: int | None = None,
+    tokens: Tokens | None = None,
+    next_token: bool = False,
     shape: Sequence[int] | None = None,
 ) -> Dataset:
     """The data set behind the arrays.
@@ -79,7 +81,8 @@ def assemble_dataset(
         scale: standardizes columns instead; inputs beyond its range are clipped.
         classes: all classes, whether or not each has examples.
         public: examples from which ``scale`` and ``classes`` are taken; they are neither trained on nor tested on.
-        characters: for text, the number of characters and of classes, some of which may have no example.
+        tokens: for texts, of what they consist.
+        next_token: whether a label is a token as well; then some classes may have no example.
         shape: of an input, into which flat ones are folded; images of it have their channels first.
 
     Raises:
@@ -102,7 +105,12 @@ def assemble_dataset(
     if public is not None:
         _check(f"{where}, public part", public)
         scale = _scale_of(_reshape_inputs(f"{where}, public part", public, shape).x)
-    names = np.arange(characters) if characters else _names(where, train.y, test.y, classes, public)
+    if tokens is not None:
+        value_range = (0.0, float(tokens.vocabulary - 1))
+    if tokens is not None and next_token:
+        names = np.arange(tokens.vocabulary)
+    else:
+        names = _names(where, train.y, test.y, classes, public)
     owners = _owners(train, test)
     if value_range is None:
         used = scale or _scale_of(train.x)
@@ -121,7 +129,7 @@ def assemble_dataset(
         )
         for x, part in zip(inputs, (train, test), strict=True)
     ]
-    return Dataset(parts[0], parts[1], len(names), value_range, characters is not None)
+    return Dataset(parts[0], parts[1], len(names), value_range, tokens)
 
 
 def _plain(x: NDArray[Any]) -> NDArray[Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import Dataset, Examples
+from fedguard.contracts.tasks import Tokens
 from fedguard.errors import require
 from fedguard.tasks.data.assembly import check_image
 
@@ -48,10 +49,14 @@ def check_dataset(
         f"{where}: shape: expected inputs of the declared shape {list(shape or ())}; got {list(dataset.shape)}.",
     )
     check_image(where, dataset.shape, shape)
+    if dataset.tokens is not None:
+        given: object = dataset.tokens
+        require(isinstance(given, Tokens), f"{where}: tokens: expected Tokens; got {given!r}.")
+        _check_tokens(where, dataset, dataset.tokens)
     _check_range(where, dataset)
     counts = torch.bincount(dataset.train.y, minlength=classes)
     require(
-        dataset.characters or not every_class or bool(counts.all()),
+        dataset.tokens is not None or not every_class or bool(counts.all()),
         f"{where}: expected train examples of each class; class {int(counts.argmin())} has none.",
     )
     return dataset
@@ -92,10 +97,26 @@ def _check_values(expected: str, part: Examples, dataset: Dataset) -> None:
     require(bool(x.isfinite().all()), f"{expected} finite inputs; some are NaN or infinite.")
 
 
+def _check_tokens(where: str, dataset: Dataset, tokens: Tokens) -> None:
+    require(
+        2 <= tokens.vocabulary <= 2**24,
+        f"{where}: tokens: expected a vocabulary from 2 to 2^24; got {tokens.vocabulary}.",
+    )
+    require(
+        dataset.value_range == (0.0, float(tokens.vocabulary - 1))
+        and all(bool((p.x == p.x.round()).all()) for p in (dataset.train, dataset.test)),
+        f"{where}: tokens: expected whole numbers in a value_range of (0, {tokens.vocabulary - 1}), below the vocabulary.",
+    )
+    require(
+        tokens.padding is None or 0 <= tokens.padding < tokens.vocabulary,
+        f"{where}: tokens: padding: expected a number below the vocabulary of {tokens.vocabulary}; got {tokens.padding}.",
+    )
+
+
 def _check_range(where: str, dataset: Dataset) -> None:
     """Train inputs lie in the range; test inputs may lie beyond where the train part's own columns set it, not if texts."""
     low, high = (float(np.float32(end)) for end in dataset.value_range)
-    for name, part in (("train", dataset.train), *([("test", dataset.test)] if dataset.characters else [])):
+    for name, part in (("train", dataset.train), *([("test", dataset.test)] if dataset.tokens else [])):
         least, most = float(part.x.min()), float(part.x.max())
         require(
             low <= least and most <= high,

@@ -132,18 +132,41 @@ def _complete(path: Path, beside: Collection[str], as_text: Sequence[str] | None
     Raises:
         UnknownName, ConfigError: one of them is missing.
     """
-    from pandas.api.types import is_float_dtype
-
     frame = _frame(path, as_text)
     for name in frame.columns:
         frame[name] = _plain(path, str(name), frame[name])
-    for column in beside:
-        if column not in frame.columns:
-            raise UnknownName("column", column, map(str, frame.columns), str(path))
+    _require_columns(path, frame, beside)
     if (
         path.suffix == ".csv" and as_text is not None and {*as_text} <= {*frame.columns}
     ):  # else a name is wrong, which comes first
         _check_codes(path, frame, beside, as_text)
+    _check_cells(path, frame)
+    return frame
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """These columns of a table, with cells of a CSV file as texts, and a value in each.
+
+    Raises:
+        UnknownName, ConfigError: one of them is missing.
+    """
+    frame = _frame(path, None)
+    _require_columns(path, frame, columns)
+    found = frame[list(columns)].apply(lambda column: _plain(path, str(column.name), column))
+    _check_cells(path, found)
+    return found
+
+
+def _require_columns(path: Path, frame: pd.DataFrame, columns: Collection[str]) -> None:
+    for column in columns:
+        if column not in frame.columns:
+            raise UnknownName("column", column, map(str, frame.columns), str(path))
+
+
+def _check_cells(path: Path, frame: pd.DataFrame) -> None:
+    """Raise `ConfigError` where a cell is empty or holds no finite number."""
+    from pandas.api.types import is_float_dtype
+
     for name in frame.columns:
         empty = np.flatnonzero(frame[name].isna())
         if len(empty):
@@ -162,7 +185,6 @@ def _complete(path: Path, beside: Collection[str], as_text: Sequence[str] | None
                 f"{path}: expected finite numbers or texts; column {str(name)!r} has {frame[name].iloc[odd[0]]} in row "
                 f"{odd[0] + 1} below the header."
             )
-    return frame
 
 
 def _plain(path: Path, name: str, column: pd.Series[Any]) -> pd.Series[Any]:

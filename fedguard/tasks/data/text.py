@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
+from fedguard.contracts.tasks import Tokens
 from fedguard.errors import ConfigError, require
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, join_parts
 from fedguard.tasks.data.files import check_text, require_path, why_not
@@ -145,7 +146,7 @@ def _encode_characters(where: str, train: RawExamples, test: RawExamples, charac
         RawExamples(np.searchsorted(known, part.x), np.searchsorted(known, part.y), part.client)
         for part in (train, test)
     ]
-    return assemble_dataset(where, *parts, value_range=(0.0, float(len(known) - 1)), characters=len(known))
+    return assemble_dataset(where, *parts, tokens=Tokens(len(known)), next_token=True)
 
 
 def _codes(text: str) -> NDArray[np.uint32]:

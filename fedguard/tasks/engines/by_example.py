@@ -371,7 +371,7 @@ def _move(module: nn.Module, setting: int, draw: torch.Generator) -> None:
 def _inputs(network: FlatNetwork, draw: torch.Generator) -> Tensor:
     """``[POOL, *shape]``: asymmetric inputs within the range, but for one that is a thousand times as large."""
     (low, high), shape = network.value_range, (POOL, *network.shape)
-    if network.characters:
+    if network.tokens:
         x = torch.randint(round(low), round(high) + 1, shape, generator=draw).float()
         x[3], x[LARGEST] = low, high
         return x

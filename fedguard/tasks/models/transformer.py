@@ -16,7 +16,7 @@ class Transformer(Model):
     """Embeddings of characters and places, blocks of attention and a dense part, and logits of the next character.
 
     Each position attends to itself and to earlier positions. Layer normalization precedes each part (Xiong et al., ICML
-    2020). The logits are read off the last position. Inputs are characters by number, float32 ``[length]``, below the number of
+    2020). The logits are read off the last position. Inputs are characters by number, ``[length]``, below the number of
     classes.
 
     Args:

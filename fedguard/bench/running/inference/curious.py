@@ -267,7 +267,10 @@ class PrivacyAdversary:
     @cached_property
     def _network(self) -> FlatNetwork:
         """One of the same kind, which has never seen an example."""
-        return FlatNetwork(self._task.model, self._task.shape, self._task.classes, Rng(0), self._task.network.compute)
+        task = self._task
+        return FlatNetwork(
+            task.model, task.shape, task.classes, Rng(0), task.network.compute, tokens=task.dataset.tokens
+        )
 
     @cached_property
     def _shadows(self) -> Shadows:
