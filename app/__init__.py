@@ -6,7 +6,6 @@ blocks.py   blocks of pages (`fedguard.bench.pages`) on the screen
 here.py     where the reader is, and links from page to page; address.py, the reader's choices in the address
 data.py     cached reads
 words.py    a record as text and tables
-figure.py   the menu of metrics
 times.py    the time of a cell by stage
 lab/        the parts of the Lab
 report/     one run as one HTML file
