@@ -470,3 +470,17 @@ def test_the_report_has_the_leading_defenses_under_their_worst_attacks(run):
     assert len([one for one in found if isinstance(one, Prose)]) == len(group)
     for one, said in zip(group, [one for one in found if isinstance(one, Prose)], strict=True):
         assert f"{one.worst.attack} takes" in said.title and one.defense in said.title
+
+
+def test_the_curves_stand_beside_no_attack_and_the_plain_mean_under_the_same_attack(run):
+    rows = titled(page(run, attack="alie", defense="median"), "Over the training").spec["data"]["values"]
+    ends = {row["group"]: row["mean"] for row in rows if "mean" in row}
+    places = {
+        "this cell": ("alie", "median"),
+        "no attack": ("none", "median"),
+        "plain mean, same attack": ("alie", "mean"),
+    }
+    for name, (attack, defense) in places.items():
+        last = [one["curve"]["accuracy"][-1] for one in results_of(run, attack=attack, defense=defense)]
+        assert ends.pop(name) == pytest.approx(100 * fmean(last))
+    assert not ends
