@@ -171,7 +171,7 @@ class Guard:
             raise InputError(f"clients: expected a list of models; got {type(clients).__name__}.")
         # Later rounds have the layout of the first, to which the states of rule and attack belong
         self._layout = self._layout or Layout.of(state, "model")
-        layout, own = self._layout.split() if self._fate else (self._layout, None)
+        layout, own = self.split(self._layout)
         before = layout.vector(state, "model")
         if not bool(before.isfinite().all()):
             raise InputError(
@@ -212,14 +212,8 @@ class Guard:
             rows = rows.where(beside.isfinite().all(1, keepdim=True), torch.nan)
         result = self.aggregate_updates(before, rows, layers=layout.sizes, samples=claims, root=direction)
         after = layout.state(before + self._server_lr * result, state, "the next model")
-        if self._fate is not None and own is not None and beside is not None:
-            bad = self._find_unusable(rows, claims)
-            kept = [row for row in range(len(rows)) if row not in bad]
-            samples = None if claims is None else [claims[row] for row in kept]
-            rng, assumed_f = self._rng.child("statistics rule", self.round), max(0, self.assumed_f - len(bad))
-            combined, floored = combine_statistics(self._fate, beside[kept], samples, own, assumed_f, self.round, rng)
-            self.floored += floored
-            after = own.state(combined, after, "the next model")
+        if own is not None and beside is not None:
+            after = own.state(self.aggregate_statistics(rows, beside, own, samples=claims), after, "the next model")
         return after["model"] if plain else after  # type: ignore[return-value]
 
     def apply_attack(
@@ -348,6 +342,33 @@ class Guard:
         result = aggregate(self._pipeline, rows, context, self._states)
         self._states = result.states
         return result.vector
+
+    def split(self, layout: Layout) -> tuple[Layout, Layout | None]:
+        """What rule and attack see of a model, and the running statistics that are aggregated beside it."""
+        return (layout, None) if self._fate is None else layout.split()
+
+    def aggregate_statistics(
+        self, updates: Tensor, sent: Tensor, own: Layout, *, samples: Sequence[float] | None = None
+    ) -> Tensor:
+        """float32 ``[s]``: the next running statistics, of those clients whose update is aggregated.
+
+        Args:
+            updates: float32 ``[n, d]``; a row that is not finite is dropped, and its statistics with it.
+            sent: float32 ``[n, s]``.
+            own: their layout, as `split` returns it.
+            samples: what the clients claim, as in `step`.
+
+        Raises:
+            PreconditionError: too few clients for the fate's rule.
+        """
+        assert self._fate is not None
+        bad = self._find_unusable(updates, samples)
+        kept = [row for row in range(len(updates)) if row not in bad]
+        claims = None if samples is None else [samples[row] for row in kept]
+        rng, assumed_f = self._rng.child("statistics rule", self.round), max(0, self.assumed_f - len(bad))
+        found, floored = combine_statistics(self._fate, sent[kept], claims, own, assumed_f, self.round, rng)
+        self.floored += floored
+        return found
 
     @staticmethod
     def _find_unusable(updates: Tensor, claims: Sequence[float] | None) -> set[int]:

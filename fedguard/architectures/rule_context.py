@@ -38,7 +38,23 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
     return torch.tensor([clip * noise for clip, noise in map(private.level, clients)], dtype=torch.float64)
 
 
-def times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
+def received_context(
+    setup: Setup, model: Tensor, round: int, received: ReceivedRound, party: str = "server", **own: Any
+) -> RuleContext:
+    """What a server sees of the rows that arrived, with values of its ``own``; who sent them unless rows cover groups."""
+    single = None if received.of_groups else tuple(client for (client,) in received.behind)
+    return rule_context(setup, model, round, received.assumed_f).restrict(
+        party,
+        setup.cell.rule_sees,
+        clients=single,
+        samples=received.samples,
+        noise=None if single is None else noise_of(setup, single),
+        **_times_of(setup, received),
+        **own,
+    )
+
+
+def _times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
     """The values of `RuleContext` that `Sight.TIMES` grants: when each row arrived, and from which model it was trained."""
     trainings = received.truth.trainings
     if Sight.TIMES not in setup.cell.rule_sees or received.of_groups:

@@ -19,6 +19,7 @@ from fedguard.contracts.claims import counts
 from fedguard.errors import InputError, NotAllowed, PreconditionError, brief
 from fedguard.flower.records import arrays_of, layout_of, samples_of, start_of, with_arrays
 from fedguard.guard import Guard
+from fedguard.guarded_statistics import JOINED
 from fedguard.states import Layout
 
 #: Kinds of FedAvg that do not average models.
@@ -45,6 +46,7 @@ class FedGuardStrategy(Strategy):
         defense: a rule of the catalog.
         f: assumed number of malicious nodes in a round.
         seed: seed of a randomized rule.
+        statistics: what becomes of the running statistics of normalizing layers, as in `fedguard.Guard`.
         settings: the settings of `FedAvg`, among them ``weighted_by_key``, the metric by which a rule weights.
 
     Attributes:
@@ -57,7 +59,16 @@ class FedGuardStrategy(Strategy):
             about a mean.
     """
 
-    def __init__(self, strategy: FedAvg | None = None, *, defense: str, f: int, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        strategy: FedAvg | None = None,
+        *,
+        defense: str,
+        f: int,
+        seed: int = 0,
+        statistics: str = JOINED,
+        **settings: Any,
+    ) -> None:
         if strategy is not None and settings:
             raise InputError(
                 f"expected settings for FedAvg or a strategy; got both, {', '.join(settings)} and {strategy}."
@@ -68,7 +79,7 @@ class FedGuardStrategy(Strategy):
                 "strategy: expected a FedAvg or one of its kind that averages models, such as FedAvgM, FedAdam or FedProx; "
                 f"got {brief(strategy)}."
             )
-        self.guard = Guard(defense=defense, f=f, seed=seed)
+        self.guard = Guard(defense=defense, f=f, seed=seed, statistics=statistics)
         self.f = self.guard.assumed_f
         self.dropped = 0
         self.skipped: list[str] = []
@@ -130,27 +141,36 @@ class FedGuardStrategy(Strategy):
                     "numbers of examples add up to 0."
                 )
             nodes = [one.reply.metadata.src_node_id for one in usable]
-            layout = self._layout = self._layout or layout_of(sent, states, nodes)
+            self._layout = self._layout or layout_of(sent, states, nodes)
+            layout, own = self.guard.split(self._layout)
             model = start_of(layout, sent)
             # A reply that cannot be averaged counts as malicious, which leaves fewer of the f among the rest
             self.guard.round, self.guard.assumed_f = server_round, max(0, self.f - (len(answered) - len(usable)))
             rows = torch.stack([layout.vector(state, "the replies", averaged=True) for state in states]) - model
+            beside = None
+            if own is not None:
+                beside = torch.stack([own.vector(state, "the replies", averaged=True) for state in states])
+                rows = rows.where(beside.isfinite().all(1, keepdim=True), torch.nan)
             step = self.guard.aggregate_updates(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
+            if own is not None and beside is not None:
+                beside = self.guard.aggregate_statistics(rows, beside, own, samples=claims)
         except PreconditionError as error:
             self.skipped.append(str(error))
             log(WARNING, "round %s: the model stays as it was. %s", server_round, error)
             # `Strategy.start` keeps the model of the round before where it gets none
             return None, None
-        found = [
-            with_arrays(one.reply, one.name, layout.state(model + step, {name: one.state[name] for name in sent}))
-            for one in usable
-        ]
+        found = []
+        for one in usable:
+            state = layout.state(model + step, {name: one.state[name] for name in sent})
+            if own is not None and beside is not None:
+                state = own.state(beside, state)
+            found.append(with_arrays(one.reply, one.name, state))
         arrays, metrics = self.strategy.aggregate_train(
             server_round, [*found, *(one for one in came if one.has_error())]
         )
         if arrays is not None:
             # FedAvg has averaged these, too: counts would return as fractions in float64
-            for name in layout.others:
+            for name in self._layout.others:
                 arrays[name] = Array(_middle([state[name] for state in states]))
         return arrays, metrics
 

@@ -348,3 +348,48 @@ def test_guard_and_grid_agree_with_the_array_functions():
     rows = torch.randn(5, 3)
     expected = fg.aggregate("geometric_median", rows, f=1)
     assert torch.allclose(fg.Guard(defense="geometric_median", assumed_f=1).step(torch.zeros(3), list(rows)), expected)
+
+
+@pytest.mark.parametrize("statistics", ["weighted", "pooled", "joined"])
+def test_a_strategy_keeps_running_statistics_apart(statistics):
+    """A network with BatchNorm: parameters by the rule, statistics by their fate; joined, one far mean decides for krum."""
+    sent = {
+        "w": torch.zeros(3),
+        "n.running_mean": torch.zeros(2),
+        "n.running_var": torch.ones(2),
+        "n.num_batches_tracked": torch.tensor(0),
+    }
+    claims, weights = (3.0, 1.0, 4.0, 2.0), (0.5, 0.1, 0.0, 0.12)
+    states = [
+        {
+            "w": torch.full((3,), weights[k]),
+            "n.running_mean": torch.tensor([40.0 if k == 1 else 0.1 * k, 1.0]),
+            "n.running_var": torch.tensor([1.0 + k, 2.0]),
+            "n.num_batches_tracked": torch.tensor(k),
+        }
+        for k in range(4)
+    ]
+    client = ClientApp()
+
+    @client.train()
+    def train(message, context):
+        k = [*grid.get_node_ids()].index(context.node_id)
+        content = {"arrays": ArrayRecord(states[k]), "metrics": MetricRecord({"num-examples": claims[k]})}
+        return Message(RecordDict(content), reply_to=message)
+
+    grid = InlineGrid(client, 4, {})
+    strategy = FedGuardStrategy(defense="krum", f=1, statistics=statistics, fraction_train=1.0)
+    asked = strategy.configure_train(1, ArrayRecord(sent), ConfigRecord({}), grid)
+    arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(asked))
+    found = {name: torch.from_numpy(array.numpy().copy()) for name, array in arrays.items()}
+    # By parameters alone 1 and 3 are close; krum takes one of them. Joined, 1 is far, and 3 has another nearest.
+    shares = torch.tensor(claims) / sum(claims)
+    means = torch.stack([state["n.running_mean"] for state in states])
+    variances = torch.stack([state["n.running_var"] for state in states])
+    if statistics == "joined":
+        assert float(found["n.running_mean"][0]) < 1
+        return
+    assert float(found["w"][0]) in (pytest.approx(0.1), pytest.approx(0.12))
+    assert torch.allclose(found["n.running_mean"], shares @ means)
+    pooled = shares @ (variances + means**2) - (shares @ means) ** 2
+    assert torch.allclose(found["n.running_var"], shares @ variances if statistics == "weighted" else pooled)

@@ -80,6 +80,14 @@ def test_an_aggregate_that_goes_backward_is_said_to(run):
     assert f"backward in {back}." in " ".join(page(run, "ipm(tau=5)", "mean")[0].lead)
 
 
+@pytest.mark.parametrize("defense", ["krum", "median"])
+def test_the_lead_says_each_thing_once_and_what_the_plane_keeps(run, defense):
+    shares = sorted(100 * one.explained for one in rounds(run, "sign_flip", defense))
+    verdict = page(run, "sign_flip", defense)[0]
+    assert f"The plane keeps {(shares[1] + shares[2]) / 2:.1f} % of the updates' variance" in " ".join(verdict.lead)
+    assert " ".join([verdict.headline, *verdict.lead]).count("of the way to the honest mean") == 1
+
+
 def test_choices_are_in_the_address(run):
     choices = {one.key: one for one in page(run, round="2") if isinstance(one, Choice)}
     assert list(choices) == ["cell", "axes", "round"]

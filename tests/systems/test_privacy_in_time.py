@@ -344,6 +344,18 @@ def test_times_do_not_tell_how_many_examples_a_client_has():
         assert len(set(setup.task.sizes)) > 1 and (len({span.ended for span in spans}) == 1) == at_once
 
 
+def test_each_of_the_servers_of_a_model_knows_the_noise_of_the_levels():
+    levels = [{"noise_multiplier": 1.0}, {"noise_multiplier": 2.0, "clip": 0.5}, {"noise_multiplier": 4.0}]
+    settings = {"protocol": {"privacy": {**OWN, "levels": levels}}, "training": {"local_steps": 2}}
+    whole, parts = (
+        trained(f"parameter_server(consistency='sequential', ranges={ranges})", **settings, defense="inverse_variance")[
+            2
+        ]
+        for ranges in (1, 3)
+    )
+    torch.testing.assert_close(parts[-1].model, whole[-1].model)
+
+
 def test_levels_of_privacy_weigh_the_updates_of_a_buffer():
     """Each client its own epsilon and clip; weights 1 / (z C)^2 beside those for age."""
     levels = [{"noise_multiplier": 1.0}, {"noise_multiplier": 2.0, "clip": 0.5}, {"noise_multiplier": 4.0}]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.release import release_aggregate
-from fedguard.architectures.rule_context import rule_context, times_of
+from fedguard.architectures.rule_context import received_context
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Cell, Participation, PositiveInt, ReceivedRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
@@ -125,16 +125,9 @@ def by_ranges(
     after: list[State] = []
     try:
         for index, keys in enumerate(cuts):
-            context = rule_context(setup, model, round, received.assumed_f).restrict(
-                f"server {index}",
-                setup.cell.rule_sees,
-                # Servers do not share randomness: a stage that deals rows into buckets does so anew for each range
-                rng=setup.rng.child("rule", round, index),
-                clients=None if received.of_groups else tuple(client for (client,) in received.behind),
-                samples=received.samples,
-                **times_of(setup, received),
-                layers=_within(setup.task.layers, keys),
-            )
+            # Servers do not share randomness: a stage that deals rows into buckets does so anew for each range
+            rng, layers = setup.rng.child("rule", round, index), _within(setup.task.layers, keys)
+            context = received_context(setup, model, round, received, f"server {index}", rng=rng, layers=layers)
             kept = states[index * each : (index + 1) * each]
             found = aggregate(setup.cell.pipeline, received.rows[:, keys], context, kept)
             vector[keys] = found.vector

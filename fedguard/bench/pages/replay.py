@@ -79,11 +79,9 @@ def _verdict(run: Run, record: CompletedRecord, rounds: Sequence[RoundInPlane]) 
     under = f"Under {card['attack']}" if card["attack"] else "Without attack"
     lead = [f"Seed {record['seed']}, {len(rounds)} of {record['config']['training']['rounds']} rounds kept."]
     headline, progress = f"{under}, {_headline(card['defense'], rounds)}", _progress(rounds)
-    lead += [
-        one
-        for one in (progress, _say_variance(rounds))
-        if one and one.partition(" went ")[2].rstrip(".") not in headline
-    ]
+    if progress and " of the way to " not in headline:
+        lead.append(progress)
+    lead.append(_say_variance(rounds))
     if card["secure_aggregation"] != "none":
         lead.append("This is the evaluator's view: under secure aggregation the server sees no single update.")
     return Verdict(headline, lead, trained, chips)
