@@ -11,7 +11,7 @@ from typing_extensions import TypedDict, Unpack
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.root import root_loss, root_update
-from fedguard.architectures.rule_context import received_context
+from fedguard.architectures.rule_context import server_context
 from fedguard.contracts import (
     Fate,
     NodesReport,
@@ -47,7 +47,7 @@ def release_aggregate(
     if len(received.rows) == 1 and setup.cell.pipeline.rule.keeps_one and not setup.cell.pipeline.mixings:
         return Aggregate(received.rows[0].clone(), torch.ones(1, dtype=torch.float64), ({},))
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
-    context = received_context(setup, model, round, received, root=root, root_loss=partial(root_loss, setup))
+    context = server_context(setup, model, round, received, root=root, root_loss=partial(root_loss, setup))
     try:
         return aggregate(setup.cell.pipeline, received.rows, context, states)
     except PreconditionError as error:

@@ -38,7 +38,7 @@ def noise_of(setup: Setup, clients: Sequence[int]) -> Tensor | None:
     return torch.tensor([clip * noise for clip, noise in map(private.level, clients)], dtype=torch.float64)
 
 
-def received_context(
+def server_context(
     setup: Setup, model: Tensor, round: int, received: ReceivedRound, party: str = "server", **own: Any
 ) -> RuleContext:
     """What a server sees of the rows that arrived, with values of its ``own``; who sent them unless rows cover groups."""

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 import fedguard as fg
 from fedguard.bench.pages.blocks import Chart, Choice, Code, Columns, Facts, More, Prose, TableBlock, Verdict
-from fedguard.bench.pages.cell import CELL, find_cell, read_log
+from fedguard.bench.pages.cell import CELL, find_cell, read_log, worst_cells
 from fedguard.bench.pages.cell_chart import axes, classes, curves, waterfall
 from fedguard.bench.pages.cell_events import lay_out_nodes
 from fedguard.bench.pages.cell_facts import card, sights, trials
 from fedguard.bench.pages.cell_scores import CellScores, partners
 from fedguard.bench.records.record import from_text, to_text
+from fedguard.bench.results.answer import standings
 from fedguard.cli import app
 from fedguard.errors import UnknownName
 from fedguard.metrics.stats import estimate
@@ -461,3 +462,11 @@ def test_tables_have_as_many_cells_as_headings(run, swept):
         table = one.table if isinstance(one, Chart) else one
         if isinstance(table, TableBlock):
             assert {len(row) for row in table.rows} <= {len(table.columns)}
+
+
+def test_the_report_has_the_leading_defenses_under_their_worst_attacks(run):
+    found = list(worst_cells(run))
+    group = [one for one in standings(run) if one.worst and one.defense in run.verdict().group]
+    assert len([one for one in found if isinstance(one, Prose)]) == len(group)
+    for one, said in zip(group, [one for one in found if isinstance(one, Prose)], strict=True):
+        assert f"{one.worst.attack} takes" in said.title and one.defense in said.title

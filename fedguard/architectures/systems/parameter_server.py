@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.release import release_aggregate
-from fedguard.architectures.rule_context import received_context
+from fedguard.architectures.rule_context import server_context
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.contracts import Cell, Participation, PositiveInt, ReceivedRound, Setup, Sight, State
 from fedguard.errors import PreconditionError
@@ -127,7 +127,7 @@ def by_ranges(
         for index, keys in enumerate(cuts):
             # Servers do not share randomness: a stage that deals rows into buckets does so anew for each range
             rng, layers = setup.rng.child("rule", round, index), _within(setup.task.layers, keys)
-            context = received_context(setup, model, round, received, f"server {index}", rng=rng, layers=layers)
+            context = server_context(setup, model, round, received, f"server {index}", rng=rng, layers=layers)
             kept = states[index * each : (index + 1) * each]
             found = aggregate(setup.cell.pipeline, received.rows[:, keys], context, kept)
             vector[keys] = found.vector

@@ -41,9 +41,14 @@ from fedguard.bench.pages.page import Page
 from fedguard.bench.records.reading import content
 from fedguard.bench.records.schema import Position
 from fedguard.bench.records.schema.result import Axis, Measured
+from fedguard.bench.results.answer import standings
+from fedguard.bench.results.places import setting
 from fedguard.bench.results.profile import profile
 from fedguard.bench.results.run import Run
 from fedguard.errors import UnknownName
+
+#: Cells in a report
+_LEADERS = 3
 
 #: Characters of a log that are shown, from its end
 _LOG_SHOWN = 20_000
@@ -119,7 +124,7 @@ def _screens(cell: CellRecords, address: Address) -> Iterator[Block]:
     over = cast("Axis", choose(address, "over", known, known[0]))
     if len(known) > 1:
         yield Choice("over", "Curves over", known, over, {name: AXES[name] for name in known})
-    yield from summary(cell, over)
+    yield from _summary(cell, over)
     groups = {"this cell": cell.ran, **({"no attack": cell.clean} if cell.clean else {})}
     backdoor = [curves(groups, "backdoor", over)] if "backdoor" in measures(cell.ran) else []
     drawn = [one for one in (classes(cell.ran, cell.clean), *backdoor) if one]
@@ -138,13 +143,29 @@ def _screens(cell: CellRecords, address: Address) -> Iterator[Block]:
     yield Columns([sights(record["threat_card"]), needs(record["threat_card"])])
 
 
-def summary(cell: CellRecords, over: Axis = "round") -> Iterator[Block]:
+def _summary(cell: CellRecords, over: Axis = "round") -> Iterator[Block]:
     """Where the score went, beside the curves of the cell, of no attack, and of the plain mean under the same attack."""
     measure: Measured = "returns" if "returns" in measures(cell.ran) else "accuracy"
     groups = {"this cell": cell.ran, "no attack": cell.clean, "plain mean, same attack": cell.plain}
     groups = {name: records for name, records in groups.items() if records}
     drawn = curves(groups, measure, over)
     yield Columns([drawn] if cell.without else [waterfall(CellScores(cell.ran), sum_up_cell(cell)[0]), drawn])
+
+
+def worst_cells(run: Run) -> Iterator[Block]:
+    """The cells that matter: each defense of a leading group under its worst attack, the first few of them."""
+    leaders = [one for one in standings(run) if one.worst and one.defense in run.verdicts[one.setting].group]
+    for one in leaders[:_LEADERS]:
+        place = (one.worst.attack if one.worst else "", one.defense, one.setting)
+        for position in run.manifest["positions"]:
+            swept = position["swept"]
+            if (swept["attack"], swept["defense"], setting(swept, run.swept)) == place:
+                cell = CellRecords(run, position)
+                if cell.ran and not cell.without:
+                    headline, lead = sum_up_cell(cell)
+                    yield Prose(lead, headline)
+                    yield waterfall(CellScores(cell.ran), headline).table  # pictures would double the report
+                break
 
 
 # ------------------------------------------------------------------------------------------------------------ on demand
