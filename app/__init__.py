@@ -5,9 +5,6 @@ views/      one page to a file, and the table of them all (not `pages/`, a name 
 blocks.py   blocks of pages (`fedguard.bench.pages`) on the screen
 here.py     where the reader is, and links from page to page; address.py, the reader's choices in the address
 data.py     cached reads
-words.py    a record as text and tables
-figure.py   the menu of metrics
-times.py    the time of a cell by stage
 lab/        the parts of the Lab
 report/     one run as one HTML file
 site.py     runs as linked HTML files: every view that a reader can choose

@@ -19,6 +19,8 @@ from fedguard.bench.pages.blocks import (
     Chart,
     Checks,
     Choice,
+    Code,
+    Columns,
     Diff,
     Facts,
     Heatmap,
@@ -78,7 +80,7 @@ def _chart(block: Chart, place: _Place) -> None:
     _write(html.head_of_chart(block))
     for kind, spec in (("wide", block.spec), ("narrow", block.narrow)):
         with st.container(key=f"{kind}-{place.key}"):
-            drawn = {**escape_tree(dict(spec)), "config": CONFIG, "usermeta": _SVG}
+            drawn = {"autosize": "pad", **escape_tree(dict(spec)), "config": CONFIG, "usermeta": _SVG}
             key = f"chart-{kind}-{place.key}"
             st.vega_lite_chart(drawn, theme=None, width="content", alt=line(block.alt), key=key)
     if block.note:
@@ -117,12 +119,19 @@ def _choice(block: Choice, _: _Place) -> None:
     address.menu(label, block.options, block.key, titles=show, chosen=block.chosen, slider=slider)
 
 
+def _columns(block: Columns, place: _Place) -> None:
+    for number, (one, column) in enumerate(zip(block.blocks, st.columns(len(block.blocks), gap="medium"), strict=True)):
+        with column:
+            _draw([one], _Place(place.run, f"{place.key}-{number}"))
+
+
 def _more(block: More, place: _Place) -> None:
     with st.expander(markdown(block.title)):
         _draw(block.blocks, place)
 
 
 _RENDER: dict[type, Callable[[Any, _Place], None]] = {
-    **dict.fromkeys((Verdict, Facts, Prose, Heatmap, Checks, Pictures, Diff), _static),
-    Chart: _chart, TableBlock: _table, Steps: _steps, Choice: _choice, More: _more,
+    **dict.fromkeys((Verdict, Facts, Prose, Heatmap, Checks, Pictures, Diff, Code), _static),
+    Chart: _chart, TableBlock: _table, Steps: _steps, Choice: _choice, Columns: _columns,
+    More: _more,
 }  # fmt: skip

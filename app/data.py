@@ -13,7 +13,6 @@ from typing import Any
 
 import streamlit as st
 
-from fedguard.bench.records.reading import content
 from fedguard.bench.records.schema import Manifest
 from fedguard.bench.records.store import runs
 from fedguard.bench.results.places import setting
@@ -25,9 +24,6 @@ STATUSES = ("failed", "missing", "refused", "ok")
 
 #: Prefix of the names of the Lab's runs
 LAB = "lab-"
-
-#: Characters of a log that are shown
-_LOG_SHOWN = 20_000
 
 #: Number of files, sum of their bytes, and sum of their modification times in ns
 Stamp = tuple[int, int, int]
@@ -95,17 +91,6 @@ def label(row: Mapping[str, Any], swept: Sequence[str]) -> str:
     """A position of the matrix: ``alie against median, clients.malicious = 4``."""
     where = setting(row, swept)
     return f"{row['attack']} against {row['defense']}" + (f", {where}" if where else "")
-
-
-def log_text(path: Path) -> str:
-    """The log of a failed trial, for a long one its end; or why there is none."""
-    try:
-        text = content(path).decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return "There is no log: the attack's choice failed before, or the file was removed."
-    except ValueError as error:
-        return f"The log cannot be shown: {error}."
-    return text if len(text) <= _LOG_SHOWN else f"... (the last {_LOG_SHOWN:,} characters)\n{text[-_LOG_SHOWN:]}"
 
 
 def stamp(folder: Path) -> Stamp:

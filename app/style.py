@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import streamlit as st
 
 from fedguard.bench.pages.tokens import STYLE, declare
@@ -37,11 +34,3 @@ def page() -> None:
     st.html(_PAGE)
     if dark:
         st.html(_DARK)
-
-
-@contextmanager
-def sideways(key: str, width: int) -> Iterator[None]:
-    """Make content as wide as the page, but at least ``width`` pixels; a wider one scrolls by itself."""
-    st.html(f"<style>.st-key-{key} {{ overflow-x: auto; }} .st-key-{key} > div {{ min-width: {width}px; }}</style>")
-    with st.container(key=key):
-        yield

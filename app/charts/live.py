@@ -9,8 +9,8 @@ import altair as alt
 import pandas as pd
 
 from fedguard.app.charts.colors import COLORS
-from fedguard.app.charts.curves import MEASURES
 from fedguard.app.charts.tooltips import tooltips
+from fedguard.bench.pages.cell_chart import MEASURES
 from fedguard.bench.records.schema.result import Measured
 
 #: Largest number of rounds drawn; of a longer training every second or third ... round, so that a browser keeps up
@@ -37,7 +37,11 @@ def live(points: Sequence[Mapping[str, Any]], rounds: int, measure: Measured = "
             x=alt.X(
                 "round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(domain=[0, rounds], nice=False)
             ),
-            y=alt.Y("value:Q", title=known.title, scale=known.along),
+            y=alt.Y(
+                "value:Q",
+                title=known.title,
+                scale=alt.Scale(domain=list(known.domain)) if known.domain else alt.Scale(zero=False),
+            ),
             color=alt.Color(
                 "cell:N",
                 title=None,

@@ -10,9 +10,9 @@ from typing import Any
 import streamlit as st
 
 from fedguard import api
-from fedguard.app.charts.curves import MEASURES
 from fedguard.app.charts.live import live
 from fedguard.app.here import plain
+from fedguard.bench.pages.cell_chart import MEASURES
 from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.running.progress import Curve, Listener, Trial
 from fedguard.errors import FedGuardError

@@ -10,10 +10,10 @@ from typing import Any
 import streamlit as st
 
 from fedguard.app.lab.composition import ChosenPart, Composition
-from fedguard.app.words import escape_label
 from fedguard.bench.docstrings import plain
 from fedguard.bench.explain.catalogue import algorithms, entries
 from fedguard.bench.explain.settings import SECTIONS, Setting, settings, value_of
+from fedguard.bench.pages.escape import markdown
 from fedguard.registry import load_registry
 
 #: Initial choices of the Lab that differ from the suite's defaults
@@ -107,7 +107,7 @@ def _algorithm(label: str, key: str, offered: Sequence[Mapping[str, Any]]) -> Ch
     names = [one["name"] for one in offered]
     name = _select_option(label, names, key)
     entry = next(one for one in offered if one["name"] == name)
-    st.caption(escape_label(entry["summary"]))
+    st.caption(markdown(entry["summary"]))
     return ChosenPart(name, _parameters(entry["kind"], name))
 
 
@@ -173,7 +173,7 @@ def _fields(owner: str, found: Sequence[Setting]) -> dict[str, Any]:
 
 def _field(setting: Setting, key: str) -> Any:
     """One widget; None if it is left at the default."""
-    label, help = escape_label(setting.name), escape_label(plain(setting.meaning)) or None
+    label, help = markdown(setting.name), markdown(plain(setting.meaning)) or None
     same: dict[str, Any] = {"key": key, "help": help, "bind": "query-params"}
     if setting.type == "bool":
         on = setting.default == "True"
@@ -192,7 +192,7 @@ def _field(setting: Setting, key: str) -> Any:
             **same,
         )
         return one if one != setting.default else None
-    same["help"] = escape_label(f"{plain(setting.meaning)} ({setting.type})".strip())
+    same["help"] = markdown(f"{plain(setting.meaning)} ({setting.type})".strip())
     text = st.text_input(label, value=START.get(key, ""), placeholder=setting.default, **same)
     return value_of(text) if text else None
 

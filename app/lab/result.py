@@ -12,7 +12,7 @@ from fedguard.app.charts.live import live
 from fedguard.app.here import PageContext
 from fedguard.app.lab.composition_check import CompositionCheck
 from fedguard.app.lab.live import words
-from fedguard.app.words import escape_label
+from fedguard.bench.pages.escape import markdown
 from fedguard.bench.records.record import curve
 from fedguard.bench.records.schema.result import Measured
 from fedguard.bench.results.run import Run
@@ -29,7 +29,7 @@ def curves(here: PageContext, name: str, found: CompositionCheck) -> None:
     if len(stored) < len(rows):
         st.info(f"{len(stored)} of {len(rows)} seeds of this cell are stored. Run goes on where it stopped.")
     if lost := against_clean(run, found.cell):
-        st.markdown(f"##### {escape_label(lost)}")
+        st.markdown(f"##### {markdown(lost)}")
     if drawn := _points(run, found.measure):
         chart = live(drawn, _rounds(run), found.measure)
         st.altair_chart(chart, width="stretch", key="curves", alt=words(found.measure))
@@ -55,7 +55,7 @@ def result(here: PageContext, name: str, found: CompositionCheck) -> None:
     with first:
         here.link("matrix", "This run in the Matrix", run=name)
     with second:
-        here.link("cell", "This cell", run=name, cell=found.cell)
+        here.link("cell", "This cell", run=name, attack=found.attack, defense=found.defense)
 
 
 def _of_cell(run: Run, found: CompositionCheck) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from fedguard.bench.gate.verdict_store import verdicts
 from fedguard.bench.pages import matrix
 from fedguard.bench.pages.blocks import Block, Choice, Prose, Verdict
 from fedguard.bench.pages.breakdown import draw_numbers
+from fedguard.bench.pages.cell import worst_cells
 from fedguard.bench.pages.gate import GATE
 from fedguard.bench.pages.html import render_html
 from fedguard.bench.pages.overview import OVERVIEW
@@ -50,6 +51,7 @@ SECTIONS = (
     ReportSection("overview", "Answer", lambda run: render_html(OVERVIEW.blocks(run, {})), headed=True),
     ReportSection("breakdown", "Breakdown", lambda run: render_html(draw_numbers(run)), headed=True),
     ReportSection("matrix", "Matrix", lambda run: render_section(matrix.whole(run, "report", {})), headed=True),
+    ReportSection("cells", "Cells that matter", lambda run: render_html(worst_cells(run)), headed=True),
     ReportSection("privacy", "Privacy", partial(_if_asked, PRIVACY), headed=True),
     ReportSection("sums", "Secure aggregation", partial(_if_asked, SECAGG), headed=True),
     ReportSection("gate", "Gate", _gate, headed=True),

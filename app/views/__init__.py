@@ -56,6 +56,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "Cell",
             "science",
             "One attack against one defense: how it went, under which assumptions, and what it took.",
+            answers=True,
         ),
         NavigationEntry(
             "breakdown", "Breakdown", "trending_down", "A metric over a key that the suite sweeps.", answers=True

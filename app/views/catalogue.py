@@ -8,11 +8,11 @@ import streamlit as st
 from rich.console import Console
 
 from fedguard.app.here import PageContext
-from fedguard.app.words import escape_label
 from fedguard.bench.docstrings import plain, prose
 from fedguard.bench.explain.catalogue import algorithms, entries, facts, works_with
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
+from fedguard.bench.pages.escape import markdown
 from fedguard.registry import load_registry
 
 #: Titles of the kinds; kinds that no suite names and that attack no protocol are left out
@@ -117,7 +117,7 @@ def _under_full(entry: dict[str, Any]) -> str:
 def _in_full(here: PageContext, entry: dict[str, Any]) -> None:
     """Docstring, facts, parameters, and the picture of `fedguard explain`."""
     cls = next(one for one in algorithms(load_registry(), entry["name"]) if one.kind == entry["kind"])
-    st.subheader(f"{escape_label(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
+    st.subheader(f"{markdown(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
     left, right = st.columns([3, 2])
     with left:
         for paragraph in plain(prose(cls.__doc__ or "")).split("\n\n"):
@@ -126,7 +126,7 @@ def _in_full(here: PageContext, entry: dict[str, Any]) -> None:
     with right:
         for name, value in [*facts(cls), ("from", entry["origin"])]:
             term, said = st.columns([1, 2])
-            term.caption(escape_label(name))
+            term.caption(markdown(name))
             said.text(value)
     if found := settings(cls):
         st.markdown("**Parameters**")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedguard.bench.pages.blocks import Address, More
     from fedguard.bench.results.run import Run
 
-Page = Literal["breakdown", "privacy", "secagg", "replay", "contribution", "compare", "gate"]
+Page = Literal["cell", "breakdown", "privacy", "secagg", "replay", "contribution", "compare", "gate"]
 
 
 def show(
@@ -41,6 +41,9 @@ def show(
     ] = None,
     force: Force = False,
     matrix: Annotated[bool, typer.Option("--matrix", help="Show every attack against every defense instead.")] = False,
+    cell: Annotated[
+        str | None, typer.Option(metavar="ATTACK,DEFENSE", help="Show this cell instead, as in --cell alie,median.")
+    ] = None,
     whole: Annotated[
         bool, typer.Option("--all", help="Show everything: each defense, each check, refusals, other settings.")
     ] = False,
@@ -62,6 +65,10 @@ def show(
     if metric and (profile or page not in (None, "breakdown")):
         raise ConfigError("show --metric: expected neither --profile nor --page beside it, except --page breakdown.")
     choices = dict(one.partition("=")[::2] for one in at or ())
+    if cell:
+        from fedguard.bench.pages.cell import find_cell
+
+        page, choices = page or "cell", {**choices, **find_cell(load_run(run, store), cell)}
     if page is not None:
         _show_page(run, page, metric, choices, whole=whole, as_json=as_json, store=store)
         return
@@ -114,7 +121,7 @@ def _show_page(
     run: str, name: Page, metric: str | None, at: Address, *, whole: bool, as_json: bool, store: Path
 ) -> None:
     """Show a page of a run; rows and what is no page are from the command of its name."""
-    if as_json and name in ("secagg", "replay"):
+    if as_json and name in ("cell", "secagg", "replay"):
         raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard export --json` has the rows.")
     if as_json and name in ("compare", "gate"):
         raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard {name} --json` has the rows.")

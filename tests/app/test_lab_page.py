@@ -20,8 +20,8 @@ from fedguard.app.charts.live import MOST, live
 from fedguard.app.lab.composition import ChosenPart, Composition, as_yaml
 from fedguard.app.lab.composition_check import judge_composition
 from fedguard.app.lab.result import against_clean, controls
-from fedguard.app.words import escape_label
 from fedguard.bench.explain.settings import SECTIONS, settings, value_of
+from fedguard.bench.pages.escape import markdown
 from fedguard.bench.records.record import reproducible
 from fedguard.bench.running.progress import Listener
 from fedguard.config import read_document
@@ -167,7 +167,7 @@ def test_what_somebody_types_is_read_as_a_suite_reads_it(text, value):
 
 @pytest.mark.parametrize("text", ["**x** _y_ `z`", ":red[x] :material/home:", "<b>x</b> $a$", "# x", "1. x", "[a](http://b)", "a \\* b ~~c~~ |"])  # fmt: skip
 def test_escaped_text_is_shown_as_it_is(text):
-    assert MarkdownIt().render(escape_label(text)) == f"<p>{escape(text)}</p>\n"
+    assert MarkdownIt().render(markdown(text)) == f"<p>{escape(text)}</p>\n"
 
 
 def test_what_masks_hide_is_refused_with_every_reason_and_cannot_be_run(tmp_path):
@@ -202,7 +202,7 @@ def test_what_cannot_be_laid_out_is_one_line(tmp_path, query, line):
 
 def test_a_field_says_in_which_range_its_value_may_be(tmp_path):
     field = next(one for one in lab(tmp_path, attack="ipm").text_input if one.label == "tau")
-    assert field.help.endswith(escape_label("(float > 0)"))
+    assert field.help.endswith(markdown("(float > 0)"))
 
 
 def test_what_is_legal_says_who_sees_what():

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import fedguard as fg
-from fedguard.app import data, words
+from fedguard.app import data
 from fedguard.bench.records.record import from_text, to_text
 from fedguard.bench.results.run import Run
 
@@ -89,18 +89,6 @@ def test_a_cell_counts_as_its_worst_seed(copy):
     assert (found.cells["missing"], found.damaged, found.state) == (1, 1, "not complete")
     (copy.folder.path / "manifest.json").write_text("[]")
     assert data.summary(copy.folder.path.parent, "tiny").state.startswith("cannot be read: ")
-
-
-def test_a_long_log_is_shown_from_its_end(tmp_path):
-    (tmp_path / "log").write_text("first" + 30_000 * "x" + "last")
-    assert data.log_text(tmp_path / "log").endswith("last")
-    assert "first" not in data.log_text(tmp_path / "log")
-    assert data.log_text(tmp_path / "none").startswith("There is no log")
-
-
-def test_names_are_no_markdown_in_labels():
-    assert words.escape_label("clients.malicious") == r"clients\.malicious"
-    assert words.escape_label("[a](b) _c_") == r"\[a\]\(b\) \_c\_"
 
 
 def test_a_large_run_is_read_in_time(copy):

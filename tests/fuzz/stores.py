@@ -278,11 +278,11 @@ def _read(page, run) -> list:
 
 def _dashboard(store: Path, run: str) -> None:
     """What the pages of the dashboard read."""
-    from fedguard.app import data, words
-    from fedguard.app.charts.curves import classes
+    from fedguard.app import data
     from fedguard.bench.audits.suites import load_audit
     from fedguard.bench.gate.verdict_store import verdicts
     from fedguard.bench.pages.breakdown import BREAKDOWN
+    from fedguard.bench.pages.cell import CELL
     from fedguard.bench.pages.compare import COMPARE
     from fedguard.bench.pages.gate import GATE
     from fedguard.bench.records.store import RunFolder
@@ -309,15 +309,8 @@ def _dashboard(store: Path, run: str) -> None:
     for one in disclosure.rebuilt(opened):
         if one.arrays is not None:
             _refusing(partial(disclosure.picture, one.arrays, 4))
-    for (cell, _), record in opened.records.items():
-        words.card(record["threat_card"]), words.sights(record["threat_card"]), words.needs(record["threat_card"])
-        words.kind(record)
-        words.costs([record])
-        ran = [one for (other, _), one in opened.records.items() if other == cell and one["status"] == "ok"]
-        if ran:
-            for table in (words.figures, words.controls, words.chance, words.minority, words.parties):
-                table(ran)
-            classes(ran)
+    for one in opened.manifest["positions"]:
+        _refusing(lambda address=one["swept"]: list(CELL.blocks(opened, address)))
 
 
 def _page(store: Path, run: str, view: Any) -> None:

@@ -13,9 +13,10 @@ import torch
 
 from fedguard.architectures.gossip.listening import GossipListeners
 from fedguard.contracts import Observer
-from fedguard.privacy.determined import combinations, find_exposed_vectors, trace_gossip
+from fedguard.privacy.determined import combinations, find_exposed_vectors
 from fedguard.rng import Rng
 from fedguard.simulated.topology import Topology, lookouts, metropolis, topology
+from tests.privacy.gossip_messages import trace_gossip
 from tests.systems.scenes import cell, scene
 
 

@@ -11,10 +11,10 @@ import torch
 
 import fedguard as fg
 from fedguard.api import lay_out
-from fedguard.app import words
 from fedguard.app.report.controls import controls as controls_of
 from fedguard.bench.flags.lint import lint
 from fedguard.bench.flags.results import results_of
+from fedguard.bench.pages.cell_scores import CellScores
 from fedguard.bench.pages.trained import references
 from fedguard.bench.records.record import reproducible, to_text
 from fedguard.bench.running.card import threat_card
@@ -280,16 +280,10 @@ def test_records_of_yesterday_stay_readable(run, tmp_path):
     assert {(row["absence"], row["harm"]) for row in old.rows()} == {(None, None)}
     assert all(row["accuracy_drop"] is not None for row in old.rows() if row["attack"] != "none")
     attacked = [record for record in old.records.values() if record["label"] == "ipm(tau=5) against median"]
-    rows = {row[""]: row for row in words.controls(attacked)}
-    assert (
-        rows["the malicious clients send nothing"]["defense"]
-        == "not run"
-        != rows["the malicious clients send nothing"]["plain mean"]
-    )
+    then = CellScores(sorted(attacked, key=lambda record: record["seed"]))
+    assert then.of("silent_defense") is None and then.of("silent_mean") is not None
     now = [record for record in run[0].records.values() if record["label"] == "ipm(tau=5) against median"]
-    assert {row[""]: row["plain mean"] for row in words.controls(now)} == {
-        name: row["plain mean"] for name, row in rows.items()
-    }
+    assert then.of("silent_mean") == CellScores(sorted(now, key=lambda record: record["seed"])).of("silent_mean")
     assert len(controls_of(old)) == 3
     assert "mostly_absence" in {one.flag for one in lint(results_of(old)).not_judged}
     assert "chance" in references(old)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from docs_tools.records import pages
-from fedguard.app import words
 from fedguard.app.lab.result import controls
 from fedguard.app.report import render_report
 from fedguard.bench.flags.columns import COLUMNS
 from fedguard.bench.gate.watch import select_figures
+from fedguard.bench.pages.cell_facts import metrics
 from fedguard.bench.pages.matrix import heatmaps
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.store import RunFolder
@@ -139,12 +139,7 @@ def test_a_figure_stands_where_its_row_says(run, values, said, tmp_path, name):
     assert (figure.heading[1:] in said["drawn"]) == ("report" in figure.shown)
     assert (name in LEAKAGE) == ("trilemma" in figure.shown)
     assert f"<code>{name}</code>" in said["docs"]
-    its = [
-        line["value"]
-        for record in run.ran.values()
-        for line in words.figures([record])
-        if line["figure"] == figure.heading
-    ]
+    its = [row[1] for record in run.ran.values() for row in metrics([record]).rows if row[0] == figure.heading]
     assert entry in its, "on the page of a cell"
     write_rows(run, tmp_path / "rows.csv", "csv")
     with (tmp_path / "rows.csv").open() as file:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedguard as fg
-from fedguard.app import words
+from fedguard.bench.pages import cell_facts
 from fedguard.contracts import Examples
 from fedguard.errors import ConfigError
 from fedguard.metrics.parties import parties
@@ -107,9 +107,9 @@ def test_the_figure_and_the_page_tell_each_partys(run):
             assert min(classes[c] for c in own) <= accuracy <= max(classes[c] for c in own)
         (row,) = (row for row in run.rows("worst_party_accuracy") if algorithm in row.values())
         assert row["worst_party_accuracy"] == told["worst"]
-        rows = words.parties([record])
-        assert [row["classes"] for row in rows] == ["0, 1, 2, 3", "4, 5, 6", "7, 8, 9"]
-        assert [float(row["accuracy in %"].split()[0]) for row in rows] == [
+        rows = cell_facts.parties([record]).rows
+        assert [row[0] for row in rows] == ["0, 1, 2, 3", "4, 5, 6", "7, 8, 9"]
+        assert [float(row[1].split()[0]) for row in rows] == [
             pytest.approx(100 * accuracy, abs=0.051) for accuracy in told["accuracy"]
         ]
 
@@ -119,7 +119,7 @@ def test_cells_whose_clients_have_one_task_have_no_parties(tmp_path):
     suite = {**SUITE, "task": {"data": "digits", "model": "softmax", "partition": "iid"}, "matrix": {}, "seeds": [0]}
     run = fg.run({**suite, "training": {"rounds": 1}}, store=tmp_path, jobs=1)
     (record,) = (record for _, record in run.trials())
-    assert "parties" not in record["result"] and words.parties([record]) == []
+    assert "parties" not in record["result"] and cell_facts.parties([record]) is None
     assert run.rows("worst_party_accuracy")[0]["worst_party_accuracy"] is None
 
 

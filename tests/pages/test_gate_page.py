@@ -81,7 +81,7 @@ def test_a_planted_drop_is_the_headline_with_its_figures(run):
     )
     assert blocks[0].tone == "bad" and blocks[0].chips[0].text == "✗ exit code 3"
     assert blocks[0].chips[1].text.startswith("1 regressed, ")
-    assert blocks[0].actions[0].query == {"cell": found.cell}
+    assert blocks[0].actions[0].query == found.swept
     assert "baseline update watched" in blocks[0].actions[1].command
     (items,) = of_type(blocks, Checks)
     assert items.items[0].scope == "regressed" and "fresh seeds: confirmed" in items.items[0].text

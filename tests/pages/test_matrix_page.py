@@ -121,15 +121,15 @@ def test_what_has_no_value_has_its_word_and_no_color():
 def test_the_worst_row_is_an_attack_that_was_measured_and_marks_what_may_be_worse():
     found = fields()
     assert (found["worst", "mean"].text, found["worst", "mean"].spread) == ("40.0*", "")
-    assert found["worst", "mean"].query == found["alie", "mean"].query == {"cell": "alie/mean"}
+    assert found["worst", "mean"].query == found["alie", "mean"].query == {"attack": "alie", "defense": "mean"}
     assert (found["worst", "krum"].text, found["worst", "krum"].heat) == ("-", None)
     assert ("worst", "mean") not in fields(ROWS[:4]), "of one attack"
 
 
 def test_the_worst_is_the_highest_where_less_is_better():
     rows = [row("a", "mean", 0, 0.1), row("b", "mean", 0, 0.7)]
-    assert fields(rows, "kappa")["worst", "mean"].query["cell"] == "b/mean"
-    assert fields(rows)["worst", "mean"].query["cell"] == "a/mean"
+    assert fields(rows, "kappa")["worst", "mean"].query["attack"] == "b"
+    assert fields(rows)["worst", "mean"].query["attack"] == "a"
 
 
 def test_the_color_is_what_is_lost_against_the_plain_mean_without_attack():

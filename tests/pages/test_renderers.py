@@ -27,6 +27,8 @@ from fedguard.bench.pages.blocks import (
     Checks,
     Chip,
     Choice,
+    Code,
+    Columns,
     Diff,
     Facts,
     Field,
@@ -84,6 +86,8 @@ def one_of_each(say=lambda text: text) -> list[Block]:
         Checks([check], say("checks"), say("about checks")),
         Pictures([Picture(PNG, say("what a picture shows"), say("caption of a picture"))], say("pictures")),
         Diff([(say("a key"), say("before"), say("after")), (say("new key"), None, say("new value"))], say("a diff")),
+        Code(say("some code"), title=say("code")),
+        Columns([Prose([say("in a column")]), Prose([say("in another column")])]),
         Steps([(say("step one"), say("text one")), (say("step two"), say("text two"))], 1, title=say("steps")),
         Choice("setting", say("a choice"), [say("option one"), say("option two")], say("option two")),
         More(say("more"), [Prose([say("on demand")])], say("fedguard show more")),
@@ -114,7 +118,7 @@ def harmless(source: str) -> bool:
     """Whether nothing in it runs, and it has no tag but the renderer's own."""
     found = Parsed(source)
     allowed = "div span h1 h2 p a b small code i dl dt dd figure figcaption img svg g path text line rect tspan table caption thead"
-    allowed += " tbody tr th td details summary del ins ol li label input"
+    allowed += " tbody tr th td details summary del ins ol li label input pre"
     return found.tags <= set(allowed.split()) and not any(name.startswith("on") for name in found.attributes)
 
 
@@ -261,7 +265,7 @@ def test_the_terminal_escapes():
 
 def test_markdown_escapes():
     source = markdown_renderer.render_markdown(one_of_each(lambda text: EVIL + text))
-    outside = re.sub(r"`` ?.*? ?``(?!`)", "", source)  # code shows what it holds
+    outside = re.sub(r"(?m)`` ?.*? ?``(?!`)|^ {4}.*$", "", source)  # code shows what it holds
     assert not MEANT.search(outside)
     assert not re.search(r"<(script|img|b)|\x1b|@team|^(# heading|- item)", outside, re.MULTILINE)
     for line in source.splitlines():

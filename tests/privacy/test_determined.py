@@ -13,7 +13,8 @@ from fedguard.architectures.collectives import TOPOLOGIES
 from fedguard.architectures.collectives.butterfly import butterfly
 from fedguard.architectures.collectives.leaks import read_by, trace_messages
 from fedguard.architectures.collectives.schedule import simulate_chunk
-from fedguard.privacy.determined import find_exposed_vectors, trace_gossip
+from fedguard.privacy.determined import find_exposed_vectors
+from tests.privacy.gossip_messages import trace_gossip
 
 
 def by_ranks(messages, known):

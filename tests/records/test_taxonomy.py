@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedguard.app import words
+from fedguard.bench.pages.cell_facts import kind
 from fedguard.bench.records.record import from_text
 from fedguard.bench.records.taxonomy import LINEAR, in_words, taxonomy
 from fedguard.bench.running.card import threat_card
@@ -95,7 +95,7 @@ def test_records_of_the_first_edition_have_their_words(path):
     old = from_text(path.read_bytes())
     found = taxonomy(old)
     assert len(found) == 6 and found[1].since == old["config"]["task"]["model"]["name"]
-    assert [row["word"] for row in words.kind(old)] == [one.word for one in found]
+    assert [row[1] for row in kind(old).rows] == [one.word for one in found]
     assert "taxonomy" not in json.dumps(old), "derived as it is read"
 
 

@@ -279,6 +279,22 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Lines to copy, such as a suite file, shown literally."""
+
+    text: str
+    language: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Blocks beside each other where there is room, for charts of at most half of the page's width."""
+
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
 class More:
     """Blocks on demand. The title says how much it is; the command shows them in a terminal."""
 
@@ -287,7 +303,22 @@ class More:
     command: str = ""
 
 
-Block = Verdict | Facts | Prose | Chart | TableBlock | Heatmap | Checks | Pictures | Diff | Steps | Choice | More
+Block = (
+    Verdict
+    | Facts
+    | Prose
+    | Chart
+    | TableBlock
+    | Heatmap
+    | Checks
+    | Pictures
+    | Diff
+    | Steps
+    | Choice
+    | Code
+    | Columns
+    | More
+)
 
 
 def choose(address: Address, key: str, options: Sequence[str], default: str) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from fedguard.bench.pages.blocks import Address, Block, Chart, Choice, Key, More, TableBlock, in_cells
+from fedguard.bench.pages.blocks import Address, Block, Chart, Choice, Columns, Key, More, TableBlock, in_cells
 from fedguard.bench.pages.escape import line
 from fedguard.bench.pages.tokens import CONFIG, TOKENS
 from fedguard.bench.pages.trained import describe_training
@@ -59,7 +59,7 @@ def _flatten(blocks: Iterable[Block]) -> Iterator[Chart | TableBlock]:
     for block in blocks:
         if isinstance(block, Chart | TableBlock):
             yield block
-        elif isinstance(block, More):
+        elif isinstance(block, Columns | More):
             yield from _flatten(block.blocks)
 
 

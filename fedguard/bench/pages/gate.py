@@ -186,7 +186,7 @@ def _counts(verdict: GateVerdict) -> Iterator[Chip]:
 def _actions(verdict: GateVerdict) -> Iterator[Action]:
     worst = max(_with(verdict, "regressed"), key=_in_margins, default=None)
     if worst is not None:
-        yield Action("See the cell", page="cell", query={"cell": worst.cell})
+        yield Action("See the cell", page="cell", query=worst.swept)
     named = [verdict.run, "--baseline", verdict.baseline]
     if worst is not None or (verdict.exit_code == PASSED and verdict.counts["improved"]):
         accept = shlex.join(["fedguard", "baseline", "update", *named])

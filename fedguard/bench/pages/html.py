@@ -16,6 +16,8 @@ from fedguard.bench.pages.blocks import (
     Checks,
     Chip,
     Choice,
+    Code,
+    Columns,
     Diff,
     Facts,
     Field,
@@ -226,13 +228,24 @@ def _choice(block: Choice, address: Address) -> Iterator[Element]:
     yield made if len(block.options) <= _IN_A_ROW else fold_content(many, made)
 
 
+def _code(block: Code, _: Address) -> Iterator[Element]:
+    yield from _title(block.title)
+    lines = "\n".join(map(line, block.text.rstrip().split("\n")))
+    yield el("pre", lines, tabindex="0", role="region", aria_label=line(block.title) or "Code")
+
+
+def _columns(block: Columns, address: Address) -> Iterator[Element]:
+    yield el("div", *render_html(block.blocks, address), class_="columns")
+
+
 def _more(block: More, address: Address) -> Iterator[Element]:
     yield fold_content(line(block.title), *render_html(block.blocks, address))
 
 
 _RENDER: dict[type, Callable[[Any, Address], Iterator[Element]]] = {
     Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Heatmap: _heatmap, Checks: _checks,
-    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, Code: _code,
+    Columns: _columns, More: _more,
 }  # fmt: skip
 
 

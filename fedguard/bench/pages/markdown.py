@@ -12,6 +12,8 @@ from fedguard.bench.pages.blocks import (
     CheckItem,
     Checks,
     Choice,
+    Code,
+    Columns,
     Diff,
     Facts,
     Heading,
@@ -24,7 +26,7 @@ from fedguard.bench.pages.blocks import (
     Verdict,
     in_cells,
 )  # fmt: skip
-from fedguard.bench.pages.escape import code, markdown
+from fedguard.bench.pages.escape import code, line, markdown
 
 
 def render_markdown(blocks: Iterable[Block]) -> str:
@@ -127,6 +129,15 @@ def _choice(block: Choice) -> Iterator[str]:
     yield f"{markdown(block.label)}: {markdown(block.titles.get(block.chosen, block.chosen))}"
 
 
+def _code(block: Code) -> Iterator[str]:
+    yield from _title(block.title)
+    yield "\n".join(f"    {line(one)}" for one in block.text.rstrip().split("\n"))  # indented, whatever ticks it holds
+
+
+def _columns(block: Columns) -> Iterator[str]:
+    yield render_markdown(block.blocks).rstrip()
+
+
 def _more(block: More) -> Iterator[str]:
     yield f"<details><summary>{markdown(block.title)}</summary>"
     yield render_markdown(block.blocks).rstrip()
@@ -135,5 +146,6 @@ def _more(block: More) -> Iterator[str]:
 
 _RENDER: dict[type, Callable[[Any], Iterator[str]]] = {
     Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Heatmap: _heatmap, Checks: _checks,
-    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice,
+    Code: _code, Columns: _columns, More: _more,
 }  # fmt: skip

@@ -20,7 +20,7 @@ class Page:
 
 
 #: The pages of a run, each in the module of its name
-PAGES = ("overview", "matrix", "breakdown", "privacy", "secagg", "replay", "compare", "gate")
+PAGES = ("overview", "matrix", "cell", "breakdown", "privacy", "secagg", "replay", "compare", "gate")
 
 
 def page(name: str) -> Page:

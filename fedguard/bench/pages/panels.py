@@ -174,7 +174,7 @@ def _field(entry: CellValue | None, panel: MatrixPanel, heat: Callable[[float, M
     if entry is None:
         return Field("")
     found = entry.estimate
-    return Field(entry.text, entry.spread, None if found is None else heat(found.mean, panel), {"cell": entry.cell})
+    return Field(entry.text, entry.spread, None if found is None else heat(found.mean, panel), entry.swept)
 
 
 def matrix_panels(run: Run, metric: str) -> list[MatrixPanel]:

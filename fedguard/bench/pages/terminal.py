@@ -17,6 +17,8 @@ from fedguard.bench.pages.blocks import (
     Chart,
     Checks,
     Choice,
+    Code,
+    Columns,
     Diff,
     Facts,
     Field,
@@ -93,6 +95,7 @@ def _prose(block: Prose) -> Iterator[RenderableType]:
 
 
 def _chart(block: Chart) -> Iterator[RenderableType]:
+    yield from _title(block.title)
     yield from _table(block.table)
 
 
@@ -231,6 +234,15 @@ def _choice(block: Choice) -> Iterator[RenderableType]:
     yield Text(line(f"{block.label}: {chosen}; one of {len(block.options)}: --at {block.key}=..."), "dim")
 
 
+def _code(block: Code) -> Iterator[RenderableType]:
+    yield from _title(block.title)
+    yield from (Text(line(one)) for one in block.text.rstrip().split("\n"))
+
+
+def _columns(block: Columns) -> Iterator[RenderableType]:
+    yield render_terminal(block.blocks)
+
+
 def _more(block: More) -> Iterator[RenderableType]:
     yield Text(line(block.title), "bold")
     yield render_terminal(block.blocks, unfold=True)
@@ -238,5 +250,6 @@ def _more(block: More) -> Iterator[RenderableType]:
 
 _RENDER: dict[type, Callable[[Any], Iterator[RenderableType]]] = {
     Verdict: _verdict, Facts: _facts, Prose: _prose, Chart: _chart, TableBlock: _table, Heatmap: _heatmap, Checks: _checks,
-    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice, More: _more,
+    Pictures: _pictures, Diff: _diff, Steps: _steps, Choice: _choice,
+    Code: _code, Columns: _columns, More: _more,
 }  # fmt: skip
