@@ -41,6 +41,7 @@ CATALOGUE = {
     "early_check_in": "fedguard.attacks.poisoning.early_check_in:EarlyCheckIn",
     "no_show": "fedguard.attacks.poisoning.no_show:NoShow",
     "statistics_lie": "fedguard.attacks.poisoning.statistics_lie:StatisticsLie",
+    "gauge": "fedguard.attacks.poisoning.gauge:Gauge",
     "understated_loss": "fedguard.attacks.poisoning.understated_loss:UnderstatedLoss",
     "partial_sum": "fedguard.attacks.poisoning.partial_sum:PartialSum",
     "split_brain": "fedguard.attacks.poisoning.split_brain:SplitBrain",

@@ -187,6 +187,8 @@ ATTACKS = [
     Attack("overstated_rate"),
     Attack("understated_loss"),
     Attack("statistics_lie"),
+    Attack("gauge", scale=False),
+    Attack("gauge", {"c": 0.1}, scale=False),
     Attack("early_check_in"),
     Attack("no_show"),
     Attack("partial_sum"),

@@ -32,6 +32,7 @@ DATA = {
     "image_folder": "fedguard.tasks.data.image_folder:ImageFolder",
     "text_table": "fedguard.tasks.data.text_table:TextTable",
     "table": "fedguard.tasks.data.table:Table",
+    "hugging_face": "fedguard.tasks.data.hugging_face:HuggingFace",
     "leaf": "fedguard.tasks.data.leaf:LEAF",
     "text": "fedguard.tasks.data.text:Text",
     "function": "fedguard.tasks.data.function:Function",

@@ -22,7 +22,7 @@ from fedguard.registry import load_registry
 
 #: What has no default.
 GIVEN = {"dataset": "d", "folder": "f", "file": "f", "groups": 2, "label": "l", "target": UserFunction("math:sqrt"),
-         "id": "CartPole-v1", "good": 475.0}  # fmt: skip
+         "id": "CartPole-v1", "good": 475.0, "tokenizer": "t"}  # fmt: skip
 #: Where another parameter forbids what the range allows.
 FORBIDDEN = {
     ("crfl", "cap"),

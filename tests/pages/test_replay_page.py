@@ -124,6 +124,7 @@ def test_each_client_is_a_mark_with_its_weight_and_role(run):
 def test_the_accuracy_is_that_of_the_record(run):
     (record,) = [r for _, r in run.trials() if r["cell"] == cell(run, "sign_flip", "krum")]
     beside = chart(page(run, round="3")).spec["hconcat"][1]
+    assert [row["round"] for row in beside["data"]["values"]] == record["result"]["curve"]["round"]
     assert [row["score"] / 100 for row in beside["data"]["values"]] == pytest.approx(
         record["result"]["curve"]["accuracy"]
     )

@@ -179,6 +179,33 @@ def mnist_rows(folder, records):
     )
 
 
+def text_rows(folder, records):
+    tokenizers = pytest.importorskip("tokenizers", reason="the library tokenizers is not installed")
+    known = {token: number for number, token in enumerate(("[PAD]", "[UNK]", "x", "y", "z"))}
+    tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="[UNK]")).save(str(folder / "tokenizer.json"))
+    with (folder / "rows.csv").open("w", newline="") as file:
+        written = csv.writer(file)
+        written.writerow(["category", "label", "client"])
+        written.writerows([r.category, r.label, r.client] for r in records)
+
+
+def hugging_face(folder, records):
+    datasets = pytest.importorskip("datasets", reason="the library datasets is not installed")
+
+    def columns(some):
+        if not all(map(whole, some)):
+            raise ConfigError("no such data set")
+        return datasets.Dataset.from_dict({
+            "image": [[float(one) for one in r.image] for r in some],
+            "numbers": [[float(one) for one in r.numbers] for r in some],
+            "label": [int(r.label) for r in some],
+            "client": [r.client for r in some],
+        })  # fmt: skip
+
+    parts = datasets.DatasetDict({"train": columns(records), "test": columns(BASE[:4])})
+    parts.save_to_disk(str(folder / "set"))
+
+
 def leaf(folder, records):
     for part, some in (("train", records), ("test", BASE[:4])):
         data = {}
@@ -279,6 +306,17 @@ SOURCES = {
     "openml, pixels": ("openml", None, {"dataset": "d", "version": 2, "shape": [1, 2, 2], "classes": 3, "largest": 255, "test": 0.3}),
     "openml": ("openml", None, {"dataset": "d"}),
     "fashion_mnist": ("fashion_mnist", idx, {"folder": "{at}"}),
+    "text_table, known": ("text_table", text_rows, {
+        "file": "{at}/rows.csv", "tokenizer": "{at}/tokenizer.json", "length": 3, "text": "category", "label": "label",
+        "client": "client", "padding": "[PAD]", "classes": 3, "test": 0.3,
+    }),
+    "text_table": ("text_table", text_rows, {
+        "file": "{at}/rows.csv", "tokenizer": "{at}/tokenizer.json", "length": 3, "text": "category", "label": "label",
+    }),
+    "hugging_face, known": ("hugging_face", hugging_face, {
+        "dataset": "{at}/set", "input": "image", "label": "label", "client": "client", "largest": 255, "classes": 3, "train": "train", "share": 0.3,
+    }),
+    "hugging_face": ("hugging_face", hugging_face, {"dataset": "{at}/set", "input": "numbers", "label": "label", "test": "test"}),
     "mnist_5k": ("mnist_5k", mnist_rows, {"file": "{at}/rows.csv"}),
 }  # fmt: skip
 #: Of these nothing can be added or taken away: what they hold came with a library, or is drawn; see below.
@@ -361,9 +399,7 @@ def by_client(rows):
 
 def apart(first, second):
     """Whether more than one record differs between two data sets, in train and test part together."""
-    alike = all(
-        getattr(first, name) == getattr(second, name) for name in ("classes", "value_range", "shape", "characters")
-    )
+    alike = all(getattr(first, name) == getattr(second, name) for name in ("classes", "value_range", "shape", "tokens"))
     replaced = len(first.train) + len(first.test) == len(second.train) + len(second.test)
     moved = 0
     for part in ("train", "test"):
@@ -412,7 +448,7 @@ def test_every_source_and_every_option_is_tried():
     assert set(tried) | PUBLISHED | ALWAYS_REFUSED | WINDOWED == sources
     for name, parameters in tried.items():
         known = {one.name for one in fields(load_registry().get("data", name))}
-        assert known <= parameters | {"characters"}, name
+        assert known <= parameters | {"characters", "revision"}, name
 
 
 @pytest.mark.parametrize("name", sorted(ALWAYS_REFUSED))

@@ -196,7 +196,7 @@ def test_what_cannot_be_kept_is_said_before(capsys, tmp_path):
 def kept(round: int = 1, n: int = 3, weights=True, aggregated=True) -> KeptRound:
     rows = np.random.default_rng(round).normal(size=(n + aggregated + 2, 5))
     rows = np.concatenate([rows, np.zeros((1, 5))])
-    shares = np.full(n, 1 / n) if weights else None
+    shares = np.linspace(0, 1, n) + round if weights else None
     return KeptRound(round, tuple(range(n)), np.arange(n) == 0, shares, rows @ rows.T, aggregated)
 
 
