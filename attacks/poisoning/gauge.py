@@ -12,7 +12,7 @@ from fedguard.contracts import PoisonAttack, PoisonView, PositiveFloat, Sight
 
 @dataclass(frozen=True, kw_only=True)
 class Gauge(PoisonAttack):
-    """Trains honestly, and sends each adapter's factors as $c A$ and $B / c$: their product is the honest one.
+    """Trains honestly, and sends each adapter's factors as c times A and B over c: their product is the honest one.
 
     The client's own model is as good as anybody's, whatever c. But factors are averaged apart, and $mean(B) mean(A)$ is then
     far from $mean(B A)$. No rule that looks at what a client's model does can tell.
