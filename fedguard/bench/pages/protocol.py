@@ -47,7 +47,7 @@ def blocks(_: Run | None, address: Address) -> Iterator[Block]:
 
 
 def _round(address: Address) -> Iterator[Block]:
-    """One round of the real protocol, of ``clients``, of which the last ``silent`` are silent from the step ``from`` on."""
+    """One round of the real protocol, of ``clients``, of which the last ``silent`` drop out from the step ``from`` on."""
     sizes = list(map(str, _CLIENTS))
     clients = choose(address, "clients", sizes, "5")
     numbers = [str(number) for number in range(int(clients) + 1)]
@@ -56,7 +56,7 @@ def _round(address: Address) -> Iterator[Block]:
     again = {"clients": clients, "silent": silent, "from": since, "again": token_hex(4)}
     yield summarize_round(played, Action("Again, with new keys", page="protocol", query=again))
     yield Choice("clients", "Clients", sizes, clients, ordered=True)
-    yield Choice("silent", "The last ... of them fall silent", numbers, silent, ordered=True)
+    yield Choice("silent", "The last ... of them drop out", numbers, silent, ordered=True)
     yield Choice("from", "From this step on", list(STEPS), since)
     yield from draw_steps(played, address.get("step", "MASKED"))
 

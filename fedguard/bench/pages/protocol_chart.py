@@ -29,10 +29,10 @@ def flow(step: ProtocolStep, clients: int) -> Chart:
     rows = [[*ends, f"{event.size:,}", event.error or "-"] for ends, event in zip(names, step.events, strict=True)]
     heads = [Heading("from"), Heading("to"), Heading("bytes", number=True), Heading("refused, because")]
     without = ", ".join(map(str, silent)) or "nobody"
-    said = f"{step.kind}: {len(step.events)} messages, {refused} of them refused; without one: {without}."
+    said = f"{len(step.events)} messages, {refused} of them refused; without one: {without}."
     keys = [Key("bar", "blue", "message"), *([Key("bar", "orange", "refused message")] if refused else [])]
     return Chart(
-        _draw_flow(lines, circles, middle, _WIDE), _draw_flow(lines, circles, middle, _NARROW), said,
+        _draw_flow(lines, circles, middle, _WIDE), _draw_flow(lines, circles, middle, _NARROW), f"{step.kind}: {said}",
         TableBlock(heads, rows, f"The messages of {step.kind}"),
         f"{step.kind}: {'the server to clients' if step.from_server else 'clients to the server'}",
         said, "", [*keys, Key("ring", "gray", "client without a message")],
@@ -123,7 +123,7 @@ def _draw_cost(costs: Sequence[SessionCost], columns: int, width: int) -> _Layer
             "field": "kB",
             "type": "quantitative",
             "scale": {"type": "log"},
-            "axis": {"title": "kB in a round", "tickCount": 5},
+            "axis": {"title": "kB in a round", "values": [10**power for power in range(-1, 6)]},
         },
         "color": {"field": "graph", "scale": {**graphs, "range": ["var(--blue)", "var(--orange)"]}, "legend": None},
         "tooltip": [{"field": name, "type": "nominal"} for name in ("way", "clients", "graph", "neighbors", "kB")],

@@ -222,13 +222,13 @@ def test_a_round_is_stepped_through_to_the_sum():
     assert first != second
 
 
-def test_too_many_who_fall_silent_end_the_round_without_a_sum():
+def test_too_many_who_drop_out_end_the_round_without_a_sum():
     found = page(silent="3", step="UNMASK")
     assert "no input is opened" in found[0].headline and found[0].tone == "warn"
     assert "TooFewSurvivors" in found[0].lead[0]
     steps = only(Steps, found)
     assert steps.items[steps.current][0] == "MASKED", "the last step before the round was aborted"
-    fewer = page(clients="3", silent="5")  # clients who are no longer there cannot fall silent
+    fewer = page(clients="3", silent="5")  # clients who are no longer there cannot drop out
     assert next(one for one in fewer if isinstance(one, Choice) and one.key == "silent").chosen == "1"
     assert found[0].actions[0].query["silent"] == "3"
 
@@ -259,7 +259,7 @@ def test_the_dashboard_steps_through_one_round(tmp_path, monkeypatch):
     seen = list(test.dataframe[-1].value["the server sees"])
     slider = next(one for one in test.select_slider if one.label == "Step")
     slider.set_value("HELLO").run()
-    assert not test.exception and test.query_params["step"] == ["HELLO"]
+    assert not test.exception and test.query_params["step"] == "HELLO"
     assert "the server sees" not in test.dataframe[-1].value
     next(one for one in test.select_slider if one.label == "Step").set_value("MASKED").run()
     assert list(test.dataframe[-1].value["the server sees"]) == seen
