@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedguard.bench.pages.blocks import Address, More
     from fedguard.bench.results.run import Run
 
-Page = Literal["cell", "breakdown", "privacy", "secagg", "replay", "contribution", "compare", "gate"]
+Page = Literal["cell", "breakdown", "privacy", "secagg", "protocol", "replay", "contribution", "compare", "gate"]
 
 
 def show(
@@ -121,7 +121,7 @@ def _show_page(
     run: str, name: Page, metric: str | None, at: Address, *, whole: bool, as_json: bool, store: Path
 ) -> None:
     """Show a page of a run; rows and what is no page are from the command of its name."""
-    if as_json and name in ("cell", "secagg", "replay"):
+    if as_json and name in ("cell", "secagg", "protocol", "replay"):
         raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard export --json` has the rows.")
     if as_json and name in ("compare", "gate"):
         raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard {name} --json` has the rows.")
