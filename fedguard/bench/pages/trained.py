@@ -144,7 +144,7 @@ def _partition(record: CompletedRecord) -> str:
 
 def _dissimilarity(records: Sequence[CompletedRecord]) -> Iterator[str]:
     measured = [one for record in records if (one := record["threat_card"]["dissimilarity"]) is not None]
-    if measured and len({_partition(record) for record in records}) == 1:
+    if measured and len({(_task(record), _partition(record)) for record in records}) == 1:
         yield f"label distance {estimate([one['label_distance'] for one in measured]).mean:.2f} (0 alike, 1 disjoint)"
         yield f"gradient dissimilarity {estimate([one['gradient_dissimilarity'] for one in measured]).mean:.2f}"
 
