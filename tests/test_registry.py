@@ -45,6 +45,7 @@ GIVEN = {
     "image_folder": {"folder": "here"},
     "table": {"file": "here.csv", "label": "y"},
     "text_table": {"file": "here.csv", "tokenizer": "tokenizer.json"},
+    "hugging_face": {"dataset": "here"},
     "leaf": {"folder": "here"},
     "text": {"file": "here.txt"},
     "function": {"target": "mine:data"},

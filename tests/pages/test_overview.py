@@ -226,9 +226,15 @@ def test_accuracy_on_the_clients_own_labels_is_said_to_be_that(seeds, tmp_path):
 
     own = "the mean over honest clients of each one's own model on its own shares of the labels"
     assert not any(own in line for line in trained(seeds[2]))
-    suite = {**SUITE, "seeds": 1, "clients": {"total": 4}, "task": {**SUITE.get("task", {}), "model": "mlp"}}
-    matrix = {"training.algorithm": ["fedper", "fedavg"]}
+    model = {"name": "resnet8", "norm": "batch"}
+    suite = {
+        "seeds": 1,
+        "clients": {"total": 3},
+        "task": {"data": "digits", "model": model, "subset": {"train": 90, "test": 50}},
+        "training": {"rounds": 1, "batch_size": 16},
+    }
+    matrix = {"training.statistics": ["local", "hidden"]}
     both = fg.run({**suite, "name": "both", "matrix": matrix}, store=tmp_path, jobs=1)
     assert f"accuracy of some cells is {own}" in trained(both)
-    alone = fg.run({**suite, "name": "alone", "matrix": {"training.algorithm": ["fedper"]}}, store=tmp_path, jobs=1)
+    alone = fg.run({**suite, "name": "alone", "matrix": {"training.algorithm": ["fedbn"]}}, store=tmp_path, jobs=1)
     assert f"accuracy is {own}" in trained(alone)

@@ -150,11 +150,10 @@ def _dissimilarity(records: Sequence[CompletedRecord]) -> Iterator[str]:
 
 
 def _personal(records: Sequence[CompletedRecord]) -> Iterator[str]:
-    """What accuracy is where each client has a model of its own."""
-    kept = [record for record in records if (one := record["result"].get("statistics")) and "worst" in one]
-    personal = [record for record in records if record["config"]["training"].get("algorithm") == "fedper"]
-    if kept or personal:
-        some = "" if len({*map(id, kept), *map(id, personal)}) == len(records) else " of some cells"
+    """What accuracy is where each client has running statistics of its own."""
+    personal = sum("worst" in (record["result"].get("statistics") or ()) for record in records)
+    if personal:
+        some = "" if personal == len(records) else " of some cells"
         yield f"accuracy{some} is the mean over honest clients of each one's own model on its own shares of the labels"
 
 
