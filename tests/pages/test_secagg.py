@@ -61,6 +61,10 @@ def test_each_mode_is_a_row_with_the_numbers_of_its_records(run):
         ]
         assert row["no attack, %"] == f"{100 * sum(clean) / 2:.1f}", "no interval at two seeds"
         assert row["which"] == "sign_flip"
+        for way, key in (("up", "bytes_up"), ("down", "bytes_down")):
+            mean = sum(one[key] for one in sums) / len(sums)
+            assert row[f"bytes {way}, a client and round"].split()[0] == f"{mean:,.0f}"
+        assert sums[0]["bytes_up"] != sums[0]["bytes_down"]
     assert rows["secure aggregation"]["defenses that run"] == "1 of 2; refused: median"
     assert rows["no protection"]["defenses that run"] == "2 of 2" and rows["no protection"]["smallest crowd"] == "1"
     assert table(run, defense="median")["secure aggregation"]["no attack, %"] == "-"
