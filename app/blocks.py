@@ -107,9 +107,17 @@ def _table(block: TableBlock, _: _Place) -> None:
 
 
 def _steps(block: Steps, _: _Place) -> None:
-    names = [name for name, _ in block.items]
-    chosen = address.menu(markdown(block.title or "Step"), names, block.key, default=names[block.current])
-    _write([el("p", line(dict(block.items)[chosen]))])
+    (current, text), names = block.items[block.current], [name for name, _ in block.items]
+    titles = {name: line(name) for name in names}
+    address.menu(
+        markdown(block.title or "Step"),
+        names,
+        block.key,
+        titles=titles.__getitem__,
+        chosen=current,
+        slider=len(names) > 1,
+    )
+    _write([el("p", line(text))])
 
 
 def _choice(block: Choice, _: _Place) -> None:

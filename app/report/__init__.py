@@ -3,7 +3,7 @@
 document.py     the page around the sections: head, policy, style, contents
 style.py        how it looks on light and dark, and printed
 sections.py     which sections there are, in their order; overview, matrix, privacy and gate are pages (`fedguard.bench.pages`),
-                and each other one turns a run into elements: facts.py, controls.py, threats.py, costs.py, reading.py
+                and each other one turns a run into elements: facts.py, threats.py, costs.py, reading.py
 records.py      the completed trials of a run
 """
 

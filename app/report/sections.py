@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from fedguard.app.report.controls import controls
 from fedguard.app.report.costs import costs
 from fedguard.app.report.document import ReportSection
 from fedguard.app.report.facts import what_was_run
@@ -55,7 +54,6 @@ SECTIONS = (
     ReportSection("privacy", "Privacy", partial(_if_asked, PRIVACY), headed=True),
     ReportSection("sums", "Secure aggregation", partial(_if_asked, SECAGG), headed=True),
     ReportSection("gate", "Gate", _gate, headed=True),
-    ReportSection("controls", "What defenses cost and attacks harm", controls),
     ReportSection("threats", "Threat cards", threats),
     ReportSection("reading", "How to read the numbers", reading),
     ReportSection("run", "What was run", what_was_run),

@@ -84,6 +84,7 @@ PAGES: dict[str, tuple[NavigationEntry, ...]] = {
             "conversion_path",
             "Who sees what under secure aggregation, message by message, and what it costs.",
             "nothing",
+            answers=True,
         ),
         NavigationEntry(
             "catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from fedguard.bench.pages.blocks import Address, More
     from fedguard.bench.results.run import Run
 
-Page = Literal["cell", "breakdown", "privacy", "secagg", "replay", "contribution", "compare", "gate"]
+Choices = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help='A choice, such as "setting=clients.malicious = 2".')
+]
+
+Page = Literal["cell", "breakdown", "privacy", "secagg", "protocol", "replay", "contribution", "compare", "gate"]
 
 
 def show(
@@ -57,9 +61,7 @@ def show(
     whole: Annotated[
         bool, typer.Option("--all", help="Show everything: each defense, each check, refusals, other settings.")
     ] = False,
-    at: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help='A choice, such as "setting=clients.malicious = 2".')
-    ] = None,
+    at: Choices = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show where the time went instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The rows as JSON instead of tables.")] = False,
     store: Store = Path("runs"),
@@ -133,7 +135,7 @@ def _show_page(
     run: str, name: Page, metric: str | None, at: Address, *, whole: bool, as_json: bool, store: Path
 ) -> None:
     """Show a page of a run; rows and what is no page are from the command of its name."""
-    if as_json and name in ("cell", "secagg", "replay"):
+    if as_json and name in ("cell", "secagg", "protocol", "replay"):
         raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard export --json` has the rows.")
     if as_json and name in ("compare", "gate"):
         raise ConfigError(f"show --json: expected no --page {name} beside it; `fedguard {name} --json` has the rows.")
@@ -144,12 +146,15 @@ def _show_page(
     elif as_json:
         privacy(run, as_json=True, store=store)
     else:
-        at = {**at, **({"metric": metric} if metric else {})}
-        from fedguard.bench.pages.page import page
-        from fedguard.bench.pages.terminal import render_terminal
+        _print_page(load_run(run, store), name, {**at, **({"metric": metric} if metric else {})}, whole)
 
-        blocks = check_choices(page(name).blocks(load_run(run, store), at), at)
-        console.print(render_terminal(blocks, unfold=whole), highlight=False)
+
+def _print_page(run: Run, name: Page, at: Address, whole: bool) -> None:
+    from fedguard.bench.pages.page import page
+    from fedguard.bench.pages.terminal import render_terminal
+
+    blocks = check_choices(page(name).blocks(run, at), at)
+    console.print(render_terminal(blocks, unfold=whole), highlight=False)
 
 
 class LintReason(StrEnum):
@@ -194,11 +199,16 @@ def breakdown(
         str | None,
         typer.Option(callback=note_old_metrics, help="Such as worst_class_accuracy. Default: what is judged by."),
     ] = None,
+    at: Choices = None,
     as_json: Annotated[bool, typer.Option("--json", help="The curves as JSON.")] = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Show how defenses break down over a swept key: curves, the value at which half is lost, and the area under each curve."""
-    found = load_run(run, store)
+    """Show how defenses break down over a swept key: points, the value at which half is lost, and the area under each curve.
+
+    This is the page that `fedguard show RUN --page breakdown` prints too.
+    """
+    found, choices = load_run(run, store), dict(one.partition("=")[::2] for one in at or ())
+    over, metric = over or choices.get("over"), metric or choices.get("metric")
     only = found.swept[0] if len(found.swept) == 1 else "clients.malicious"
     if over is None and only not in found.swept:
         swept = f"it sweeps {', '.join(found.swept)}; choose one with --over" if found.swept else "it sweeps neither"
@@ -210,7 +220,7 @@ def breakdown(
     if as_json:
         print_json({"points": curves.rows(), "curves": curves.summary()})
     else:
-        console.print(curves, highlight=False)
+        _print_page(found, "breakdown", {**choices, "over": curves.key, "metric": curves.figure}, True)
 
 
 def privacy(

@@ -241,7 +241,7 @@ FIGURES = MetricTable({
     ),
     "return_harm": ReturnMetric(
         title="return lost to what the malicious actors send", path=("result", "returns", "harm"), unit="", change=True,
-        shown=("lab",),
+        shown=("report", "lab"),
     ),
     "return_tax": ReturnMetric(
         title="return that the defense costs where nobody attacks", path=("result", "returns", "tax"), unit="", change=True,
@@ -286,7 +286,7 @@ FIGURES = MetricTable({
     ),
     "harm": Metric(
         title="accuracy lost to what the malicious clients send", path=("result", "harm"), bounds=DIFFERENCE, margin=0.02,
-        shown=("lab",),
+        shown=("report", "lab"),
     ),
     "robustness_tax": Metric(
         title="accuracy that the defense costs where nobody attacks", path=("result", "robustness_tax"), bounds=DIFFERENCE,

@@ -166,21 +166,45 @@ def join_single(batches: NDArray[np.int64], name: str) -> NDArray[np.int64]:
     return kept
 
 
-class ConstantNorm(nn.Module):
-    """A normalizing layer with constant statistics: $y = w (x - m) / sqrt(v + eps) + b$ by channel, each example by itself."""
+class ConstantNorm(nn.Sequential):
+    """A normalizing layer with constant statistics: $y = w (x - m) / sqrt(v + eps) + b$ by channel, each example by itself.
+
+    Constants and parameters are two modules, since Opacus refuses a module with parameters and buffers.
+    """
+
+    def __init__(self, layer: _NormBase) -> None:
+        super().__init__(_Standardize(layer), *([_Scale(layer)] if layer.affine else []))
+
+
+class _Standardize(nn.Module):
+    """$(x - m) / sqrt(v + eps)$."""
 
     def __init__(self, layer: _NormBase) -> None:
         super().__init__()
-        self.affine, self.weight, self.bias = layer.affine, layer.weight, layer.bias
         assert layer.running_mean is not None and layer.running_var is not None
         self.register_buffer("mean", layer.running_mean.clone())
         self.register_buffer("scale", (layer.running_var + layer.eps).rsqrt())
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, channels, ...]`` to the same shape."""
-        by_channel = (1, -1, *(1 for _ in x.shape[2:]))
-        x = (x - self.get_buffer("mean").view(by_channel)) * self.get_buffer("scale").view(by_channel)
-        return x * self.weight.view(by_channel) + self.bias.view(by_channel) if self.affine else x
+        return (x - _by_channel(self.get_buffer("mean"), x)) * _by_channel(self.get_buffer("scale"), x)
+
+
+class _Scale(nn.Module):
+    """$w x + b$."""
+
+    def __init__(self, layer: _NormBase) -> None:
+        super().__init__()
+        self.weight, self.bias = layer.weight, layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[B, channels, ...]`` to the same shape."""
+        return x * _by_channel(self.weight, x) + _by_channel(self.bias, x)
+
+
+def _by_channel(values: Tensor, x: Tensor) -> Tensor:
+    """``[channels]`` in the form in which they meet ``x``, ``[B, channels, ...]``."""
+    return values.view(1, -1, *(1 for _ in x.shape[2:]))
 
 
 def _normalizing_layers(module: nn.Module) -> list[_NormBase]:

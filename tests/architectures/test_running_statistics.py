@@ -18,7 +18,7 @@ from fedguard.errors import ConfigError, PreconditionError
 from fedguard.registry import load_registry
 from fedguard.statistics import FATES
 from fedguard.tasks.cohort import schedule
-from fedguard.tasks.statistics import join_single
+from fedguard.tasks.statistics import ConstantNorm, join_single
 
 BASE = {
     "task": {"data": "digits", "model": {"name": "module", "target": "tests.architectures.test_running_statistics:small"},
@@ -198,6 +198,26 @@ def test_what_is_not_carried_is_refused_with_its_reason(changes, why, remedy):
 def test_fates_that_send_nothing_run_everywhere(fate, changes):
     _, found = reports(fate, **changes)
     assert found[-1].evaluation is not None and found[-1].statistics is None
+
+
+def test_frozen_statistics_train_by_dp_sgd():
+    """The remedy that the refusals of other fates name."""
+    private = {"name": "record", "clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-4}
+    model = {"name": "resnet8", "norm": "batch"}
+    setup, found = reports("frozen", protocol={"privacy": private}, task={"model": model})
+    assert not torch.equal(found[-1].model, setup.task.initial_model(setup.rng.child("model")))
+
+
+def test_constants_are_the_layer_in_evaluation_mode():
+    layer = nn.BatchNorm2d(3)
+    for number, values in enumerate((layer.running_mean, layer.running_var, layer.weight.data, layer.bias.data)):
+        values.copy_(torch.linspace(0.5, 2.0 + number, 3))
+    x = torch.randn(5, 3, 2, 4)
+    assert torch.allclose(ConstantNorm(layer)(x), layer.eval()(x), atol=1e-6)
+    plain = nn.BatchNorm2d(3, affine=False)
+    assert not list(ConstantNorm(plain).parameters()) and torch.allclose(
+        ConstantNorm(plain)(x), plain.eval()(x), atol=1e-6
+    )
 
 
 def test_an_actor_s_network_normalizes_nothing_over_batches():

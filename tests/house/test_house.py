@@ -183,7 +183,7 @@ OF_OTHERS = {"server_app.py", "benchmark/train.py"}
 READERS = (
     "fedguard.bench.results.run", "fedguard.bench.results.compare", "fedguard.bench.results.answer", "fedguard.bench.results.export", "fedguard.bench.results.disclosure",
     "fedguard.bench.flags.results", "fedguard.bench.gate.verdict", "fedguard.bench.gate.stages", "fedguard.bench.pages.cell_facts", "fedguard.bench.pages.cell_chart", "fedguard.bench.pages.cell_events",
-    "fedguard.app.report.costs", "fedguard.app.report.controls", "fedguard.app.report.threats",
+    "fedguard.app.report.costs", "fedguard.app.report.threats",
 )  # fmt: skip
 
 

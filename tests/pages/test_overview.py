@@ -216,3 +216,19 @@ def test_panels_have_the_same_rows_even_where_one_has_no_mark():
         step = places["beta"][0] - places["alpha"][0]
         apart = places["b-gamma"][0] - places["b-alpha"][0]
         assert apart == pytest.approx(2 * step), "the row of beta is there, though it has no mark"
+
+
+def test_accuracy_on_the_clients_own_labels_is_said_to_be_that(seeds, tmp_path):
+    """Where each client has a model of its own, the number in each header is another one."""
+
+    def trained(run):
+        return dict(of_type(page(run), Facts)[0].items)["Training"]
+
+    own = "the mean over honest clients of each one's own model on its own shares of the labels"
+    assert not any(own in line for line in trained(seeds[2]))
+    suite = {**SUITE, "seeds": 1, "clients": {"total": 4}, "task": {**SUITE.get("task", {}), "model": "mlp"}}
+    matrix = {"training.algorithm": ["fedper", "fedavg"]}
+    both = fg.run({**suite, "name": "both", "matrix": matrix}, store=tmp_path, jobs=1)
+    assert f"accuracy of some cells is {own}" in trained(both)
+    alone = fg.run({**suite, "name": "alone", "matrix": {"training.algorithm": ["fedper"]}}, store=tmp_path, jobs=1)
+    assert f"accuracy is {own}" in trained(alone)

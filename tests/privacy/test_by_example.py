@@ -30,6 +30,7 @@ from fedguard.tasks.cohort import Cohort
 from fedguard.tasks.engines import private
 from fedguard.tasks.engines.by_example import hold, largest_batch
 from fedguard.tasks.network import FlatNetwork, duplicate
+from fedguard.tasks.statistics import ConstantNorm
 
 SHAPE, CLASSES = (3, 4), 3
 
@@ -96,6 +97,14 @@ def tied():
     return nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), first)
 
 
+def fitted():
+    """A layer with statistics and weights of its own."""
+    layer = nn.BatchNorm1d(4)
+    for number, values in enumerate((layer.running_mean, layer.running_var, layer.weight.data, layer.bias.data)):
+        values.copy_(torch.linspace(0.5, 2.0 + number, 4))
+    return layer
+
+
 def attended(h):
     return (h @ h.T).softmax(-1) @ h
 
@@ -140,6 +149,9 @@ RIGHT = {
     "LayerNorm": lambda: Own(lambda n, h: n.layer(h), nn.LayerNorm(8)),
     "GroupNorm": lambda: nn.Sequential(
         nn.Conv1d(3, 4, 1), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(16, CLASSES)
+    ),
+    "BatchNorm with constants": lambda: nn.Sequential(
+        nn.Conv1d(3, 4, 1), ConstantNorm(fitted()), nn.ReLU(), nn.Flatten(), nn.Linear(16, CLASSES)
     ),
     "DPGRU": lambda: Recurrent(DPGRU),
     "a layer twice, tied weights": lambda: Own(lambda n, h: n.layer(h), tied()),

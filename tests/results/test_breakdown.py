@@ -6,8 +6,11 @@ import json
 import math
 
 import pytest
+from rich.console import Console
 
 import fedguard as fg
+from fedguard.bench.pages.breakdown import BREAKDOWN
+from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.results.breakdown import WORST, breakdown
 from fedguard.bench.terminal.plot import chart
 from fedguard.errors import UnknownName
@@ -247,16 +250,20 @@ def test_a_run(run):
     rows = found.rows()
     assert len(rows) == 9 * 3 + 3 * 3
     assert {row["attack"] for row in rows} == {"none", "ipm(tau=10)", "sign_flip", WORST}
-    assert "worst of these" in str(found)
 
 
 def test_the_command(run, monkeypatch, capsys):
     store = run.folder.path.parent
     code, said, _ = command(monkeypatch, capsys, "breakdown", "swept", "--store", store)
     assert code == 0
-    assert "swept: final accuracy in % over clients.malicious" in said
-    assert "half" in said
-    assert "A mean   B trimmed_mean   C krum" in said
+    assert said.startswith("Half of the accuracy above chance is lost first by mean at clients.malicious = ")
+    assert "half is lost at" in said and "worst of these against krum" in said
+    page = command(monkeypatch, capsys, "show", "swept", "--page", "breakdown", "--store", store)[1]
+    assert said == page, "one page under two names"
+    said = command(monkeypatch, capsys, "breakdown", "swept", "--metric", "worst_class_accuracy", "--store", store)[1]
+    assert "worst class" in said.splitlines()[0]
+    said = command(monkeypatch, capsys, "breakdown", "swept", "--metric", "attack_success", "--store", store)[1]
+    assert said.startswith("No value of backdoor success"), "never another metric instead"
     code, said, _ = command(monkeypatch, capsys, "breakdown", "swept", "--store", store, "--json", "--metric", "kappa")
     told = json.loads(said)
     assert set(told) == {"points", "curves"}
@@ -270,13 +277,10 @@ def test_the_command(run, monkeypatch, capsys):
 
 
 def test_narrow_terminals(run):
-    import io
-
-    from rich.console import Console
-
-    console = Console(width=60, no_color=True, record=True, file=io.StringIO())
-    console.print(run.breakdown())
-    assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= 60
+    console = Console(width=60, no_color=True)
+    with console.capture() as capture:
+        console.print(render_terminal(BREAKDOWN.blocks(run, {}), unfold=True))
+    assert max(len(line.rstrip()) for line in capture.get().splitlines()) <= 60
 
 
 @pytest.mark.parametrize("name", ["breakdown_f", "heterogeneity"])

@@ -18,6 +18,8 @@ breakdown.py    a metric over a swept key; breakdown_chart.py draws its curves
 compare.py      two runs, seed by seed; compare_chart.py draws the differences
 gate.py         the gate's verdicts on a run, and the summary of a job; gate_chart.py draws its charts
 secagg.py       what each mode of secure aggregation in a run hides, costs and leaves
+protocol.py     a round of secure aggregation message by message, who sees what, and what it costs; no page of a run;
+                protocol_chart.py draws it
 replay.py       the rounds of a trial in a plane; replay_chart.py draws them
 figure.py       a chart or a table as a file for a paper
 trained.py      what was trained, in one line and in six facts

@@ -64,11 +64,10 @@ def _is_number(text: str) -> bool:
 
 
 def _metrics(run: Run, address: Address) -> list[str]:
-    """The metrics of the run, and costs to reach a target: the one of the address, or a usual one."""
+    """The metrics of the run, and costs to reach a target; the one of the address too, even if no trial has it."""
     asked = address.get("metric", "")
     options = [*run.figures, *(f"{family}({_TARGET:g})" for family in run.to_target)] or ["final_accuracy"]
-    more = asked in FIGURES and asked not in options and asked.partition("(")[0] in run.to_target
-    return [*options, asked] if more else options
+    return [*options, asked] if asked in FIGURES and asked not in options else options
 
 
 def _chart(run: Run, found: Breakdown, place: str) -> Block:

@@ -164,7 +164,8 @@ def worst_cells(run: Run) -> Iterator[Block]:
                 if cell.ran and not cell.without:
                     headline, lead = sum_up_cell(cell)
                     yield Prose(lead, headline)
-                    yield waterfall(CellScores(cell.ran), headline).table  # pictures would double the report
+                    scores = waterfall(CellScores(cell.ran), headline).table  # pictures would double the report
+                    yield More("Scores beside its controls", [scores] if scores else [])
                 break
 
 

@@ -69,7 +69,14 @@ def facts(run: Run) -> Facts:
         ("Task", [_list(_task(record) for record in records)]),
         ("Data", [_list(_partition(record) for record in records), *_dissimilarity(records)]),
         ("Threat", said),
-        ("Training", [_list(_training(record) for record in records), _list(_steps(record) for record in records)]),
+        (
+            "Training",
+            [
+                _list(_training(record) for record in records),
+                _list(_steps(record) for record in records),
+                *_personal(records),
+            ],
+        ),
         ("The server sees", [*_masks(records), *_notes(cards)]),
         ("Kind", [taxonomy.in_words(records)]),
         ("Made with", [_seeds(run), *_software(run)]),
@@ -137,9 +144,18 @@ def _partition(record: CompletedRecord) -> str:
 
 def _dissimilarity(records: Sequence[CompletedRecord]) -> Iterator[str]:
     measured = [one for record in records if (one := record["threat_card"]["dissimilarity"]) is not None]
-    if measured and len({_partition(record) for record in records}) == 1:
+    if measured and len({(_task(record), _partition(record)) for record in records}) == 1:
         yield f"label distance {estimate([one['label_distance'] for one in measured]).mean:.2f} (0 alike, 1 disjoint)"
         yield f"gradient dissimilarity {estimate([one['gradient_dissimilarity'] for one in measured]).mean:.2f}"
+
+
+def _personal(records: Sequence[CompletedRecord]) -> Iterator[str]:
+    """What accuracy is where each client has a model of its own."""
+    kept = [record for record in records if (one := record["result"].get("statistics")) and "worst" in one]
+    personal = [record for record in records if record["config"]["training"].get("algorithm") == "fedper"]
+    if kept or personal:
+        some = "" if len({*map(id, kept), *map(id, personal)}) == len(records) else " of some cells"
+        yield f"accuracy{some} is the mean over honest clients of each one's own model on its own shares of the labels"
 
 
 def _masks(records: Sequence[CompletedRecord]) -> Iterator[str]:

@@ -5,18 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from fedguard.bench.results.matrix import MatrixEntry
 from fedguard.bench.results.places import setting
-from fedguard.bench.terminal.parted import fitting
-from fedguard.bench.terminal.plot import axis_of, chart, is_logarithmic
-from fedguard.bench.terminal.printed import Printed
+from fedguard.bench.terminal.plot import axis_of, is_logarithmic
 from fedguard.errors import UnknownName
 from fedguard.metrics.figures import FIGURES, metric_name
 from fedguard.metrics.stats import Estimate, bracket, estimate
@@ -72,7 +65,7 @@ class BreakdownCurve:
 
 
 @dataclass(frozen=True)
-class Breakdown(Printed):
+class Breakdown:
     """The breakdown curves of a run.
 
     Attributes:
@@ -87,8 +80,6 @@ class Breakdown(Printed):
     The clean model of a curve has the same defense. It is trained without malicious clients if the key is their number and
     starts from 0, else without attack at the first value of the key.
     """
-
-    columns: ClassVar[int] = 200
 
     name: str
     key: str
@@ -137,64 +128,6 @@ class Breakdown(Printed):
             }
             for curve in (*self.curves, *self.worst)
         ]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(f"{self.name}: {FIGURES[self.figure].heading} over {self.key}, means over seeds [95 %]", "bold")
-        for where in dict.fromkeys(curve.setting for curve in self.curves):
-            if where:
-                yield Text(f"\n{where}", "bold")
-            yield from self._of_setting(where, options.max_width)
-        if self.figure in ACCURACIES:
-            yield Text(
-                "half: where half of the accuracy above chance is lost, on the line between points. area: the mean share of "
-                "it that is kept along the key, 1 for all."
-            )
-
-    def _of_setting(self, setting: str, room: int) -> Iterator[Table | Text]:
-        here = [curve for curve in (*self.curves, *self.worst) if curve.setting == setting]
-        groups: dict[str, list[BreakdownCurve]] = {}
-        for curve in here:
-            groups.setdefault(curve.attack, []).append(curve)
-        if len(groups) <= 2:
-            groups.pop(WORST, None)
-        for attack, curves in groups.items():
-            yield from self._tables(attack, curves, room)
-        drawn = groups.get(WORST) or next(iter(groups.values()))
-        if len(self.labels) > 1 and drawn:
-            scale = FIGURES[self.figure].scale
-            lines = {
-                curve.defense: [scale * entry.estimate.mean if entry.estimate else None for entry in curve.entries]
-                for curve in drawn
-            }
-            axis = axis_of(self.positions, len(self.labels))
-            yield Text(chart(drawn[0].attack, lines, self.labels, axis, min(room, 72)))
-
-    def _tables(self, attack: str, curves: Sequence[BreakdownCurve], room: int) -> Iterator[Table]:
-        """The curves of one attack: without the intervals of the points, or in several tables, where room is short."""
-        names = [attack, *(curve.defense for curve in curves)]
-        room -= max(map(len, names)) + 2
-        columns = self._columns(curves, True)
-        if sum(map(_width, columns)) > room:
-            columns = self._columns(curves, False)
-        for part in fitting([_width(column) for column in columns], room):
-            table = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-            table.add_column(attack, no_wrap=True)
-            for column in columns[part]:
-                table.add_column(column[0], justify="right", no_wrap=True)
-            for number, name in enumerate(names[1:], start=1):
-                table.add_row(name, *(column[number] for column in columns[part]))
-            yield table
-
-    def _columns(self, curves: Sequence[BreakdownCurve], intervals: bool) -> list[list[str]]:
-        """The columns of a table with their headings."""
-        columns = []
-        if self.figure in ACCURACIES:
-            columns.append(["half", *(describe_half(curve) for curve in curves)])
-            columns.append(["area", *(describe_area(curve, self.labels[-1]) for curve in curves)])
-        for number, label in enumerate(self.labels):
-            texts = [curve.entries[number].text() for curve in curves]
-            columns.append([label, *(text if intervals else text.partition(" ")[0] for text in texts)])
-        return columns
 
 
 def breakdown(
@@ -358,10 +291,6 @@ def _axis(key: str, labels: Iterable[str]) -> tuple[tuple[str, ...], tuple[float
     if key == MALICIOUS or sorted(numbers) not in (numbers, numbers[::-1]):
         ordered = tuple(sorted(ordered, key=float))
     return ordered, tuple(float(label) for label in ordered)
-
-
-def _width(column: Sequence[str]) -> int:
-    return max(map(len, column)) + 2
 
 
 def describe_half(curve: BreakdownCurve) -> str:
