@@ -77,33 +77,14 @@ def demo(
     The steps are advertise_keys, share_keys, masked_input, consistency and unmask. This is the real protocol with fresh keys,
     so the masked inputs differ each time, and the sum does not.
     """
-    from fedguard.bench.explain.session import MEANING, play
+    from fedguard.bench.explain.session import play
+    from fedguard.bench.pages.protocol import draw_steps, summarize_round
+    from fedguard.bench.pages.terminal import render_terminal
 
-    round = play(clients, _parse_dropouts(drop), colluding)
-    config = round.config
-    _say(f"{clients} clients, each with 3 whole numbers. Session {round.sid.hex()[:16]}...")
-    _say(
-        f"Each has {config.degree} neighbors; {config.threshold} shares rebuild a secret; "
-        f"{config.quorum} signatures are needed before a share leaves.\n"
-    )
-    for step in round.steps:
-        who = ", ".join(str(event.receiver if step.from_server else event.sender) for event in step.events)
-        route = f"server -> clients {who}" if step.from_server else f"clients {who} -> server"
-        console.print(f"[bold]{step.kind:10}[/] {route}, {step.bytes:,} bytes", highlight=False)
-        _say(f"           {MEANING[step.kind]}")
-        for event in step.events:
-            if event.error:
-                console.print(f"           [red]{escape(event.error)}[/]", highlight=False)
-            if step.kind == "MASKED" and event.sender is not None:
-                shown = " ".join(f"{value:08x}" for value in round.masked[event.sender])
-                _say(
-                    f"           client {event.sender} has {round.inputs[event.sender].tolist()}; the server sees {shown}"
-                )
-    if round.total is None:
-        raise ConfigError(f"The round was aborted, as it must be: {round.aborted}")
-    _say(
-        f"\nThe server learns: the sum over clients {list(round.included)} is {round.total.tolist()}, and nothing else."
-    )
+    played = play(clients, _parse_dropouts(drop), colluding)
+    console.print(render_terminal([summarize_round(played), *draw_steps(played, "MASKED")]), highlight=False)
+    if played.total is None:
+        raise ConfigError(f"The round was aborted, as it must be: {played.aborted}")
 
 
 @app.command()

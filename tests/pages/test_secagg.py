@@ -33,13 +33,20 @@ def page(run: fg.Run, **address: str) -> list:
 
 
 def table(run: fg.Run, **address: str) -> dict[str, dict]:
-    (found,) = [one for one in page(run, **address) if isinstance(one, TableBlock)]
-    heads = [one.name for one in found.columns]
-    return {row[0]: dict(zip(heads, row, strict=True)) for row in found.rows}
+    """The values of each mode, from all three tables."""
+    found: dict[str, dict] = {}
+    for block in page(run, **address):
+        for row in block.rows if isinstance(block, TableBlock) else ():
+            found.setdefault(row[0], {}).update(zip([one.name for one in block.columns], row, strict=True))
+    return found
 
 
 def test_each_mode_is_a_row_with_the_numbers_of_its_records(run):
     rows = table(run)
+    tables = [one for one in page(run) if isinstance(one, TableBlock)]
+    assert len(tables) == 3 and max(len(one.columns) for one in tables) <= 6, (
+        "what is wider scrolls sideways at 1,440 pixels"
+    )
     assert list(rows) == ["no protection", "secure aggregation", "secure aggregation, groups"]
     for name, mode in (("secure aggregation", "full"), ("secure aggregation, groups", "groups")):
         records = [r for _, r in run.trials() if (r["result"]["secure_aggregation"] or {}).get("mode") == mode]

@@ -88,7 +88,7 @@ def draw_steps(played: ProtocolRound, asked: str) -> Iterator[Block]:
     """The steps of a round, and the messages of the one asked for, or of the last before it."""
     kinds = [step.kind for step in played.steps]
     current = kinds.index(asked) if asked in kinds else len(kinds) - 1
-    yield Steps([(step.kind, _describe(step)) for step in played.steps], current, title="Step")
+    yield Steps([(step.kind, _describe(step)) for step in played.steps], current, title="Steps")
     step = played.steps[current]
     yield flow(step, len(played.inputs))
     if step.kind in READS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from fedguard.bench.pages.blocks import (
@@ -52,7 +53,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
         return
     if len(defenses) > 1:
         yield Choice("defense", "accuracy of", defenses, defense)
-    yield _table(run, found, defense)
+    yield from _tables(run, found, defense)
     lost = [
         f"{one.name}: {its.aborted} of {its.sessions} sums lost. The first: {its.why}" for one, its in masked if its.why
     ]
@@ -88,37 +89,42 @@ def _name(one: Protection) -> str:
     return one.name if one.noisy else one.mode.replace("_", " ")
 
 
-def _table(run: Run, found: Sequence[Mode], defense: str) -> TableBlock:
+def _tables(run: Run, found: Sequence[Mode], defense: str) -> Iterator[TableBlock]:
+    """What each mode hides, what it costs, and what it leaves of the accuracy, each narrow enough for a page."""
     accuracy = FIGURES["final_accuracy"]
-    heads = [Heading(name) for name in ("mode", "the server sees", "smallest crowd", "sums lost", "error of the mean")]
-    heads += [Heading(f"bytes {way}, a client and round") for way in ("up", "down")]
-    heads += [
-        Heading(name) for name in ("updates cut, %", "seconds, a trial", "no attack, %", "worst attack, %", "which")
-    ]
-    rows: list[list[str | float | None]] = []
+    hides, costs, leaves = ([[one.name] for one, _ in found] for _ in range(3))
     bars: list[Bar | None] = []
-    for one, its in found:
+    for number, (one, its) in enumerate(found):
         clean, worst = (one.summary.clean, one.summary.worst) if one.summary else (None, None)
         seconds = [row["seconds"] for row in one.rows if row["status"] == "ok"]
-        measured = [str(its.anonymity or "-"), f"{its.aborted} of {its.sessions}", _spread(its.error, ".2g"),
-                    _spread(its.up, ",.0f"), _spread(its.down, ",.0f"),
-                    accuracy.format_estimate(its.clipped)] if its else ["1", "-", "-", "0", "0", "-"]  # fmt: skip
-        rows.append([
-            one.name, SEES.get(one.mode, one.about), *measured, f"{fmean(seconds):.1f}" if seconds else "-",
+        crowd = str(its.anonymity or "-") if its else "1"
+        hides[number] += [SEES.get(one.mode, one.about), crowd, _defenses(run, one)]
+        sent = [_spread(way, ",.0f") for way in (its.up, its.down)] if its else ["0", "0"]
+        lost = f"{its.aborted} of {its.sessions}" if its else "-"
+        costs[number] += [*sent, f"{fmean(seconds):.1f}" if seconds else "-", lost]
+        leaves[number] += [
             accuracy.format_estimate(clean) if clean else "-",
             accuracy.format_estimate(worst.estimate) if worst else "-", worst.attack if worst else "-",
-        ])  # fmt: skip
-        ring = None if clean is None else 100 * clean.mean
-        bars.append(_bar(worst.estimate, ring) if worst else None)
-    heads.append(Heading("defenses that run"))
-    for row, (one, _) in zip(rows, found, strict=True):
-        row.append(_defenses(run, one))
-    caption = (
-        f"Accuracy of {defense}; {over_seeds(len(run.seeds))}. Error: the distance from the true mean, in lengths of the true "
-        "mean; noise for privacy is part of it. Bytes are the protocol's own."
+            *((_spread(its.error, ".2g"), accuracy.format_estimate(its.clipped)) if its else ("-", "-")),
+        ]  # fmt: skip
+        bars.append(_bar(worst.estimate, None if clean is None else 100 * clean.mean) if worst else None)
+    mean = over_seeds(len(run.seeds))
+    yield _draw(
+        "hides", ("the server sees", "smallest crowd", "defenses that run"), hides, "Colluders are not counted."
     )
-    return TableBlock(heads, rows, caption, "What each mode hides, costs and leaves", bars=bars,
-                      legend="● worst attack   ─ 95 % interval   ○ no attack")  # fmt: skip
+    yield _draw(
+        "costs", ("bytes up, a client and round", "bytes down, a client and round", "seconds, a trial", "sums lost"), costs,
+        f"Bytes are the protocol's own; {mean}.",
+    )  # fmt: skip
+    error = "Error: the distance from the true mean, in lengths of the true mean; noise for privacy is part of it."
+    said = f"Accuracy of {defense}; {mean}. {error}"
+    heads = ("no attack, %", "worst attack, %", "which", "error of the mean", "updates cut, %")
+    legend = "● worst attack   ─ 95 % interval   ○ no attack"
+    yield replace(_draw("leaves", heads, leaves, said), bars=bars, legend=legend)
+
+
+def _draw(does: str, heads: Sequence[str], rows: list[list[str]], caption: str) -> TableBlock:
+    return TableBlock([Heading(name) for name in ("mode", *heads)], rows, caption, f"What each mode {does}")
 
 
 def _bar(found: Estimate, ring: float | None) -> Bar:
