@@ -83,7 +83,9 @@ class MissingExtra(FedGuardError):
     exit_code = 2
 
     def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(f"{what} needs {package}, which is not installed. Pip install 'fedguard[{extra}]'.")
+        super().__init__(
+            f"{what} needs {package}, which is not installed. Install it: pip install 'fedguard[{extra}]'."
+        )
 
 
 class StoreError(FedGuardError):

@@ -33,7 +33,7 @@ def examine(store: Path) -> Iterator[DiagnosticResult]:
     yield DiagnosticResult("python", sys.version_info >= (3, 11), f"{python}; 3.11 or later is needed")
     for package in REQUIRED:
         found = _version(package)
-        yield DiagnosticResult(package, found is not None, found or f"missing. Pip install {package}")
+        yield DiagnosticResult(package, found is not None, found or f"missing; pip install {package}")
     for package, use in OPTIONAL.items():
         found = _version(package)
         yield DiagnosticResult(

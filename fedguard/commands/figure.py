@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run
+from fedguard.commands.options import Force, RunName, Store, check_choices, console, files_of, load_run
 from fedguard.errors import ConfigError
 
 
@@ -54,7 +54,7 @@ def figure(
         raise ConfigError(f"expected one of the pages {', '.join(PAGES)}; got {name}.")
     found = load_run(run, store)
     choices = dict(one.partition("=")[::2] for one in at or ())
-    blocks = list(page(name).blocks(found, choices))
+    blocks = check_choices(page(name).blocks(found, choices), choices)
     if not to:
         for one, block in figures.figures(blocks).items():
             console.print(

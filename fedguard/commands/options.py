@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -17,6 +17,7 @@ from fedguard.errors import ConfigError, UnknownName, brief
 from fedguard.retired import RETIRED_METRICS, note_renamed, renew_metric
 
 if TYPE_CHECKING:
+    from fedguard.bench.pages.blocks import Block
     from fedguard.bench.results.run import Run
     from fedguard.bench.running.engines.ray import Ray
 
@@ -89,6 +90,21 @@ def load_run(run: str, store: Path) -> Run:
     for one in found.broken:
         typer.echo(f"{one}. It is left out; run the suite again to replace it.", err=True)
     return found
+
+
+def check_choices(blocks: Iterable[Block], at: Mapping[str, str]) -> Sequence[Block]:
+    """The blocks of a page, if each choice that was asked for is one of its options.
+
+    Raises:
+        UnknownName: a choice has no such option.
+    """
+    from fedguard.bench.pages.blocks import Choice
+
+    drawn = list(blocks)
+    for one in drawn:
+        if isinstance(one, Choice) and at.get(one.key, one.chosen) not in one.options:
+            raise UnknownName(f"value of --at {one.key}", at[one.key], one.options)
+    return drawn
 
 
 def files_of(

@@ -13,7 +13,17 @@ import typer
 from rich.console import Console
 
 from fedguard.commands.contribution import contribution
-from fedguard.commands.options import Force, RunName, Store, console, files_of, load_run, note_old_metrics, print_json
+from fedguard.commands.options import (
+    Force,
+    RunName,
+    Store,
+    check_choices,
+    console,
+    files_of,
+    load_run,
+    note_old_metrics,
+    print_json,
+)
 from fedguard.errors import ConfigError, UnknownName
 from fedguard.retired import note_renamed
 
@@ -108,7 +118,8 @@ def print_overview(
 
     # What no verdict sums up: what was inferred or evaded, and all of a run without an attack on the training
     beside = heatmaps(run, "show", (run.score, "final_accuracy", "attack_success") if run.verdicts else ())
-    console.print(render_terminal([*OVERVIEW.blocks(run, at), *beside, *more], unfold=whole), highlight=False)
+    blocks = check_choices(OVERVIEW.blocks(run, at), at)
+    console.print(render_terminal([*blocks, *beside, *more], unfold=whole), highlight=False)
 
 
 def print_matrix(run: Run, metric: str | None, at: Address, whole: bool) -> None:
@@ -116,7 +127,8 @@ def print_matrix(run: Run, metric: str | None, at: Address, whole: bool) -> None
     from fedguard.bench.pages import matrix
     from fedguard.bench.pages.terminal import render_terminal
 
-    console.print(render_terminal(matrix.whole(run, "show", at, metric), unfold=whole), highlight=False)
+    blocks = check_choices(matrix.whole(run, "show", at, metric), at)
+    console.print(render_terminal(blocks, unfold=whole), highlight=False)
 
 
 def _show_page(
@@ -141,7 +153,8 @@ def _print_page(run: Run, name: Page, at: Address, whole: bool) -> None:
     from fedguard.bench.pages.page import page
     from fedguard.bench.pages.terminal import render_terminal
 
-    console.print(render_terminal(page(name).blocks(run, at), unfold=whole), highlight=False)
+    blocks = check_choices(page(name).blocks(run, at), at)
+    console.print(render_terminal(blocks, unfold=whole), highlight=False)
 
 
 class LintReason(StrEnum):

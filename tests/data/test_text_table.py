@@ -158,7 +158,8 @@ def test_a_text_without_any_token_is_refused(tmp_path, double):
 def test_without_the_package_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(
-        MissingExtra, match=re.escape("needs tokenizers, which is not installed. Pip install 'fedguard[language]'")
+        MissingExtra,
+        match=re.escape("needs tokenizers, which is not installed. Install it: pip install 'fedguard[language]'"),
     ):
         build(**write(tmp_path)).load()
     assert issubclass(MissingExtra, FedGuardError)

@@ -184,7 +184,7 @@ def test_the_page_of_the_dashboard_and_where_nothing_is_swept(store, monkeypatch
     assert len(test.get("vega_lite_chart")) + len(test.get("arrow_vega_lite_chart")) == 2
     (only,) = BREAKDOWN.blocks(fg.open_run("short", store), {})
     assert (
-        only.headline == "This run sweeps no key."
+        only.headline == "This run sweeps no key"
         and only.actions[0].command == "fedguard run examples/breakdown_f.yaml"
     )
     assert "fedguard run examples/breakdown_f.yaml" in text_of(visit(store, monkeypatch, view, run="short"))

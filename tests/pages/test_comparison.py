@@ -85,11 +85,11 @@ def test_the_best_partner_is_the_default_and_the_address_has_the_last_word(store
 
 def test_where_no_run_compares_that_is_said_with_the_command_and_every_reason(store, tmp_path):
     blocks = list(COMPARE.blocks(opened(store, "alone"), {}))
-    assert blocks[0].headline == "No run to compare with." and "--name other" in blocks[0].actions[0].command
+    assert blocks[0].headline == "No run to compare with" and "--name other" in blocks[0].actions[0].command
     assert {row[0] for row in of_type(blocks, More)[0].blocks[0].rows} == {"not comparable"}
     shutil.copytree(store / "short", tmp_path / "short")
     (only,) = COMPARE.blocks(opened(tmp_path, "short"), {})
-    assert only.headline == "No run to compare with."
+    assert only.headline == "No run to compare with"
 
 
 def test_the_broad_test_first_then_the_cells_by_plain_loops(store):
@@ -234,4 +234,4 @@ def test_the_page_of_the_dashboard(store, monkeypatch):
     text = text_of(test)
     assert "training.rounds" in text and "points of final accuracy" in text
     test = visit(store, monkeypatch, view, run="alone")
-    assert "No run to compare with." in text_of(test)
+    assert "No run to compare with" in text_of(test)

@@ -17,7 +17,7 @@ from fedguard.bench.pages.replay import REPLAY
 from fedguard.bench.records import replay
 from fedguard.bench.results.replay import draw_in_plane
 from fedguard.cli import app
-from fedguard.errors import ConfigError, StoreError
+from fedguard.errors import ConfigError, FedGuardError, StoreError, UnknownName
 
 SUITE = {
     "name": "kept",
@@ -188,13 +188,33 @@ def test_another_page_has_no_gif(run, tmp_path):
         figure.sequence(lambda address: OVERVIEW.blocks(run, address), {}, None, "overview")
 
 
-def test_a_damaged_file_is_one_line(run, tmp_path):
+def test_a_damaged_file_hides_no_other_cell(run, tmp_path):
     shutil.copytree(run.folder.path, tmp_path / "kept")
     broken = fg.open_run("kept", store=tmp_path)
     broken.folder.replay_path(cell(run, "sign_flip", "krum"), 0).write_bytes(b"no zip")
     with pytest.raises(StoreError, match=r"cannot be replayed: .*\. Remove it, and run the suite again\.$"):
-        page(broken)
-    done = CliRunner().invoke(app, ["show", "kept", "--page", "replay", "--store", str(tmp_path),
-                                    "--at", f"cell={cell(run, 'sign_flip', 'krum')}"])  # fmt: skip
-    assert isinstance(done.exception, StoreError), "one line and exit code 2, as the command line shows it"
+        replay.load(broken.folder, cell(run, "sign_flip", "krum"), 0)
+    verdict, choice = page(broken)
+    assert verdict.headline == "The rounds of sign_flip against krum cannot be replayed"
+    assert len(choice.options) > 1, "another cell can be chosen"
     assert len(page(broken, "sign_flip", "mean")) > 3, "other cells are shown"
+    store = ("--store", str(tmp_path))
+    done = CliRunner().invoke(app, ["show", "kept", "--page", "replay", "--cell", "sign_flip,krum", *store])
+    assert done.exit_code == 0 and "Remove it, and run the suite again." in " ".join(done.output.split())
+    done = CliRunner().invoke(app, ["figure", "kept", "replay", "--to", str(tmp_path / "r.gif"), *store,
+                                    "--at", f"cell={cell(run, 'sign_flip', 'krum')}"])  # fmt: skip
+    assert isinstance(done.exception, FedGuardError), "one line and exit code 2"
+
+
+@pytest.mark.parametrize(("attack", "defense"), [("none", "krum"), ("sign_flip", "mean"), ("sign_flip", "krum")])
+def test_a_cell_is_found_by_its_attack_and_defense(run, attack, defense):
+    by_name = list(REPLAY.blocks(run, {"attack": attack, "defense": defense}))
+    assert by_name[0].headline == page(run, attack, defense)[0].headline
+    assert next(one.chosen for one in by_name if getattr(one, "key", "") == "cell") == cell(run, attack, defense)
+
+
+@pytest.mark.parametrize("command", [("show", "kept", "--page", "replay"), ("figure", "kept", "replay")])
+@pytest.mark.parametrize(("at", "options"), [("axes=zz", "first, round"), ("round=99", "1, 2, 3, 4")])
+def test_the_command_line_refuses_a_choice_that_the_page_does_not_offer(run, command, at, options):
+    done = CliRunner().invoke(app, [*command, "--at", at, "--store", str(run.folder.path.parent)])
+    assert isinstance(done.exception, UnknownName) and str(done.exception).endswith(f"Expected one of: {options}.")

@@ -262,7 +262,7 @@ def test_an_address_that_is_none_is_one_line(address, why):
 def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        MissingExtra, match=r"--engine ray needs ray, which is not installed. Pip install 'fedguard\[ray\]'"
+        MissingExtra, match=r"--engine ray needs ray, which is not installed. Install it: pip install 'fedguard\[ray\]'"
     ):
         fg.run(SUITE, store=tmp_path, engine=fg.Ray())
 

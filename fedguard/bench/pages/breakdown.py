@@ -23,7 +23,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     keys = list_keys(run)
     if not keys:
         empty = Action("A suite that sweeps one:", "fedguard run examples/breakdown_f.yaml")
-        yield Verdict("This run sweeps no key.", (), describe_training(run), (), [empty])
+        yield Verdict("This run sweeps no key", (), describe_training(run), (), [empty])
         return
     key = choose(address, "over", keys, keys[0])
     metrics = _metrics(run, address)

@@ -185,10 +185,10 @@ def _shares(scores: CellScores) -> Iterator[str]:
 
 
 def _beyond(records: Sequence[CompletedRecord], scores: CellScores) -> Iterator[str]:
-    """What a guess has, and what is left of a model whose inputs are changed at test time."""
+    """The accuracy of a guess, and what is left of a model whose inputs are changed at test time."""
     chance = [record["result"]["chance"] for record in records]
     if scores.metric.unit and None not in chance:
-        yield f"A guess has {FIGURES['final_accuracy'].quantity(sum(chance) / len(chance))}."  # type: ignore[arg-type]
+        yield f"Chance is {FIGURES['final_accuracy'].quantity(sum(chance) / len(chance))}."  # type: ignore[arg-type]
     for name in ("evasion_accuracy", "evaded_return"):
         known = FIGURES[name]
         if values := _values(records, known.of):

@@ -54,7 +54,7 @@ def blocks(run: Run, address: Address, load: Callable[[str], Run] | None = None)
     other = choose(address, "other", names, best)
     if not other:
         yield Verdict(
-            "No run to compare with.",
+            "No run to compare with",
             ["Run the suite again under another name, with what you want to compare changed:"],
             describe_training(run),
             actions=[Action("", run_again(run, "--name", "other", "--set", "KEY=VALUE"))],

@@ -52,7 +52,7 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     trained = describe_training(run)
     damaged = [CheckItem("whole run", "warn", "A verdict cannot be read and is left out.", str(one)) for one in broken]
     if not found:
-        yield Verdict("The gate has not judged this run yet.", (), trained, (), list(_first_commands(run)))
+        yield Verdict("The gate has not judged this run yet", (), trained, (), list(_first_commands(run)))
     else:
         names = [f"#{number} {_date(one.time)}: {_SAID[one.exit_code]}" for number, one in enumerate(found, 1)]
         chosen = choose(address, "verdict", names, names[-1])

@@ -66,12 +66,12 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     found = list_protections(run, other, defense, stored)
     verdict = _verdict(run, found, stored, unread)
     yield verdict
+    if not _asks_privacy(found):
+        return
     if len(others) > 1:
         yield Choice("setting", ", ".join(other_keys(run)), others, other)
     if len(defenses) > 1:
         yield Choice("defense", "defense", defenses, defense)
-    if not _asks_privacy(found):
-        return
     cells = [row["cell"] for one in found for row in one.rows]
     claim = f"{verdict.headline}. {' '.join(verdict.lead)}"
     note = Trilemma(run.name, points(run.rows(), run.swept)).note
@@ -106,9 +106,9 @@ def _verdict(run: Run, found: Sequence[Protection], stored: StoredAudit | None, 
     if len(run.seeds) < ENOUGH:
         chips.append(Chip(f"{len(run.seeds)} seed{'s' * (len(run.seeds) > 1)}: no intervals over seeds", "warn"))
     if not _asks_privacy(found):
-        said = "It adds no noise, masks nothing, and no attack of it is on the clients' privacy."
+        said = "It has no noise, no masks and no attack on the clients' privacy."
         examples = [
-            Action("To make one:", f"fedguard run examples/{name}.yaml") for name in ("privacy", "privacy_cost")
+            Action("A suite that does:", f"fedguard run examples/{name}.yaml") for name in ("privacy", "privacy_cost")
         ]
         return Verdict("This run asks nothing about privacy", [said], describe_training(run), chips, examples)
     claimed = [one for one in found if one.epsilon is not None]

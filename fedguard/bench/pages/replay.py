@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from fedguard.bench.pages.blocks import (
     Action,
@@ -26,24 +27,33 @@ from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.results.places import setting
 from fedguard.bench.results.replay import RoundInPlane, draw_in_plane
 from fedguard.bench.results.run import Run
+from fedguard.errors import StoreError
 
 #: The two choices of axes
 _AXES = {"round": "of each round: along the honest mean, across it", "first": "of the first round, fixed"}
 
 
 def blocks(run: Run, address: Address) -> Iterator[Block]:
-    """The cell of the address under ``cell``, its axes under ``axes``, the round under ``round``."""
-    cells = {record["cell"]: name for name, record in _list_replays(run)}
-    records = {record["cell"]: record for _, record in _list_replays(run)}
+    """The cell of the address under ``cell`` or by its swept values, the axes under ``axes``, the round under ``round``."""
+    kept = {record["cell"]: (swept, record) for swept, record in _list_replays(run)}
+    cells = {cell: _name(run, swept) for cell, (swept, _) in kept.items()}
     if not cells:
         add = Action("To keep rounds, add `replay: {}` to the suite and run it again, or see", "examples/rounds.yaml")
         yield Verdict("This run keeps no rounds to replay", (), describe_training(run), states(run), [add])
         return
-    attacked = [cell for cell in cells if records[cell]["threat_card"]["attack"]]
-    cell = choose(address, "cell", list(cells), (attacked or list(cells))[0])
+    asked = {key: address[key] for key in ("attack", "defense", *run.swept) if key in address}
+    fitting = [cell for cell, (swept, _) in kept.items() if all(str(swept[key]) == asked[key] for key in asked)]
+    attacked = [cell for cell in fitting or cells if kept[cell][1]["threat_card"]["attack"]]
+    cell = choose(address, "cell", list(cells), [*attacked, *fitting, *cells][0])
     axes = choose(address, "axes", list(_AXES), "round")
-    record = records[cell]
-    rounds = draw_in_plane(replay.load(run.folder, cell, record["seed"]), "first" if axes == "first" else "round")
+    record = kept[cell][1]
+    try:
+        rounds = draw_in_plane(replay.load(run.folder, cell, record["seed"]), "first" if axes == "first" else "round")
+    except StoreError as error:  # the other cells can be replayed
+        damaged = f"The rounds of {cells[cell]} cannot be replayed"
+        yield Verdict(damaged, [str(error)], describe_training(run), states(run))
+        yield Choice("cell", "Cell", list(cells), cell, cells)
+        return
     yield _verdict(run, record, rounds)
     yield Choice("cell", "Cell", list(cells), cell, cells)
     if not rounds:
@@ -62,14 +72,18 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     yield Prose(list(_reading(record, axes)), "How to read it")
 
 
-def _list_replays(run: Run) -> Iterator[tuple[str, CompletedRecord]]:
-    """The trials with kept rounds, of each cell the first, by the cell's place in the matrix."""
+def _list_replays(run: Run) -> Iterator[tuple[Mapping[str, Any], CompletedRecord]]:
+    """The trials with kept rounds, of each cell the first, by the cell's place in the matrix, with the swept values."""
     seen = set[str]()
     for swept, record in run.trials():
         if record["cell"] not in seen and run.folder.replay_path(record["cell"], record["seed"]).exists():
             seen.add(record["cell"])
-            where = setting(swept, run.swept)
-            yield f"{swept['attack']} against {swept['defense']}{f', {where}' if where else ''}", record
+            yield swept, record
+
+
+def _name(run: Run, swept: Mapping[str, Any]) -> str:
+    where = setting(swept, run.swept)
+    return f"{swept['attack']} against {swept['defense']}{f', {where}' if where else ''}"
 
 
 def _verdict(run: Run, record: CompletedRecord, rounds: Sequence[RoundInPlane]) -> Verdict:
