@@ -53,7 +53,7 @@ pre { background: var(--panel); border: 1px solid var(--line); border-radius: .4
 @page { size: A4 landscape; margin: 10mm; }
 @media print {
   body { max-width: none; padding: 0; font-size: 9pt; line-height: 1.35; }
-  nav, details, #cells { display: none; }
+  nav, #cells, details { display: none; }
   .fg h1 { font-size: 15pt; margin: 0 0 2mm; } .fg h2, h2 { font-size: 12pt; margin: 4mm 0 2mm; padding-top: 1mm; }
   h3 { font-size: 10pt; margin: 3mm 0 1mm; } p, ul { margin: 1mm 0; } p, li, figcaption { max-width: none; }
   .lead { font-size: 11pt; } .note, figcaption { font-size: 8pt; }

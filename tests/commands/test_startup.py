@@ -37,7 +37,8 @@ READING_ROOMS = (
     "fedguard.bench.terminal",
     "fedguard.commands",
 )
-COMPUTING = ("fedguard.bench.flags.permutation",)
+#: A page that plays a round of the protocol, and its charts: no run is needed for it, and no reading command loads it
+COMPUTING = ("fedguard.bench.flags.permutation", "fedguard.bench.pages.protocol", "fedguard.bench.pages.protocol_chart")
 
 PLUGIN = """\
 import torch
