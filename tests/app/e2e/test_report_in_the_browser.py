@@ -24,14 +24,14 @@ def printed(tmp_path_factory) -> Path:
     return folder / "report.html"
 
 
-def test_the_demo_takes_six_pages_at_most(browser, printed, shots):
+def test_the_demo_takes_seven_pages_at_most(browser, printed, shots):
     page = browser.new_page()
     page.goto(printed.as_uri())
     pdf = page.pdf(prefer_css_page_size=True)
     page.close()
     (shots / "report.pdf").write_bytes(pdf)
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
-    assert 2 <= pages <= 6
+    assert 2 <= pages <= 7  # the seventh is the heat map of harm
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
