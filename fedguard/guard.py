@@ -39,6 +39,7 @@ from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, Preconditi
 from fedguard.guarded_statistics import (
     JOINED,
     combine_statistics,
+    drop_with_statistics,
     falsify_statistics,
     goes_by_coordinates,
     read_fate,
@@ -48,7 +49,7 @@ from fedguard.kernels import unusable_rows
 from fedguard.registry import load_registry
 from fedguard.retired import accept_retired_arguments, renew_values
 from fedguard.rng import MOST_SEED, Rng
-from fedguard.states import Layout, read_state
+from fedguard.states import Layout, StateDict, read_state
 
 Model = TypeVar("Model")
 
@@ -179,11 +180,11 @@ class Guard:
                 "diverged: lower its step."
             )
 
-        def read_update(value: Any, what: str) -> Tensor:
+        def read_model(value: Any, what: str) -> StateDict:
             one = {"model": value} if plain else read_state(value, what)
             if one is None:
                 raise InputError(f"{what}: expected a state dict; got {type(value).__name__}.")
-            return layout.vector(one, what) - before
+            return one
 
         if not len(clients):
             raise InputError("clients: expected one model or more; got none.")
@@ -191,10 +192,12 @@ class Guard:
         # check_claims raises here, because weights of zero have no mean; single invalid claims are dropped later
         if claims is not None and not any(claims):
             check_claims(claims, len(clients))
-        rows = torch.stack([read_update(client, f"clients[{number}]") for number, client in enumerate(clients)])
+        names = [f"clients[{number}]" for number in range(len(clients))]
+        read = [read_model(client, name) for client, name in zip(clients, names, strict=True)]
+        rows = torch.stack([layout.vector(one, name) for one, name in zip(read, names, strict=True)]) - before
         if self._fate is None and self.round == 0 and not goes_by_coordinates(self._pipeline):
             warn_of_share(layout, rows)
-        direction = None if root is None else read_update(root, "root")
+        direction = None if root is None else layout.vector(read_model(root, "root"), "root") - before
         if direction is not None and not bool(direction.isfinite().all()):
             raise InputError("root: expected finite numbers; it holds NaN or infinity.")
         if malicious is None and self.f >= len(clients):
@@ -202,14 +205,15 @@ class Guard:
                 f"f: expected fewer than the {len(clients)} clients of the round; got {self.f}. Lower f, or pass more clients."
             )
         acting = tuple(range(self.f)) if malicious is None else malicious
-        rows, claims = self.apply_attack(before, rows, acting, layers=layout.sizes, samples=claims)
         beside = None
         if own is not None:
-            read = [read_state(client, f"clients[{number}]") or {} for number, client in enumerate(clients)]
-            beside = torch.stack([own.vector(one, f"clients[{number}]") for number, one in enumerate(read)])
+            beside = torch.stack([own.vector(one, name) for one, name in zip(read, names, strict=True)])
+            # A client whose statistics are not finite is dropped with its update, which no attack sees then
+            rows = drop_with_statistics(rows, beside)
+        rows, claims = self.apply_attack(before, rows, acting, layers=layout.sizes, samples=claims)
+        if own is not None and beside is not None:
             beside = falsify_statistics(self._attack, beside, _rows(acting, len(beside), self.f), own)
-            # A client whose statistics are not finite is dropped with its update
-            rows = rows.where(beside.isfinite().all(1, keepdim=True), torch.nan)
+            rows = drop_with_statistics(rows, beside)
         result = self.aggregate_updates(before, rows, layers=layout.sizes, samples=claims, root=direction)
         after = layout.state(before + self._server_lr * result, state, "the next model")
         if own is not None and beside is not None:

@@ -75,6 +75,11 @@ def warn_of_share(layout: Layout, rows: Tensor) -> None:
     )
 
 
+def drop_with_statistics(updates: Tensor, sent: Tensor) -> Tensor:
+    """float32 ``[n, d]``: the updates, NaN where a client's statistics (``[n, s]``) are not finite: both are dropped."""
+    return updates.where(sent.isfinite().all(1, keepdim=True), torch.nan)
+
+
 def falsify_statistics(attack: PoisonAttack | None, sent: Tensor, malicious: Sequence[int], own: Layout) -> Tensor:
     """float32 ``[n, s]``: the running statistics as they reach the server, where rows of ``malicious`` may lie."""
     if attack is None or not malicious:

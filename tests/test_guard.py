@@ -326,6 +326,10 @@ def test_a_client_whose_statistics_are_not_finite_is_dropped_with_its_update():
     found = guard.step(model, clients, samples=[1, 2, 3, 4, 5])
     others = fg.Guard(statistics="weighted").step(model, [clients[k] for k in (0, 1, 2, 4)], samples=[1, 2, 3, 5])
     assert guard.dropped == 1 and all(torch.allclose(found[name], others[name], atol=1e-6) for name in others)
+    # No attack sees the update that the server drops: the mean that it turns is the others'
+    attacked = fg.Guard(attack="ipm(tau=5)", f=1, statistics="average").step(model, clients)
+    seen = fg.Guard(attack="ipm(tau=5)", f=1, statistics="average").step(model, [clients[k] for k in (0, 1, 2, 4)])
+    assert all(torch.allclose(attacked[name], seen[name], atol=1e-5) for name in seen)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedguard.contracts.claims import counts
 from fedguard.errors import InputError, NotAllowed, PreconditionError, brief
 from fedguard.flower.records import arrays_of, layout_of, samples_of, start_of, with_arrays
 from fedguard.guard import Guard
-from fedguard.guarded_statistics import JOINED
+from fedguard.guarded_statistics import JOINED, drop_with_statistics
 from fedguard.states import Layout
 
 #: Kinds of FedAvg that do not average models.
@@ -150,7 +150,7 @@ class FedGuardStrategy(Strategy):
             beside = None
             if own is not None:
                 beside = torch.stack([own.vector(state, "the replies", averaged=True) for state in states])
-                rows = rows.where(beside.isfinite().all(1, keepdim=True), torch.nan)
+                rows = drop_with_statistics(rows, beside)
             step = self.guard.aggregate_updates(model, rows, layers=layout.sizes, samples=claims, clients=nodes)
             if own is not None and beside is not None:
                 beside = self.guard.aggregate_statistics(rows, beside, own, samples=claims)

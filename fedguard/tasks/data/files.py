@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from fedguard.errors import ConfigError, oneline
@@ -47,6 +48,23 @@ def regular(file: Path) -> Path:
     if not file.is_file():
         raise ConfigError(f"{file}: expected a file; this is a folder, a pipe, or a link that leads nowhere.")
     return file
+
+
+def check_digest(file: Path, digest: str, *content: bytes) -> None:
+    """Check that a published file is the one it should be.
+
+    Args:
+        digest: the published SHA-256, in hexadecimal digits.
+        content: what was read, part by part.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    if (got := hashlib.sha256(b"".join(content)).hexdigest()) != digest:
+        raise ConfigError(
+            f"{file}: expected content with SHA-256 {digest[:16]}...; got {got[:16]}... It is another file, or damaged: get it "
+            "again."
+        )
 
 
 def why_not(file: Path, error: Exception) -> str:

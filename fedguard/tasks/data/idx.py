@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import math
 import struct
 import sys
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Data, Dataset, PositiveFloat, Preparation
 from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, check_classes, pixels
-from fedguard.tasks.data.files import regular, require_path
+from fedguard.tasks.data.files import check_digest, regular, require_path
 
 #: By the third byte of the header.
 KINDS = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -110,11 +109,8 @@ def read(file: Path, digest: str | None = None) -> NDArray[Any]:
         got = f"{len(content)} or more" if len(content) > expected else len(content)
         told = f"expected {expected} bytes of values; got {got}" if len(shape) == head[3] else "its header ends early"
         raise ConfigError(f"{file}: {told}. It is cut or damaged.")
-    if digest not in (None, got := hashlib.sha256(head + lengths + content).hexdigest()):
-        raise ConfigError(
-            f"{file}: expected content with SHA-256 {str(digest)[:16]}...; got {got[:16]}... It is another file, or damaged: "
-            "get it again."
-        )
+    if digest is not None:
+        check_digest(file, digest, head, lengths, content)
     return np.frombuffer(content, kind).reshape(shape).astype(kind.newbyteorder("="))
 
 

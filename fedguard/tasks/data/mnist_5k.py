@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ import numpy as np
 from fedguard.contracts import Data, Dataset, Preparation
 from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, pixels
-from fedguard.tasks.data.files import require_path
+from fedguard.tasks.data.files import check_digest, require_path
 
 #: Where the file lies in the installed package.
 INSIDE = "data/data/mnist_5k.csv.gz"
@@ -80,9 +79,5 @@ def _lines(path: Path) -> list[str]:
             content = stream.read(BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path}: cannot be read: {oneline(error)}. Get it again.") from None
-    if (got := hashlib.sha256(content).hexdigest()) != SHA256:
-        raise ConfigError(
-            f"{path}: expected content with SHA-256 {SHA256[:16]}...; got {got[:16]}... It is another file, or damaged: get "
-            "it again."
-        )
+    check_digest(path, SHA256, content)
     return content.decode().splitlines()

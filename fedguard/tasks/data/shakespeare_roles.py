@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tarfile
 import zlib
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, oneline
-from fedguard.tasks.data.files import require_path
+from fedguard.tasks.data.files import check_digest, require_path
 from fedguard.tasks.data.text import window_in_words, windows
 
 #: Where the archive is looked for, when no file is named.
@@ -94,11 +93,7 @@ def read_plays(path: Path) -> Mapping[str, str]:
             plays = dict(sorted(_texts(archive)))
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise ConfigError(f"{path}: expected the archive {ARCHIVE}: {oneline(error)}. Get it again.") from None
-    if (got := hashlib.sha256(b"".join(plays.values())).hexdigest()) != SHA256:
-        raise ConfigError(
-            f"{path}: expected the 37 plays of {ARCHIVE}, with SHA-256 {SHA256[:16]}...; got {len(plays)} with {got[:16]}... "
-            "It is another file, or damaged: get it again."
-        )
+    check_digest(path, SHA256, *plays.values())
     return {name: text.decode().replace("\r\n", "\n") for name, text in plays.items()}
 
 
