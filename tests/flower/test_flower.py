@@ -231,8 +231,13 @@ def fl(values):
     return Array(torch.tensor(values).numpy())
 
 
-def answers(grid, kind: str = "train", *values: float):
+@pytest.fixture(autouse=True)
+def identity():
+    """Messages belong to a run, which Flower's own processes would name."""
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+
+def answers(grid, kind: str = "train", *values: float):
     sent = RecordDict({"arrays": ArrayRecord({"w": fl(values or (0.0, 0.0))}), "config": ConfigRecord({})})
     return list(grid.send_and_receive([Message(sent, node, kind) for node in grid.get_node_ids()]))
 
