@@ -69,8 +69,9 @@ def _find_missing_noise(
     if (a == a[0]).all() and (b == b[0]).all():
         yield Finding("seed", "new instances make the same noise: it is seeded inside the constructor", True)
         return
-    if len(np.unique(c, axis=0)) < len(c):
-        yield Finding("seed", "the noise of one instance repeats from call to call", True)
+    if _repeats_of_its_own(c, b):
+        yield Finding("seed", "releases of one input repeat to the last bit, and never come from the other input", True)
+        return
     elsewhere = mechanism.first_release_elsewhere(x)
     if elsewhere is not None and elsewhere.shape == a[0].shape:
         again = mechanism.first_release_elsewhere(x)

@@ -55,19 +55,19 @@ def for_one(fpr: Reals, fnr: Reals, delta: float) -> Reals:
     return np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0), 0.0)
 
 
-def for_rounds(fpr: float, fnr: float, rounds: int, delta: float) -> float:
-    """The bound over ``rounds`` releases with error rates of one release of at most ``fpr`` and ``fnr``."""
+def for_rounds(fpr: Reals, fnr: Reals, rounds: int, delta: float) -> Reals:
+    """The bounds ``[t]`` over ``rounds`` releases for tests with error rates ``[t]`` of one release of at most these."""
     k = np.arange(rounds + 1)
-    found = 0.0
+    fpr, fnr = np.asarray(fpr, float)[..., None], np.asarray(fnr, float)[..., None]
+    found = np.zeros(fpr.shape[:-1])
     # At least k say "x", and at most k say so: the second with x and y exchanged.
     for seen, other in (
         (binom.logsf(k - 1, rounds, 1 - fnr), binom.logsf(k - 1, rounds, fpr)),
         (binom.logcdf(k, rounds, fpr), binom.logcdf(k, rounds, 1 - fnr)),
     ):
-        more = np.exp(seen) - delta
-        possible = more > 0
-        if possible.any():
-            found = max(found, float((np.log(more[possible]) - other[possible]).max()))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.log(np.maximum(np.exp(seen) - delta, 0)) - other
+        found = np.maximum(found, np.nan_to_num(ratios, nan=0.0, posinf=np.inf, neginf=0.0).max(-1))
     return found
 
 
@@ -126,14 +126,11 @@ class TwoSample:
         """Over R releases: one test, whose threshold is chosen for R."""
         risk = self._risk / 2  # two rates
 
-        def over_rounds(fpr: Reals, fnr: Reals) -> Reals:
-            return np.asarray([for_rounds(a, b, self._rounds, self._over) for a, b in zip(fpr, fnr, strict=True)])
-
-        test = self._choose(risk, over_rounds)
+        test = self._choose(risk, lambda fpr, fnr: for_rounds(fpr, fnr, self._rounds, self._over))
         if test is None:
             return LowerBound(0.0, self._over, self._rounds)
         fpr, fnr = self._rates(test, risk)
-        epsilon = for_rounds(fpr, fnr, self._rounds, self._over)
+        epsilon = float(for_rounds(np.asarray(fpr), np.asarray(fnr), self._rounds, self._over))
         return LowerBound(epsilon, self._over, self._rounds, test.name, fpr, fnr)
 
     def _rates(self, test: _Test, risk: float) -> tuple[float, float]:

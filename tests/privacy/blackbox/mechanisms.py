@@ -69,7 +69,7 @@ class Faults:
 
     def skipping(self, update):
         """Sends nothing in half of the calls, whatever the update."""
-        return [one * 0 for one in update] if self.rng.random() < 0.5 else self.gaussian(update)
+        return [np.zeros_like(one) for one in update] if self.rng.random() < 0.5 else self.gaussian(update)
 
     def constant(self, update):
         return [np.full(one.shape, 0.25) for one in update]
@@ -87,6 +87,10 @@ class Faults:
 
     def each_layer(self, update):
         return self.noise([clip([one])[0] for one in update])
+
+    def signed_zeros(self, update):
+        """Sends nothing in half of the calls, but its zeros keep the signs of the update."""
+        return [one * 0 for one in update] if self.rng.random() < 0.5 else self.gaussian(update)
 
     def clipped_after(self, update):
         return clip(self.noise(update))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fedguard.errors import InputError
 from fedguard.privacy.blackbox.audit import audit_mechanism
 from fedguard.privacy.blackbox.claim import Claim
+from fedguard.privacy.blackbox.mechanism import call
 from fedguard.privacy.blackbox.verdict import MechanismAudit
-from tests.privacy.blackbox.mechanisms import GAUSSIAN, PURE, Faults, Given
+from tests.privacy.blackbox.mechanisms import GAUSSIAN, PURE, SHAPES, Faults, Given, clip
 
 RIGHT = ("gaussian", "laplace_l1", "on_a_grid", "skipping", "constant", "randomized_response")
 STRUCTURAL = {
@@ -18,7 +20,7 @@ STRUCTURAL = {
     "tells_loss": "metrics",
     "floats_alone": "buffers",
 }
-PROVEN = ("half", "each_layer", "clipped_after", "no_clip", "laplace_l2", "scaled")
+PROVEN = ("half", "each_layer", "clipped_after", "no_clip", "laplace_l2", "scaled", "signed_zeros")
 
 
 def audited(name: str, *, seed: int = 0, samples: int = 3000, claim: Claim | None = None) -> MechanismAudit:
@@ -27,7 +29,7 @@ def audited(name: str, *, seed: int = 0, samples: int = 3000, claim: Claim | Non
     return audit_mechanism(Given(lambda: function), claim, samples=samples, budget=60, seed=seed)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "laplace_l1", "skipping", "randomized_response"])
+@pytest.mark.parametrize("name", ["gaussian", "skipping"])
 def test_right_mechanisms_raise_no_alarm(name: str) -> None:
     found = audited(name, samples=1200)
     assert found.verdict == "consistent", found.words
@@ -75,10 +77,14 @@ def test_too_little_noise_is_proven_for_each_fault(name: str, seed: int) -> None
     assert not [one for one in found.findings if one.refutes]
 
 
-def test_a_law_that_the_claim_names_is_judged_by_it_and_else_only_warned_of() -> None:
+def test_a_law_that_the_claim_names_is_judged_by_it() -> None:
     named = Claim(epsilon=1, delta=1e-5, relation="replace", law="gaussian")
     found = audited("gaussian", samples=2000, claim=named)
     assert found.verdict == "violated" and "gaussian noise that it names" in found.words
+
+
+@pytest.mark.slow
+def test_a_law_that_the_claim_does_not_name_is_only_warned_of() -> None:
     loose = Claim(epsilon=3, delta=1e-5, relation="replace")
     found = audited("gaussian", samples=6000, claim=loose)
     assert found.verdict == "consistent" and "violated if the noise is gaussian" in found.words
@@ -93,19 +99,15 @@ def test_without_a_claim_nothing_is_violated() -> None:
     assert [one.relation for one in figures.figures] == ["zero_out", "replace"]
 
 
+@pytest.mark.slow
 def test_the_weaker_relation_is_judged_and_the_stronger_one_told() -> None:
     """Noise for "an update or nothing" has more than its epsilon for any two updates."""
     faults = Faults(0)
     claim = Claim(epsilon=4, delta=1e-5)
-    function = lambda update: faults.noise([one for one in faults_clip(update)], 1 / GAUSSIAN.mu)  # noqa: E731
-    found = audit_mechanism(Given(lambda: function), claim, samples=4000, budget=60)
+    found = audit_mechanism(
+        Given(lambda: lambda update: faults.noise(clip(update), 1 / GAUSSIAN.mu)), claim, samples=4000, budget=60
+    )
     assert found.verdict == "consistent" and "relation" in [one.code for one in found.unpaid]
-
-
-def faults_clip(update):
-    from tests.privacy.blackbox.mechanisms import clip
-
-    return clip(update)
 
 
 def test_an_input_that_stops_the_mechanism_is_told() -> None:
@@ -125,9 +127,16 @@ def test_other_shapes_and_changed_inputs_are_audited() -> None:
     rng = Faults(0)
 
     def shorter(update):
+        seen.add(float(update[0].flat[0]))
         for one in update:
-            one *= 0.5  # its own copy
+            one *= 0.5
         return rng.half(update)[:2]
 
-    found = audit_mechanism(Given(lambda: shorter), GAUSSIAN, samples=2000, budget=60)
+    seen: set[float] = set()
+    mechanism = Given(lambda: shorter)
+    x = tuple(np.full(shape, 0.5, np.float32) for shape in SHAPES)
+    for _ in range(3):
+        call(mechanism.fresh(), x)
+    assert seen == {0.5}  # each call gets a copy of its own
+    found = audit_mechanism(mechanism, GAUSSIAN, samples=1000, budget=20)
     assert found.figures and found.figures[0].proven.epsilon > 0
