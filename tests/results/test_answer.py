@@ -112,7 +112,7 @@ def test_no_winner_where_pairs_cannot_tell():
     (answer,) = answers(Ran(rows)).values()
     assert answer.headline == "No single winner on 3 seeds: nnm and median cannot be told apart."
     assert "keeps the most" not in str(answer) and "±" not in str(answer)
-    assert "The highest mean under the attack is that of nnm: 67.4 % [" in str(answer)
+    assert "nnm has the highest mean score under the attack: 67.4 % [" in str(answer)
     assert answer.group == ("nnm", "median")
     assert answer.action == "About 24 more seeds may settle nnm against median: set seeds: 27 and run again."
 

@@ -176,12 +176,17 @@ def _remainder(scores: CellScores, left: str, lost: Estimate | None) -> str:
 
 def _shares(scores: CellScores) -> Iterator[str]:
     """What silence alone would cost, and so what the attack itself does."""
-    silent, harm = scores.loss_between("clean_defense", "silent_defense"), scores.loss_between("silent_defense", "own")
+    silent, harm = (_cost(scores, *pair) for pair in (("clean_defense", "silent_defense"), ("silent_defense", "own")))
     if silent and harm:
-        yield (
-            f"Silence of the malicious clients would cost {_difference(scores, silent)}, so the attack itself costs "
-            f"{_difference(scores, harm)}."
-        )
+        yield f"Silence of the malicious clients would {silent}, so the attack itself {harm.replace(' ', 's ', 1)}."
+
+
+def _cost(scores: CellScores, before: str, after: str) -> str:
+    """``cost 3.1 points [1.0, 5.2]``, or ``gain 0.2 points [-1.5, 2.0]`` where the mean is higher after; "" without a value."""
+    lost = scores.loss_between(before, after)
+    if lost is not None and lost.mean < 0:
+        return f"gain {_difference(scores, gained)}" if (gained := scores.loss_between(after, before)) else ""
+    return f"cost {_difference(scores, lost)}" if lost else ""
 
 
 def _beyond(records: Sequence[CompletedRecord], scores: CellScores) -> Iterator[str]:

@@ -177,6 +177,7 @@ def _headline(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> tuple[
         return said, [
             *(text for panel in shown for text in (_least(panel), *_explain_refusals(panel))),
             _against(run, metric),
+            *_without_backdoors(run, metric),
         ]
     entries = [one for panel in panels for one in panel.worst.values()]
     under = f"Under the worst attack on each defense, {metric.title} is"
@@ -199,7 +200,8 @@ def _one_panel(panel: MatrixPanel, metric: Metric) -> str:
     ends = dict.fromkeys(
         f"{_loses(one.lost, metric)} ({one.entry.swept['defense']})" for one in (panel.losses[0], panel.losses[-1])
     )
-    return f"{under} takes {' to '.join(ends)}{_with(panel)}."
+    of = f" of {metric.title}" if metric.unit == "%" else ""
+    return f"{under} takes {' to '.join(ends)}{of}{_with(panel)}."
 
 
 def _with(panel: MatrixPanel) -> str:
@@ -236,6 +238,12 @@ def _against(run: Run, metric: Metric) -> str:
     seeds = f"{len(run.seeds)} seed{'s' * (len(run.seeds) != 1)}"
     said = f"Losses of {metric.title} are against the plain mean without attack, on {seeds}"
     return f"{said}; the Overview tests the order of defenses."
+
+
+def _without_backdoors(run: Run, metric: Metric) -> Iterator[str]:
+    """An attack that plants a backdoor may leave the accuracy as it is."""
+    if metric is FIGURES[run.score] and "attack_success" in run.figures:
+        yield "Backdoors are judged by another metric, the backdoor success."
 
 
 MATRIX = Page("matrix", "Matrix", blocks)

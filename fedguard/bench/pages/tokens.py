@@ -47,6 +47,7 @@ _TEXT = {"labelColor": "var(--faint)", "titleColor": "var(--faint)", "labelFontS
 #: The configuration of every chart
 CONFIG: dict[str, Any] = {
     "background": None,
+    "aria": False,  # the picture as a whole has a description; marks would be named one by one, and empty ones not at all
     "font": "Source Sans, system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {
@@ -158,6 +159,7 @@ STYLE = """
 .fg summary { cursor: pointer; color: var(--accent); }
 .narrow { display: none; }
 @media (max-width: 640px) { .wide { display: none; } .narrow { display: block; } .fg h1 { font-size: 22px; }
+  .fg .panel :is(tbody th, thead th:first-child) { position: sticky; left: 0; background: var(--ground); z-index: 1; }
   .fg .tabs { display: flex; } .fg:has(.tabs) .panel { display: none; }
   .fg .panel td { min-width: 60px; } .fg .panel :is(tbody th, thead th) { max-width: 80px; font-size: 11.5px; padding: 2px; }
   .fg dl { grid-template-columns: 1fr 1fr; } .fg .check { grid-template-columns: 1fr; } .fg .lead { font-size: 15.5px; } }
