@@ -57,7 +57,7 @@ def lab(tmp_path, **query: str) -> AppTest:
 
 def drawn(test: AppTest) -> str:
     """What is drawn as HTML, such as the verdict, as text."""
-    return unescape(re.sub(r"<[^>]+>", " ", " ".join(node.proto.body for node in test.get("html"))))
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", " ".join(node.proto.body for node in test.get("html")))).split())
 
 
 def composition(attack="alie", defense="krum", **more) -> Composition:
@@ -178,7 +178,7 @@ def test_escaped_text_is_shown_as_it_is(text):
 
 def test_what_masks_hide_is_refused_with_every_reason_and_cannot_be_run(tmp_path):
     test = lab(tmp_path, mode="full", rule="krum", attack="none")
-    said = " ".join(drawn(test).split())
+    said = drawn(test)
     assert "Refused: none against krum cannot run krum needs each client's update" in said and "full hides it" in said
     assert test.button[0].label == "Run"
     assert test.button[0].disabled
@@ -221,7 +221,7 @@ def test_what_is_legal_says_who_sees_what():
 def test_a_run_gives_what_its_yaml_gives_and_stays_in_sight(tmp_path):
     test = lab(tmp_path, attack="sign_flip", rule="median", training__rounds="5", seeds="2")
     text = next(code.value for code in test.code if code.value.startswith("# fedguard run"))
-    assert "May run: sign_flip against median, 10 trials of 5 rounds" in " ".join(drawn(test).split())
+    assert "May run: sign_flip against median, 12 trials of 5 rounds" in drawn(test)
     test.button[0].click().run()
     assert not test.exception
     assert "What came out" in [heading.value for heading in test.header]
@@ -327,7 +327,7 @@ def test_actors_are_drawn_by_their_returns(tmp_path):
     test = lab(tmp_path, attack="reward_flip", data="cartpole", model="towers", algorithm="actor_critic", rule="mean",
                architecture="a2c", training__rounds="2", evaluation__every="2", clients__total="4",
                clients__malicious="1", seeds="1")  # fmt: skip
-    assert "May run: reward_flip against mean, " in " ".join(drawn(test).split())
+    assert "May run: reward_flip against mean, " in drawn(test)
     suite = yaml.safe_load(next(code.value for code in test.code if code.value.startswith("# fedguard run")))
     assert (
         judge_composition(suite).measure == "returns" and judge_composition(composition().suite()).measure == "accuracy"

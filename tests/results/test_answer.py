@@ -175,7 +175,7 @@ def cases(clean, attacked=0.1, goal="untargeted"):
 @pytest.mark.parametrize(("made", "why"), [
     (cases((0.13, 0.14, 0.12)), "less than twice chance"),
     (cases((0.9, 0.2, 0.05)), "includes chance (10.0 %)"),
-    (cases((0.90, 0.91, 0.92), 0.9), "the worst attack, ipm, costs it 1.0 points"),
+    (cases((0.90, 0.91, 0.92), 0.9), "the worst attack, ipm, costs the plain mean 1.0 points"),
     (cases((0.90, 0.91, 0.92)), ""),
     (cases((0.90, 0.91, 0.92), 0.9, "backdoor"), ""),
 ])  # fmt: skip

@@ -200,8 +200,7 @@ def _one_panel(panel: MatrixPanel, metric: Metric) -> str:
     ends = dict.fromkeys(
         f"{_loses(one.lost, metric)} ({one.entry.swept['defense']})" for one in (panel.losses[0], panel.losses[-1])
     )
-    of = f" of {metric.title}" if metric.unit == "%" else ""
-    return f"{under} takes {' to '.join(ends)}{of}{_with(panel)}."
+    return f"{under} takes {' to '.join(ends)} of {metric.title}{_with(panel)}."
 
 
 def _with(panel: MatrixPanel) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedguard.bench.results.matrix import Matrix, MatrixEntry
 from fedguard.bench.results.places import setting
-from fedguard.bench.results.run import Run
+from fedguard.bench.results.run import Run, once_for_run
 from fedguard.bench.results.trilemma import LEAKAGE, LINEAR, Point, WorstAttack, points
 from fedguard.bench.results.verdict import RunVerdict
 from fedguard.metrics.figures import FIGURES
@@ -140,6 +140,7 @@ def sentences(found: Sequence[DefenseSummary], unanswerable: Mapping[str, str] |
     return {place: _answer(its, (unanswerable or {}).get(place, "")) for place, its in places.items()}
 
 
+@once_for_run
 def standings(run: Run) -> list[DefenseSummary]:
     """One summary for each defense and combination of the other swept keys."""
     rows = run.rows()
