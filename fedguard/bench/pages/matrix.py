@@ -152,7 +152,11 @@ def _every_metric(run: Run) -> Block:
 def _verdict(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> Verdict:
     headline, lead = _headline(run, panels, metric)
     unanswered = [one.headline for one in run.verdicts.values() if one.headline.startswith("No answer yet")]
-    if len(unanswered) > 1:
+    if unanswered and len(unanswered) == len(
+        run.verdicts
+    ):  # what attacks take from a model that learned nothing is no answer
+        headline, lead, unanswered = unanswered[0], [headline, *lead], []
+    elif len(unanswered) > 1:
         unanswered = [f"In {len(unanswered)} of {len(run.verdicts)} settings: {unanswered[0]}"]
     actions = [Action("Go on:", run_again(run))] if run.with_status("missing") else []
     return Verdict(headline, [*lead, *unanswered], describe_training(run), [*states(run), *_seeds(run)], actions)
@@ -171,8 +175,8 @@ def _headline(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> tuple[
         first, last = lossy[0], lossy[-1]
         said = _one_panel(first, metric)
         if first is not last:
-            least, most = (f"{_loses(one.losses[0].lost, metric)} with {one.title}" for one in (first, last))
-            said = f"Whatever defense runs, the worst attack takes at least {least} and {most}."
+            ends = dict.fromkeys(_loses(one.losses[0].lost, metric) for one in (first, last))
+            said = f"Whatever defense runs, the worst attack takes at least {' to '.join(ends)} of {metric.title}, by setting."
         shown = [first] if first is last else [first, last]
         return said, [
             *(text for panel in shown for text in (_least(panel), *_explain_refusals(panel))),

@@ -63,7 +63,8 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     if refused:
         lines = list(reason_lines([(run.place(row), str(row["reason"])) for row in refused], "trials"))
         command = f"fedguard show {shlex.quote(run.name)} --page secagg --all"
-        yield More(f"Refused, and why ({len({row['cell'] for row in refused})} cells)", [Prose(lines)], command)
+        cells = len({row["cell"] for row in refused})
+        yield More(f"Refused, and why ({cells} cell{'s' * (cells != 1)})", [Prose(lines)], command)
 
 
 def _verdict(run: Run, masked: Sequence[tuple[Protection, MaskingResult]]) -> Verdict:

@@ -154,7 +154,7 @@ STYLE = """
   image-rendering: pixelated; } .fg .pictures figcaption { color: var(--faint); font-size: 13px; }
 .fg .columns { display: flex; flex-wrap: wrap; gap: 0 32px; } .fg .columns > * { flex: 1 1 480px; min-width: min(100%, 480px); }
 .fg pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: 10px 14px; overflow-x: auto;
-  font-size: 13px; line-height: 1.45; max-height: 28em; color: var(--ink); }
+  font-size: 13px; line-height: 1.45; max-height: 44em; color: var(--ink); }
 .fg details { border-top: 1px solid var(--line); padding: 8px 0; font-size: 14.5px; }
 .fg summary { cursor: pointer; color: var(--accent); }
 .narrow { display: none; }
