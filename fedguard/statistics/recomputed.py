@@ -23,3 +23,4 @@ class Recomputed(Weighted):
         "means and variances, weighted by their numbers of examples"
     )
     fresh = True
+    adds_up = None
