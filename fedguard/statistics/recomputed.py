@@ -23,4 +23,3 @@ class Recomputed(Weighted):
         "means and variances, weighted by their numbers of examples"
     )
     fresh = True
-    adds_up = None

@@ -69,7 +69,7 @@ def moments_weights(fate: StatisticsFate, sizes: Sequence[int]) -> Sequence[int]
 
 
 def moments_encoding(cell: Cell, largest_weight: int) -> Encoding:
-    """The encoding of moments: that of the updates, but for its clip and rotation, which are about updates."""
+    """The encoding of moments: bits and ring as for updates, a clip of its own, and no rotation."""
     ours = cell.protocol.encoding
     return Encoding(bits=ours.bits, clip=FACTOR, ring=ours.ring, largest_weight=largest_weight)
 

@@ -132,8 +132,8 @@ class SessionRunner:
         traffic = SessionResult(aborted=outcome.aborted, bytes_up=outcome.bytes_up, bytes_down=outcome.bytes_down)
         if outcome.total is None:
             return traffic
-        update, beside = np.split(outcome.total, [self._encoding.length(inputs.dim)])
-        total, weight = self._encoding.decode(update, dim=inputs.dim, seed=inputs.seed)
+        end = self._encoding.length(inputs.dim)
+        total, weight = self._encoding.decode(outcome.total[:end], dim=inputs.dim, seed=inputs.seed)
         if weight <= 0:
             return dataclasses.replace(traffic, aborted=f"the weights that the clients claim add up to {weight}")
         mean, true = torch.from_numpy(total / weight), inputs.mean(outcome.included)
@@ -147,7 +147,7 @@ class SessionRunner:
             off=float((mean - true).square().sum()),
             length=float(true.square().sum()),
             clipped=inputs.mean_clip_fraction(outcome.included),
-            moments=self._moments.decode(beside),
+            moments=self._moments.decode(outcome.total[end:]),
         )
 
 
