@@ -152,9 +152,7 @@ def _every_metric(run: Run) -> Block:
 def _verdict(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> Verdict:
     headline, lead = _headline(run, panels, metric)
     unanswered = [one.headline for one in run.verdicts.values() if one.headline.startswith("No answer yet")]
-    if unanswered and len(unanswered) == len(
-        run.verdicts
-    ):  # what attacks take from a model that learned nothing is no answer
+    if unanswered and len(unanswered) == len(run.verdicts):  # what a model without learning loses is no answer
         headline, lead, unanswered = unanswered[0], [headline, *lead], []
     elif len(unanswered) > 1:
         unanswered = [f"In {len(unanswered)} of {len(run.verdicts)} settings: {unanswered[0]}"]
@@ -181,7 +179,6 @@ def _headline(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> tuple[
         return said, [
             *(text for panel in shown for text in (_least(panel), *_explain_refusals(panel))),
             _against(run, metric),
-            *_without_backdoors(run, metric),
         ]
     entries = [one for panel in panels for one in panel.worst.values()]
     under = f"Under the worst attack on each defense, {metric.title} is"
@@ -240,13 +237,9 @@ def _explain_refusals(panel: MatrixPanel) -> Iterator[str]:
 def _against(run: Run, metric: Metric) -> str:
     seeds = f"{len(run.seeds)} seed{'s' * (len(run.seeds) != 1)}"
     said = f"Losses of {metric.title} are against the plain mean without attack, on {seeds}"
-    return f"{said}; the Overview tests the order of defenses."
-
-
-def _without_backdoors(run: Run, metric: Metric) -> Iterator[str]:
-    """An attack that plants a backdoor may leave the accuracy as it is."""
-    if metric is FIGURES[run.score] and "attack_success" in run.figures:
-        yield "Backdoors are judged by another metric, the backdoor success."
+    backdoors = metric is FIGURES[run.score] and "attack_success" in run.figures
+    beside = " Backdoors are judged by another metric, the backdoor success." if backdoors else ""
+    return f"{said}; the Overview tests the order of defenses.{beside}"
 
 
 MATRIX = Page("matrix", "Matrix", blocks)

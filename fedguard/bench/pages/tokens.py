@@ -47,7 +47,9 @@ _TEXT = {"labelColor": "var(--faint)", "titleColor": "var(--faint)", "labelFontS
 #: The configuration of every chart
 CONFIG: dict[str, Any] = {
     "background": None,
-    "mark": {"aria": False},  # the picture has a description; marks would be named one by one, and empty ones not at all
+    "mark": {
+        "aria": False
+    },  # the picture has a description; marks would be named one by one, and empty ones not at all
     "font": "Source Sans, system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {
