@@ -30,7 +30,7 @@ def page(name: str) -> Page:
 
 
 def keys_beside(name: str, run: Run) -> tuple[str, ...]:
-    """The keys of the address that a page reads beside those of its choices: what names a cell, or what a command sets."""
+    """The keys of the address that a page reads and offers no choice for: what names a cell, or what a command sets."""
     if name in ("cell", "replay"):
         return "cell", "attack", "defense", *run.swept
     return ("over", "metric") if name == "breakdown" else ()
