@@ -173,8 +173,8 @@ def _headline(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> tuple[
         first, last = lossy[0], lossy[-1]
         said = _one_panel(first, metric)
         if first is not last:
-            ends = dict.fromkeys(_loses(one.losses[0].lost, metric) for one in (first, last))
-            said = f"Whatever defense runs, the worst attack takes at least {' to '.join(ends)} of {metric.title}, by setting."
+            lost = dict.fromkeys(_loses(one.losses[0].lost, metric) for one in (first, last))
+            said = f"Whatever defense runs, the worst attack takes at least {' to '.join(lost)} of {metric.title}, by setting."
         shown = [first] if first is last else [first, last]
         return said, [
             *(text for panel in shown for text in (_least(panel), *_explain_refusals(panel))),
