@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -131,7 +132,6 @@ class MaskedRound:
             no sum, or the true mean is zero. Over groups, the root of the sums of squares.
         clipped: share of the honest updates' coordinates that the encoding clipped.
         bytes_up, bytes_down: bytes that all clients sent, and bytes that the server sent.
-        left_out: clients that the protocol excluded from the sums as malicious.
     """
 
     clients: int
@@ -144,7 +144,6 @@ class MaskedRound:
     clipped: float
     bytes_up: int
     bytes_down: int
-    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -271,6 +270,11 @@ class RoundReport:
     def of_fate(self, *fates: Fate) -> tuple[int, ...]:
         """The clients with an update of one of these fates."""
         return tuple(client for client, fate in self.fates if fate in fates)
+
+    @property
+    def without_row(self) -> tuple[int, ...]:
+        """Clients with an update that reached the server and is in no row: of sums, those that the protocol has excluded."""
+        return tuple((Counter(self.clients) - Counter(client for row in self.behind for client in row)).elements())
 
     @property
     def not_finite(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import torch
 
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
-from fedguard.contracts import ROOT, Fate, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
+from fedguard.contracts import ROOT, Fate, LocalPlan, Participation, SentRound, Setup, Sight, ThreatModel, Training
 from fedguard.errors import ConfigError
 from fedguard.metrics.trajectory import summarize
 from fedguard.registry import load_registry
@@ -218,9 +218,9 @@ def test_values_that_do_not_add_up_are_dropped_and_counted_apart(defense, attack
 def test_dropping_rows_keeps_each_client_with_its_row():
     rows = torch.arange(6.0)[:, None].repeat(1, 3)
     rows[[0, 3, 5], 1] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    wire, fates = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
-    assert fates == dict.fromkeys((10, 13, 15), Fate.NOT_FINITE)
-    assert {client: row[0].item() for client, row in zip(wire.clients, wire.updates, strict=True)} == {
+    sent = drop_not_finite(SentRound(1, torch.zeros(3), rows, (10, 11, 12, 13, 14, 15), fates={3: Fate.LATE}))
+    assert sent.fates == {3: Fate.LATE} | dict.fromkeys((10, 13, 15), Fate.NOT_FINITE)
+    assert {client: row[0].item() for client, row in zip(sent.clients, sent.updates, strict=True)} == {
         11: 1,
         12: 2,
         14: 4,

@@ -19,12 +19,12 @@ SYSTEMS = ("all_reduce", "all_reduce(topology='hierarchical', group=3)", "all_re
 
 
 def updates_of(system, monkeypatch, seed, **settings):
-    """The wire of a first round, the model before it and after it, and who is malicious."""
+    """What was sent in a first round, the model before it and after it, and who is malicious."""
     kept = []
     received = sums.SumRun.receive_updates
 
     def kept_back(self, sent):
-        kept.append((sent.wire, sent.wire.updates.clone()))
+        kept.append((sent, sent.updates.clone()))
         return received(self, sent)
 
     monkeypatch.setattr(sums.SumRun, "receive_updates", kept_back)

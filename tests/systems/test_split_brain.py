@@ -20,7 +20,7 @@ def run_of(system, seed=0, **settings):
     received = run.receive_updates
 
     def kept(sent):
-        wires.append((sent.wire, sent.wire.updates.clone()))
+        wires.append((sent, sent.updates.clone()))
         return received(sent)
 
     run.receive_updates = kept

@@ -17,7 +17,7 @@ from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import PlannedCell
-from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight, Wire
+from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import ShapleyValues, shapley
 from fedguard.tasks.compute import computing_in
@@ -125,13 +125,15 @@ def _value(
     rows = [row for row, client in enumerate(watched.clients) if client in coalition]
     if len(rows) == len(watched.clients):
         return after - before
-    wire = Wire(
+    sent = SentRound(
+        number,
+        watched.sent,
         watched.updates[rows],
         tuple(watched.clients[row] for row in rows),
         watched.malicious,
-        tuple(watched.trainings[row] for row in rows) if watched.trainings else (),
+        trainings=tuple(watched.trainings[row] for row in rows) if watched.trainings else (),
     )
-    received = PlainReceiver(setup).receive(SentRound(number, watched.sent, wire))
+    received = PlainReceiver(setup).receive(sent)
     in_time = architecture if isinstance(architecture, EventServer) else None
     result = (in_time.aggregate if in_time else release_aggregate)(setup, watched.sent, number, received, ())
     if not isinstance(result, Aggregate):

@@ -10,10 +10,10 @@ import torch
 from scipy.stats import binom
 
 from fedguard import api
+from fedguard.architectures import rounds
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.architectures.watch import RoundRecorder
 from fedguard.bench.audits.cells import audit_suite, training_checks
 from fedguard.contracts import Participation, RoundObservation, RoundReport, Setup
 from fedguard.contracts.audit import SIGNIFICANCE
@@ -284,12 +284,12 @@ def old_updates_in_full(monkeypatch):
 
 def another_model(monkeypatch):
     """The model is not the one that the noisy aggregate makes."""
-    right = RoundRecorder.observe_round
+    right = rounds.observe_round
 
-    def observe_round(self, received, result, after, gain):
-        return replace(right(self, received, result, after, gain), after=after * 1.01)
+    def observe_round(seen, received, result, after, gain):
+        return replace(right(seen, received, result, after, gain), after=after * 1.01)
 
-    monkeypatch.setattr(RoundRecorder, "observe_round", observe_round)
+    monkeypatch.setattr(rounds, "observe_round", observe_round)
 
 
 def twice_as_often(monkeypatch):
