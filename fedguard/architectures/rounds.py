@@ -64,11 +64,12 @@ class Rounds(ABC, Generic[Plan]):
         """One round: the clients train, their updates are sent, received and aggregated, and the model moves."""
         setup, stage, model, clip = self.setup, self.setup.stopwatch.stage, self.model, self.clip
         seen: SentRound | None = None
-        given = choose_model(setup, model, plan.round)
+        watches = setup.observer is not None and setup.observer.watches(plan.round)
+        given = choose_model(setup, model) if watches else model
         sent = self.train(plan, given)
         with stage("aggregation"):
             sent = transmit(setup, sent)
-        if setup.observer is not None and setup.observer.watches(plan.round):
+        if watches:
             # Before the updates are received, since their memory is reused
             with stage("inference"):
                 seen = copy_messages(sent)

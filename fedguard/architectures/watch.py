@@ -14,16 +14,15 @@ from fedguard.errors import ContractError
 ANOTHER_MODEL = "the malicious server sent another model, and threw away what came back"
 
 
-def choose_model(setup: Setup, model: Tensor, round: int) -> Tensor:
-    """float32 ``[d]``: the model that clients are sent; a malicious server may send another one in a round that it watches.
+def choose_model(setup: Setup, model: Tensor) -> Tensor:
+    """float32 ``[d]``: the model that clients are sent in a watched round; a malicious server may send another one.
 
     Raises:
         ContractError: that model has another shape.
     """
-    observer = setup.observer
-    if observer is None or observer.sends is None or not observer.watches(round):
+    if setup.observer is None or setup.observer.sends is None:
         return model
-    sent = observer.sends(model)
+    sent = setup.observer.sends(model)
     if sent.shape != model.shape:
         raise ContractError(f"tamper: expected a model of shape {list(model.shape)}; got {list(sent.shape)}.")
     return sent
@@ -44,15 +43,11 @@ def observe_round(
 ) -> RoundObservation:
     """The observation of a finished round, with the model after it (float32 ``[d]``) and the factor of its aggregate."""
     return RoundObservation(
-        seen.model,
+        seen,
         after,
-        seen.clients,
-        seen.updates,
         received.behind,
         received.rows.clone(),
         result.vector.clone() if isinstance(result, Aggregate) else None,
         received.inputs,
-        malicious=seen.malicious,
-        trainings=seen.trainings,
         gain=gain,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from fedguard.contracts import Cell, Fate, Masking, ReceivedRound, Receiver, SentRound, Setup, Sight
-from fedguard.contracts.reports import UNUSABLE
+from fedguard.contracts.wire import UNUSABLE
 from fedguard.errors import require
 
 

@@ -30,7 +30,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.channels import ACCUSATIONS, CHECKS, PARTIAL_SUMS
 from fedguard.contracts.lying import Channels
-from fedguard.contracts.reports import UNUSABLE
+from fedguard.contracts.wire import UNUSABLE
 from fedguard.kernels import all_finite
 
 #: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.

@@ -31,7 +31,7 @@ from fedguard.contracts import (
     Setup,
 )
 from fedguard.contracts.lying import Channels
-from fedguard.contracts.reports import UNUSABLE
+from fedguard.contracts.wire import UNUSABLE
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
 

@@ -15,7 +15,7 @@ from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.audits.cells import audit_suite, training_checks
-from fedguard.contracts import Participation, RoundObservation, RoundReport, Setup
+from fedguard.contracts import Participation, RoundObservation, RoundReport, SentRound, Setup
 from fedguard.contracts.audit import SIGNIFICANCE
 from fedguard.privacy.audit.contract import FAMILY, MOST_CHECKS
 from fedguard.privacy.audit.training import server_checks
@@ -418,7 +418,7 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
         model = model + noisy
     assert all(check.passed for check in server_checks(reports, mechanism, made))
     (seen,) = reports[3].watched
-    reports[3] = replace(reports[3], watched=(replace(seen, after=seen.after + 0.01 * seen.updates.mean(0)),))
+    reports[3] = replace(reports[3], watched=(replace(seen, after=seen.after + 0.01 * seen.sent.updates.mean(0)),))
     wrong = [check.name for check in server_checks(reports, mechanism, made) if not check.passed]
     assert wrong == ["training: model"]
 
@@ -426,7 +426,9 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
 def report(round, sent, after, updates, aggregate):
     """One round, with what the audit reads of it."""
     everybody = tuple(range(len(updates)))
-    watched = RoundObservation(sent, after, everybody, updates, tuple((one,) for one in everybody), updates, aggregate)
+    watched = RoundObservation(
+        SentRound(1, sent, updates, everybody), after, tuple((one,) for one in everybody), updates, aggregate
+    )
     return RoundReport(
         round, after, everybody, frozenset(), 0, (), None, None, None, None, None, None, None, {},
         chosen=everybody, clip=1.0, watched=(watched,),
