@@ -98,9 +98,9 @@ def report_round(
 
 def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:
     sent, arrived = received.sent, set(received.clients)
-    here = [row for row, client in enumerate(sent.clients) if client in arrived]
-    honest = [row for row in here if sent.clients[row] not in sent.malicious]
-    malicious = [row for row in here if sent.clients[row] in sent.malicious]
+    here = [row for row, client in enumerate(sent.senders) if client in arrived]
+    honest = [row for row in here if sent.senders[row] not in sent.malicious]
+    malicious = [row for row in here if sent.senders[row] in sent.malicious]
     return measure_aggregate(result.vector, sent.updates, honest, malicious)
 
 

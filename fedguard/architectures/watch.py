@@ -31,10 +31,10 @@ def choose_model(setup: Setup, model: Tensor) -> Tensor:
 def copy_messages(sent: SentRound) -> SentRound:
     """The messages that were sent and not lost, in memory of their own: that of the round is reused."""
     silent = sent.of_fate(Fate.SILENT)
-    rows = [row for row, client in enumerate(sent.clients) if client not in silent]
+    rows = [row for row, client in enumerate(sent.senders) if client not in silent]
     trainings = tuple(sent.trainings[row] for row in rows) if sent.trainings else ()
     return replace(
-        sent, updates=sent.updates[rows], clients=tuple(sent.clients[row] for row in rows), trainings=trainings
+        sent, updates=sent.updates[rows], senders=tuple(sent.senders[row] for row in rows), trainings=trainings
     )
 
 

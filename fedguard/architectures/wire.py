@@ -38,8 +38,8 @@ def _draw_dropouts(setup: Setup, sent: SentRound) -> dict[int, Fate]:
         silent -= setup.malicious
     if dropout.at in BEFORE_THE_INPUT:
         # Nobody finds out what they would have sent
-        return dict.fromkeys(sorted(silent & {*sent.participants}), Fate.SILENT)
-    return dict.fromkeys(sorted(silent & {*sent.clients}), Fate.LEFT)
+        return dict.fromkeys(sorted(silent & {*sent.clients}), Fate.SILENT)
+    return dict.fromkeys(sorted(silent & {*sent.senders}), Fate.LEFT)
 
 
 def drop_not_finite(sent: SentRound) -> SentRound:
@@ -49,9 +49,9 @@ def drop_not_finite(sent: SentRound) -> SentRound:
         the table of the other updates, with the fate of each dropped one, by client in ascending order.
     """
     fates: dict[int, Fate] = {}
-    for row in sorted(unusable_rows(sent.updates), key=lambda row: sent.clients[row]):
+    for row in sorted(unusable_rows(sent.updates), key=lambda row: sent.senders[row]):
         finite = bool(sent.updates[row].isfinite().all())
-        fates[sent.clients[row]] = Fate.TOO_LARGE if finite else Fate.NOT_FINITE
+        fates[sent.senders[row]] = Fate.TOO_LARGE if finite else Fate.NOT_FINITE
     for client, statistics in sent.statistics.items():
         if not statistics.isfinite().all():
             fates.setdefault(client, Fate.NOT_FINITE)

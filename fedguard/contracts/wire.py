@@ -118,7 +118,7 @@ class SentRound:
         round: from 1.
         model: float32 ``[d]``: the global model before the round.
         updates: float32 ``[n, d]``; all finite once `fedguard.architectures.wire.transmit` has dropped the others.
-        clients: the client behind each row.
+        senders: the client behind each row.
         malicious: the malicious ones among them.
         fates: what becomes of the updates that do not simply arrive, by client: of silent clients they have a row; of clients
             that are late, lost or interrupted they are here if their session has begun without them.
@@ -131,7 +131,7 @@ class SentRound:
     round: int
     model: Tensor
     updates: Tensor
-    clients: tuple[int, ...]
+    senders: tuple[int, ...]
     malicious: frozenset[int] = frozenset()
     fates: Mapping[int, Fate] = field(default_factory=dict)
     trainings: tuple[LocalTraining, ...] = ()
@@ -145,9 +145,9 @@ class SentRound:
         return hashlib.sha256(self.model.numpy().tobytes()).digest()
 
     @property
-    def participants(self) -> tuple[int, ...]:
+    def clients(self) -> tuple[int, ...]:
         """All who take part, with a row or with a fate alone, in ascending order."""
-        return tuple(sorted({*self.clients, *self.fates}))
+        return tuple(sorted({*self.senders, *self.fates}))
 
     def of_fate(self, *fates: Fate) -> tuple[int, ...]:
         """The clients with an update of one of these fates."""
@@ -157,7 +157,7 @@ class SentRound:
         """The table without the rows of these clients: the last rows move into their places, in the same memory."""
         if not clients:
             return self
-        order, kept, gone = list(self.clients), len(self.clients), set(clients)
+        order, kept, gone = list(self.senders), len(self.senders), set(clients)
         trainings = list(self.trainings)
         for row in reversed(range(kept)):
             if order[row] in gone:
@@ -168,7 +168,7 @@ class SentRound:
                 if trainings:
                     trainings[row] = trainings[kept]
         rows, trained = self.updates[:kept], tuple(trainings[:kept])
-        return replace(self, updates=rows, clients=tuple(order[:kept]), trainings=trained)
+        return replace(self, updates=rows, senders=tuple(order[:kept]), trainings=trained)
 
 
 @dataclass(frozen=True)

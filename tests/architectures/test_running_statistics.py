@@ -145,7 +145,7 @@ def test_statistics_that_are_not_finite_or_below_0_are_stopped_and_counted(fate)
     assert (running.for_evaluation(torch.zeros(setup.task.dim))[setup.task.statistics.variances] >= 0).all()
     rows[1][0] = float("nan")
     kept = drop_not_finite(sent)
-    assert kept.clients == (0,) and kept.fates == {1: Fate.NOT_FINITE}
+    assert kept.senders == (0,) and kept.fates == {1: Fate.NOT_FINITE}
 
 
 # ---- Identity.

@@ -220,7 +220,7 @@ def test_dropping_rows_keeps_each_client_with_its_row():
     rows[[0, 3, 5], 1] = torch.tensor([torch.nan, torch.inf, -torch.inf])
     sent = drop_not_finite(SentRound(1, torch.zeros(3), rows, (10, 11, 12, 13, 14, 15), fates={3: Fate.LATE}))
     assert sent.fates == {3: Fate.LATE} | dict.fromkeys((10, 13, 15), Fate.NOT_FINITE)
-    assert {client: row[0].item() for client, row in zip(sent.clients, sent.updates, strict=True)} == {
+    assert {client: row[0].item() for client, row in zip(sent.senders, sent.updates, strict=True)} == {
         11: 1,
         12: 2,
         14: 4,

@@ -70,7 +70,7 @@ def arrived(made, seed=1):
     for report in made.architecture.aggregates(setup):
         (one,) = report.watched
         keys = sorted(one.sent.trainings, key=lambda training: training.key)
-        found += [(report.round, training) for training in keys if training.client in one.sent.clients]
+        found += [(report.round, training) for training in keys if training.client in one.sent.senders]
     return found
 
 

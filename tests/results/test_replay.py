@@ -38,10 +38,10 @@ class Witness(RoundKeeper):
     def __call__(self, round, received, aggregate, weights):
         super().__call__(round, received, aggregate, weights)
         sent = received.sent
-        rows = [row for row, client in enumerate(sent.clients) if client in received.clients]
+        rows = [row for row, client in enumerate(sent.senders) if client in received.clients]
         vector = None if aggregate is None else aggregate.double().numpy().copy()
         behind = None if weights is None else list(zip(received.behind, weights.tolist(), strict=True))
-        self.seen.append((sent.updates[rows].double().numpy().copy(), [sent.clients[row] for row in rows],
+        self.seen.append((sent.updates[rows].double().numpy().copy(), [sent.senders[row] for row in rows],
                           set(sent.malicious), vector, behind))  # fmt: skip
 
 

@@ -93,12 +93,12 @@ class CollectiveListeners(Listeners):
         found = []
         for node, weight in enumerate(self._weights):
             whole = torch.cat(
-                [one.sent.updates[one.sent.clients.index(node)] * weight, torch.full((1,), float(weight))]
+                [one.sent.updates[one.sent.senders.index(node)] * weight, torch.full((1,), float(weight))]
             )
             found.append(whole[cut])
         return found
 
     def _of_sum(self, one: RoundObservation, behind: tuple[int, ...]) -> Tensor:
-        own = sum(self._weights[node] * one.sent.updates[one.sent.clients.index(node)].double() for node in self.nodes)
+        own = sum(self._weights[node] * one.sent.updates[one.sent.senders.index(node)].double() for node in self.nodes)
         total = sum(self._weights) * one.rows[0].double() - own
         return (total / sum(self._weights[node] for node in behind)).to(one.sent.updates.dtype)

@@ -184,10 +184,10 @@ class Nodes:
             sent = self._collect_messages(
                 Destination(node, matrix[node], zeros[node], models[node], False, parcel), updates, told
             )
-            rows = zip(sent.clients, sent.updates, strict=True)
+            rows = zip(sent.senders, sent.updates, strict=True)
             lies[node] = {one: row.clone() for one, row in rows if one in sent.malicious}
             if self.adds_up:
-                self._rules.outvoted += len(lies[node]) > self._setup.assume_f_among(len(sent.clients))
+                self._rules.outvoted += len(lies[node]) > self._setup.assume_f_among(len(sent.senders))
         return ParcelBroadcast(self._exchanges, updates, parcel, matrix, acting, lies)
 
     def aggregate_parcels(self, posted: ParcelBroadcast, came: NDArray[np.bool_], *, models: Tensor) -> Tensor:
@@ -232,13 +232,13 @@ class Nodes:
     def _sum_parcels(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_], models: Tensor) -> Tensor:
         """float32 ``[d]``: sum by the graph's weights of the parcels that have arrived at a node."""
         sent = self._of_posted(posted, node, came, models)
-        bad = [sent.clients[row] for row in unusable_rows(sent.updates)]
+        bad = [sent.senders[row] for row in unusable_rows(sent.updates)]
         self._rules.not_finite.update(bad)
         own = posted.values[node]
         if unusable_rows(own[None]):
             return torch.zeros_like(own)
         sent = sent.without(bad)
-        weights, kept = posted.weights[node], list(sent.clients)
+        weights, kept = posted.weights[node], list(sent.senders)
         missing = float(weights[came].sum() - weights[kept].sum())
         return self._sums(weights[kept], sent.updates) + missing * own
 
@@ -338,7 +338,7 @@ class Nodes:
         assert weights is not None
         # Senders measure from a vector that all know, the first model, since they do not know the receiver's
         public = torch.zeros_like(place.about) if place.trackers else self.start[0]
-        rows = {one: place.about + row - public for one, row in zip(sent.clients, sent.updates, strict=True)}
+        rows = {one: place.about + row - public for one, row in zip(sent.senders, sent.updates, strict=True)}
         own = rows.pop(node)
         keys = masks.exchange_keys(sorted(rows))
         self._world.spent.add_bytes(keys, keys)

@@ -45,25 +45,25 @@ class Rules:
     def aggregate_rows(self, place: Destination, sent: SentRound, exchange: int) -> Tensor:
         """float32 ``[d]``: R of these rows; the node's own row if R cannot run on them."""
         setup, node = self._setup, place.node
-        assumed_f = setup.assume_f_among(len(sent.clients))
-        bad = [sent.clients[row] for row in unusable_rows(sent.updates)]
+        assumed_f = setup.assume_f_among(len(sent.senders))
+        bad = [sent.senders[row] for row in unusable_rows(sent.updates)]
         self.not_finite.update(bad)
         if node in bad:
             return torch.zeros_like(place.about)
         # Honest values are finite, so each dropped row was one of the malicious ones that the rule assumes
         sent, assumed_f = sent.without(bad), max(0, assumed_f - len(bad))
-        own = sent.clients.index(node)
+        own = sent.senders.index(node)
         if node not in self.acting:
-            self.outvoted += len(sent.malicious & set(sent.clients)) > assumed_f
+            self.outvoted += len(sent.malicious & set(sent.senders)) > assumed_f
         context = rule_context(setup, place.model, self._round, assumed_f).restrict(
             "node",
             setup.cell.rule_sees,
             rng=setup.rng.child("rule", exchange, "node", node),
-            clients=sent.clients,
-            samples=self._samples(place, sent.clients),
-            noise=noise_of(setup, sent.clients),
+            clients=sent.senders,
+            samples=self._samples(place, sent.senders),
+            noise=noise_of(setup, sent.senders),
             own=own,
-            mixing=None if setup.cell.pipeline.mixings else place.mixing(sent.clients),
+            mixing=None if setup.cell.pipeline.mixings else place.mixing(sent.senders),
             root=sent.updates[own],
             root_loss=partial(loss_on, setup, node),
         )

@@ -32,4 +32,4 @@ class FullReceiver(Receiver):
         self._sessions = SessionRunner(setup, setup.cell.size)
 
     def receive(self, sent: SentRound) -> ReceivedRound:
-        return receive_sums(self.setup, sent, [self._sessions.run(sent, sent.participants, "all")])
+        return receive_sums(self.setup, sent, [self._sessions.run(sent, sent.clients, "all")])

@@ -122,15 +122,15 @@ class GroupTester(Receiver):
     def receive(self, sent: SentRound) -> ReceivedRound:
         if sent.round == self._plan.round:
             return self._test(sent)
-        rest = [client for client in sent.participants if client not in self._suspects]
-        excluded = tuple(sorted(self._suspects & set(sent.clients)))
+        rest = [client for client in sent.clients if client not in self._suspects]
+        excluded = tuple(sorted(self._suspects & set(sent.senders)))
         return receive_sums(self.setup, sent, [self._rest.run(sent, rest, "all")], excluded=excluded)
 
     def _test(self, sent: SentRound) -> ReceivedRound:
         """Run the groups' sessions, decide which clients to leave out, and use the groups that are not suspected."""
         ran = []
         for number, group in enumerate(self._groups):
-            members = [client for client in sent.participants if group[client]]
+            members = [client for client in sent.clients if group[client]]
             ran.append(self._tests.run(sent, members, f"test {number}"))
         tests = [test for test in ran if test.mean is not None]
         if not tests:
@@ -146,7 +146,7 @@ class GroupTester(Receiver):
             [merge_sessions(trusted)] if trusted else [],
             ran=ran,
             excluded=tuple(sorted(set(np.flatnonzero(sums.any(axis=0)).tolist()) - heard)),
-            anonymity=smallest_combination(sums) - self.setup.cell.protocol.colluders(len(sent.participants)),
+            anonymity=smallest_combination(sums) - self.setup.cell.protocol.colluders(len(sent.clients)),
         )
 
     def _suspect_tests(self, sent: SentRound, tests: Sequence[SessionResult]) -> Matrix:

@@ -83,7 +83,7 @@ class GroupsReceiver(Receiver):
         self._plan, self._sessions = plan, SessionRunner(setup, setup.cell.size)
 
     def receive(self, sent: SentRound) -> ReceivedRound:
-        groups = self.deal(sent.participants, sent.round)
+        groups = self.deal(sent.clients, sent.round)
         sums = [self._sessions.run(sent, group, f"group {number}") for number, group in enumerate(groups)]
         return receive_sums(self.setup, sent, sums)
 

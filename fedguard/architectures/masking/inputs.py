@@ -39,7 +39,7 @@ class Inputs:
         noise_rng: Rng | None = None,
     ) -> None:
         self._sent, self._encoding, self._noise, self._weights = sent, encoding, noise, weights
-        self._row = {client: row for row, client in enumerate(sent.clients)}
+        self._row = {client: row for row, client in enumerate(sent.senders)}
         own = rng if noise is None or noise_rng is None else noise_rng
         self._rng = own.child("rounding", sent.round, name)
         self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))

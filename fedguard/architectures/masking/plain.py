@@ -16,17 +16,17 @@ class PlainReceiver(Receiver):
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         arrived, not_finite = sent.without(sent.of_fate(Fate.SILENT)), sent.of_fate(*UNUSABLE)
-        clients = (*arrived.clients, *not_finite)
+        clients = (*arrived.senders, *not_finite)
         # Honest clients may drop out too, so a dropout is no evidence of malice: f follows from who sent. But an honest update
         # is finite, so each dropped one came from one of the malicious clients that the server assumes.
         assumed_f = max(0, self.setup.assume_f_among(len(clients)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
         claims: list[float] = [
-            said[client] if client in sent.malicious else sizes[client] for client in arrived.clients
+            said[client] if client in sent.malicious else sizes[client] for client in arrived.senders
         ]
         if arrived.trainings:
             claims = [claim * training.claimed for claim, training in zip(claims, arrived.trainings, strict=True)]
-        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in arrived.clients)
+        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in arrived.senders)
         return ReceivedRound(arrived.updates, behind, samples, assumed_f, clients, arrived)
 
 

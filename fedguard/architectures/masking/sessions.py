@@ -173,7 +173,7 @@ def receive_sums(
     weights = torch.tensor([session.weight for session in done], dtype=torch.float64)
     smallest = min((len(row) for row in behind), default=None)
     if anonymity is None and smallest is not None:
-        anonymity = smallest - setup.cell.protocol.colluders(len(sent.participants))
+        anonymity = smallest - setup.cell.protocol.colluders(len(sent.clients))
     aborted = [session.aborted for session in ran if session.aborted is not None]
     return ReceivedRound(
         rows=rows,
@@ -183,7 +183,7 @@ def receive_sums(
         clients=(*clients, *excluded),
         sent=sent,
         why=aborted[0] if aborted else "every group was suspected",
-        masked=_summary(ran, len(sent.participants), anonymity),
+        masked=_summary(ran, len(sent.clients), anonymity),
         inputs={client: one for session in ran for client, one in session.inputs.items()},
     )
 

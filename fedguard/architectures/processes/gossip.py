@@ -93,7 +93,7 @@ class GossipNodeProcess(Nodes):
             sent = super()._collect_messages(
                 Destination(node, matrix[node], about[node], at[node], trackers, parcel), values, {}
             )
-            row = sent.updates[sent.clients.index(self._me)] if self._me in sent.clients else None
+            row = sent.updates[sent.senders.index(self._me)] if self._me in sent.senders else None
             found[node] = about[node] + self._require_row(row, node)
         return found
 

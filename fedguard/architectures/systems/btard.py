@@ -145,7 +145,7 @@ class CheckedRun(PeerRun):
 
     def aggregate(self, plan: RoundPlan, received: ReceivedRound) -> Aggregate | str:
         sent, round = received.sent, plan.round
-        nodes = sent.participants
+        nodes = sent.clients
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
         self._parts, self._wrong, self._seen, self._caught = len(nodes), frozenset(), frozenset(), frozenset()
         if not received.behind:
@@ -209,14 +209,14 @@ class CheckedRun(PeerRun):
         out = {*sent.of_fate(*UNUSABLE), *self._seen, *self._caught}
         # Nobody can prove whether a message was not sent or not received: the silent node and one validator go together,
         # so that silence costs the malicious side at least as much as the honest one
-        for silent in sorted(set(nodes) - {*sent.participants}):
+        for silent in sorted(set(nodes) - {*sent.clients}):
             missed = [
-                node for node in self._shuffle_validators(round, nodes) if node in sent.participants and node not in out
+                node for node in self._shuffle_validators(round, nodes) if node in sent.clients and node not in out
             ]
             out |= {silent, *missed[:1]}
         for checker, checked in self.checks(round, nodes):
             # A banned validator cannot accuse, and a node that has sent nothing has no result to compare
-            if {checker, checked} & out or checked not in sent.clients:
+            if {checker, checked} & out or checked not in sent.senders:
                 continue
             guilty = self._guilty(checked, round, sent)
             slander = self.setup.report(ACCUSATIONS, checker, False, round)
@@ -238,7 +238,7 @@ class CheckedRun(PeerRun):
         """Whether a node's update does not follow from its examples, or its part not from the rule."""
         again = torch.empty(1, len(sent.model))
         self.clients.train_honest(sent.model, round, (node,), again)
-        return node in self._wrong or _differs(sent.updates[sent.clients.index(node)], again[0])
+        return node in self._wrong or _differs(sent.updates[sent.senders.index(node)], again[0])
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
         """Seconds of the parts, to their node and back; of the hashes to all; of the validators' requests and training."""

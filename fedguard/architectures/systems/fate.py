@@ -124,7 +124,7 @@ class PairwiseReceiver(Receiver):
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         chosen = self.setup.choose_clients(sent.round)
-        came = tuple(client for client in chosen if client in set(sent.clients) - {*sent.of_fate(Fate.SILENT)})
+        came = tuple(client for client in chosen if client in set(sent.senders) - {*sent.of_fate(Fate.SILENT)})
         new, handed = self._pairs.introduce(chosen)
         # Counted before the round may fail: what was sent in vain has cost as much
         up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed

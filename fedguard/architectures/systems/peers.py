@@ -155,7 +155,7 @@ class PeerRun(Rounds[RoundPlan]):
 
     def complete_report(self, plan: RoundPlan, received: ReceivedRound, report: RoundReport) -> RoundReport:
         """Nodes find out in the same round what they have computed; all wait for the slowest, and then for the exchange."""
-        began, round, nodes = self._seconds, plan.round, received.sent.participants
+        began, round, nodes = self._seconds, plan.round, received.sent.clients
         banned = self.ban_nodes(round, received.sent, plan.chosen)
         ended = {node: began + self.world.compute(node, round) for node in nodes}
         self._seconds = max(ended.values(), default=began) + (self.exchange(nodes, round) if ended else 0.0)

@@ -102,7 +102,7 @@ class SumRun(Collective):
         self._pairs = PairwiseKeys()
 
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
-        nodes = sent.participants
+        nodes = sent.clients
         # Nobody sees the single updates, so one that is not finite cannot be left out: the round is lost
         if (bad := sent.of_fate(*UNUSABLE)) or not nodes:
             return _nothing(sent, f"{len(bad)} of {len(nodes)} nodes sent what is not finite, and so was the sum")
@@ -146,8 +146,8 @@ class SumRun(Collective):
         Args:
             some: number of first nodes to compute it for; None for all.
         """
-        nodes = sent.participants
-        parts = [sent.updates[sent.clients.index(node)] for node in nodes]
+        nodes = sent.clients
+        parts = [sent.updates[sent.senders.index(node)] for node in nodes]
         if self._weighted:
             parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
         added, handed = (
@@ -191,8 +191,8 @@ class SumRun(Collective):
         setup, encoding, nodes, schedule = (
             self.setup,
             self._encoding,
-            sent.participants,
-            self.schedule(sent.participants),
+            sent.clients,
+            self.schedule(sent.clients),
         )
         _, handed = self._pairs.introduce(nodes)
         self.world.spent.add_bytes(KEY * handed, KEY * handed)
@@ -223,7 +223,7 @@ class SumRun(Collective):
     def message(self, inputs: Inputs, node: int, sent: SentRound) -> NDArray[np.uint32]:
         """uint32 ``[d + 1]``: masked update and number of examples that a node puts in."""
         vector = inputs.encode_update(node).astype(np.uint32)
-        self._pairs.mask(vector, node, sent.participants, sent)
+        self._pairs.mask(vector, node, sent.clients, sent)
         return vector
 
     def _encode_addend(self, added: Tensor, inputs: Inputs) -> NDArray[np.uint32]:
@@ -268,7 +268,7 @@ class SplitRun(SumRun):
 
     def _of_floats(self, sent: SentRound, weights: Sequence[int]) -> Tensor:
         """float32 ``[d]``: mean over the honest nodes of what they end with; each node's own mean is kept."""
-        schedule, nodes = self.schedule(sent.participants), sent.participants
+        schedule, nodes = self.schedule(sent.clients), sent.clients
         ends = self.ends(sent, weights)
         self._means = dict(zip(nodes, ends, strict=True))
         self._messages += sum(map(len, schedule.steps))
@@ -289,7 +289,7 @@ class SplitRun(SumRun):
 
 
 def _nothing(sent: SentRound, why: str) -> ReceivedRound:
-    return ReceivedRound(sent.updates[:0], (), None, 0, sent.participants, sent, why=why)
+    return ReceivedRound(sent.updates[:0], (), None, 0, sent.clients, sent, why=why)
 
 
 @cache

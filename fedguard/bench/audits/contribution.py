@@ -99,10 +99,10 @@ def contribution(
         worth = utility(first)
         for number, report in enumerate(cell.architecture.aggregates(setup), 1):
             (watched,), malicious, last = report.watched, malicious | report.malicious, report.model
-            if watched.sent.clients and report.abandoned is None:
+            if watched.sent.senders and report.abandoned is None:
                 before, worth = worth, utility(last)
                 value = partial(_value, cell.architecture, setup, number, watched, utility, before, worth)
-                players = tuple(dict.fromkeys(watched.sent.clients))
+                players = tuple(dict.fromkeys(watched.sent.senders))
                 found = shapley(value, players, rng.child(number), permutations=permutations, tolerance=tolerance)
                 rounds.append(found)
                 for client, share in found.shares.items():
@@ -123,14 +123,14 @@ def _value(
 ) -> float:
     """The gain of an aggregate of these clients' updates alone, with the utility before and after the actual aggregate."""
     sent, model = watched.sent, watched.sent.model
-    rows = [row for row, client in enumerate(sent.clients) if client in coalition]
-    if len(rows) == len(sent.clients):
+    rows = [row for row, client in enumerate(sent.senders) if client in coalition]
+    if len(rows) == len(sent.senders):
         return after - before
     kept = SentRound(
         number,
         model,
         sent.updates[rows],
-        tuple(sent.clients[row] for row in rows),
+        tuple(sent.senders[row] for row in rows),
         sent.malicious,
         trainings=tuple(sent.trainings[row] for row in rows) if sent.trainings else (),
     )

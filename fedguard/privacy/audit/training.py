@@ -119,7 +119,7 @@ def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> 
     scale = plan.lr / divisor * math.sqrt(float((times**2).sum()))
     rows, clients = [], []
     for one in map(require_watched_round, reports):
-        for client, weight, update in zip(one.sent.clients, weights(one), one.sent.updates, strict=True):
+        for client, weight, update in zip(one.sent.senders, weights(one), one.sent.updates, strict=True):
             clip, multiplier = private.level(client)
             rows.append(update.double().numpy()[still] / (clip * multiplier * scale * float(weight)))
             clients.append(client)
@@ -186,7 +186,7 @@ def _or_nothing(one: RoundObservation) -> Tensor:
 def weights(one: RoundObservation) -> Tensor:
     """float64 ``[n]``: the weight of each update by its staleness."""
     return torch.tensor(
-        [training.scale for training in one.sent.trainings] or [1.0] * len(one.sent.clients), dtype=torch.float64
+        [training.scale for training in one.sent.trainings] or [1.0] * len(one.sent.senders), dtype=torch.float64
     )
 
 

@@ -131,7 +131,7 @@ class AdversaryNodes:
         if len(behind) == 1:
             known = torch.ones_like(found.update, dtype=torch.bool) if found.known is None else found.known
             there = every[round - 1].sent
-            true = there.updates[there.clients.index(behind[0])]
+            true = there.updates[there.senders.index(behind[0])]
             self._off.append(float((found.update - true)[known].norm() / true.norm().clamp(min=1e-30)))
         sent = SentRound(round, found.model, found.update[None], behind)
         return RoundObservation(sent, after, (behind,), found.update[None], None)

@@ -155,7 +155,7 @@ class PrivacyAdversary:
     def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
         """Whether the adversary has any vector of these clients from a round."""
         if self._alone:
-            return bool(set(clients) & set(one.sent.clients))
+            return bool(set(clients) & set(one.sent.senders))
         return self._hiding(one, clients) is not None
 
     def _hiding(self, one: RoundObservation, clients: Collection[int]) -> Tensor | None:
@@ -176,7 +176,7 @@ class PrivacyAdversary:
         sent = [one.sent.model for one in rounds]
         if rounds and self._alone:
             seen = list(self._updates_of(target.clients[0], rounds))
-            n = min(len(one.sent.clients) for one in rounds)
+            n = min(len(one.sent.senders) for one in rounds)
             updates = torch.stack([rows[:n] for rows, _, _ in seen])
             aggregates = torch.stack([mean for _, mean, _ in seen])
             sent = [start for _, _, start in seen]
@@ -202,10 +202,10 @@ class PrivacyAdversary:
             that the victim trained from.
         """
         for one in rounds:
-            own = [row for row, client in enumerate(one.sent.clients) if client == victim]
+            own = [row for row, client in enumerate(one.sent.senders) if client == victim]
             if self._attack.watches == "round" and (first := self._targets.find_row(one, victim)) is not None:
                 own = [first]
-            order = sorted(range(len(one.sent.clients)), key=lambda row: one.sent.clients[row])
+            order = sorted(range(len(one.sent.senders)), key=lambda row: one.sent.senders[row])
             sent = self._cell.architecture.unscale_updates(one)
             for row in own:
                 start = one.sent.trainings[row].start if one.sent.trainings else None
