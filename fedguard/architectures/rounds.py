@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.optimizers import ServerStep
 from fedguard.architectures.release import release_aggregate, report_round
 from fedguard.architectures.watch import ANOTHER_MODEL, choose_model, copy_messages, observe_round
 from fedguard.architectures.wire import transmit
-from fedguard.contracts import ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State
+from fedguard.contracts import Cell, ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,31 @@ class Rounds(ABC, Generic[Plan]):
     def clip(self) -> float | None:
         """Clipping bound of an update in the next aggregate, if a server adds noise."""
         return self._noise.clip if self._noise else None
+
+
+class ServerStep:
+    """The server's optimizer and its state.
+
+    Args:
+        model: float32 ``[d]``, the first model.
+    """
+
+    def __init__(self, cell: Cell, model: Tensor) -> None:
+        training = self._training = cell.training
+        self._factor = cell.server_step
+        self._velocity = torch.zeros_like(model)
+        self._moments = training.server_optimizer.start(model) if training.server_optimizer else None
+
+    def apply_update(self, model: Tensor, update: Tensor) -> Tensor:
+        """The model after the round, float32 ``[d]``, from the one before it and the aggregate (both float32 ``[d]``)."""
+        training = self._training
+        if training.server_optimizer and self._moments:
+            step, self._moments = training.server_optimizer.move(update, self._moments)
+        elif training.server_momentum:
+            step = self._velocity = training.server_momentum * self._velocity + update
+        else:
+            step = update
+        return model + self._factor * step
 
 
 def count_outvoted(received: ReceivedRound) -> int:

@@ -19,8 +19,7 @@ from fedguard.architectures.collectives.schedule import Schedule, simulate_chunk
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.architectures.masking.plain import PlainReceiver
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.rounds import RoundPlan
+from fedguard.architectures.rounds import RoundPlan, ServerStep
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun
 from fedguard.contracts import (
     MaskedRound,
