@@ -10,7 +10,18 @@ import torch
 
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
-from fedguard.contracts import ROOT, Fate, LocalPlan, Participation, SentRound, Setup, Sight, ThreatModel, Training
+from fedguard.contracts import (
+    ROOT,
+    Fate,
+    LocalPlan,
+    Participation,
+    RoundReport,
+    SentRound,
+    Setup,
+    Sight,
+    ThreatModel,
+    Training,
+)
 from fedguard.errors import ConfigError
 from fedguard.metrics.trajectory import summarize
 from fedguard.registry import load_registry
@@ -225,6 +236,21 @@ def test_dropping_rows_keeps_each_client_with_its_row():
         12: 2,
         14: 4,
     }
+
+
+def test_a_table_of_messages_tells_who_has_a_row_and_who_takes_part():
+    rows = torch.arange(3.0)[:, None].repeat(1, 2)
+    sent = SentRound(1, torch.zeros(2), rows, (4, 2, 7), frozenset({2}), {3: Fate.LATE, 2: Fate.SILENT})
+    assert sent.senders == (4, 2, 7) and sent.clients == (2, 3, 4, 7)
+    left = sent.without(sent.of_fate(Fate.SILENT, Fate.LATE))
+    assert dict(zip(left.senders, left.updates[:, 0].tolist(), strict=True)) == {4: 0.0, 7: 2.0}
+    assert (left.clients, left.fates, left.malicious) == (sent.clients, sent.fates, sent.malicious)
+
+
+def test_who_reached_the_server_and_is_in_no_row_is_counted_by_updates():
+    """In simulated time a client may be behind a row and send one more update that is left out."""
+    report = RoundReport(round=1, model=torch.zeros(1), clients=(3, 1, 2, 3), behind=((1, 3),))
+    assert sorted(report.without_row) == [2, 3]
 
 
 def test_a_round_without_enough_updates_changes_nothing_and_says_so():
