@@ -1,0 +1,101 @@
+"""The tables of `docs/four_data_sets.md` and of the README: figures of runs, kept in `examples/results/figures.json`.
+
+`python -m docs_tools.four_sets RUN ...` reads these run folders, writes that file and prints what the documents show of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedguard.bench.results.run import Run
+from fedguard.errors import InputError
+from fedguard.metrics.figures import FIGURES
+
+FIGURES_FILE = Path(__file__).parents[1] / "examples" / "results" / "figures.json"
+
+
+def condense(run: Run) -> dict[str, Any]:
+    """What is kept of a run: each trial's final accuracy and backdoor success by seed, the verdict, CPU minutes, code and data.
+
+    Raises:
+        InputError: a trial is missing, refused or failed.
+    """
+    gaps = [row for row in run.rows() if row["status"] != "ok"]
+    if gaps:
+        first = f"{gaps[0]['attack']} against {gaps[0]['defense']}, seed {gaps[0]['seed']}, is {gaps[0]['status']}"
+        raise InputError(
+            f"{run.name}: expected every trial of the run; got {len(gaps)} without figures: {first}. Run it again."
+        )
+    positions: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in run.rows():
+        seeds = positions.setdefault((row["attack"], row["defense"]), {})
+        for name in ("final_accuracy", "attack_success"):
+            if row[name] is not None:
+                seeds.setdefault(name, []).append(row[name])
+    records = list(run.ran.values())
+    return {
+        "seeds": run.seeds,
+        "trials": len(records),
+        "cpu_minutes": round(sum(record["cost"]["cpu_seconds"] or 0 for record in records) / 60, 1),
+        "chance": records[0]["result"]["chance"],
+        "verdict": str(run.verdict()),
+        "code": records[0]["environment"]["code"],
+        "data": records[0]["environment"]["data"],
+        "cells": [{"attack": attack, "defense": defense, **seeds} for (attack, defense), seeds in positions.items()],
+    }
+
+
+def accuracy_table(figures: Mapping[str, Any], defenses: Sequence[str] = ()) -> str:
+    """Attacks by defenses in Markdown: final accuracy in %, mean over seeds with its 95 % interval.
+
+    Args:
+        figures: as `condense` returns them.
+        defenses: the columns; all without any.
+    """
+    return _table(figures, "final_accuracy", defenses)
+
+
+def backdoor_table(figures: Mapping[str, Any]) -> str:
+    """The same of the success of backdoors, for the attacks that plant one."""
+    return _table(figures, "attack_success", ())
+
+
+def _table(figures: Mapping[str, Any], metric: str, defenses: Sequence[str]) -> str:
+    cells = {(one["attack"], one["defense"]): one[metric] for one in figures["cells"] if metric in one}
+    columns = defenses or list(dict.fromkeys(defense for _, defense in cells))
+    known = FIGURES[metric]
+    lines = [["attack", *(f"`{one}`" for one in columns)], ["---"] * (1 + len(columns))]
+    for attack in dict.fromkeys(attack for attack, _ in cells):
+        texts = (known.format_estimate(known.estimate(cells[attack, one])) for one in columns)
+        lines.append([f"`{attack}`", *texts])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _shown(name: str, figures: Mapping[str, Any]) -> str:
+    """What the documents show of one run."""
+    backdoors = any("attack_success" in one for one in figures["cells"])
+    parts = [
+        f"{name}: {figures['trials']} trials, {figures['cpu_minutes']} CPU minutes",
+        accuracy_table(figures),
+        *([backdoor_table(figures)] if backdoors else []),
+        figures["verdict"],
+    ]
+    return "\n\n".join(parts) + "\n\n"
+
+
+def main(paths: Sequence[str]) -> None:
+    """Condense these run folders, beside what the file holds of others."""
+    kept = json.loads(FIGURES_FILE.read_text()) if FIGURES_FILE.is_file() else {}
+    for path in paths:
+        run = Run.open(path)
+        kept[run.name] = condense(run)
+        sys.stdout.write(_shown(run.name, kept[run.name]))
+    FIGURES_FILE.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
