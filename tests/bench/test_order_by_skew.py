@@ -18,7 +18,7 @@ from fedguard.tasks.models.lenet5 import LeNet5
 from tests.root import ROOT
 
 SUITE = ROOT / "examples" / "anchors" / "niid_bench.yaml"
-#: Local passes and examples of the short form: a fiftieth of the published length on a thirtieth of the images.
+#: The short form: 30 passes instead of 500, over 2,000 images instead of 60,000, with larger steps.
 SHORT = [
     "task.subset={train: 2000, test: 1000}",
     "task.partition_seed=1",
@@ -94,9 +94,9 @@ def test_a_round_of_it_trains(tmp_path):
 @here
 @pytest.mark.slow
 def test_the_more_skewed_the_labels_the_lower_the_accuracy(tmp_path):
-    """Published at full length: 89.2 for IID, 78.1 for two classes each, 28.4 for one."""
+    """Published at full length: 89.2 for IID, 78.1 for two classes each, 28.4 for one; here 70, 37 and 10 in 42 CPU seconds."""
     accuracy = trained_accuracy(tmp_path)
-    iid, two, one = (accuracy[name] for name in ("iid", "pathological", "pathological(classes=1)"))
-    assert iid > 0.65
-    assert iid > two + 0.05
-    assert two > one + 0.1
+    iid, two, one = (accuracy[name] for name in ("iid", "pathological(classes=2)", "pathological(classes=1)"))
+    assert iid > 0.6
+    assert iid > two + 0.15
+    assert two > one + 0.15
