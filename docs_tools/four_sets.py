@@ -49,30 +49,46 @@ def condense(run: Run) -> dict[str, Any]:
     }
 
 
-def accuracy_table(figures: Mapping[str, Any], defenses: Sequence[str] = ()) -> str:
+def accuracy_table(figures: Mapping[str, Any]) -> str:
     """Attacks by defenses in Markdown: final accuracy in %, mean over seeds with its 95 % interval.
 
     Args:
         figures: as `condense` returns them.
-        defenses: the columns; all without any.
     """
-    return _table(figures, "final_accuracy", defenses)
+    return _markdown(_table(figures, "final_accuracy"))
 
 
 def backdoor_table(figures: Mapping[str, Any]) -> str:
     """The same of the success of backdoors, for the attacks that plant one."""
-    return _table(figures, "attack_success", ())
+    return _markdown(_table(figures, "attack_success"))
 
 
-def _table(figures: Mapping[str, Any], metric: str, defenses: Sequence[str]) -> str:
+def transposed_accuracy_table(figures: Mapping[str, Any]) -> str:
+    """Defenses by attacks: fewer lines than `accuracy_table`."""
+    return _markdown(
+        [
+            ("defense", *rest) if row == "attack" else (row, *rest)
+            for row, *rest in zip(*_table(figures, "final_accuracy"), strict=True)
+        ]
+    )
+
+
+def _table(figures: Mapping[str, Any], metric: str) -> list[list[str]]:
+    """Rows of texts; the first holds the headings, and each further one an attack."""
     cells = {(one["attack"], one["defense"]): one[metric] for one in figures["cells"] if metric in one}
-    columns = defenses or list(dict.fromkeys(defense for _, defense in cells))
+    columns = list(dict.fromkeys(defense for _, defense in cells))
     known = FIGURES[metric]
-    lines = [["attack", *(f"`{one}`" for one in columns)], ["---"] * (1 + len(columns))]
-    for attack in dict.fromkeys(attack for attack, _ in cells):
-        texts = (known.format_estimate(known.estimate(cells[attack, one])) for one in columns)
-        lines.append([f"`{attack}`", *texts])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    attacks = dict.fromkeys(attack for attack, _ in cells)
+    texts = {place: known.format_estimate(known.estimate(values)) for place, values in cells.items()}
+    return [
+        ["attack", *(f"`{one}`" for one in columns)],
+        *([f"`{attack}`", *(texts[attack, one] for one in columns)] for attack in attacks),
+    ]
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    first, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (first, ["---"] * len(first), *others))
 
 
 def _shown(name: str, figures: Mapping[str, Any]) -> str:
