@@ -15,7 +15,7 @@ from fedguard.bench.records.replay import LARGEST, size_of
 from fedguard.bench.running.card import describe_subset, threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
-from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
+from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, moments_in_words, protocol_in_words
 from fedguard.bench.running.replay import why_no_replay
 from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
@@ -147,7 +147,8 @@ def _statistics(cell: PlannedCell) -> str:
     if not found.layers:
         return ""
     fate = cell.statistics
-    return f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
+    words = f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
+    return f"{words} {moments_in_words(cell)}" if fate.sends and cell.masking.masked else words
 
 
 def _inputs(shape: Sequence[int]) -> str:
