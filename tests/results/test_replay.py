@@ -37,12 +37,12 @@ class Witness(RoundKeeper):
 
     def __call__(self, round, received, aggregate, weights):
         super().__call__(round, received, aggregate, weights)
-        wire = received.truth
-        rows = [row for row, client in enumerate(wire.clients) if client in received.clients]
+        sent = received.sent
+        rows = [row for row, client in enumerate(sent.senders) if client in received.clients]
         vector = None if aggregate is None else aggregate.double().numpy().copy()
         behind = None if weights is None else list(zip(received.behind, weights.tolist(), strict=True))
-        self.seen.append((wire.updates[rows].double().numpy().copy(), [wire.clients[row] for row in rows],
-                          set(wire.malicious), vector, behind))  # fmt: skip
+        self.seen.append((sent.updates[rows].double().numpy().copy(), [sent.senders[row] for row in rows],
+                          set(sent.malicious), vector, behind))  # fmt: skip
 
 
 def witness(**changes) -> Witness:
@@ -187,9 +187,10 @@ def test_what_cannot_be_kept_is_said_before(capsys, tmp_path):
     console.print(render_plan(plan, explain_refusals(plan)))
     said = console.export_text()
     assert "Replay: no rounds are kept of 1 cells: d_psgd has no server" in said
+    size = f"{replay.size_of(8, 4) / 2**10:.1f} KiB"
+    assert "0.0" not in size
     assert (
-        f"of 1 cells the rounds of seed 0 are kept as inner products, at most {replay.size_of(8, 4) / 2**20:.1f} MiB"
-        in said
+        f"of 1 cells the rounds of seed 0 are kept as inner products, at most {size} a cell and {size} in all" in said
     )
 
 

@@ -15,7 +15,7 @@ from fedguard.bench.records.replay import LARGEST, size_of
 from fedguard.bench.running.card import describe_subset, threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
-from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
+from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, moments_in_words, protocol_in_words
 from fedguard.bench.running.replay import why_no_replay
 from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
@@ -103,8 +103,13 @@ def _replay(plan: Plan, cells: Iterable[PlannedCell]) -> Iterator[str]:
         cut = " A file ends with the round before 16 MiB; raise replay.every." if max(sizes) > LARGEST // 2 else ""
         yield (
             f"Replay: of {len(kept)} cells the rounds of seed {plan.suite.replay_seed} are kept as inner products, at most "
-            f"{min(max(sizes), LARGEST // 2) / 2**20:.1f} MiB a cell and {sum(sizes) / 2**20:.1f} MiB in all.{cut}"
+            f"{_bytes(min(max(sizes), LARGEST // 2))} a cell and {_bytes(sum(sizes))} in all.{cut}"
         )
+
+
+def _bytes(count: int) -> str:
+    """``36.0 KiB`` below a tenth of a MiB, and else ``1.4 MiB``."""
+    return f"{count / 2**20:.1f} MiB" if count > 2**20 / 10 else f"{count / 2**10:.1f} KiB"
 
 
 def _protocols(cells: Sequence[PlannedCell]) -> Iterator[Text]:
@@ -147,7 +152,8 @@ def _statistics(cell: PlannedCell) -> str:
     if not found.layers:
         return ""
     fate = cell.statistics
-    return f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
+    words = f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
+    return f"{words} {moments_in_words(cell)}" if fate.sends and cell.masking.masked else words
 
 
 def _inputs(shape: Sequence[int]) -> str:
