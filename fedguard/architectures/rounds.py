@@ -72,7 +72,7 @@ class Rounds(ABC, Generic[Plan]):
         if watch:
             # Before the updates are received, since their memory is reused
             with stage("inference"):
-                watch.see(sent)
+                watch.see(sent, self.clients.statistics.current)
         with stage("masking" if setup.cell.masking.masked else "aggregation"):
             received = self.receive_updates(sent)
         with stage("aggregation"):

@@ -46,6 +46,11 @@ class RunningStatistics:
         self._received: ReceivedRound | None = None
         self._round, self._masked = 0, setup.cell.masking.masked
 
+    @property
+    def current(self) -> Tensor:
+        """float32 ``[s]``: the global statistics, which clients receive in the next round."""
+        return self._global
+
     def begin(self) -> None:
         """Begin a round."""
         self._trained = {}
@@ -218,7 +223,8 @@ def _why_not_batched(cell: Cell, task: Task) -> Iterator[str]:
             f"{batched} couple the examples of a batch, so that clipping each gradient bounds nothing that one example "
             "changes, and no epsilon would hold. Set training.statistics: frozen, or use GroupNorm."
         )
-    if cell.inference is not None:
+    # What reads statistics alone needs no gradient
+    if cell.inference is not None and not any(Sight.STATISTICS in needs for needs in cell.inference.needs):
         yield (
             f"{cell.inference.name} computes gradients as a client does, and does not know the batch by which {batched} "
             "normalize. Set training.statistics: frozen, or use GroupNorm."

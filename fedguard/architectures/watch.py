@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -26,14 +28,21 @@ class RoundRecorder:
         self._updates = torch.empty(0)
         self._malicious: frozenset[int] = frozenset()
         self._trainings: tuple[LocalTraining, ...] = ()
+        self._statistics: Mapping[int, Tensor] = {}
 
-    def see(self, sent: SentRound) -> None:
-        """Keep the updates that were sent and not lost. Their memory is reused after the round."""
+    def see(self, sent: SentRound, before: Tensor) -> None:
+        """Keep the updates that were sent and not lost. Their memory is reused after the round.
+
+        Args:
+            before: float32 ``[s]``: the running statistics that all clients received.
+        """
         rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.of_fate(Fate.SILENT)]
         self._clients = tuple(sent.wire.clients[row] for row in rows)
         self._updates = sent.wire.updates[rows]
         self._malicious = sent.wire.malicious
         self._trainings = tuple(sent.wire.trainings[row] for row in rows) if sent.wire.trainings else ()
+        own = sent.wire.statistics
+        self._statistics = {client: torch.stack([before, own[client]]) for client in self._clients if client in own}
 
     def observe_round(
         self, received: ReceivedRound, result: Aggregate | str, after: Tensor, gain: float
@@ -52,6 +61,7 @@ class RoundRecorder:
             malicious=self._malicious,
             trainings=self._trainings,
             gain=gain,
+            statistics=self._statistics,
         )
 
 

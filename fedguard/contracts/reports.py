@@ -97,6 +97,7 @@ class RoundObservation:
         malicious: the malicious ones among the clients.
         trainings: the training behind each row of `updates`; empty without simulated time.
         gain: factor of the aggregate before the server's step.
+        statistics: float32 ``[2, s]`` by client: the running statistics that it received, and those that it sent.
     """
 
     sent: Tensor
@@ -112,6 +113,7 @@ class RoundObservation:
     malicious: frozenset[int] = frozenset()
     trainings: tuple[LocalTraining, ...] = ()
     gain: float = 1.0
+    statistics: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

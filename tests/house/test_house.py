@@ -462,7 +462,7 @@ def table_rows() -> list[tuple[str, str]]:
         row = [f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, needs(cls), hidden])} |"))
     for _, cls in load_registry().classes(["inference"]):
-        shown = [derive_exposure(Server.exposes, modes()[mode], root_data=True) for mode in ("none", "groups", "full")]
+        shown = [derive_exposure(Server.exposes, modes()[mode], True, True) for mode in ("none", "groups", "full")]
         fates = ["refused" if first_met(cls.needs, one.server) is None else "runs" for one in shown]
         server = "malicious" if cls.active else "curious"
         row = [f"`{cls.name}`", cls.goal, server, cls.watches, needs(cls), *fates, cls.summary()]

@@ -80,7 +80,6 @@ def test_statistics_are_means_and_variances_layer_by_layer():
     expected = torch.cat([torch.zeros(5), torch.ones(5), torch.zeros(3), torch.ones(3)])
     assert torch.equal(network.statistics.initial, expected)
     assert torch.equal(network.statistics.variances, expected.bool())
-    assert network.statistics.layer_of.tolist() == [0] * 10 + [1] * 6
 
 
 def test_layers_are_found_by_type_and_not_by_name():

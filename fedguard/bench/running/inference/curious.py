@@ -183,6 +183,8 @@ class PrivacyAdversary:
         elif means := [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]:
             aggregates = torch.stack(means)
         models = [*sent, rounds[-1].after if rounds else model]
+        own = [one.statistics.get(target.clients[0]) for one in rounds] if self._alone else []
+        known = [one for one in own if one is not None]
         fresh = 1 / (1 - self._setup.cell.training.worker_momentum)
         return self._build_view(
             target,
@@ -190,6 +192,7 @@ class PrivacyAdversary:
             number,
             None if updates is None else fresh * updates,
             None if aggregates is None else fresh * aggregates,
+            torch.stack(known) if known and len(known) == len(own) else None,
         )
 
     def _updates_of(self, victim: int, rounds: Sequence[RoundObservation]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -219,6 +222,7 @@ class PrivacyAdversary:
         number: int,
         updates: Tensor | None = None,
         aggregates: Tensor | None = None,
+        statistics: Tensor | None = None,
     ) -> InferenceView:
         known = self._seat.known.get(target.clients) if self._seat else None
         return inference_view(
@@ -228,6 +232,7 @@ class PrivacyAdversary:
             models=models,
             updates=updates,
             aggregates=aggregates,
+            statistics=statistics,
             shape=self._task.shape,
             classes=self._task.classes,
             value_range=self._task.value_range,
