@@ -223,7 +223,7 @@ class PlannedCell(Cell, ABC):
         return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0)
 
     @property
-    def _observed(self) -> Exposure:
+    def _observer_exposure(self) -> Exposure:
         """What an observer can see: also the running statistics, where clients send any in a round."""
         sent = STATISTICS in self.architecture.channels and self.statistics.sends and not self.statistics.fresh
         return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0, sent)
@@ -234,7 +234,7 @@ class PlannedCell(Cell, ABC):
         reasons = list(self.judged.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
-            of_inference, sees = self._judge_observer(self.inference, self._observed)
+            of_inference, sees = self._judge_observer(self.inference, self._observer_exposure)
             reasons += of_inference
         reasons += self.reasons()
         if self.adversary is not None and self.malicious == 0:

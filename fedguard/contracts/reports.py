@@ -97,7 +97,7 @@ class RoundObservation:
         malicious: the malicious ones among the clients.
         trainings: the training behind each row of `updates`; empty without simulated time.
         gain: factor of the aggregate before the server's step.
-        statistics: float32 ``[2, s]`` by client: the running statistics that it received, and those that it sent.
+        statistics: float32 ``[2, s]`` by client: the running statistics that it received, then its own that it sent.
     """
 
     sent: Tensor

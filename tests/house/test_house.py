@@ -95,7 +95,7 @@ MAY_IMPORT = {
     "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench"},
     "fedguard.arrays": {
         "retired", "arguments", "errors", "reading", "rng", "memmap", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
-        "states",
+        "states", "guarded_statistics",
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
