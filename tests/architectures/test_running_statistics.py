@@ -197,7 +197,7 @@ def test_what_is_not_carried_is_refused_with_its_reason(changes, why, remedy):
 @pytest.mark.parametrize("name", [name for name in load_registry().names("architecture") if name != "server"])
 def test_every_architecture_but_server_refuses_statistics_that_go_from_round_to_round(name):
     """Nodes do not settle what they hear, and nothing ages: each says so instead of leaving statistics where they are."""
-    architecture = load_registry().get("architecture", name)
+    architecture = load_registry().build("architecture", name)
     for fate in ("weighted", "local"):
         (said,) = _why_not_kept(cell(training={"statistics": fate}), architecture)
         assert f"{name} carries updates alone. Use server, or set training.statistics: hidden or frozen." in said
