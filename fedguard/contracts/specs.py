@@ -6,7 +6,7 @@ import ast
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic_core import ErrorDetails
 
@@ -149,13 +149,14 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     return spec
 
 
+_YAML = {"null": None, "true": True, "false": False}
+
+
 class _YamlWords(ast.NodeTransformer):
     """``null``, ``true`` and ``false`` of YAML as Python's None, True and False."""
 
-    words: ClassVar = {"null": None, "true": True, "false": False}
-
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(self.words[node.id]), node) if node.id in self.words else node
+        return ast.copy_location(ast.Constant(_YAML[node.id]), node) if node.id in _YAML else node
 
 
 _WORDS = _YamlWords()
