@@ -156,7 +156,7 @@ class PrivacyAdversary:
     def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
         """Whether the adversary has any vector of these clients from a round."""
         if self._alone:
-            return bool(set(clients) & set(one.clients))
+            return bool(set(clients) & set(one.sent.senders))
         return self._hiding(one, clients) is not None
 
     def _hiding(self, one: RoundObservation, clients: Collection[int]) -> Tensor | None:
@@ -174,18 +174,22 @@ class PrivacyAdversary:
     ) -> InferenceView:
         """The attack's view of these rounds; the factor of the workers' momentum is undone as if each update was the first."""
         updates = aggregates = None
-        sent = [one.sent for one in rounds]
+        sent = [one.sent.model for one in rounds]
         if rounds and self._alone:
             seen = list(self._updates_of(target.clients[0], rounds))
-            n = min(len(one.clients) for one in rounds)
+            n = min(len(one.sent.senders) for one in rounds)
             updates = torch.stack([rows[:n] for rows, _, _ in seen])
             aggregates = torch.stack([mean for _, mean, _ in seen])
             sent = [start for _, _, start in seen]
         elif means := [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]:
             aggregates = torch.stack(means)
         models = [*sent, rounds[-1].after if rounds else model]
-        own = [one.statistics.get(target.clients[0]) for one in rounds] if self._alone else []
-        known = [one for one in own if one is not None]
+        victim = target.clients[0]
+        known = [
+            torch.stack([one.statistics, one.sent.statistics[victim]])
+            for one in (rounds if self._alone else ())
+            if one.statistics is not None and victim in one.sent.statistics
+        ]
         fresh = 1 / (1 - self._setup.cell.training.worker_momentum)
         return self._build_view(
             target,
@@ -193,7 +197,7 @@ class PrivacyAdversary:
             number,
             None if updates is None else fresh * updates,
             None if aggregates is None else fresh * aggregates,
-            torch.stack(known) if known and len(known) == len(own) else None,
+            torch.stack(known) if known and len(known) == len(rounds) else None,
         )
 
     def _updates_of(self, victim: int, rounds: Sequence[RoundObservation]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -206,15 +210,15 @@ class PrivacyAdversary:
             that the victim trained from.
         """
         for one in rounds:
-            own = [row for row, client in enumerate(one.clients) if client == victim]
+            own = [row for row, client in enumerate(one.sent.senders) if client == victim]
             if self._attack.watches == "round" and (first := self._targets.find_row(one, victim)) is not None:
                 own = [first]
-            order = sorted(range(len(one.clients)), key=lambda row: one.clients[row])
+            order = sorted(range(len(one.sent.senders)), key=lambda row: one.sent.senders[row])
             sent = self._cell.architecture.unscale_updates(one)
             for row in own:
-                start = one.trainings[row].start if one.trainings else None
+                start = one.sent.trainings[row].start if one.sent.trainings else None
                 rows = sent[[row, *(other for other in order if other != row)]]
-                yield rows, sent.mean(0), one.sent if start is None else start
+                yield rows, sent.mean(0), one.sent.model if start is None else start
 
     def _build_view(
         self,
@@ -287,7 +291,7 @@ class PrivacyAdversary:
         self, view: InferenceView, rounds: Sequence[RoundObservation], model: Tensor
     ) -> dict[str, Any]:
         """The knowledge given to the attack, for the record: without it, its scores cannot be interpreted."""
-        sent = rounds[0].sent if rounds else model
+        sent = rounds[0].sent.model if rounds else model
         return {
             "sees": self._sees.names(),
             "round": self._wants.round if self._attack.watches == "round" else None,
