@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
+from fedguard.adapters.model import form_of
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.root import root_loss, root_update
@@ -28,6 +29,7 @@ from fedguard.contracts.at_clients import backdoor_success
 from fedguard.errors import PreconditionError
 from fedguard.metrics.aggregate import AggregateMetrics
 from fedguard.metrics.distance import measure_aggregate
+from fedguard.rows import Rows
 
 
 def release_aggregate(
@@ -49,9 +51,15 @@ def release_aggregate(
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
     context = server_context(setup, model, round, received, root=root, root_loss=partial(root_loss, setup))
     try:
-        return aggregate(setup.cell.pipeline, received.rows, context, states)
+        return aggregate(setup.cell.pipeline, _rows(setup, model, received), context, states)
     except PreconditionError as error:
         return str(error)
+
+
+def _rows(setup: Setup, model: Tensor, received: ReceivedRound) -> Tensor | Rows:
+    """What arrived, as the rule sees it."""
+    form = form_of(setup.cell.model)
+    return received.rows if form is None else form.rows(setup.task.module, model, received.rows)
 
 
 def report_round(
@@ -63,6 +71,8 @@ def report_round(
     received: ReceivedRound,
     result: Aggregate | str,
     due: bool,
+    *,
+    bias: float | None = None,
     **more: Unpack[RoundFacts],
 ) -> RoundReport:
     """The report of a round with one aggregate.
@@ -71,6 +81,7 @@ def report_round(
         model: float32 ``[d]``, the global model after the round.
         round: from 1. In simulated time it may differ from the round of the sessions, ``sent.round``.
         due: whether the round is evaluated; if not, only the current backdoor is given.
+        bias: of factors that were averaged apart, as `measure_bias` gives it.
         more: what the architecture alone knows.
     """
     more.setdefault("fates", tuple(sent.fates.items()))
@@ -82,7 +93,7 @@ def report_round(
             evaluation = clients.local.evaluate(model, statistics)
             backdoor = backdoor_success(setup.task, setup.honest, model, planted, statistics) if planted else None
         with setup.stopwatch.stage("measuring"):
-            metrics = None if isinstance(result, str) else _measure(result, received)
+            metrics = None if isinstance(result, str) else _measure(setup, result, received, bias)
     return RoundReport(
         round=round,
         model=model,
@@ -117,12 +128,33 @@ class RoundFacts(TypedDict, total=False):
     nodes: NodesReport
 
 
-def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:
-    wire, arrived = received.truth, set(received.clients)
-    here = [row for row, client in enumerate(wire.clients) if client in arrived]
+def measure_bias(setup: Setup, model: Tensor, received: ReceivedRound) -> float | None:
+    """How far mean factors are from the mean of products in a round; None without such adapters, or in simulated time.
+
+    Args:
+        model: float32 ``[d]``, from which all clients of the round trained.
+    """
+    form, wire = form_of(setup.cell.model), received.truth
+    if form is None or wire.trainings or not received.behind:
+        return None
+    return form.bias(setup.task.module, model, wire.updates[_arrived(received)])
+
+
+def _arrived(received: ReceivedRound) -> list[int]:
+    """The rows of the updates that arrived."""
+    arrived = set(received.clients)
+    return [row for row, client in enumerate(received.truth.clients) if client in arrived]
+
+
+def _measure(setup: Setup, result: Aggregate, received: ReceivedRound, bias: float | None) -> AggregateMetrics | None:
+    form, wire = form_of(setup.cell.model), received.truth
+    if form is not None and form.of_products:
+        return None  # the same adapter has other factors after the round, so that coordinates say nothing
+    here = _arrived(received)
     honest = [row for row in here if wire.clients[row] not in wire.malicious]
     malicious = [row for row in here if wire.clients[row] in wire.malicious]
-    return measure_aggregate(result.vector, wire.updates, honest, malicious)
+    metrics = measure_aggregate(result.vector, wire.updates, honest, malicious)
+    return metrics if metrics is None or bias is None else {**metrics, "factor_bias": bias}
 
 
 def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import RoundFacts, release_aggregate, report_round
+from fedguard.architectures.release import RoundFacts, measure_bias, release_aggregate, report_round
 from fedguard.architectures.watch import ANOTHER_MODEL, watching
 from fedguard.architectures.wire import leave
 from fedguard.contracts import Fate, ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State, Wire
@@ -93,7 +93,9 @@ class Rounds(ABC, Generic[Plan]):
                 watched = (watch.observe_round(received, result, self.model, self.gain),)
         facts: RoundFacts = {"chosen": plan.chosen, "clip": clip, "watched": watched}
         facts.update(self.facts(plan, sent, received))
-        return report_round(setup, self.clients, self.model, plan.round, sent, received, result, plan.due, **facts)
+        bias = measure_bias(setup, model, received) if plan.due else None
+        ended = setup, self.clients, self.model, plan.round, sent, received, result, plan.due
+        return report_round(*ended, bias=bias, **facts)
 
     @abstractmethod
     def plan_rounds(self) -> Iterator[Plan]:
