@@ -142,8 +142,8 @@ class ProductRows(Rows):
             left = torch.cat([stack.b * (1 - shares.sum()), *(stack.their_b * shares[:, None, None])], 1)
             right = torch.cat([stack.a, *stack.their_a])
             self.put(vector, stack, place, left, right)
-        for place in self._rest:
-            vector[place] = VectorRows(self.updates[:, place]).combine(weights)
+        for rest in self._rest:
+            vector[rest] = VectorRows(self.updates[:, rest]).combine(weights)
         return vector
 
     def reduce(self, rule: Reduce, mixed: Tensor | None) -> Tensor:
@@ -153,8 +153,8 @@ class ProductRows(Rows):
             moved = self._reduce_pair(stack, rule, mixed) / stack.pair.scaling
             unit = torch.eye(stack.pair.inputs, dtype=torch.float64)
             self.put(vector, stack, place, torch.cat([stack.b, moved], 1), torch.cat([stack.a, unit]))
-        for place in self._rest:
-            vector[place] = VectorRows(self.updates[:, place]).reduce(rule, mixed)
+        for rest in self._rest:
+            vector[rest] = VectorRows(self.updates[:, rest]).reduce(rule, mixed)
         return vector
 
     @abstractmethod
@@ -195,6 +195,6 @@ class ProductRows(Rows):
         return tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop)
 
     def _others(self) -> Iterator[Tensor]:
-        for place in self._rest:
-            part = self.updates[:, place]
+        for rest in self._rest:
+            part = self.updates[:, rest]
             yield from (part[:, block] for block in walk(part))
