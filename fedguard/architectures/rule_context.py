@@ -42,7 +42,7 @@ def server_context(
     setup: Setup, model: Tensor, round: int, received: ReceivedRound, party: str = "server", **own: Any
 ) -> RuleContext:
     """What a server sees of the rows that arrived, with values of its ``own``; who sent them unless rows cover groups."""
-    single = None if received.of_groups else tuple(client for (client,) in received.behind)
+    single = None if _of_groups(received) else tuple(client for (client,) in received.behind)
     return rule_context(setup, model, round, received.assumed_f).restrict(
         party,
         setup.cell.rule_sees,
@@ -54,10 +54,15 @@ def server_context(
     )
 
 
+def _of_groups(received: ReceivedRound) -> bool:
+    """Whether a row may cover several clients."""
+    return received.masked is not None or any(len(row) != 1 for row in received.behind)
+
+
 def _times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
     """The values of `RuleContext` that `Sight.TIMES` grants: when each row arrived, and from which model it was trained."""
     trainings = received.truth.trainings
-    if Sight.TIMES not in setup.cell.rule_sees or received.of_groups:
+    if Sight.TIMES not in setup.cell.rule_sees or _of_groups(received):
         return {}
     return {
         "staleness": torch.tensor([one.staleness for one in trainings]),

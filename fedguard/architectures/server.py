@@ -40,7 +40,6 @@ class Server(Architecture):
 
     name = "server"
     channels = frozenset({STATISTICS})
-    carries_statistics = True
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017"
     exposes = Exposure(
         server=Sight.EACH_UPDATE | Sight.GROUP_SUMS | Sight.SUM | Sight.MODEL,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedguard.aggregation import aggregate_statistics
+from fedguard.architectures.masking.moments import from_moments, moments_encoding, moments_weights, to_moments
 from fedguard.contracts import (
     Architecture,
     Cell,
@@ -23,7 +25,7 @@ from fedguard.contracts import (
     scale_assumed_f,
 )
 from fedguard.contracts.channels import STATISTICS
-from fedguard.errors import PreconditionError
+from fedguard.errors import ConfigError, PreconditionError
 
 
 class RunningStatistics:
@@ -42,7 +44,7 @@ class RunningStatistics:
         self._trained: dict[int, Tensor] = {}
         #: The last round that arrived, for statistics that are computed anew under the model after it
         self._received: ReceivedRound | None = None
-        self._round = 0
+        self._round, self._masked = 0, setup.cell.masking.masked
 
     def begin(self) -> None:
         """Begin a round."""
@@ -62,17 +64,26 @@ class RunningStatistics:
             trained.update(zip(clients, statistics.out, strict=True))
 
     def send(self, clients: Sequence[int], malicious: Collection[int]) -> Mapping[int, Tensor]:
-        """What these clients send beside their updates; a client that has not trained sends what it has received."""
+        """What these clients send beside their updates; a client that has not trained sends what it has received.
+
+        Under masks they send moments relative to the last global statistics.
+        """
         if not self._layout.size or self._fate.fresh or self._fate.local:
             return {}
-        return self._falsify({client: self._trained.get(client, self._global) for client in clients}, malicious)
+        sent = self._falsify({client: self._trained.get(client, self._global) for client in clients}, malicious)
+        if not self._masked:
+            return sent
+        relative = partial(to_moments, before=self._global, fate=self._fate, layout=self._layout)
+        return {client: relative(own, honest=client not in malicious) for client, own in sent.items()}
 
     def settle(self, received: ReceivedRound, round: int) -> None:
         """The server combines what has arrived in a round."""
         if not self._layout.size or self._fate.local:
             return
         self._received, self._round = received, round
-        if not self._fate.fresh:
+        if self._masked:
+            self._add_up(received)
+        elif not self._fate.fresh:
             self._combine(received, received.truth.statistics)
 
     def for_evaluation(self, model: Tensor) -> Tensor | None:
@@ -104,6 +115,12 @@ class RunningStatistics:
             return honest
         said = attack.report(STATISTICS, torch.stack([honest[client] for client in liars]), self._layout)
         return {**honest, **dict(zip(liars, said, strict=True))}
+
+    def _add_up(self, received: ReceivedRound) -> None:
+        """Make global statistics of the sum of all moments, which is all that the server has under masks."""
+        if received.moments is not None:
+            total, weight = received.moments
+            self._global = from_moments(total / weight, self._global, self._fate, self._layout)
 
     def _combine(self, received: ReceivedRound, sent: Mapping[int, Tensor]) -> None:
         """Make global statistics of what the clients of a round have sent, as far as it is finite."""
@@ -164,7 +181,7 @@ def check_statistics(setup: Setup, architecture: Architecture) -> None:
     if not fate.sends:
         _check_lies(cell)
     reasons = [*_why_not_batched(cell, setup.task)] if fate.normalization != "constant" else []
-    reasons += _why_not_sent(cell) if fate.sends else []
+    reasons += _why_not_sent(cell, setup.task) if fate.sends else []
     reasons += _why_not_kept(cell, architecture) if fate.normalization == "running" else []
     for reason in reasons:
         raise PreconditionError(reason)
@@ -219,16 +236,13 @@ def _assume_f(cell: Cell) -> int:
     return scale_assumed_f(cell.clients.expected, cell.assumed_f, cell.clients.total)
 
 
-def _why_not_sent(cell: Cell) -> Iterator[str]:
+def _why_not_sent(cell: Cell, task: Task) -> Iterator[str]:
     """Why clients cannot send running statistics."""
     sent = f"with training.statistics: {cell.statistics.name} clients send running statistics beside their updates"
     if cell.noise.unit is not None:
         yield (f"{sent}, without noise, and no epsilon would hold. Set training.statistics: hidden or frozen.")
     if cell.masking.masked:
-        yield (
-            f"{sent}, and secure_aggregation: {cell.masking.name} does not mask these yet. Set training.statistics: hidden or "
-            "frozen, or secure_aggregation: none."
-        )
+        yield from _why_not_masked(cell, task.sizes, sent)
     if cell.statistics.rule is not None:
         try:
             Pipeline((cell.statistics.rule,)).check(cell.clients.expected, _assume_f(cell))
@@ -236,10 +250,32 @@ def _why_not_sent(cell: Cell) -> Iterator[str]:
             yield f"training.statistics: {cell.statistics}: {error}"
 
 
+def _why_not_masked(cell: Cell, sizes: Sequence[int], sent: str) -> Iterator[str]:
+    """Why running statistics cannot travel under masks."""
+    fate, mode = cell.statistics, f"secure_aggregation: {cell.masking.name}"
+    remedy = "Set training.statistics: weighted, average or pooled, which need only sums, or secure_aggregation: none."
+    if fate.rule is not None:
+        yield (
+            f"training.statistics: {fate}: the rule {fate.rule.name} compares each client's running statistics, and with "
+            f"{mode} the server sees their sum alone. {remedy}"
+        )
+    elif fate.fresh:
+        yield (
+            f"with training.statistics: {fate.name} clients send running statistics under the new model, when the session of "
+            f"{mode} is over. {remedy}"
+        )
+    elif fate.adds_up is None:
+        yield f"{sent}, and {fate.name} does not say what of them adds up in the sums of {mode}. {remedy}"
+    try:
+        moments_encoding(cell, max(moments_weights(fate, sizes))).check(cell.size.most)
+    except ConfigError as error:
+        yield f"training.statistics: {fate}: the moments of running statistics do not fit their block of {mode}: {error}"
+
+
 def _why_not_kept(cell: Cell, architecture: Architecture) -> Iterator[str]:
     """Why running statistics cannot go from round to round."""
     kept = f"with training.statistics: {cell.statistics.name} running statistics go from round to round"
-    if not architecture.carries_statistics:
+    if STATISTICS not in architecture.channels:
         yield (
             f"{kept}, and {architecture.name} carries updates alone. Use server, or set training.statistics: hidden or frozen."
         )

@@ -38,8 +38,6 @@ class Architecture(Algorithm):
     channels: Channels = frozenset()
     #: Whether the server keeps transitions of actors in a replay, from which it learns repeatedly
     replays: ClassVar[bool] = False
-    #: Whether running statistics travel beside updates
-    carries_statistics: ClassVar[bool] = False
     #: What the two sides see when nothing is masked.
     exposes: ClassVar[Exposure]
 

@@ -74,11 +74,6 @@ class SessionSize:
     malicious: int = 0
 
     @property
-    def withholding(self) -> int:
-        """Number of clients that may add no noise: colluders and malicious clients, counted as disjoint."""
-        return self.colluders + self.malicious
-
-    @property
     def colluding(self) -> float:
         """The share of its clients that may collude without breaking it."""
         return min(self.colluders / self.expected, 1 - 1e-9) if self.expected else 0.0

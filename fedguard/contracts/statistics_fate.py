@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -26,6 +26,11 @@ class StatisticsFate(Algorithm):
     fresh: ClassVar[bool] = False
     #: Whether each client keeps its own, so that there is no global model that could be evaluated
     local: ClassVar[bool] = False
+    #: What of the clients' variances adds up to the global one, so that a masked sum is enough: they themselves, or second
+    #: moments; None if the server needs each client's own
+    adds_up: ClassVar[Literal["variances", "squares"] | None] = None
+    #: Whether a client counts by its number of examples where statistics add up
+    by_samples: ClassVar[bool] = True
     #: The rule by which the server combines statistics, coordinate by coordinate; None for `combine`
     rule: CoordinateRule | None = None
     #: What it does, a sentence for `fedguard check`

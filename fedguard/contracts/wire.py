@@ -24,7 +24,8 @@ class Wire:
         trainings: the training behind each row; empty without simulated time.
         added: float32 ``[d]`` by malicious client: what it adds to the sums of others that it passes on.
         handed: float32 ``[d]`` by malicious client: what it adds to finished sums that it hands on.
-        statistics: float32 ``[s]`` by client: the running statistics that it sends; empty if nobody sends any.
+        statistics: float32 ``[s]`` by client: the running statistics that it sends, under masks their moments; empty if nobody
+            sends any.
     """
 
     updates: Tensor
@@ -99,6 +100,7 @@ class ReceivedRound:
         why: reason why the server has nothing, if it has nothing.
         masked: result of the sessions; None without masks.
         inputs: float64 ``[d]`` by client: its input to its session, if an observer sees everything.
+        moments: under masks, the weighted sum of the moments of running statistics (float64 ``[s]``), and its weight.
     """
 
     rows: Tensor
@@ -110,8 +112,4 @@ class ReceivedRound:
     why: str = "no update reached the server"
     masked: MaskedRound | None = None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
-
-    @property
-    def of_groups(self) -> bool:
-        """Whether a row may cover several clients."""
-        return self.masked is not None or any(len(row) != 1 for row in self.behind)
+    moments: tuple[Tensor, float] | None = None

@@ -20,6 +20,8 @@ class Average(StatisticsFate):
     name = "average"
     source = "FedAvg on all entries of a state dict, without weights"
     words = "the server averages the means and variances that clients send, each client alike"
+    adds_up = "variances"
+    by_samples = False
 
     def combine(self, rows: Tensor, samples: Tensor, layout: StatisticsLayout) -> Tensor:
         return rows.double().mean(0).to(rows.dtype)

@@ -23,6 +23,7 @@ class Pooled(StatisticsFate):
         "the server pools the moments that clients send, weighted by their numbers of examples, so that different means of "
         "clients add to the variance"
     )
+    adds_up = "squares"
 
     def combine(self, rows: Tensor, samples: Tensor, layout: StatisticsLayout) -> Tensor:
         weights, rows64 = samples / samples.sum(), rows.double()

@@ -26,6 +26,7 @@ class Weighted(StatisticsFate):
 
     name = "weighted"
     source = "McMahan et al., AISTATS 2017, on all entries of a state dict"
+    adds_up = "variances"
     later: ClassVar[Mapping[str, Any]] = {"rule": None}
     words = "the server averages the means and variances that clients send, weighted by their numbers of examples"
 

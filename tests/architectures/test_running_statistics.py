@@ -168,7 +168,6 @@ def test_a_cell_s_identity_has_the_fate_only_if_it_is_not_the_usual_one():
     ("changes", "why", "remedy"),
     [
         ({"task": {"model": "softmax"}, "training": {"statistics": "average"}}, "softmax has no layer", "Leave it out"),
-        ({"protocol": {"secure_aggregation": "full"}, "clients": {"total": 8}}, "does not mask these yet", "hidden or frozen"),
         ({"architecture": "all_reduce"}, "all_reduce carries updates alone", "Use server"),
         ({"architecture": "d_psgd"}, "d_psgd carries updates alone", "Use server"),
         (

@@ -7,6 +7,7 @@ group_testing.py   group_testing: one sum of the clients that passed a test of o
 sessions.py        the real protocol on the updates of a round, and the accuracy of its means
 pairwise.py        pairwise masks without a server, which cancel if all send: not a mode, used by fate and rings
 inputs.py          what the clients put into a session
+moments.py         the running statistics that they put in beside it
 decoding.py        which clients are malicious, given the results of such tests
 """
 

@@ -7,10 +7,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedguard.architectures.masking.inputs import Inputs
+from fedguard.architectures.masking.moments import MomentsBlock
 from fedguard.contracts import Fate, MaskedRound, ReceivedRound, SentRound, SessionSize, Setup
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
@@ -31,6 +33,7 @@ class SessionResult:
         off, length: squared distance of the mean from the true mean, and squared length of the true mean.
         clipped: share of the honest updates' coordinates that the encoding clipped.
         aborted: why there is no sum.
+        moments: float64 ``[s]``: the weighted sum of the moments of running statistics, and the sum of these weights.
         inputs: by client, float64 ``[d]``: its input, for an observer that watches the round.
     """
 
@@ -44,6 +47,7 @@ class SessionResult:
     bytes_up: int = 0
     bytes_down: int = 0
     aborted: str | None = None
+    moments: tuple[Tensor, float] | None = None
     inputs: Mapping[int, Tensor] = field(default_factory=dict)
 
 
@@ -66,9 +70,11 @@ class SessionRunner:
         dim, scale = setup.task.dim, self._encoding.scale
         self._noise = setup.cell.noise.in_sums(setup.cell, size, dim, scale)
         fewest = self._noise.fewest if self._noise else 0
-        fewest += size.withholding if fewest else 0
+        # Colluders and malicious clients, counted as disjoint, may add no noise
+        fewest += size.colluders + size.malicious if fewest else 0
         self._encoding.check(size.most, self._noise.noise_tail(size.most) if self._noise else 0)
-        self._context = hashlib.sha256(repr((protocol, self._encoding)).encode()).digest()
+        self._moments = MomentsBlock(setup)
+        self._context = hashlib.sha256(repr((protocol, self._encoding, self._moments.length)).encode()).digest()
         rate = protocol.dropout.rate
         settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate, fewest=fewest)
         size.check_left(rate, max(fewest, settings.parameters(size.expected).survivors))
@@ -96,11 +102,13 @@ class SessionRunner:
         watched = observer is not None and observer.watches(sent.round)
         seen: dict[int, Tensor] = {}
 
+        rounding = self._setup.rng.child("masking", "statistics", name)
+
         def put_in(client: int) -> RingVector:
             vector = inputs.encode_update(client)
             if watched:
                 seen[client] = torch.from_numpy(self._encoding.decode(vector, dim=inputs.dim, seed=inputs.seed)[0])
-            return vector
+            return np.concatenate([vector, self._moments.encode(sent, client, rounding)])
 
         here = {client: fate for client, fate in sent.fates.items() if client in set(clients)}
         step = self._setup.cell.protocol.dropout.at
@@ -110,7 +118,7 @@ class SessionRunner:
             outcome = self._federation.run(
                 round=sent.round,
                 clients=clients,
-                length=self._encoding.length(len(sent.model)),
+                length=self._encoding.length(len(sent.model)) + self._moments.length,
                 vector=lambda client, sid: put_in(client),
                 model_hash=sent.model_hash,
                 context=self._context,
@@ -124,7 +132,8 @@ class SessionRunner:
         traffic = SessionResult(aborted=outcome.aborted, bytes_up=outcome.bytes_up, bytes_down=outcome.bytes_down)
         if outcome.total is None:
             return traffic
-        total, weight = self._encoding.decode(outcome.total, dim=inputs.dim, seed=inputs.seed)
+        end = self._encoding.length(inputs.dim)
+        total, weight = self._encoding.decode(outcome.total[:end], dim=inputs.dim, seed=inputs.seed)
         if weight <= 0:
             return dataclasses.replace(traffic, aborted=f"the weights that the clients claim add up to {weight}")
         mean, true = torch.from_numpy(total / weight), inputs.mean(outcome.included)
@@ -138,6 +147,7 @@ class SessionRunner:
             off=float((mean - true).square().sum()),
             length=float(true.square().sum()),
             clipped=inputs.mean_clip_fraction(outcome.included),
+            moments=self._moments.decode(outcome.total[end:]),
         )
 
 
@@ -146,7 +156,14 @@ def merge_sessions(sessions: Sequence[SessionResult]) -> SessionResult:
     weight = sum(session.weight for session in sessions)
     means = [session.weight * session.mean for session in sessions if session.mean is not None]
     included = {client for session in sessions for client in session.included}
-    return SessionResult(included=tuple(sorted(included)), mean=torch.stack(means).sum(0) / weight, weight=weight)
+    mean, moments = torch.stack(means).sum(0) / weight, add_moments(sessions)
+    return SessionResult(included=tuple(sorted(included)), mean=mean, weight=weight, moments=moments)
+
+
+def add_moments(sessions: Sequence[SessionResult]) -> tuple[Tensor, float] | None:
+    """float64 ``[s]``: the moments of several sessions in one sum, and its weight; None if no session has any."""
+    found = [session.moments for session in sessions if session.moments is not None]
+    return (torch.stack([total for total, _ in found]).sum(0), sum(weight for _, weight in found)) if found else None
 
 
 def receive_sums(
@@ -185,6 +202,7 @@ def receive_sums(
         clients=(*clients, *excluded),
         truth=sent.wire,
         why=aborted[0] if aborted else "every group was suspected",
+        moments=add_moments(done),
         masked=_summary(ran, len(sent.clients), anonymity, excluded),
         inputs={client: one for session in ran for client, one in session.inputs.items()},
     )

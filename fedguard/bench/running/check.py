@@ -17,7 +17,7 @@ from fedguard.bench.running.budget import read_as_a_whole
 from fedguard.bench.running.card import describe_subset, threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
-from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, protocol_in_words
+from fedguard.bench.running.protocol import copies_in_words, encoding_in_words, moments_in_words, protocol_in_words
 from fedguard.bench.running.replay import why_no_replay
 from fedguard.config import Plan, PlannedCell
 from fedguard.contracts import Data
@@ -151,7 +151,8 @@ def _statistics(cell: PlannedCell) -> str:
     if not found.layers:
         return ""
     fate = cell.statistics
-    return f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
+    words = f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
+    return f"{words} {moments_in_words(cell)}" if fate.sends and cell.masking.masked else words
 
 
 #: A matrix of updates of at least this size is told of before a run, in bytes

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from fedguard.architectures.masking.moments import moments_encoding
 from fedguard.bench.records.schema.result import MaskingRecord
 from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Examples, PrivacyGuarantee, RoundReport, Setup
@@ -181,6 +182,17 @@ def sums(
     if found is None or card is None:
         return None
     return {"mode": cell.masking.name, **found, "parameters": card["session"], "labels": card["labels"]}
+
+
+def moments_in_words(cell: PlannedCell) -> str:
+    """How running statistics travel under masks, for `fedguard check`."""
+    encoding, clients = moments_encoding(cell, 1), cell.in_sessions.size.expected
+    off = encoding.error(clients, 1).typical / clients
+    return (
+        "Under masks they travel in the same vector as the update, as moments relative to the last global statistics, and the "
+        f"server sees their sums alone: one moment of the mean of {clients} is off by {off:.1g} (standard deviation), and cut "
+        f"at {encoding.clip:g} standard deviations, or {encoding.clip:g} times the variance."
+    )
 
 
 def privacy_spent(cell: PlannedCell, setup: Setup, reports: Sequence[RoundReport]) -> dict[str, Any] | None:

@@ -131,7 +131,7 @@ class DistributedNoise(Noise):
             "rounds": len(rounds),
             "expected_contributors": share.size.honest,
             "contributors": min(rounds, default=None),
-            "may_withhold": share.size.withholding,
+            "may_withhold": share.size.colluders + share.size.malicious,
             "most_hostile": max((len(one.malicious & set(row)) for one in reports for row in one.behind), default=0),
         }
         if cell.meeting is not None:
