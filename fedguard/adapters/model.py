@@ -16,7 +16,7 @@ from fedguard.contracts.tasks import Reduction
 class AdaptedModel(Model):
     """The networks of a model, of which only adapters are trained, and what else the form leaves trained.
 
-    Its identity is that of the model; the form belongs to the training.
+    It has the identity of its model; the form belongs to the training.
 
     Args:
         model: the model without adapters that a suite names.

@@ -53,7 +53,7 @@ class FactorPlaces:
 def find_pairs(module: nn.Module, names: tuple[str, str] = NAMES) -> tuple[AdapterPair, ...]:
     """The adapters of a network, in the order of its parameters.
 
-    A parameter is an A if a part of its dotted name is ``names[0]``; its B has ``names[1]`` there instead. What stands before
+    A parameter is an A if a part of its dotted name is ``names[0]``; its B has ``names[1]`` there instead. What comes before
     this part is the layer. The layer's attribute ``scaling``, a number or a mapping of one for each adapter, is the constant in
     front (1 without one). Its frozen matrix ``base_layer.weight`` or ``weight`` is the base.
 

@@ -17,9 +17,9 @@ from fedguard.contracts import Architecture, Cell
 
 @dataclass(frozen=True, kw_only=True)
 class Product(AdapterForm):
-    """Clients train and send A and B; the rule sees what each $B_i A_i$ changes, and the server cuts the result to rank r.
+    """Clients train and send A and B; the rule sees what each product B A changes, and the result is cut to rank r.
 
-    The row of client i is $s (B_i A_i - B A)$, which no (c A_i, B_i / c) changes. The answer is
+    The row of client i is $s (B_i A_i - B A)$, which no pair $(c A_i, B_i / c)$ changes. The answer is
     $P = B A + sum_i w_i (B_i A_i - B A)$, of a rank of up to (n + 1) r. Its best approximation of rank r goes on, by two QR
     decompositions and the singular values of a small matrix: $P = (Q_1 R_1) (Q_2 R_2)^T$, $R_1 R_2^T = X S Y^T$. What is cut
     off is lost. Of the ways to write the rest as B A it takes the one to which a descent would lead. Distances and weighted

@@ -137,10 +137,12 @@ def measure_bias(setup: Setup, model: Tensor, received: ReceivedRound) -> float 
     form, wire = form_of(setup.cell.model), received.truth
     if form is None or wire.trainings or not received.behind:
         return None
-    return form.bias(setup.task.module, model, wire.updates[_arrived(received)])
+    here = _find_arrived(received)
+    rows = wire.updates if len(here) == len(wire.clients) else wire.updates[here]  # a copy only where some are missing
+    return form.bias(setup.task.module, model, rows)
 
 
-def _arrived(received: ReceivedRound) -> list[int]:
+def _find_arrived(received: ReceivedRound) -> list[int]:
     """The rows of the updates that arrived."""
     arrived = set(received.clients)
     return [row for row, client in enumerate(received.truth.clients) if client in arrived]
@@ -150,7 +152,7 @@ def _measure(setup: Setup, result: Aggregate, received: ReceivedRound, bias: flo
     form, wire = form_of(setup.cell.model), received.truth
     if form is not None and form.of_products:
         return None  # the same adapter has other factors after the round, so that coordinates say nothing
-    here = _arrived(received)
+    here = _find_arrived(received)
     honest = [row for row in here if wire.clients[row] not in wire.malicious]
     malicious = [row for row in here if wire.clients[row] in wire.malicious]
     metrics = measure_aggregate(result.vector, wire.updates, honest, malicious)
