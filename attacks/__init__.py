@@ -97,6 +97,7 @@ TRIGGERS = {
     "semantic": "fedguard.attacks.backdoor.triggers.semantic:SemanticTrigger",
     "edge_case": "fedguard.attacks.backdoor.triggers.edge_case:EdgeCase",
     "reading": "fedguard.attacks.backdoor.triggers.reading:Reading",
+    "word_trigger": "fedguard.attacks.backdoor.triggers.word_trigger:WordTrigger",
 }
 
 #: Attacks on the clients' privacy.
@@ -113,6 +114,8 @@ INFERENCE = {
     "robbing_the_fed": "fedguard.attacks.inference.malicious.robbing_the_fed:RobbingTheFed",
     "trap_weights": "fedguard.attacks.inference.malicious.trap_weights:TrapWeights",
     "fishing": "fedguard.attacks.inference.malicious.fishing:Fishing",
+    "dager": "fedguard.attacks.inference.text.dager:DAGER",
+    "embedding_rows": "fedguard.attacks.inference.text.embedding_rows:EmbeddingRows",
     "labels_idlg": "fedguard.attacks.inference.labels.idlg:IDLGLabels",
     "labels_negative_bias": "fedguard.attacks.inference.labels.negative_bias:NegativeBias",
     "labels_yin": "fedguard.attacks.inference.labels.yin:YinLabels",

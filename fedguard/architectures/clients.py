@@ -118,7 +118,7 @@ class Clients:
         task, rounds = setup.task, _each(round, len(honest))
         if setup.trainer is not None:
             for client, number, sent, row in zip(
-                honest, rounds, setup.trainer.train(model, rounds, honest), rows, strict=True
+                honest, rounds, setup.trainer(model, rounds, honest), rows, strict=True
             ):
                 self.local.receive_message((client, number), sent, row)
             return

@@ -24,7 +24,7 @@ from fedguard.contracts.audit import Check, Lab, Subject
 from fedguard.contracts.availability import Availability
 from fedguard.contracts.channels import SAMPLES
 from fedguard.contracts.context import CellContext
-from fedguard.contracts.federated import AlgorithmSetup, FederatedAlgorithm, Trainer
+from fedguard.contracts.federated import AlgorithmSetup, FederatedAlgorithm
 from fedguard.contracts.lying import Channel, Reported
 from fedguard.contracts.noise import PrivacyGuarantee, ServerNoise, SumNoise
 from fedguard.contracts.observers import Observer
@@ -317,7 +317,9 @@ class Setup(AlgorithmSetup):
         observer: an adversary that infers; None if nobody does.
         memory: bytes that one matrix of updates may take. A larger one is kept in a file, with about this much in memory at a
             time; None for no limit.
-        trainer: where honest clients train; None for this process, all at once.
+        trainer: trains honest clients on machines of their own: called with the model that they start from (float32 ``[d]``, or
+            ``[n, d]`` with a row for each), the round of each, and their numbers; returns the message of each, float32
+            ``[any]`` (`RunningAlgorithm.pack_message`). None for this process, all at once.
         noise: root stream of all noise for privacy. The cell is part of its path, so that no two cells of a seed share noise,
             although they share all other streams; None for a stream below ``rng``.
         secret: whether ``noise`` came from the operating system, so that no record reveals it. Then all draws whose secrecy an
@@ -331,7 +333,7 @@ class Setup(AlgorithmSetup):
     evaluate_every: int = 1
     observer: Observer | None = None
     memory: int | None = None
-    trainer: Trainer | None = None
+    trainer: Callable[[Tensor, Sequence[int], tuple[int, ...]], Sequence[Tensor]] | None = None
     noise: Rng | None = field(default=None, repr=False)
     secret: bool = False
     stopwatch: Stopwatch = field(default_factory=Stopwatch, compare=False, repr=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -238,15 +238,3 @@ class FederatedAlgorithm(Algorithm):
             ConfigError: it cannot run on this task.
         """
         return RunningAlgorithm(setup)
-
-
-class Trainer(Protocol):
-    """Trains honest clients outside this process, on machines of their own, each on its own examples."""
-
-    def train(self, model: Tensor, rounds: Sequence[int], clients: tuple[int, ...]) -> Sequence[Tensor]:
-        """The message of each of these clients, float32 ``[any]``: see `RunningAlgorithm.pack_message`.
-
-        Args:
-            model: float32 ``[d]``, from which all start, or ``[n, d]``, a row for each.
-            rounds: the round in which each of them is.
-        """

@@ -1,8 +1,8 @@
 """Attacks on the clients' privacy: what a server can infer about the data from what it sees.
 
-An attack returns what it claims: inputs, labels, membership. It never sees the truth and never scores itself: the core keeps
-the truth, and compares. What the server sees depends on architecture and protocol: each update, one sum, or the noisy models
-that are published.
+An attack returns what it claims: inputs, texts, labels, membership. It never sees the truth and never scores itself: the core
+keeps the truth, and compares. What the server sees depends on architecture and protocol: each update, one sum, or the noisy
+models that are published.
 """
 
 from __future__ import annotations
@@ -55,7 +55,18 @@ class Property:
     score: float
 
 
-Inference = Reconstruction | Labels | Membership | Property
+@dataclass(frozen=True)
+class RecoveredText:
+    """The tokens of texts, int64: texts ``[B, length]`` if their order was found, else each token once, ``[k]``.
+
+    ``rank`` is the rank of the gradient that they were read from, which bounds how many can be read; None for other attacks.
+    """
+
+    tokens: Tensor
+    rank: int | None = None
+
+
+Inference = Reconstruction | Labels | Membership | Property | RecoveredText
 
 
 class OneLogit(nn.Module):
@@ -166,7 +177,7 @@ class InferenceAttack(Algorithm):
     """
 
     kind: ClassVar[str] = "inference"
-    goal: ClassVar[Literal["reconstruction", "labels", "membership", "property"]]
+    goal: ClassVar[Literal["reconstruction", "labels", "membership", "property", "text"]]
     needs: ClassVar[Needs] = UndeclaredNeeds(  # type: ignore[assignment]
         "Write needs = ONE_VECTOR, of fedguard.contracts, if it goes by one client's update, or the sum that hides it; "
         "(Sight.MODEL,) if by models alone."

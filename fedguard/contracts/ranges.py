@@ -48,20 +48,19 @@ Check = Callable[[Any], Fault | None]
 
 
 class _Bound(NamedTuple):
-    """One kind of bound: in words, as a bracket, as a sign after a number and before it, and as a test of (bound, number)."""
+    """One kind of bound: in words, as a bracket, as a sign between a number and it, and as a test of (bound, number)."""
 
     words: str
     bracket: str
-    after: str
-    before: str
+    sign: str
     keeps: Callable[[Any, Any], bool]
 
 
 _BOUNDS = {
-    Gt: _Bound("more than", "(", ">", "<", operator.lt),
-    Ge: _Bound("at least", "[", ">=", "<=", operator.le),
-    Lt: _Bound("less than", ")", "<", ">", operator.gt),
-    Le: _Bound("at most", "]", "<=", ">=", operator.ge),
+    Gt: _Bound("more than", "(", ">", operator.lt),
+    Ge: _Bound("at least", "[", ">=", operator.le),
+    Lt: _Bound("less than", ")", "<", operator.gt),
+    Le: _Bound("at most", "]", "<=", operator.ge),
 }
 
 
@@ -215,8 +214,8 @@ def _describe_range(kind: str, limits: Sequence[BaseMetadata]) -> str:
     bounds = list(_bounds(limits))
     if len(bounds) == 2:
         (low, least), (high, most) = bounds
-        kind = f"{least} {low.before} {kind} {high.after} {most}"
+        kind = f"{least} {low.sign.replace('>', '<')} {kind} {high.sign} {most}"
     elif bounds:
-        kind = f"{kind} {bounds[0][0].after} {bounds[0][1]}"
+        kind = f"{kind} {bounds[0][0].sign} {bounds[0][1]}"
     rest = [limit for limit in limits if type(limit) not in _BOUNDS]
     return ", ".join([kind, _describe_limits(rest)]) if rest else kind

@@ -20,7 +20,7 @@ from fedguard.retired import renew_metric
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
 
 #: The goals of attacks on the clients' privacy.
-PRIVACY_GOALS = ("reconstruction", "labels", "membership", "property")
+PRIVACY_GOALS = ("reconstruction", "labels", "membership", "property", "text")
 
 #: Where some metrics are shown by default: in `fedguard show`, as a heat map in the HTML report, as leakage
 #: in a trilemma, and on the scorecard of the dashboard's Lab
@@ -389,6 +389,24 @@ FIGURES = MetricTable({
     "property_auc": Metric(
         title="AUC of the property over clients (0.5 is chance)", path=(*_SCORE, "auc"), unit="", goal="property", margin=0.05,
         watched=True, shown=("show", "report", "trilemma", "lab"),
+    ),
+    "token_recall": Metric(
+        title="tokens recovered", path=(*_SCORE, "recall"), goal="text", margin=0.05, watched=True,
+        shown=("show", "report", "trilemma", "lab"),
+    ),
+    "token_precision": Metric(
+        title="recovered tokens that are right", path=(*_SCORE, "precision"), goal="text", margin=0.05, shown=("show", "lab"),
+    ),
+    "token_gain": Metric(
+        title="F1 of the recovered tokens above the most frequent ones", path=(*_SCORE, "gain"), goal="text",
+        bounds=DIFFERENCE, margin=0.05, shown=("lab",),
+    ),
+    "rouge_l": Metric(
+        title="ROUGE-L of the recovered texts", path=(*_SCORE, "rouge_l"), goal="text", unit="", margin=0.05, shown=("lab",),
+    ),
+    "gradient_rank": Metric(
+        title="rank of the gradient that the tokens were read from", path=(*_SCORE, "rank"), goal="text", unit="", bounds=None,
+        shown=("lab",),
     ),
     "epsilon": Metric(
         title="epsilon that the noise proves", path=("threat_card", "epsilon"), unit="", goal="any", bounds=None, margin=0.0,

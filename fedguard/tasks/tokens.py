@@ -1,4 +1,4 @@
-"""Whether a network reads the padding of short texts, by which places that hold nothing would be trained and answered."""
+"""Padding of short texts: whether a network reads it, and whether a text goes on behind it."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def check_padding(module: nn.Module, tokens: Tokens, shape: tuple[int, ...], nam
             f"model {name}: reads the padding, token {tokens.padding}: the logits of a short text depend on its embedding. "
             f"Give attention the mask x != {tokens.padding}, and leave those places out of means and last places."
         )
+
+
+def goes_on_behind(x: Tensor, padding: int) -> Tensor:
+    """bool ``[N]``: which texts ``[N, length]`` have a token behind their padding, where no network would look for one."""
+    return ((x == padding).cummax(1).values & (x != padding)).any(1)
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def apart(cell, real, seed=0):
 def test_an_all_reduce_of_processes_is_the_simulated_one_to_the_last_bit(architecture, attack):
     cell = cell_of(architecture, attack, "mean", 4, 3)
     real, setup = trained(cell), set_up_of(cell, 0)
-    one_by_one = simulate_models(cell.architecture, replace(setup, trainer=SequentialTrainer(setup)))
+    one_by_one = simulate_models(cell.architecture, replace(setup, trainer=SequentialTrainer(setup).train))
     assert torch.equal(real, one_by_one.expand_as(real))
     assert apart(cell, real) < 1e-6
 
@@ -184,7 +184,7 @@ def follows(architecture, attack):
 
     def one_by_one():
         """Actors keep where they stand, so each training has its own."""
-        return replace(setup, trainer=SequentialTrainer(setup))
+        return replace(setup, trainer=SequentialTrainer(setup).train)
 
     for seed in (1, 2):
         real = over(Late(setup, seed), cell, 0)
@@ -205,7 +205,7 @@ def test_a_server_whose_clients_answer_in_any_order_is_the_simulated_one_to_the_
         real = over(Late(setup, seed), cell, 0)
         assert real.order is None
         assert torch.equal(
-            real.models, simulate_models(cell.architecture, replace(setup, trainer=SequentialTrainer(setup)))
+            real.models, simulate_models(cell.architecture, replace(setup, trainer=SequentialTrainer(setup).train))
         )
 
 

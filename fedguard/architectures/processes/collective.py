@@ -57,7 +57,7 @@ class CollectiveNodeProcess(SumRun):
     """
 
     def __init__(self, system: AllReduce, setup: Setup, links: ProcessLinks) -> None:
-        super().__init__(system, replace(setup, trainer=LocalTrainer(setup, links)))
+        super().__init__(system, replace(setup, trainer=LocalTrainer(setup, links).train))
         self._links = links
         if setup.cell.attack is None or links.rank not in setup.malicious:
             self.clients.malicious = RemoteMaliciousClients(self.setup, self.clients.local, _nobody)

@@ -159,7 +159,7 @@ def compare_with_simulation(
     """The outcome of a cell on real processes, compared with its simulation."""
     setup, began = set_up_of(cell, seed), time.monotonic()
     simulated, seconds = engine.simulate_cell(cell, setup, real.order), time.monotonic() - began
-    by_one = engine.simulate_cell(cell, replace(setup, trainer=SequentialTrainer(setup)), real.order)
+    by_one = engine.simulate_cell(cell, replace(setup, trainer=SequentialTrainer(setup).train), real.order)
 
     def side(models: Tensor, seconds: float) -> Side:
         accuracy = [share(setup.task, setup.task.evaluate(model)) for model in models]

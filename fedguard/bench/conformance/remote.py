@@ -139,7 +139,7 @@ def train_remotely(remote: RemoteTrainer, cell: PlannedCell, seed: int) -> Train
             "real run does not keep. Take parameter_server."
         )
     began, order = time.monotonic(), list[Key]()
-    there = replace(setup, trainer=remote)
+    there = replace(setup, trainer=remote.train)
     if isinstance(cell.architecture, EventServer):
         reports = course.real(cell.architecture, there, remote.begin, remote.wait_for_next, order)
     else:

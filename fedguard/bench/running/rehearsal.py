@@ -39,6 +39,7 @@ from fedguard.tasks.classification import Classification
 from fedguard.tasks.compute import computing_in
 from fedguard.tasks.network import flatten
 from fedguard.tasks.playing import EnvironmentTask
+from fedguard.tasks.tokens import goes_on_behind
 
 NO_TEXT = (
     "makes inputs up, changes them by a little or finds them by gradients; the inputs here are tokens by number. Take "
@@ -86,7 +87,10 @@ def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
             if planted is not None:
                 few = task.open_to_backdoor(*planted).x[:2]
                 task.logits(task.initial_model(Rng(seed)), planted[0].apply(few, task.value_range))
-                _check_text(cell.attack.name, task, planted[0].apply(task.dataset.test.x[:2], task.value_range))
+                some = task.dataset.test.x if task.dataset.tokens else task.dataset.test.x[:2]
+                triggered = planted[0].apply(some, task.value_range)
+                _check_text(planted[0].name, task, triggered)
+                _check_padding(planted[0].name, task, triggered)
     except (ConfigError, PreconditionError) as error:
         return str(error)
     return None
@@ -122,6 +126,7 @@ def _tamper(cell: PlannedCell, task: Classification, seed: int) -> State:
             poisoned = attack.poison(few, view.restrict(view.party, view.granted, state=state))
             poisoned = check_return(attack, "poison", poisoned, Examples)
             _check_text(attack.name, task, poisoned.x)
+            _check_padding(attack.name, task, poisoned.x)
     return state
 
 
@@ -160,3 +165,15 @@ def _check_text(owner: str, task: Classification, x: Tensor) -> None:
     low, high = task.value_range
     if task.dataset.tokens and not bool(((x == x.round()) & (low <= x) & (x <= high)).all()):
         raise PreconditionError(f"{owner} {NO_TEXT}")
+
+
+def _check_padding(owner: str, task: Classification, x: Tensor) -> None:
+    """Raise `PreconditionError` where a text goes on behind its padding, unless the data have such texts."""
+    padding = task.dataset.tokens.padding if task.dataset.tokens else None
+    if padding is None or bool(goes_on_behind(task.dataset.train.x, padding).any()):
+        return
+    if odd := int(goes_on_behind(x, padding).sum()):
+        raise PreconditionError(
+            f"{owner} puts tokens behind the padding, token {padding}, in {odd} of {len(x)} texts; expected padding behind a "
+            f"text alone. Say so, padding={padding}, if it has this parameter, or choose another place."
+        )

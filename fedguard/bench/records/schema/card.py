@@ -94,7 +94,7 @@ class ThreatCard(TypedDict):
     Attributes:
         in_words: who attacks and what they see, in a sentence.
         attack: with its parameters; null if nobody attacks.
-        goal: untargeted, backdoor ...; of attacks on the clients' privacy reconstruction, labels, membership or property.
+        goal: untargeted, backdoor ...; of attacks on the clients' privacy reconstruction, labels, membership, property or text.
         acts_on: what the attack tampers with: data, trajectories, local training, update, sums passed on, accusations, claims,
             check-ins, promises, participation.
         attack_sees, granted: what the attack uses, and what the threat model grants it.

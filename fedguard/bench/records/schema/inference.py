@@ -172,6 +172,34 @@ class PropertyTarget(TypedDict):
     holds: bool
 
 
+class TextTarget(TypedDict):
+    """One target whose texts were read.
+
+    Attributes:
+        clients: the clients with these texts.
+        texts: how many there were.
+        tokens, claimed: different tokens of the truth, and of the claim; padding counts nowhere.
+        recall, precision: the share of the tokens that was found, and of the claim that is right.
+        f1: their harmonic mean.
+        trivial: f1 of as many of the most frequent tokens.
+        gain: f1 above it.
+        rouge_l: of the texts; null where no order was found.
+        rank: of the gradient that they were read from; null where the attack goes by no rank.
+    """
+
+    clients: list[Count]
+    texts: Count
+    tokens: Count
+    claimed: Count
+    recall: Share
+    precision: Share
+    f1: Share
+    trivial: Share
+    gain: Change
+    rouge_l: Share | None
+    rank: Count | None
+
+
 class ObserverRecord(TypedDict):
     """Adversary nodes.
 
@@ -257,6 +285,18 @@ class PropertyRecord(_Attack):
     targets: list[PropertyTarget]
 
 
+class TextRecord(_Attack):
+    """Texts were read.
+
+    Attributes:
+        goal: of the attack.
+        targets: what was found, one by one.
+    """
+
+    goal: Literal["text"]
+    targets: list[TextTarget]
+
+
 Inference = Annotated[
-    ReconstructionRecord | MembershipRecord | LabelRecord | PropertyRecord, Field(discriminator="goal")
+    ReconstructionRecord | MembershipRecord | LabelRecord | PropertyRecord | TextRecord, Field(discriminator="goal")
 ]

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 from fedguard.bench.records.schema.card import MeasuredCard, ThreatCard
 from fedguard.bench.records.schema.result import Result
 from fedguard.bench.records.schema.types import STRICT, CellId, CellLabel, FlagName, Schema, Time, shallow
+from fedguard.metrics.figures import PRIVACY_GOALS
 from fedguard.metrics.quantities import Amount, Count
 
 
@@ -231,7 +232,7 @@ def _fits_together(record: Any) -> Any:
         found = result["inference"]
         if found is not None and found["goal"] != goal:
             raise ValueError(f"threat_card.goal: expected {found['goal']}, as the result has it")
-        if found is None and goal in ("reconstruction", "membership", "labels", "property"):
+        if found is None and goal in PRIVACY_GOALS:
             raise ValueError(f"result.inference: expected what a {goal} attack found")
     return record
 

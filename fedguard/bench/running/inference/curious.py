@@ -126,6 +126,7 @@ class PrivacyAdversary:
                 classes=self._task.classes,
                 value_range=self._task.value_range,
                 reference=self._task.dataset.test,
+                tokens=self._task.dataset.tokens,
             )
             if isinstance(claim, Reconstruction):
                 album(f"target-{number}", claim, target.truth)

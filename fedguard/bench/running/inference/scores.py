@@ -18,11 +18,14 @@ from fedguard.contracts import (
     Property,
     Reconstruction,
 )
+from fedguard.contracts.inference import RecoveredText
+from fedguard.contracts.tasks import Tokens
 from fedguard.errors import ContractError
 from fedguard.metrics.figures import number_at
 from fedguard.metrics.labels import label_score
 from fedguard.metrics.membership import auc, membership, pool_membership
 from fedguard.metrics.reconstruction import score as reconstruction_score
+from fedguard.metrics.texts import text_score
 
 #: By goal, the figures that a record's ``score`` holds, and where one target has them.
 HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -36,6 +39,7 @@ HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "labels": {"label_accuracy": ("accuracy",), "gain": ("gain",)},
     "membership": {"auc": ("auc", "value")},
+    "text": {name: (name,) for name in ("recall", "precision", "gain", "rouge_l", "rank")},
 }
 
 
@@ -48,12 +52,14 @@ def score_claim(
     classes: int,
     value_range: tuple[float, float],
     reference: Examples,
+    tokens: Tokens | None = None,
 ) -> dict[str, Any]:
     """The score of a claim against the truth.
 
     Args:
         count: number of examples given to the attack, and so the most that it may claim, even if the number is too large.
         reference: examples other than the truth, for the mean baselines.
+        tokens: of what inputs consist that are texts.
 
     Raises:
         ContractError: a claim of another kind than the attack's goal.
@@ -67,6 +73,8 @@ def score_claim(
         return label_score(claim, truth.y, classes=classes, most=count)
     if goal == "membership" and isinstance(claim, Membership) and target.members is not None:
         return membership(claim.scores, target.members)
+    if goal == "text" and isinstance(claim, RecoveredText) and tokens is not None:
+        return text_score(claim, truth.x, tokens, reference.x, most=count)
     if goal == "property" and isinstance(claim, Property):
         return {"score": claim.score, "holds": attack.holds(truth)}
     raise ContractError(f"{attack.name} broke its contract: a {goal} attack returned {type(claim).__name__}.")

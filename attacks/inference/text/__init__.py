@@ -1,0 +1,1 @@
+"""Texts read off the gradients of a network of tokens."""
