@@ -166,7 +166,7 @@ def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | No
     """The number at a path of a record or of a part of it; None if a part of the path does not apply."""
     value: Any = part
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, (dict, Mapping)) else None
     return None if value is None else float(value)
 
 

@@ -107,8 +107,13 @@ def _replay(plan: Plan, cells: Iterable[PlannedCell]) -> Iterator[str]:
         cut = " A file ends with the round before 16 MiB; raise replay.every." if max(sizes) > LARGEST // 2 else ""
         yield (
             f"Replay: of {len(kept)} cells the rounds of seed {plan.suite.replay_seed} are kept as inner products, at most "
-            f"{min(max(sizes), LARGEST // 2) / 2**20:.1f} MiB a cell and {sum(sizes) / 2**20:.1f} MiB in all.{cut}"
+            f"{_bytes(min(max(sizes), LARGEST // 2))} a cell and {_bytes(sum(sizes))} in all.{cut}"
         )
+
+
+def _bytes(count: int) -> str:
+    """``36.0 KiB`` below a tenth of a MiB, and else ``1.4 MiB``."""
+    return f"{count / 2**20:.1f} MiB" if count > 2**20 / 10 else f"{count / 2**10:.1f} KiB"
 
 
 def _protocols(cells: Sequence[PlannedCell]) -> Iterator[Text]:
