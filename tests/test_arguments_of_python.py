@@ -79,6 +79,8 @@ REFUSED = {
     (aggregated, "seed"): NO_SEED,
     (aggregated, "own"): tuple(one for one in (*NO_COUNT, -1, 6) if one is not None),
     (aggregated, "defense"): (None, 3, "", "krumm", [], ["median", 3], object()),
+    (aggregated, "statistics"): (*NOTHING, None, 3, ["weighted"], "wieghted", "recomputed", "weighted"),
+    (crafted, "statistics"): (*NOTHING, None, 3, ["weighted"], "wieghted", "recomputed", "weighted"),
     (crafted, "f"): (*NO_COUNT, 0, -1, 10**8),
     (crafted, "seed"): NO_SEED,
     (crafted, "attack"): (None, 3, "", ["alie"], object(), load_registry().build("defense", "median")),

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from fedguard.config.algorithms import build_algorithm, build_fate
+from fedguard.config.algorithms import build_algorithm, build_fate, put_adapters
 from fedguard.config.app_section import OWN
 from fedguard.config.protocol import check, masking
 from fedguard.config.renaming import as_stored
@@ -32,6 +32,7 @@ from fedguard.contracts import (
     PoisonAttack,
     Sight,
 )
+from fedguard.contracts.channels import STATISTICS
 from fedguard.contracts.first_model import MARK
 from fedguard.contracts.specs import Spec, split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
@@ -83,6 +84,8 @@ class PlannedCell(Cell, ABC):
         pipeline = known.pipeline(_rule(config), places.get("defense", "defense"))
         at_fate = places.get("training.statistics", "training.statistics")
         statistics, training = build_fate(training, algorithm, pipeline, known, at_fate)
+        model = known.build("model", task.model, places.get("task.model", "task.model"))
+        model, training = put_adapters(model, training, known, places.get("training.adapters", "training.adapters"))
         cell = cls(
             config=config,
             algorithm=algorithm,
@@ -93,7 +96,7 @@ class PlannedCell(Cell, ABC):
             noise=known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy")),
             clients=config.clients,
             data=known.build("data", task.data, places.get("task.data", "task.data")),
-            model=known.build("model", task.model, places.get("task.model", "task.model")),
+            model=model,
             partition=known.build("partition", task.partition, places.get("task.partition", "task.partition")),
             architecture=known.build("architecture", config.architecture, places.get("architecture", "architecture")),
             attack=named if isinstance(named, PoisonAttack) else None,
@@ -221,13 +224,19 @@ class PlannedCell(Cell, ABC):
         """What server and clients can see."""
         return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0)
 
+    @property
+    def _observer_exposure(self) -> Exposure:
+        """What an observer can see: also the running statistics, where clients send any in a round."""
+        sent = STATISTICS in self.architecture.channels and self.statistics.sends and not self.statistics.fresh
+        return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0, sent)
+
     @cached_property
     def verdict(self) -> Admissibility:
         """Whether the cell may run, and what its rule and its attack see."""
         reasons = list(self.judged.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
-            of_inference, sees = self._judge_observer(self.inference, self.exposure)
+            of_inference, sees = self._judge_observer(self.inference, self._observer_exposure)
             reasons += of_inference
         reasons += self.reasons()
         if self.adversary is not None and self.malicious == 0:

@@ -342,6 +342,10 @@ FIGURES = MetricTable({
     "kappa": Metric(
         title="kappa: the largest that a round showed", path=("result", "aggregate", "kappa"), unit="", bounds=None,
     ),
+    "factor_bias": Metric(
+        title="distance of the product of mean factors from the mean of products, relative to it",
+        path=("result", "aggregate", "factor_bias"), unit="", bounds=None,
+    ),
     "psnr": Metric(
         title="PSNR of the reconstructions", path=(*_SCORE, "psnr"), unit="dB", goal="reconstruction", bounds=None, margin=1.0,
         shown=("lab",),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedguard as fg
-from fedguard.bench.audits.mechanisms import as_released, find_mechanism, parse_shapes
+from fedguard.bench.audits.mechanisms import as_mechanism, as_released, find_mechanism, parse_shapes
 from fedguard.bench.audits.sarif import RULES
 from fedguard.errors import ConfigError
+from fedguard.privacy.blackbox.mechanism import call
 from tests.forked import fedguard
 
 CODE = """
@@ -107,7 +110,6 @@ def audit(*arguments: str):
         ("Made", CLAIM, 0, "consistent"),
         ("counting", CLAIM, 0, "consistent"),
         ("mods[0]", CLAIM, 0, "consistent"),
-        ("forks", CLAIM, 0, "consistent"),
         ("mods[1]", CLAIM, 3, "violated"),
         ("bare", None, 4, "no claim can be made"),
         ("noisy", None, 4, "no guarantee claimed"),
@@ -116,7 +118,7 @@ def audit(*arguments: str):
 )
 def test_the_exit_code_follows_the_verdict(mine: Path, name: str, claim: str | None, code: int, said: str) -> None:
     done = audit(
-        "--mechanism", f"mine.py:{name}", *(["--claim", claim] if claim else []), "--samples", "80", "--budget", "60"
+        "--mechanism", f"mine.py:{name}", *(["--claim", claim] if claim else []), "--samples", "80", "--budget", "3"
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stdout and "chatter" not in done.stdout + done.stderr and "Traceback" not in done.stderr
@@ -171,6 +173,13 @@ def test_python_audits_as_the_command_does(mine: Path) -> None:
     assert found.verdict == "violated" and found.defined_in is not None and found.defined_in[0].endswith("mine.py")
     with pytest.raises(ConfigError, match="can be called"):
         fg.audit_mechanism(3, CLAIM)
+
+
+def test_a_child_that_a_mechanism_forks_ends_with_its_call(mine: Path) -> None:
+    mechanism = as_mechanism(find_mechanism("mine.py:forks"))
+    parent = os.getpid()
+    found = call(mechanism.fresh(), mechanism.arrays(np.ones(mechanism.size)))
+    assert os.getpid() == parent and found.vector is not None and not found.label
 
 
 def test_outputs_may_be_arrays_mappings_or_pairs() -> None:

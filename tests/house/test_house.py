@@ -38,12 +38,14 @@ MAY_IMPORT = {
     "fedguard.memmap": set(),
     "fedguard.kernels": {"memmap"},
     "fedguard.contracts": {"errors", "lazy", "retired", "rng", "modules", "memmap"},
-    "fedguard.aggregation": {"errors", "kernels", "memmap", "contracts"},
+    "fedguard.rows": {"errors", "kernels", "memmap"},
+    "fedguard.aggregation": {"errors", "kernels", "rows", "contracts"},
+    "fedguard.adapters": {"errors", "contracts", "kernels", "rows"},
     "fedguard.robustness.shapes": set(),
     "fedguard.robustness": {"arguments", "errors", "rng", "contracts", "aggregation"},
     "fedguard.registry": {"errors", "modules", "contracts", "secagg"},
     "fedguard.visibility": {"errors", "contracts"},
-    "fedguard.config": {"errors", "lazy", "retired", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
+    "fedguard.config": {"adapters", "errors", "lazy", "retired", "rng", "contracts", "registry", "visibility", "secagg", "privacy", "metrics.figures"},
     "fedguard.secagg": {"arguments", "errors", "rng", "contracts"},
     "fedguard.privacy": {"lazy", "arguments", "errors", "rng", "contracts", "secagg"},
     "fedguard.attacks": {"errors", "rng", "kernels", "contracts", "secagg", "privacy"},
@@ -61,7 +63,7 @@ MAY_IMPORT = {
     "fedguard.simulated": {"errors", "retired", "rng", "contracts"},
     "fedguard.statistics": {"contracts"},
     "fedguard.algorithms": {"errors", "rng", "contracts"},
-    "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "memmap", "kernels", "contracts", "aggregation", "secagg", "privacy", "metrics.aggregate", "metrics.distance"},
+    "fedguard.architectures": {"algorithms", "simulated", "errors", "rng", "memmap", "kernels", "contracts", "adapters", "aggregation", "rows", "secagg", "privacy", "metrics.aggregate", "metrics.distance"},
     "fedguard.bench": {
         "retired",
         "arguments", "errors", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
@@ -81,7 +83,7 @@ MAY_IMPORT = {
     },
     "fedguard.bench.running": {
         "arguments", "errors", "kernels", "retired", "rng", "modules", "contracts", "aggregation", "registry", "visibility", "config", "tasks", "metrics",
-        "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
+        "adapters", "algorithms", "architectures", "secagg", "privacy", "inference", "bench.records", "bench.results.run",
     },
     "fedguard.bench.conformance": {
         "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "flower.inline",
@@ -95,7 +97,7 @@ MAY_IMPORT = {
     "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench"},
     "fedguard.arrays": {
         "retired", "arguments", "errors", "reading", "rng", "memmap", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
-        "states",
+        "states", "guarded_statistics",
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
@@ -462,7 +464,7 @@ def table_rows() -> list[tuple[str, str]]:
         row = [f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, needs(cls), hidden])} |"))
     for _, cls in load_registry().classes(["inference"]):
-        shown = [derive_exposure(Server.exposes, modes()[mode], root_data=True) for mode in ("none", "groups", "full")]
+        shown = [derive_exposure(Server.exposes, modes()[mode], True, True) for mode in ("none", "groups", "full")]
         fates = ["refused" if first_met(cls.needs, one.server) is None else "runs" for one in shown]
         server = "malicious" if cls.active else "curious"
         row = [f"`{cls.name}`", cls.goal, server, cls.watches, needs(cls), *fates, cls.summary()]

@@ -12,12 +12,13 @@ import importlib
 import inspect
 import json
 import math
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -66,8 +67,13 @@ class OwnMechanism(Mechanism):
             function = self._make()
 
         def release(arrays: Arrays) -> Released:
-            with at_most(self._limit):
-                return as_released(function(list(arrays)))
+            process = os.getpid()
+            try:
+                with at_most(self._limit):
+                    return as_released(function(list(arrays)))
+            finally:
+                if os.getpid() != process:  # a child that the mechanism forked must not go on with the audit
+                    os._exit(0)
 
         return release
 
@@ -163,7 +169,7 @@ def as_mechanism(
             f"--mechanism: {found.__name__} is a class that needs {', '.join(required)}: point at an instance, or at a "
             "function without arguments that makes one.",
         )
-        make: Callable[[], Callable[..., Any]] = found
+        make: Callable[[], Callable[..., Any]] = cast("Callable[[], Callable[..., Any]]", found)
     elif inspect.isroutine(found):
         make = lambda: found  # noqa: E731
     else:
@@ -182,7 +188,7 @@ def as_mechanism(
 
 def check_shapes(shapes: Sequence[Shape]) -> tuple[Shape, ...]:
     """The shapes, if an update of them can be audited."""
-    if isinstance(shapes, str) or not isinstance(shapes, Sequence) or not shapes:
+    if not isinstance(shapes, (list, tuple)) or not shapes:
         raise ConfigError(
             f"shapes: expected the lengths of each array, such as [(784, 32), (32,)]; got {brief(shapes)}."
         )

@@ -65,28 +65,28 @@ class Recorder:
 
     def record(self, outcomes: Sequence[Outcome]) -> Features:
         """The features of some calls."""
-        rows = [self._reduce(one) for one in outcomes]
-        *numbers, digests, coordinates = zip(*rows, strict=True)
-        return Features(*(np.asarray(one) for one in numbers), np.asarray(digests, np.int64), np.stack(coordinates))
+        numbers, digests, coordinates = zip(*map(self._reduce, outcomes), strict=True)
+        along, signs, length, peak, zeros, copies = np.asarray(numbers).T
+        kept = np.asarray(digests, np.int64), np.stack(coordinates)
+        return Features(along, signs, length, peak, zeros, copies, *kept)
 
-    def _reduce(self, outcome: Outcome) -> tuple[float, float, float, float, float, float, int, Reals]:
+    def _reduce(self, outcome: Outcome) -> tuple[tuple[float, ...], int, Reals]:
         whole = outcome.vector
         digest = _digest(outcome)
         if whole is None:  # an exception speaks by its digest alone
-            return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, digest, np.zeros(len(self._kept))
+            return (0.0,) * 6, digest, np.zeros(len(self._kept))
         vector = np.nan_to_num(whole, nan=INFINITE, posinf=INFINITE, neginf=-INFINITE)
         if vector.shape != self._x.shape:  # other shapes have no direction in common with the input
             vector = np.resize(vector, self._x.shape) if vector.size else np.zeros_like(self._x)
-        return (
+        numbers = (
             float(vector @ self._direction),
             float(vector @ np.sign(self._direction)),
             float(np.linalg.norm(vector)),
             float(np.abs(vector).max(initial=0.0)),
             float((vector == 0).sum()),
             float(((vector == self._x) & (self._x != 0)).sum()),
-            digest,
-            vector[self._kept],
         )
+        return numbers, digest, vector[self._kept]
 
 
 def _digest(outcome: Outcome) -> int:

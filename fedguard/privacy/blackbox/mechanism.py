@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,17 +83,12 @@ class Outcome:
 
 def call(release: Release, arrays: Arrays) -> Outcome:
     """One release of copies of the arrays. An exception is an outcome: one that depends on the data is a finding."""
-    process = os.getpid()
     try:
         found = release(tuple(array.copy() for array in arrays))
         shapes = [np.shape(one) for one in found.arrays]
         vector = flatten(found.arrays)
     except Exception as error:
-        if os.getpid() != process:  # a child that the mechanism forked must not go on with the audit
-            os._exit(0)
         return Outcome(None, type(error).__name__)
-    if os.getpid() != process:
-        os._exit(0)
     same = shapes == [array.shape for array in arrays]
     return Outcome(vector, "" if same else f"shapes {shapes}", found.beside)
 

@@ -52,7 +52,7 @@ def for_one(fpr: Reals, fnr: Reals, delta: float) -> Reals:
     """$log((1 - delta - FNR) / FPR)$, or 0 if it is negative."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.log(np.maximum(1 - delta - fnr, 0) / fpr)
-    return np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0), 0.0)
+    return np.asarray(np.maximum(np.nan_to_num(found, nan=0.0, neginf=0.0), 0.0))
 
 
 def for_rounds(fpr: Reals, fnr: Reals, rounds: int, delta: float) -> Reals:
@@ -68,7 +68,7 @@ def for_rounds(fpr: Reals, fnr: Reals, rounds: int, delta: float) -> Reals:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.log(np.maximum(np.exp(seen) - delta, 0)) - other
         found = np.maximum(found, np.nan_to_num(ratios, nan=0.0, posinf=np.inf, neginf=0.0).max(-1))
-    return found
+    return np.asarray(found)
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,16 @@ class TwoSample:
         """For one release: two tests, one with few false positives and one with few false negatives."""
         found = LowerBound(0.0, self._delta, 1)
         risk = self._risk / 4  # two tests, two rates
-        for swapped in (False, True):
-            test = self._choose(
-                risk, lambda a, b, swapped=swapped: for_one(*((b, a) if swapped else (a, b)), self._delta)
-            )
+        one_sided: tuple[Callable[[Reals, Reals], Reals], ...] = (
+            lambda fpr, fnr: for_one(fpr, fnr, self._delta),
+            lambda fpr, fnr: for_one(fnr, fpr, self._delta),
+        )
+        for value in one_sided:
+            test = self._choose(risk, value)
             if test is None:
                 continue
             fpr, fnr = self._rates(test, risk)
-            rates = (fnr, fpr) if swapped else (fpr, fnr)
-            epsilon = float(for_one(*map(np.asarray, rates), self._delta))
+            epsilon = float(value(np.asarray(fpr), np.asarray(fnr)))
             if epsilon > found.epsilon:
                 found = LowerBound(epsilon, self._delta, 1, test.name, fpr, fnr)
         return found
