@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedguard.arguments import of_kind, whole_numbers
+from fedguard.arguments import of_kind, real_number, whole_numbers
 from fedguard.bench.running.limit import TrialTimeout, at_most
 from fedguard.contracts.audit import Reals
 from fedguard.errors import ConfigError, InputError, brief, oneline, require
@@ -224,6 +224,7 @@ def audit_own(
         ConfigError: the object or a setting is invalid, or a call takes longer than the budget.
         InputError: it raises on ordinary updates.
     """
+    budget = real_number(budget, "budget: CPU seconds", 1, 1e6)
     mechanism = as_mechanism(found, shapes=shapes, address=address, limit=budget)
     of_kind(
         claim,

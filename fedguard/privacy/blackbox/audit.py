@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedguard.arguments import at_least, is_real, whole_number
-from fedguard.errors import InputError, brief, oneline, require
+from fedguard.arguments import at_least, real_number, whole_number
+from fedguard.errors import InputError, oneline
 from fedguard.privacy.blackbox.claim import EpsilonClaim, Relation
 from fedguard.privacy.blackbox.features import Features, Recorder
 from fedguard.privacy.blackbox.law import ShownBound, lower_bound_by_law
@@ -96,15 +96,13 @@ def audit_mechanism(
         InputError: it raises on ordinary updates, or leaves something that holds no numbers.
     """
     at_least(1, rounds, "rounds", MOST_ROUNDS)
-    positive = is_real(clip) and 0 < clip < math.inf
-    require(positive, f"clip: expected a number above 0; got {brief(clip)}.")
-    enough = is_real(budget) and 1 <= budget < math.inf
-    require(enough, f"budget: expected at least 1 CPU second; got {brief(budget)}.")
+    clip = real_number(clip, "clip", 0, 1e12, above=True)
+    budget = real_number(budget, "budget: CPU seconds", 1, 1e6)
     if samples is not None:
         at_least(FEWEST, samples, "samples", MOST)
     whole_number(seed, "seed", 0, MOST_SEED)
     claim = claim or mechanism.claim
-    settings = _Settings(claim, rounds, float(clip), samples, float(budget), Rng(seed).child("mechanism"))
+    settings = _Settings(claim, rounds, clip, samples, budget, Rng(seed).child("mechanism"))
     began = time.process_time()
     before("calling it a few times")
     seconds = _require_callable(mechanism, settings)
