@@ -23,7 +23,7 @@ setup(
     ],
     package_data={
         "fedguard": ["py.typed", "templates/*"],
-        "fedguard.examples": ["*", "kubernetes/*", "toy_plugin/*"],
+        "fedguard.examples": ["*", "anchors/*", "kubernetes/*", "results/*", "toy_plugin/*"],
         "fedguard.app": ["*.svg"],
     },
 )
