@@ -59,7 +59,7 @@ class Property:
 class RecoveredText:
     """The tokens of texts, int64: texts ``[B, length]`` if their order was found, else each token once, ``[k]``.
 
-    ``rank`` is that of the gradient that they were read from, for an attack that goes by one: it bounds how many can be read.
+    ``rank`` is the rank of the gradient that they were read from, which bounds how many can be read; None for other attacks.
     """
 
     tokens: Tensor

@@ -20,5 +20,5 @@ Its clients
 Their privacy
     masking.py         secure aggregation: anonymity, exactness, traffic
     reconstruction.py  reconstructed inputs; baselines.py, images that use no update
-    membership.py      scores of members and nonmembers; labels.py, recovered labels
+    membership.py      scores of members and nonmembers; labels.py, recovered labels; texts.py, recovered texts
 """

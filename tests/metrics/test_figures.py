@@ -52,11 +52,30 @@ PARTS = {
 SEAT = {"place": "nodes", "nodes": [0], "solved": {"1": 1.0}, "whole": 1, "off": None}
 #: Figures that are whole numbers.
 COUNTS = {"durability": 3.0, "solved_updates": 5.0}
-PROPERTY = {
-    "goal": "property",
-    "attack": "property_inference",
-    "targets": [{"clients": [0], "score": 0.5, "holds": True}],
-    "score": {"auc": None},
+#: By attack, what a record holds of goals that the first edition's suite did not have.
+LATER = {
+    "property_inference": {
+        "goal": "property",
+        "targets": [{"clients": [0], "score": 0.5, "holds": True}],
+        "score": {"auc": None},
+    },
+    "dager": {
+        "goal": "text",
+        "targets": [
+            {
+                "clients": [0],
+                "texts": 1,
+                "tokens": 2,
+                "claimed": 2,
+                "recall": 0.5,
+                "precision": 0.5,
+                "f1": 0.5,
+                "trivial": 0.5,
+            }
+            | {"gain": 0.0, "rouge_l": None, "rank": 2}
+        ],
+        "score": dict.fromkeys(("recall", "precision", "gain", "rouge_l", "rank")),
+    },
 }
 
 
@@ -71,7 +90,8 @@ def run(tmp_path_factory, values):
     """A run in which every figure has its value: one attack on the training, and one of each goal of those on privacy."""
     folder = tmp_path_factory.mktemp("runs") / "figures"
     shutil.copytree(OLD, folder)
-    _with_a_property_attack(folder)
+    for attack in LATER:
+        _with_a_later_attack(folder, attack)
     store = RunFolder(folder)
     for path in folder.glob("cells/*/*.json"):
         record = from_text(path.read_bytes())
@@ -91,17 +111,17 @@ def run(tmp_path_factory, values):
     return Run.open(folder)
 
 
-def _with_a_property_attack(folder: Path) -> None:
-    """The inference of labels stands for one: the first edition's suite had none."""
+def _with_a_later_attack(folder: Path, attack: str) -> None:
+    """The inference of labels replaces one that the first edition's suite did not have."""
     manifest = json.loads((folder / "manifest.json").read_text())
     like = next(one for one in manifest["positions"] if one["swept"]["attack"] == "labels_counts")
-    manifest["positions"].append({"cell": "property", "swept": {**like["swept"], "attack": "property_inference"}})
+    manifest["positions"].append({"cell": attack, "swept": {**like["swept"], "attack": attack}})
     (folder / "manifest.json").write_text(json.dumps(manifest))
     record = RunFolder(folder).read(like["cell"], 0)
-    record["threat_card"] |= {"attack": "property_inference", "goal": "property"}
-    record["result"]["inference"] |= PROPERTY
-    (folder / "cells" / "property").mkdir()
-    RunFolder(folder).write({**record, "cell": "property"})
+    record["threat_card"] |= {"attack": attack, "goal": LATER[attack]["goal"]}
+    record["result"]["inference"] |= {"attack": attack, **LATER[attack]}
+    (folder / "cells" / attack).mkdir()
+    RunFolder(folder).write({**record, "cell": attack})
 
 
 @pytest.mark.parametrize("name", FIGURES)

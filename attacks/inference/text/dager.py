@@ -19,7 +19,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class DAGER(InferenceAttack):
-    r"""Tries each token at each place: does the first attention's input there lie in the span of the gradient's rows?
+    """Claims each token whose input to the first attention, at some place, lies in the span of the gradient's rows.
 
     The gradient of a dense layer is $G = sum_t delta_t z_t^T$ over the tokens of the batch, with inputs $z_t$ before the first
     attention that are functions of token and place alone. So each row of G lies in the span of the $z_t$; and while the
@@ -60,7 +60,7 @@ class DAGER(InferenceAttack):
 
 
 def _widest_span(view: InferenceView) -> tuple[Sequence[Layer], Tensor]:
-    """Of the layers whose gradient is not zero those that can hold the most tokens; and float64 ``[rank, i]``, orthonormal."""
+    """The layers that can hold the most tokens, of a gradient that is not zero; and float64 ``[rank, i]``, orthonormal."""
     best: tuple[Sequence[Layer], Tensor] = ((), torch.zeros(0, 0))
     most = 0
     for layers in token_layers(view):
