@@ -194,8 +194,8 @@ class Model(Algorithm):
     def loss(self, logits: Tensor, y: Tensor, reduction: Reduction = "mean") -> Tensor:
         """The loss that training minimizes: the mean, or the sum, over logits ``[B, classes]`` with labels int64 ``[B]``.
 
-        With labels of tokens, ``[B, length]``, and logits ``[B, length, classes]`` the loss of a text is the mean over its tokens
-        that are asked, whose label is not `NOT_ASKED`. So a text's gradient depends on no other text of the batch.
+        With labels of tokens, ``[B, length]``, and logits ``[B, length, classes]`` the loss of a text is the mean over its
+        tokens that are asked, whose label is not `NOT_ASKED`. So a text's gradient depends on no other text of the batch.
         """
         if y.dim() == 1:
             return cross_entropy(logits, y, reduction=reduction)

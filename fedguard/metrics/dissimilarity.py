@@ -30,8 +30,8 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
         held: floats of gradients that are held at a time.
 
     Returns:
-        label_distance: mean over clients (of all tokens' labels, if these have one each) of the total variation distance between a client's label distribution and the pooled
-            one, in [0, 1].
+        label_distance: mean over clients of the total variation distance between a client's label distribution and the pooled
+            one, in [0, 1]; of the labels of all tokens, if each has one.
         gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the clients' gradients at the initial model, g their mean
             (the relative form of G^2 in Karimireddy et al., ICLR 2022). With more than `MEASURED` clients it is estimated from
             a sample, corrected for the bias of the sample's own mean. For a client with more than `EXAMPLES` examples

@@ -342,8 +342,8 @@ def fitting(
         if network.answers != (asked := tuple(dataset.train.y.shape[1:])):
             each, last = "a label of each token", "one label of a text"
             raise ConfigError(
-                f"model {model}: gives {each if network.answers else last}; the data ask for {each if asked else last}. Let both "
-                "say the same: targets of the data, and answers of the model transformer."
+                f"model {model}: gives {each if network.answers else last}; the data ask for {each if asked else last}. Let "
+                "both say the same: targets of the data, and answers of the model transformer."
             )
         labels = (torch.arange(2) % dataset.classes).view(2, *(1 for _ in asked)).expand(2, *asked)
         loss = model.loss(logits, labels)

@@ -46,7 +46,10 @@ NO_TEXT = (
     "other data."
 )
 
-ONE_LABEL = "goes by one label of each example; here each token has one. Take data with targets: last, an attack on updates, or dager."
+ONE_LABEL = (
+    "goes by one label of each example; here each token has one. Take data with targets: last, an attack on updates, or "
+    "dager."
+)
 
 
 def why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:

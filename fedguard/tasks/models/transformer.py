@@ -17,8 +17,8 @@ class Transformer(Model):
     """Embeddings of characters and places, blocks of attention and a dense part, and logits of the next character.
 
     Each position attends to itself and to earlier positions. Layer normalization precedes each part (Xiong et al., ICML
-    2020). The logits are read off the last position, or off each. Inputs are characters by number, ``[length]``, below the number of
-    classes.
+    2020). The logits are read off the last position, or off each. Inputs are characters by number, ``[length]``, below the
+    number of classes.
 
     Args:
         width: of the embeddings.

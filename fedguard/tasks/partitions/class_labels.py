@@ -19,7 +19,8 @@ def class_labels(partition: Partition, examples: Examples) -> NDArray[np.int64]:
     """
     require(
         examples.y.dim() == 1,
-        f"{partition.name} deals out classes, and these examples have a label of each token. Take iid, natural or quantity_skew.",
+        f"{partition.name} deals out classes, and these examples have a label of each token. Take iid, natural or "
+        "quantity_skew.",
     )
     labels: NDArray[Any] = examples.y.numpy()
     return labels
