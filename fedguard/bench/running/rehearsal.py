@@ -95,9 +95,9 @@ def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
                 few = task.open_to_backdoor(*planted).x[:2]
                 task.logits(task.initial_model(Rng(seed)), planted[0].apply(few, task.value_range))
                 some = task.dataset.test.x if task.dataset.tokens else task.dataset.test.x[:2]
-                shown = planted[0].apply(some, task.value_range)
-                _check_text(planted[0].name, task, shown)
-                _check_padding(planted[0].name, task, shown)
+                triggered = planted[0].apply(some, task.value_range)
+                _check_text(planted[0].name, task, triggered)
+                _check_padding(planted[0].name, task, triggered)
     except (ConfigError, PreconditionError) as error:
         return str(error)
     return None
@@ -178,7 +178,7 @@ def _check_text(owner: str, task: Classification, x: Tensor) -> None:
 
 def _check_padding(owner: str, task: Classification, x: Tensor) -> None:
     """Raise `PreconditionError` where a text goes on behind its padding, unless the data have such texts."""
-    padding = task.dataset.tokens and task.dataset.tokens.padding
+    padding = task.dataset.tokens.padding if task.dataset.tokens else None
     if padding is None or bool(goes_on_behind(task.dataset.train.x, padding).any()):
         return
     if odd := int(goes_on_behind(x, padding).sum()):
