@@ -83,7 +83,8 @@ def rounding(view: InferenceView) -> float:
 def span_of(rows: Tensor, rounding: float = 0.0) -> Tensor:
     """float64 ``[rank, i]``: an orthonormal basis of the span of the rows ``[o, i]``, without what is rounding."""
     _, sizes, basis = torch.linalg.svd(rows, full_matrices=False)
-    return basis[sizes > max(float(ROUNDING * sizes.max()), rounding)]
+    kept: Tensor = basis[sizes > max(float(ROUNDING * sizes.max()), rounding)]
+    return kept
 
 
 def _distances(z: Tensor, span: Tensor) -> Tensor:

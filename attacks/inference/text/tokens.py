@@ -58,8 +58,10 @@ def token_layers(view: InferenceView) -> list[list[Layer]]:
     x[2] = (x[0] + 2) % vocabulary(view)
     x[1, 0], x[2, -1] = x[0, 0], x[0, -1]
     groups: list[tuple[Tensor, list[Layer]]] = []
-    for module, given in inputs_of(view, dense, x).items():
-        if given.dim() != 3 or given.shape[:2] != x.shape or not _local(given):
+    inputs = inputs_of(view, dense, x)
+    for module in dense:
+        given = inputs.get(module)
+        if given is None or given.dim() != 3 or given.shape[:2] != x.shape or not _local(given):
             continue
         same = next((layers for other, layers in groups if torch.equal(other, given)), None)
         if same is None:
@@ -79,12 +81,11 @@ def _local(given: Tensor) -> bool:
     return same and not torch.allclose(given[0, 0], given[2, 0]) and not torch.allclose(given[0, -1], given[1, -1])
 
 
-def inputs_of(view: InferenceView, modules: Sequence[nn.Linear], x: Tensor) -> dict[nn.Linear, Tensor]:
+def inputs_of(view: InferenceView, modules: Sequence[nn.Module], x: Tensor) -> dict[nn.Module, Tensor]:
     """By dense layer, its input for texts int64 ``[B, length]`` under the model that was sent; uncalled ones are left out."""
-    seen: dict[nn.Linear, Tensor] = {}
+    seen: dict[nn.Module, Tensor] = {}
 
     def keep(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-        assert isinstance(module, nn.Linear)
         seen.setdefault(module, given[0].detach())
         if len(seen) == len(modules):
             raise _AllCalled
@@ -101,8 +102,8 @@ def inputs_of(view: InferenceView, modules: Sequence[nn.Linear], x: Tensor) -> d
     return seen
 
 
-def candidates(view: InferenceView, module: nn.Linear) -> Iterator[Tensor]:
+def candidates(view: InferenceView, module: nn.Module) -> Iterator[Tensor]:
     """float64 ``[some, length, i]``: a layer's input for each token of the vocabulary at each place, in the order of tokens."""
     (length,) = view.shape
-    for numbers in torch.arange(vocabulary(view)).split(max(1, AT_A_TIME // length)):
+    for numbers in torch.split(torch.arange(vocabulary(view)), max(1, AT_A_TIME // length)):
         yield inputs_of(view, [module], numbers[:, None].expand(-1, length))[module].double()
