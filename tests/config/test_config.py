@@ -25,7 +25,12 @@ from fedguard.errors import ConfigError, FedGuardError
 from fedguard.registry import load_registry
 from tests.root import ROOT
 
-SUITES = [*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "fedguard" / "templates").glob("suite*.yaml"))]
+SUITES = [
+    *sorted((ROOT / "examples").glob("*.yaml")),
+    *sorted((ROOT / "examples" / "results").glob("*.yaml")),
+    *sorted((ROOT / "examples" / "anchors").glob("*.yaml")),
+    *sorted((ROOT / "fedguard" / "templates").glob("suite*.yaml")),
+]
 
 SUITE = """\
 schema: 1
