@@ -13,7 +13,7 @@ from fedguard.algorithms.client_state import check_kept, start_algorithm
 from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.statistics import RunningStatistics
-from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, Setup, Sight, Task, Wire
+from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, SentRound, Setup, Sight, Task, Trigger
 from fedguard.contracts.return_checks import check_return, check_tensor_return
 from fedguard.memmap import allocate_rows, let_go, slice_rows
 from fedguard.rng import Rng
@@ -33,7 +33,8 @@ class Clients:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self.local, self.statistics = start_algorithm(setup), RunningStatistics(setup)
-        self.malicious = self.colluders()
+        self.malicious = MaliciousClients(setup, self.local, self._train)
+        self._apart: list[MaliciousClients] = []
         keeps = setup.cell.training.worker_momentum > 0
         if keeps and setup.memory is None:
             check_kept(setup, "training.worker_momentum", setup.task.dim)
@@ -48,7 +49,7 @@ class Clients:
         buffer: Tensor,
         starts: Tensor | None = None,
         asked: Collection[Channel[Any, ...]] = (),
-    ) -> Wire:
+    ) -> SentRound:
         """Train the chosen clients from ``model``, let the malicious clients among them craft, and put all into ``buffer``.
 
         The malicious clients' rows are together, at the top or at the bottom by a coin toss: so the honest rows can be shown to
@@ -80,13 +81,30 @@ class Clients:
         self.local.trim(rows)
         let_go(rows)
         statistics, lies = self.statistics.send(sides.order, malicious), self.malicious
-        return Wire(
-            rows, sides.order, frozenset(malicious), added=lies.added, handed=lies.handed, statistics=statistics
+        return SentRound(
+            round,
+            model,
+            rows,
+            sides.order,
+            frozenset(malicious),
+            added=lies.added,
+            handed=lies.handed,
+            statistics=statistics,
         )
 
     def colluders(self) -> MaliciousClients:
         """Malicious clients with their own memory, for example of their lies to one node."""
-        return MaliciousClients(self._setup, self.local, self._train)
+        self._apart.append(MaliciousClients(self._setup, self.local, self._train))
+        return self._apart[-1]
+
+    def current_backdoor(self) -> tuple[Trigger, int] | None:
+        """The current backdoor: trigger and target class; None without one."""
+        found = (one.current_backdoor() for one in (*self._apart, self.malicious))
+        return next((planted for planted in found if planted is not None), None)
+
+    def notes(self) -> dict[str, float]:
+        """What the attack reports about itself so far; where it has several memories, by the first."""
+        return (*self._apart, self.malicious)[0].notes()
 
     def begin(self, chosen: Sequence[int]) -> None:
         """Begin a round for these clients."""

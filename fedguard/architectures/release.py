@@ -6,20 +6,14 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict, Unpack
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.root import root_loss, root_update
 from fedguard.architectures.rule_context import server_context
 from fedguard.contracts import (
-    Fate,
-    NodesReport,
     ReceivedRound,
-    RoundObservation,
     RoundReport,
-    RoundTiming,
-    SentRound,
     Setup,
     Sight,
     State,
@@ -59,22 +53,19 @@ def report_round(
     clients: Clients,
     model: Tensor,
     round: int,
-    sent: SentRound,
     received: ReceivedRound,
-    result: Aggregate | str,
+    result: Aggregate | str | None,
     due: bool,
-    **more: Unpack[RoundFacts],
 ) -> RoundReport:
-    """The report of a round with one aggregate.
+    """The report of a round, as far as all architectures have one.
 
     Args:
         model: float32 ``[d]``, the global model after the round.
-        round: from 1. In simulated time it may differ from the round of the sessions, ``sent.round``.
-        due: whether the round is evaluated; if not, only the current backdoor is given.
-        more: what the architecture alone knows.
+        round: from 1. In simulated time it may differ from the round of the sessions, ``received.sent.round``.
+        result: the aggregate, or why there is none; None if each node has an aggregate of its own.
+        due: whether the model is evaluated; if not, only the current backdoor is given.
     """
-    more.setdefault("fates", tuple(sent.fates.items()))
-    planted = clients.malicious.current_backdoor()
+    planted = clients.current_backdoor()
     evaluation = backdoor = metrics = statistics = None
     if due:
         with setup.stopwatch.stage("evaluation"):
@@ -82,55 +73,45 @@ def report_round(
             evaluation = clients.local.evaluate(model, statistics)
             backdoor = backdoor_success(setup.task, setup.honest, model, planted, statistics) if planted else None
         with setup.stopwatch.stage("measuring"):
-            metrics = None if isinstance(result, str) else _measure(result, received)
+            metrics = _measure(result, received) if isinstance(result, Aggregate) else None
     return RoundReport(
         round=round,
         model=model,
         clients=received.clients,
-        malicious=sent.wire.malicious & set(received.clients),
+        malicious=received.sent.malicious & set(received.clients),
         behind=received.behind,
         assumed_f=received.assumed_f,
-        excluded=find_excluded_clients(result, received),
+        fates=tuple(received.sent.fates.items()),
+        excluded=find_excluded_clients(result, received) if isinstance(result, Aggregate) else None,
         abandoned=result if isinstance(result, str) else None,
         evaluation=evaluation,
         aggregate=metrics,
         backdoor=backdoor,
         planted=planted,
         effect=clients.malicious.effect if due else None,
-        notes=clients.malicious.notes(),
+        notes=clients.notes(),
         masked=received.masked,
         statistics=statistics,
         floored=clients.statistics.floored,
-        **more,
     )
 
 
-class RoundFacts(TypedDict, total=False):
-    """Fields of a `RoundReport` that differ between architectures."""
-
-    banned: tuple[int, ...]
-    chosen: tuple[int, ...]
-    fates: tuple[tuple[int, Fate], ...]
-    clip: float | None
-    watched: tuple[RoundObservation, ...]
-    moment: RoundTiming | None
-    nodes: NodesReport
-
-
 def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:
-    wire, arrived = received.truth, set(received.clients)
-    here = [row for row, client in enumerate(wire.clients) if client in arrived]
-    honest = [row for row in here if wire.clients[row] not in wire.malicious]
-    malicious = [row for row in here if wire.clients[row] in wire.malicious]
-    return measure_aggregate(result.vector, wire.updates, honest, malicious)
+    sent, arrived = received.sent, set(received.clients)
+    here = [row for row, client in enumerate(sent.senders) if client in arrived]
+    honest = [row for row in here if sent.senders[row] not in sent.malicious]
+    malicious = [row for row in here if sent.senders[row] in sent.malicious]
+    return measure_aggregate(result.vector, sent.updates, honest, malicious)
 
 
-def find_excluded_clients(result: Aggregate | str, received: ReceivedRound) -> tuple[int, ...] | None:
-    """The clients with weight 0 (below $10^-9$ of the largest); None if the rule has no weights or the round was abandoned."""
-    if isinstance(result, str) or result.weights is None:
+def find_excluded_clients(result: Aggregate, received: ReceivedRound) -> tuple[int, ...] | None:
+    """The clients with weight 0 (below $10^-9$ of the largest); None if the rule has no weights."""
+    if result.weights is None:
         return None
     weights = [abs(weight) for weight in result.weights.tolist()]
     least = 1e-9 * max(weights)
     rows = [row for row, weight in zip(received.behind, weights, strict=True) if weight <= least]
-    left_out = received.masked.left_out if received.masked else ()
+    in_rows = {client for row in received.behind for client in row}
+    # Of sums: those whom the protocol has left out of all. A single update without a row was not finite
+    left_out = [client for client in received.clients if received.masked and client not in in_rows]
     return (*left_out, *(client for row in rows for client in row))

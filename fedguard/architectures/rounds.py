@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import RoundFacts, release_aggregate, report_round
-from fedguard.architectures.watch import ANOTHER_MODEL, watching
-from fedguard.architectures.wire import leave
-from fedguard.contracts import Fate, ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State, Wire
+from fedguard.architectures.release import release_aggregate, report_round
+from fedguard.architectures.watch import ANOTHER_MODEL, choose_model, copy_messages, observe_round
+from fedguard.architectures.wire import transmit
+from fedguard.contracts import Cell, ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State
 
 
 @dataclass(frozen=True)
@@ -64,20 +63,21 @@ class Rounds(ABC, Generic[Plan]):
     def play_round(self, plan: Plan) -> RoundReport:
         """One round: the clients train, their updates are sent, received and aggregated, and the model moves."""
         setup, stage, model, clip = self.setup, self.setup.stopwatch.stage, self.model, self.clip
-        watch = watching(setup, model, plan.round)
-        given = watch.sent if watch else model
-        wire = self.train(plan, given)
+        seen: SentRound | None = None
+        watches = setup.observer is not None and setup.observer.watches(plan.round)
+        given = choose_model(setup, model) if watches else model
+        sent = self.train(plan, given)
         with stage("aggregation"):
-            sent = leave(setup, given, plan.number, wire, self.missing(plan))
-        if watch:
+            sent = transmit(setup, sent)
+        if watches:
             # Before the updates are received, since their memory is reused
             with stage("inference"):
-                watch.see(sent)
+                seen = copy_messages(sent)
         with stage("masking" if setup.cell.masking.masked else "aggregation"):
             received = self.receive_updates(sent)
         with stage("aggregation"):
             kept = given is model or self._noise is not None
-            result = self.aggregate(plan, sent, received) if kept else ANOTHER_MODEL
+            result = self.aggregate(plan, received) if kept else ANOTHER_MODEL
         if isinstance(result, Aggregate):
             self.states = result.states
             with stage("model"):
@@ -88,30 +88,29 @@ class Rounds(ABC, Generic[Plan]):
                 moved = (result.vector, result.weights) if isinstance(result, Aggregate) else (None, None)
                 setup.keep(plan.round, received, *moved)
         watched: tuple[RoundObservation, ...] = ()
-        if watch:
+        if seen is not None:
             with stage("inference"):
-                watched = (watch.observe_round(received, result, self.model, self.gain),)
-        facts: RoundFacts = {"chosen": plan.chosen, "clip": clip, "watched": watched}
-        facts.update(self.facts(plan, sent, received))
-        return report_round(setup, self.clients, self.model, plan.round, sent, received, result, plan.due, **facts)
+                watched = (observe_round(seen, received, result, self.model, self.gain),)
+        report = report_round(setup, self.clients, self.model, plan.round, received, result, plan.due)
+        report = replace(report, chosen=plan.chosen, clip=clip, watched=watched)
+        return self.complete_report(plan, received, report)
 
     @abstractmethod
     def plan_rounds(self) -> Iterator[Plan]:
         """The rounds, in order; what a round begins with is asked for when the one before is over."""
 
     @abstractmethod
-    def train(self, plan: Plan, model: Tensor) -> Wire:
-        """The updates of the clients that received ``model`` (float32 ``[d]``), malicious ones included."""
+    def train(self, plan: Plan, model: Tensor) -> SentRound:
+        """What the clients that received ``model`` (float32 ``[d]``) have ready, malicious ones included.
 
-    def missing(self, plan: Plan) -> Mapping[int, Fate]:
-        """Fates of clients in the session of the round whose update does not arrive."""
-        return MappingProxyType({})
+        Clients in the session of the round whose update does not arrive have a fate there, and no row.
+        """
 
     @abstractmethod
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         """What the server, or every node, has of the updates."""
 
-    def aggregate(self, plan: Plan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
+    def aggregate(self, plan: Plan, received: ReceivedRound) -> Aggregate | str:
         """The aggregate; or why there is none."""
         return release_aggregate(self.setup, self.model, plan.number, received, self.states)
 
@@ -122,9 +121,9 @@ class Rounds(ABC, Generic[Plan]):
         # The gain comes before the optimizer, whose moments are of the scaled aggregates
         self.model = self._step.apply_update(self.model, vector if self.gain == 1.0 else vector * self.gain)
 
-    def facts(self, plan: Plan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
-        """What the report of the round says besides, after the model has moved."""
-        return {}
+    def complete_report(self, plan: Plan, received: ReceivedRound, report: RoundReport) -> RoundReport:
+        """The report with what this architecture alone knows, after the model has moved."""
+        return report
 
     @property
     def gain(self) -> float:
@@ -137,7 +136,32 @@ class Rounds(ABC, Generic[Plan]):
         return self._noise.clip if self._noise else None
 
 
-def count_outvoted(sent: SentRound, received: ReceivedRound) -> int:
+class ServerStep:
+    """The server's optimizer and its state.
+
+    Args:
+        model: float32 ``[d]``, the first model.
+    """
+
+    def __init__(self, cell: Cell, model: Tensor) -> None:
+        training = self._training = cell.training
+        self._factor = cell.server_step
+        self._velocity = torch.zeros_like(model)
+        self._moments = training.server_optimizer.start(model) if training.server_optimizer else None
+
+    def apply_update(self, model: Tensor, update: Tensor) -> Tensor:
+        """The model after the round, float32 ``[d]``, from the one before it and the aggregate (both float32 ``[d]``)."""
+        training = self._training
+        if training.server_optimizer and self._moments:
+            step, self._moments = training.server_optimizer.move(update, self._moments)
+        elif training.server_momentum:
+            step = self._velocity = training.server_momentum * self._velocity + update
+        else:
+            step = update
+        return model + self._factor * step
+
+
+def count_outvoted(received: ReceivedRound) -> int:
     """1 if more rows are malicious than the rule assumes; 0 if not."""
-    rows = sum(not sent.wire.malicious.isdisjoint(row) for row in received.behind)
+    rows = sum(not received.sent.malicious.isdisjoint(row) for row in received.behind)
     return int(rows > received.assumed_f)

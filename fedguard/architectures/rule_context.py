@@ -61,7 +61,7 @@ def _of_groups(received: ReceivedRound) -> bool:
 
 def _times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
     """The values of `RuleContext` that `Sight.TIMES` grants: when each row arrived, and from which model it was trained."""
-    trainings = received.truth.trainings
+    trainings = received.sent.trainings
     if Sight.TIMES not in setup.cell.rule_sees or _of_groups(received):
         return {}
     return {
@@ -76,7 +76,7 @@ def _times_of(setup: Setup, received: ReceivedRound) -> dict[str, Any]:
 
 def stack_starts(received: ReceivedRound) -> Tensor:
     """float32 ``[n, d]``: the model that each row was trained from."""
-    return torch.stack([one.start for one in received.truth.trainings if one.start is not None])
+    return torch.stack([one.start for one in received.sent.trainings if one.start is not None])
 
 
 def clipping(setup: Setup, clip: float | None) -> Setup:

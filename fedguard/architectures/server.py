@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.release import RoundFacts
 from fedguard.architectures.rounds import RoundPlan, Rounds
 from fedguard.architectures.rule_context import ColluderPipeline, clipping
 from fedguard.architectures.times import SynchronousClock
@@ -22,7 +22,6 @@ from fedguard.contracts import (
     SentRound,
     Setup,
     Sight,
-    Wire,
 )
 from fedguard.contracts.channels import STATISTICS
 from fedguard.memmap import round_buffer
@@ -70,7 +69,7 @@ class ServerRounds(Rounds[RoundPlan]):
         for round in range(1, self.setup.cell.training.rounds + 1):
             yield RoundPlan(round, round, self.setup.choose_clients(round), self.setup.due(round))
 
-    def train(self, plan: RoundPlan, model: Tensor) -> Wire:
+    def train(self, plan: RoundPlan, model: Tensor) -> SentRound:
         self._buffer = round_buffer(len(plan.chosen), len(model), self.setup.memory, self._buffer)
         known = partial(ColluderPipeline, clipping(self.setup, self.clip), model, plan.round, self.states)
         return self.clients.send(model, plan.round, plan.chosen, known, self._buffer)
@@ -78,15 +77,15 @@ class ServerRounds(Rounds[RoundPlan]):
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         return self._receiver.receive(sent)
 
-    def aggregate(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
+    def aggregate(self, plan: RoundPlan, received: ReceivedRound) -> Aggregate | str:
         if self._private is None or self._noise is None:
-            return super().aggregate(plan, sent, received)
+            return super().aggregate(plan, received)
         rng = self.setup.noise_rng.child("privacy", plan.round)
         vector, self._noise = self._private.release(received.rows, self._noise, rng)
         return Aggregate(vector, None, ())
 
-    def facts(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+    def complete_report(self, plan: RoundPlan, received: ReceivedRound, report: RoundReport) -> RoundReport:
         if self._clock is None:
-            return {}
-        silent = sent.of_fate(Fate.SILENT)
-        return {"moment": self._clock.after(plan.chosen, plan.round, len(received.clients), silent)}
+            return report
+        silent = report.of_fate(Fate.SILENT)
+        return replace(report, moment=self._clock.after(plan.chosen, plan.round, len(report.clients), silent))

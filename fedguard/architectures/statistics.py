@@ -84,7 +84,7 @@ class RunningStatistics:
         if self._masked:
             self._add_up(received)
         elif not self._fate.fresh:
-            self._combine(received, received.truth.statistics)
+            self._combine(received, received.sent.statistics)
 
     def for_evaluation(self, model: Tensor) -> Tensor | None:
         """The statistics with which ``model`` (``[d]``) is evaluated; None for a network that has none.
@@ -101,7 +101,7 @@ class RunningStatistics:
             rows = self._global.new_empty(len(clients), self._layout.size)
             self._setup.task.measure_statistics(model, clients, rows)
             honest = dict(zip(clients, rows, strict=True))
-            self._combine(self._received, self._falsify(honest, self._received.truth.malicious))
+            self._combine(self._received, self._falsify(honest, self._received.sent.malicious))
         return self._global
 
     def _of(self, clients: Sequence[int]) -> Tensor:

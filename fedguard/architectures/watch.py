@@ -2,73 +2,52 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import replace
+
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.contracts import Fate, LocalTraining, ReceivedRound, RoundObservation, SentRound, Setup
+from fedguard.contracts import Fate, ReceivedRound, RoundObservation, SentRound, Setup
 from fedguard.errors import ContractError
 
 #: Why a round in which the server tampered changes nothing.
 ANOTHER_MODEL = "the malicious server sent another model, and threw away what came back"
 
 
-class RoundRecorder:
-    """Recorder of one watched round.
-
-    Args:
-        sent: float32 ``[d]``, the model that the server sends in the round.
-    """
-
-    def __init__(self, sent: Tensor) -> None:
-        self.sent = sent
-        self._clients: tuple[int, ...] = ()
-        self._updates = torch.empty(0)
-        self._malicious: frozenset[int] = frozenset()
-        self._trainings: tuple[LocalTraining, ...] = ()
-
-    def see(self, sent: SentRound) -> None:
-        """Keep the updates that were sent and not lost. Their memory is reused after the round."""
-        rows = [row for row, client in enumerate(sent.wire.clients) if client not in sent.of_fate(Fate.SILENT)]
-        self._clients = tuple(sent.wire.clients[row] for row in rows)
-        self._updates = sent.wire.updates[rows]
-        self._malicious = sent.wire.malicious
-        self._trainings = tuple(sent.wire.trainings[row] for row in rows) if sent.wire.trainings else ()
-
-    def observe_round(
-        self, received: ReceivedRound, result: Aggregate | str, after: Tensor, gain: float
-    ) -> RoundObservation:
-        """The observation of the finished round, with the model after it (float32 ``[d]``) and the factor of its aggregate."""
-        aggregate = result.vector.clone() if isinstance(result, Aggregate) else None
-        return RoundObservation(
-            self.sent,
-            after,
-            self._clients,
-            self._updates,
-            received.behind,
-            received.rows.clone(),
-            aggregate,
-            received.inputs,
-            malicious=self._malicious,
-            trainings=self._trainings,
-            gain=gain,
-        )
-
-
-def watching(setup: Setup, model: Tensor, round: int) -> RoundRecorder | None:
-    """The recorder of this round; None if the observer does not watch it.
-
-    A malicious server may send another model in it.
+def choose_model(setup: Setup, model: Tensor) -> Tensor:
+    """float32 ``[d]``: the model that clients are sent in a watched round; a malicious server may send another one.
 
     Raises:
         ContractError: that model has another shape.
     """
-    observer = setup.observer
-    if observer is None or not observer.watches(round):
-        return None
-    if observer.sends is None:
-        return RoundRecorder(model)
-    sent = observer.sends(model)
+    if setup.observer is None or setup.observer.sends is None:
+        return model
+    sent = setup.observer.sends(model)
     if sent.shape != model.shape:
         raise ContractError(f"tamper: expected a model of shape {list(model.shape)}; got {list(sent.shape)}.")
-    return RoundRecorder(sent)
+    return sent
+
+
+def copy_messages(sent: SentRound) -> SentRound:
+    """The messages that were sent and not lost, in memory of their own: that of the round is reused."""
+    silent = sent.of_fate(Fate.SILENT)
+    rows = [row for row, client in enumerate(sent.senders) if client not in silent]
+    trainings = tuple(sent.trainings[row] for row in rows) if sent.trainings else ()
+    return replace(
+        sent, updates=sent.updates[rows], senders=tuple(sent.senders[row] for row in rows), trainings=trainings
+    )
+
+
+def observe_round(
+    seen: SentRound, received: ReceivedRound, result: Aggregate | str, after: Tensor, gain: float
+) -> RoundObservation:
+    """The observation of a finished round, with the model after it (float32 ``[d]``) and the factor of its aggregate."""
+    return RoundObservation(
+        seen,
+        after,
+        received.behind,
+        received.rows.clone(),
+        result.vector.clone() if isinstance(result, Aggregate) else None,
+        received.inputs,
+        gain=gain,
+    )

@@ -17,7 +17,7 @@
     acting.py          ActingTask: a task whose model acts, Policy, Rollout, RecurrentNetwork, WorldModel
     spaces.py          Choices, Box: what an actor may do
     environments.py    Environment: where actors act, one step at a time
-    wire.py            Wire, SentRound, ReceivedRound: one round on its way from the clients to the server
+    wire.py            Fate, SentRound, ReceivedRound: the messages of one round, and what the server has of them
     training.py        Training: rounds, steps and learning rates, and the algorithm by name
     at_clients.py      evaluate_at_clients: evaluation where each client has a model of its own
     federated.py       FederatedAlgorithm: what clients train and keep, and what the server does with it
@@ -103,11 +103,7 @@ if TYPE_CHECKING:
         Share,
     )
     from fedguard.contracts.reports import (
-        Fate,
-        LocalTraining,
-        MaskedRound,
         NodesReport,
-        RoundObservation,
         RoundReport,
         RoundTiming,
     )
@@ -159,7 +155,14 @@ if TYPE_CHECKING:
         Trigger,
     )
     from fedguard.contracts.training import Training
-    from fedguard.contracts.wire import ReceivedRound, SentRound, Wire
+    from fedguard.contracts.wire import (
+        Fate,
+        LocalTraining,
+        MaskedRound,
+        ReceivedRound,
+        RoundObservation,
+        SentRound,
+    )
 else:
     __getattr__ = lazy_names(__name__)
 
@@ -291,7 +294,6 @@ __all__ = [
     "Trigger",
     "View",
     "WeightRule",
-    "Wire",
     "WorldModel",
     "first_met",
     "lies",

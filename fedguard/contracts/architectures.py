@@ -14,9 +14,10 @@ from fedguard.contracts.cell import Cell, Setup
 from fedguard.contracts.lying import Channels
 from fedguard.contracts.observers import Listeners, Seating
 from fedguard.contracts.participation import Meeting, Participation
-from fedguard.contracts.reports import LocalTraining, RoundObservation, RoundReport
+from fedguard.contracts.reports import RoundReport
 from fedguard.contracts.sight import Exposure, Sight
 from fedguard.contracts.tasks import Task
+from fedguard.contracts.wire import LocalTraining, RoundObservation
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Architecture(Algorithm):
 
     def unscale_updates(self, one: RoundObservation) -> Tensor:
         """float32 ``[n, d]``: the updates of a round as the clients sent them, before the server weighs them."""
-        return one.updates
+        return one.sent.updates
 
     def listeners(self, setup: Setup, place: Seating, nodes: int, rounds: int) -> Listeners:
         """The observers of a training: ``nodes`` nodes in the given position, which receive messages for ``rounds`` rounds."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedguard.contracts.reports import RoundObservation
+    from fedguard.contracts.wire import RoundObservation
 
 #: Who observes: see `fedguard.config.sections.ObserverSection`
 Seating = Literal["server", "nodes", "side_by_side", "around"]

@@ -2,149 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from torch import Tensor
 
 from fedguard.contracts.tasks import Evaluation, Trigger
-
-
-class Fate(StrEnum):
-    """What became of an update on its way into an aggregate.
-
-    Attributes:
-        ARRIVED: it reached the server.
-        LATE: the aggregate did not wait for it, which ended its training.
-        LOST: the network lost it.
-        INTERRUPTED: its device went offline before it had arrived.
-        SILENT: its client dropped out before sending it.
-        LEFT: its client dropped out of the session after sending it, so that it is in the sum.
-        NOT_FINITE: it held NaN or infinity, and so was dropped or could not be encoded.
-        TOO_LARGE: the same for finite values beyond $2^112$, which do not add up in float32.
-    """
-
-    ARRIVED = "arrived"
-    LATE = "late"
-    LOST = "lost"
-    INTERRUPTED = "interrupted"
-    SILENT = "silent"
-    LEFT = "left"
-    NOT_FINITE = "not_finite"
-    TOO_LARGE = "too_large"
-
-
-#: Fates of updates that no float32 can sum
-UNUSABLE = (Fate.NOT_FINITE, Fate.TOO_LARGE)
-
-
-@dataclass(frozen=True, slots=True)
-class LocalTraining:
-    """One local training of one client, from its download of the model on, and its update.
-
-    Attributes:
-        client: the client that the update belongs to.
-        began, ended: simulated seconds of the download, and of the arrival or the other end; equal while it is under way.
-        fate: fate of its update.
-        turn: number of the client's training, from 1; the round if all start together.
-        version: version of the model that it began with: number of aggregates before it; of those that moved the model, once
-            the update has arrived.
-        by: the device that trains, whose the client's examples may be; None if all train for themselves.
-        share, claimed: share of the client's work that is done, and share of its examples that it claims.
-        start: float32 ``[d]``: that model, shared and not copied; None while it is under way.
-        staleness: number of times that the model has moved since that version; an aggregate that does not change it does not
-            count.
-        scale: factor by which the architecture has multiplied the update for its staleness.
-    """
-
-    client: int
-    began: float
-    ended: float
-    fate: Fate = Fate.ARRIVED
-    turn: int = 0
-    version: int = 0
-    by: int | None = None
-    share: float = 1.0
-    claimed: float = 1.0
-    start: Tensor | None = field(default=None, compare=False, repr=False)
-    staleness: int = 0
-    scale: float = 1.0
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Client and turn, which no two trainings share."""
-        return self.client, self.turn
-
-
-@dataclass(frozen=True)
-class RoundObservation:
-    """One round, as seen by an observer that sees everything. The core derives from it what the server sees.
-
-    Attributes:
-        sent: float32 ``[d]``: the model that the clients received.
-        after: float32 ``[d]``: the model after the round.
-        clients: the client behind each row of `updates`.
-        updates: float32 ``[n, d]``: what the clients sent.
-        behind: the clients behind each row of `rows`.
-        rows: float32 ``[m, d]``: what the server has: each update, or the means behind its sums.
-        aggregate: float32 ``[d]``: the aggregate of the round, with any noise; None if it was abandoned.
-        inputs: float64 ``[d]`` by client: its input to a session, rounded and noisy, as if it were alone there; empty without
-            masks.
-        models: float32 ``[n, d]``: without a server, the model from which each node trained; None if all share one.
-        received: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
-        malicious: the malicious ones among the clients.
-        trainings: the training behind each row of `updates`; empty without simulated time.
-        gain: factor of the aggregate before the server's step.
-    """
-
-    sent: Tensor
-    after: Tensor
-    clients: tuple[int, ...]
-    updates: Tensor
-    behind: tuple[tuple[int, ...], ...]
-    rows: Tensor
-    aggregate: Tensor | None
-    inputs: Mapping[int, Tensor] = field(default_factory=dict)
-    models: Tensor | None = None
-    received: Tensor | None = None
-    malicious: frozenset[int] = frozenset()
-    trainings: tuple[LocalTraining, ...] = ()
-    gain: float = 1.0
-
-
-@dataclass(frozen=True)
-class MaskedRound:
-    """The result of the sessions of secure aggregation in one round.
-
-    Attributes:
-        clients: number of clients that took part.
-        sessions: number of sessions; one for all clients, or one for each group.
-        aborted: why some of them gave no sum.
-        survivors: number of clients with an update in a sum.
-        anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None without a
-            sum.
-        contributors: the fewest clients in a sum that are sure to have added their share of any noise: all but the malicious
-            ones and those that may collude.
-        error: norm of (decoded mean - true mean of the same clients' updates) over the norm of the true mean; None if there is
-            no sum, or the true mean is zero. Over groups, the root of the sums of squares.
-        clipped: share of the honest updates' coordinates that the encoding clipped.
-        bytes_up, bytes_down: bytes that all clients sent, and bytes that the server sent.
-        left_out: clients that the protocol excluded from the sums as malicious.
-    """
-
-    clients: int
-    sessions: int
-    aborted: tuple[str, ...]
-    survivors: int
-    anonymity: int | None
-    contributors: int | None
-    error: float | None
-    clipped: float
-    bytes_up: int
-    bytes_down: int
-    left_out: tuple[int, ...] = ()
+from fedguard.contracts.wire import UNUSABLE, Fate, LocalTraining, MaskedRound, RoundObservation
 
 
 @dataclass(frozen=True)
@@ -271,6 +137,11 @@ class RoundReport:
     def of_fate(self, *fates: Fate) -> tuple[int, ...]:
         """The clients with an update of one of these fates."""
         return tuple(client for client, fate in self.fates if fate in fates)
+
+    @property
+    def without_row(self) -> tuple[int, ...]:
+        """Clients with an update that reached the server and is in no row: of sums, those that the protocol has excluded."""
+        return tuple((Counter(self.clients) - Counter(client for row in self.behind for client in row)).elements())
 
     @property
     def not_finite(self) -> tuple[int, ...]:

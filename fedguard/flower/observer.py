@@ -87,8 +87,8 @@ def misfit(task: Classification, plan: LocalPlan, watched: Sequence[RoundObserva
     """
     # Only one full-batch step has a closed form: with batches or several steps, order and draws of the app are unknown
     found = []
-    for client, row in zip(watched[0].clients, watched[0].updates, strict=True) if watched else ():
-        own, model = task.examples(client), watched[0].sent.clone().requires_grad_()
+    for client, row in zip(watched[0].sent.senders, watched[0].sent.updates, strict=True) if watched else ():
+        own, model = task.examples(client), watched[0].sent.model.clone().requires_grad_()
         if (plan.batch_size or len(own)) < len(own) or (plan.steps or plan.epochs) != 1:
             continue
         (gradient,) = torch.autograd.grad(task.loss(task.logits(model, own.x), own.y), model)

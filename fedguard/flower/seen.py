@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedguard.contracts import RoundObservation
+from fedguard.contracts import RoundObservation, SentRound
 from fedguard.errors import ConfigError, NotAllowed
 from fedguard.registry import load_registry
 from fedguard.states import Layout
@@ -95,10 +95,8 @@ class TrainingObservations:
         """The watched rounds in which at least one node answered."""
         return [
             RoundObservation(
-                sent=self.sent[number],
+                SentRound(number, self.sent[number], rows, clients),
                 after=self.after[number],
-                clients=clients,
-                updates=rows,
                 behind=tuple((client,) for client in clients),
                 rows=rows,
                 aggregate=self.after[number] - self.sent[number],

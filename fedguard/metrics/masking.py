@@ -69,13 +69,14 @@ def summarize_sessions(reports: Sequence[RoundReport], malicious: Collection[int
     Args:
         malicious: the malicious clients, to classify those that a group test has excluded.
     """
-    rounds = [report.masked for report in reports if report.masked is not None]
+    masked = [report for report in reports if report.masked is not None]
+    rounds = [report.masked for report in masked if report.masked is not None]
     if not rounds:
         return None
     aborted = [why for one in rounds for why in one.aborted]
     errors = [one.error for one in rounds if one.error is not None]
     came = sum(one.clients for one in rounds)
-    out = rounds[-1].left_out
+    out = masked[-1].without_row
     return {
         "rounds": len(rounds),
         "sessions": sum(one.sessions for one in rounds),

@@ -13,7 +13,7 @@ from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import build_cell
 from fedguard.config.schema import CellConfig
-from fedguard.contracts import Fate, ReceivedRound, Wire
+from fedguard.contracts import Fate, ReceivedRound, SentRound
 from fedguard.errors import ConfigError, PreconditionError
 from fedguard.registry import load_registry
 from fedguard.statistics import FATES
@@ -138,14 +138,14 @@ def test_statistics_that_are_not_finite_or_below_0_are_stopped_and_counted(fate)
     running = RunningStatistics(setup)
     rows = {0: torch.rand(32) + 0.5, 1: torch.rand(32) + 0.5}
     rows[1][4:8] = -3.0  # variances
-    wire = Wire(torch.zeros(2, 5), (0, 1), frozenset(), statistics=rows)
+    sent = SentRound(1, torch.zeros(5), torch.zeros(2, 5), (0, 1), statistics=rows)
     samples = torch.ones(2, dtype=torch.float64)
-    running.settle(ReceivedRound(wire.updates, ((0,), (1,)), samples, 0, (0, 1), wire), 1)
+    running.settle(ReceivedRound(sent.updates, ((0,), (1,)), samples, 0, (0, 1), sent), 1)
     assert running.floored == 4
     assert (running.for_evaluation(torch.zeros(setup.task.dim))[setup.task.statistics.variances] >= 0).all()
     rows[1][0] = float("nan")
-    kept, fates = drop_not_finite(wire)
-    assert kept.clients == (0,) and fates == {1: Fate.NOT_FINITE}
+    kept = drop_not_finite(sent)
+    assert kept.senders == (0,) and kept.fates == {1: Fate.NOT_FINITE}
 
 
 # ---- Identity.

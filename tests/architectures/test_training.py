@@ -10,7 +10,18 @@ import torch
 
 from fedguard.architectures.server import Server
 from fedguard.architectures.wire import drop_not_finite
-from fedguard.contracts import ROOT, Fate, LocalPlan, Participation, Setup, Sight, ThreatModel, Training, Wire
+from fedguard.contracts import (
+    ROOT,
+    Fate,
+    LocalPlan,
+    Participation,
+    RoundReport,
+    SentRound,
+    Setup,
+    Sight,
+    ThreatModel,
+    Training,
+)
 from fedguard.errors import ConfigError
 from fedguard.metrics.trajectory import summarize
 from fedguard.registry import load_registry
@@ -218,13 +229,28 @@ def test_values_that_do_not_add_up_are_dropped_and_counted_apart(defense, attack
 def test_dropping_rows_keeps_each_client_with_its_row():
     rows = torch.arange(6.0)[:, None].repeat(1, 3)
     rows[[0, 3, 5], 1] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    wire, fates = drop_not_finite(Wire(rows, (10, 11, 12, 13, 14, 15), frozenset()))
-    assert fates == dict.fromkeys((10, 13, 15), Fate.NOT_FINITE)
-    assert {client: row[0].item() for client, row in zip(wire.clients, wire.updates, strict=True)} == {
+    sent = drop_not_finite(SentRound(1, torch.zeros(3), rows, (10, 11, 12, 13, 14, 15), fates={3: Fate.LATE}))
+    assert sent.fates == {3: Fate.LATE} | dict.fromkeys((10, 13, 15), Fate.NOT_FINITE)
+    assert {client: row[0].item() for client, row in zip(sent.senders, sent.updates, strict=True)} == {
         11: 1,
         12: 2,
         14: 4,
     }
+
+
+def test_a_table_of_messages_tells_who_has_a_row_and_who_takes_part():
+    rows = torch.arange(3.0)[:, None].repeat(1, 2)
+    sent = SentRound(1, torch.zeros(2), rows, (4, 2, 7), frozenset({2}), {3: Fate.LATE, 2: Fate.SILENT})
+    assert sent.senders == (4, 2, 7) and sent.clients == (2, 3, 4, 7)
+    left = sent.without(sent.of_fate(Fate.SILENT, Fate.LATE))
+    assert dict(zip(left.senders, left.updates[:, 0].tolist(), strict=True)) == {4: 0.0, 7: 2.0}
+    assert (left.clients, left.fates, left.malicious) == (sent.clients, sent.fates, sent.malicious)
+
+
+def test_who_reached_the_server_and_is_in_no_row_is_counted_by_updates():
+    """In simulated time a client may be behind a row and send one more update that is left out."""
+    report = RoundReport(round=1, model=torch.zeros(1), clients=(3, 1, 2, 3), behind=((1, 3),))
+    assert sorted(report.without_row) == [2, 3]
 
 
 def test_a_round_without_enough_updates_changes_nothing_and_says_so():

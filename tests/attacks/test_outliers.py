@@ -210,9 +210,9 @@ def test_stale_sends_what_was_computed_that_many_rounds_ago(delay):
     for round, model in enumerate(models, start=1):
         buffer = torch.empty(6, task.dim)
         wire = clean.send(model, round, range(6), lambda honest, malicious: None, buffer)
-        computed.append({client: row.clone() for client, row in zip(wire.clients, wire.updates, strict=True)})
+        computed.append({client: row.clone() for client, row in zip(wire.senders, wire.updates, strict=True)})
         sent = late.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
-        for client, row in zip(sent.clients, sent.updates, strict=True):
+        for client, row in zip(sent.senders, sent.updates, strict=True):
             due = max(0, round - 1 - delay) if client in malicious else round - 1
             assert torch.allclose(row, computed[due][client], atol=1e-6), (round, client)
     assert (computed[0][1] - computed[7][1]).abs().max() > 1e-3  # the rounds differ, so the test can fail
@@ -272,13 +272,13 @@ def test_one_that_comes_sends_its_honest_update():
     model, seen = task.initial_model(Rng(0)), set()
     for round in range(1, 9):
         wire = clean.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
-        honest = dict(zip(wire.clients, wire.updates, strict=True))
+        honest = dict(zip(wire.senders, wire.updates, strict=True))
         wire = faulty.send(model, round, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
-        assert len(wire.updates) == len(wire.clients)
-        assert wire.malicious == set(wire.clients) - {4, 5}
-        for client, row in zip(wire.clients, wire.updates, strict=True):
+        assert len(wire.updates) == len(wire.senders)
+        assert wire.malicious == set(wire.senders) - {4, 5}
+        for client, row in zip(wire.senders, wire.updates, strict=True):
             assert torch.allclose(row, honest[client], atol=1e-6)
-        seen.add(len(wire.clients))
+        seen.add(len(wire.senders))
     assert len(seen) > 1
 
 
@@ -358,7 +358,7 @@ def test_the_server_gets_what_the_fault_makes_of_the_honest_update(name):
         faulty = attack.poison(task.examples(2), data_view(**facts))
         task.with_examples({2: faulty}).local_updates(model, [2], plan, rng, wrong)
         expected = {**dict(enumerate(clean)), 2: wrong[0] * (100 if name == "unit_error" else 1)}
-        for client, row in zip(wire.clients, wire.updates, strict=True):
+        for client, row in zip(wire.senders, wire.updates, strict=True):
             assert torch.allclose(row, expected[client], atol=2e-5), (round, client)
         same = name == "gain_drift" and round == 1
         assert torch.allclose(expected[2], clean[2], atol=1e-4) == same
@@ -369,7 +369,7 @@ def test_duplicated_clients_reach_the_server_as_exact_copies():
     setup = set_up(task, Training(rounds=1), attack="duplicated_client", malicious=(2, 5), told=2)
     model = task.initial_model(Rng(0))
     wire = Clients(setup).send(model, 1, range(6), lambda honest, malicious: None, torch.empty(6, task.dim))
-    rows = dict(zip(wire.clients, wire.updates, strict=True))
+    rows = dict(zip(wire.senders, wire.updates, strict=True))
     assert torch.equal(rows[2], rows[3])
     assert torch.equal(rows[5], rows[0])
     assert not torch.equal(rows[3], rows[0])

@@ -179,16 +179,16 @@ def test_of_a_buffer_of_two_either_the_first_or_the_second_is_given_what_it_is_w
     aged = set()
     for shares, report in zip(found.rounds, made.architecture.aggregates(watched), strict=True):
         (one,) = report.watched
-        aged |= {training.staleness for training in one.trainings}
-        loss = setup.task.evaluate(one.sent).loss
-        alone = [loss - setup.task.evaluate(one.sent + row).loss for row in one.updates]
-        both = loss - setup.task.evaluate(one.sent + one.updates.mean(0)).loss
-        if one.clients[0] == one.clients[1]:
-            assert shares.shares[one.clients[0]] == pytest.approx(both, abs=1e-6)
+        aged |= {training.staleness for training in one.sent.trainings}
+        loss = setup.task.evaluate(one.sent.model).loss
+        alone = [loss - setup.task.evaluate(one.sent.model + row).loss for row in one.sent.updates]
+        both = loss - setup.task.evaluate(one.sent.model + one.sent.updates.mean(0)).loss
+        if one.sent.senders[0] == one.sent.senders[1]:
+            assert shares.shares[one.sent.senders[0]] == pytest.approx(both, abs=1e-6)
             continue
         orders = [(alone[0], both - alone[0]), (both - alone[1], alone[1])]
         assert any(
-            [shares.shares[client] for client in one.clients] == pytest.approx(list(order), abs=1e-6)
+            [shares.shares[client] for client in one.sent.senders] == pytest.approx(list(order), abs=1e-6)
             for order in orders
         )
     assert max(aged) > 0, "some are weighed by their age"

@@ -119,8 +119,8 @@ def test_noise_differs_between_clients_rounds_and_stages():
         model = setup.task.initial_model(Rng(0))
         rounds = []
         for round in (1, 2):
-            wire = clients.send(model, round, range(3), lambda *_: None, buffer)
-            rounds.append(wire.updates[torch.tensor(wire.clients).argsort()].clone())
+            sent = clients.send(model, round, range(3), lambda *_: None, buffer)
+            rounds.append(sent.updates[torch.tensor(sent.senders).argsort()].clone())
         moved.append(torch.stack(rounds))
     once, again = (moved[1] - moved[0]).flatten(0, 1), (moved[2] - moved[1]).flatten(0, 1)
     assert (
@@ -383,8 +383,8 @@ def sent(setup: Setup) -> torch.Tensor:
     """float32 ``[3, d]``: what each client sends in the first round."""
     model = setup.task.initial_model(setup.rng.child("model"))
     buffer = torch.empty(3, setup.task.dim)
-    wire = Clients(setup).send(model, 1, range(3), lambda *_: None, buffer)
-    return wire.updates[torch.tensor(wire.clients).argsort()].clone()
+    sent = Clients(setup).send(model, 1, range(3), lambda *_: None, buffer)
+    return sent.updates[torch.tensor(sent.senders).argsort()].clone()
 
 
 @pytest.mark.parametrize("batch", [None, 8])

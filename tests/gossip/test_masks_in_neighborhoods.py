@@ -113,9 +113,9 @@ def test_what_comes_to_a_node_is_its_sum_alone():
     made, setup = scene({"name": "d_psgd", "graph": "torus", "masks": 24}, clients={"total": 9})
     (report, *_) = made.architecture.run(replace(setup, observer=Observer(1, seat=(0, 4))))
     (watched,), graph = report.watched, made.architecture.seats(setup)
-    assert len(watched.received) == 2
-    values = (watched.models + watched.updates).double()
-    for row, node in zip(watched.received, (0, 4), strict=True):
+    assert len(watched.heard) == 2
+    values = (watched.models + watched.sent.updates).double()
+    for row, node in zip(watched.heard, (0, 4), strict=True):
         heard = sources(graph.at(0), node)
         assert len(heard) == 4
         assert (row - torch.from_numpy(graph.at(0)[node, heard]) @ values[heard]).abs().max() < 1e-5

@@ -69,8 +69,8 @@ def arrived(made, seed=1):
     found = []
     for report in made.architecture.aggregates(setup):
         (one,) = report.watched
-        keys = sorted(one.trainings, key=lambda training: training.key)
-        found += [(report.round, training) for training in keys if training.client in one.clients]
+        keys = sorted(one.sent.trainings, key=lambda training: training.key)
+        found += [(report.round, training) for training in keys if training.client in one.sent.senders]
     return found
 
 
@@ -172,7 +172,7 @@ def arrived_of_sums(made, seed=1):
     setup = replace(set_up(made, seed, Workbench().task(made, seed)), observer=Observer(None))
     return [
         (report.round, training) for report in made.architecture.run(setup) for one in report.watched
-        for training in one.trainings
+        for training in one.sent.trainings
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import torch
 from fedguard.architectures.masking import moments
 from fedguard.architectures.statistics import RunningStatistics, _why_not_masked
 from fedguard.bench.running.check import _statistics
-from fedguard.contracts import ReceivedRound, StatisticsFate, StatisticsLayout, Wire
+from fedguard.contracts import ReceivedRound, SentRound, StatisticsFate, StatisticsLayout
 from fedguard.statistics.average import Average
 from fedguard.statistics.pooled import Pooled
 from fedguard.statistics.weighted import Weighted
@@ -74,9 +74,9 @@ def test_the_server_combines_sums_and_never_one_client_s_statistics():
     setup, _ = reports("weighted", **EIGHT, **FULL)
     s = setup.task.statistics.size
     own = {client: torch.full((s,), torch.nan) for client in range(8)}
-    wire = Wire(torch.zeros(8, 5), tuple(range(8)), frozenset(), statistics=own)
+    sent = SentRound(1, torch.zeros(5), torch.zeros(8, 5), tuple(range(8)), statistics=own)
     received = ReceivedRound(
-        wire.updates, (tuple(range(8)),), None, 0, tuple(range(8)), wire, moments=(torch.full((s,), 8.0).double(), 4.0)
+        sent.updates, (tuple(range(8)),), None, 0, tuple(range(8)), sent, moments=(torch.full((s,), 8.0).double(), 4.0)
     )
     running = RunningStatistics(setup)
     running.settle(received, 1)

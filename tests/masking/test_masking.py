@@ -20,7 +20,7 @@ from fedguard.architectures.masking.groups import Groups
 from fedguard.architectures.masking.plain import NoMasking
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.server import Server
-from fedguard.architectures.wire import leave
+from fedguard.architectures.wire import transmit
 from fedguard.bench.pages.overview import OVERVIEW
 from fedguard.bench.pages.terminal import render_terminal
 from fedguard.bench.records.record import reproducible
@@ -45,7 +45,6 @@ from fedguard.contracts import (
     Sight,
     Training,
     WeightRule,
-    Wire,
 )
 from fedguard.errors import ConfigError, NotObservable
 from fedguard.privacy.distributed import DistributedDP
@@ -74,9 +73,8 @@ def federation(protocol, *, clients=20, pipeline="mean", rounds=4, root=0, told=
 
 def sent(setup, updates, *, malicious=(), round=1) -> SentRound:
     """One round in which client i sends row i."""
-    return leave(
-        setup, torch.zeros(setup.task.dim), round, Wire(updates, tuple(range(len(updates))), frozenset(malicious))
-    )
+    clients = tuple(range(len(updates)))
+    return transmit(setup, SentRound(round, torch.zeros(setup.task.dim), updates, clients, frozenset(malicious)))
 
 
 def receiver(setup):
@@ -225,7 +223,7 @@ def test_the_same_clients_fall_silent_in_every_cell_and_more_of_them_at_a_higher
         for mode, pipeline in ((NoMasking(), "median"), (FullMasking(), "mean")):
             protocol = Protocol(secure_aggregation=mode.setting, dropout=Dropout(rate=rate))
             setup = federation(protocol, pipeline=pipeline)
-            found = [leave(setup, torch.zeros(3), round, Wire(torch.zeros(20, 3), tuple(range(20)), frozenset())).fates for round in range(1, 101)]  # fmt: skip
+            found = [transmit(setup, SentRound(round, torch.zeros(3), torch.zeros(20, 3), tuple(range(20)))).fates for round in range(1, 101)]  # fmt: skip
             assert lost.setdefault(rate, found) == found
     assert all(few.keys() <= more.keys() for few, more in zip(lost[0.1], lost[0.3], strict=True))
     assert sum(map(len, lost[0.0])) == 0
@@ -239,7 +237,7 @@ def test_a_round_is_lost_exactly_when_too_few_are_left(step):
     setup = federation(protocol, clients=8, rounds=6, seed=1)
     before, seen = setup.task.initial_model(setup.rng.child("model")), set()
     for report in Server().run(setup):
-        silent = leave(setup, before, report.round, Wire(torch.zeros(8, 1), tuple(range(8)), frozenset())).fates
+        silent = transmit(setup, SentRound(report.round, before, torch.zeros(8, 1), tuple(range(8)))).fates
         lost = len(silent) > 3
         seen.add(lost)
         assert (report.abandoned is not None) == lost

@@ -42,7 +42,7 @@ def likeness(system, monkeypatch):
     received = sums.SumRun.receive_updates
 
     def kept_back(self, sent):
-        wires.append((sent.wire.clients, sent.wire.updates.clone()))
+        wires.append((sent.senders, sent.updates.clone()))
         return received(self, sent)
 
     monkeypatch.setattr(sums.SumRun, "receive_updates", kept_back)

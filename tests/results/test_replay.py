@@ -37,12 +37,12 @@ class Witness(RoundKeeper):
 
     def __call__(self, round, received, aggregate, weights):
         super().__call__(round, received, aggregate, weights)
-        wire = received.truth
-        rows = [row for row, client in enumerate(wire.clients) if client in received.clients]
+        sent = received.sent
+        rows = [row for row, client in enumerate(sent.senders) if client in received.clients]
         vector = None if aggregate is None else aggregate.double().numpy().copy()
         behind = None if weights is None else list(zip(received.behind, weights.tolist(), strict=True))
-        self.seen.append((wire.updates[rows].double().numpy().copy(), [wire.clients[row] for row in rows],
-                          set(wire.malicious), vector, behind))  # fmt: skip
+        self.seen.append((sent.updates[rows].double().numpy().copy(), [sent.senders[row] for row in rows],
+                          set(sent.malicious), vector, behind))  # fmt: skip
 
 
 def witness(**changes) -> Witness:

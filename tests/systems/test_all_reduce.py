@@ -13,7 +13,7 @@ from fedguard.architectures.systems.sums import SumRun
 from fedguard.bench.running.card import threat_card
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
-from fedguard.contracts import SentRound, Wire
+from fedguard.contracts import SentRound
 from fedguard.secagg.encoding import Encoding
 from tests.root import ROOT
 from tests.systems.scenes import EVEN, cell, models, off, reports, scene
@@ -222,7 +222,7 @@ def test_what_a_neighbor_gets_under_masks_tells_nothing():
     _, setup = scene(MASKED)
     run = SumRun(cell(MASKED).architecture, setup)
     updates = 0.01 * torch.randn(6, setup.task.dim, generator=torch.Generator().manual_seed(1))
-    sent = SentRound(1, run.model, Wire(updates, tuple(range(6)), frozenset()))
+    sent = SentRound(1, run.model, updates, tuple(range(6)))
     received = run.receive_updates(sent)
     assert float((received.rows[0] - updates.mean(0)).abs().max()) < 4 / 2**19
     inputs = Inputs(sent, Encoding(), None, [1] * 6, setup.rng.child("masking"), "all")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.systems.fate import FATE, PairwiseMasks
 from fedguard.bench.running.card import threat_card
-from fedguard.contracts import Fate, SentRound, Sight, Wire
+from fedguard.contracts import Fate, SentRound, Sight
 from fedguard.secagg.encoding import Encoding
 from tests.systems.scenes import cell, models, off, reports, scene
 
@@ -31,8 +32,7 @@ def one_round(parties=5):
     _, setup = scene("fate", clients={"total": parties})
     updates = torch.randn(parties, setup.task.dim, generator=torch.Generator().manual_seed(0))
     updates /= updates.norm(dim=1, keepdim=True)
-    wire = Wire(updates.clone(), tuple(range(parties)), frozenset())
-    sent = SentRound(1, torch.zeros(setup.task.dim), wire)
+    sent = SentRound(1, torch.zeros(setup.task.dim), updates.clone(), tuple(range(parties)))
     return setup, PairwiseMasks().receiver(setup), sent, updates
 
 
@@ -68,7 +68,7 @@ def test_masks_are_new_in_each_round():
     setup, receiver, sent, _ = one_round()
     receiver.receive(sent)
     inputs = Inputs(sent, Encoding(largest_weight=max(setup.task.sizes)), None, setup.task.sizes, setup.rng, "all")
-    later = SentRound(2, sent.model, sent.wire)
+    later = replace(sent, round=2)
     first, second = (receiver.message(inputs, 0, range(5), one) for one in (sent, later))
     assert hashlib.sha256(first).digest() != hashlib.sha256(second).digest()
     assert abs(float(((first - second) >> 31).mean()) - 0.5) < 5 * 0.5 / setup.task.dim**0.5

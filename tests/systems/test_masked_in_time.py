@@ -10,7 +10,7 @@ import torch
 
 from fedguard.architectures.systems.google import Google
 from fedguard.bench.running.protocol import protocol_card
-from fedguard.contracts import Fate, PoisonAttack, PoisonView, SentRound, Sight, Wire
+from fedguard.contracts import Fate, PoisonAttack, PoisonView, SentRound, Sight
 from fedguard.simulated.barriers import buffer_barrier
 from tests.simulated.scenes import STRAGGLER, course, releases
 from tests.systems.scenes import cell, models, off, reports, scene
@@ -138,9 +138,8 @@ def test_a_group_whose_devices_are_late_loses_its_own_sum_alone():
     everyone = tuple(range(12))
     late, there = receiver.deal(everyone, 1)
     rows = torch.arange(12.0)[:, None].expand(12, setup.task.dim) / 12
-    wire = Wire(rows[list(there)].contiguous(), there, frozenset())
-    model = torch.zeros(setup.task.dim)
-    received = receiver.receive(SentRound(1, model, wire, dict.fromkeys(late, Fate.LATE)))
+    model, missing = torch.zeros(setup.task.dim), dict.fromkeys(late, Fate.LATE)
+    received = receiver.receive(SentRound(1, model, rows[list(there)].contiguous(), there, fates=missing))
     assert received.behind == (there,) and len(received.masked.aborted) == 1
     assert torch.allclose(received.rows[0], rows[list(there)].mean(0), atol=1e-5)
     assert len(made.in_sessions.clients.there(1)) == 12

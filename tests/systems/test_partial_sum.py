@@ -19,18 +19,18 @@ SYSTEMS = ("all_reduce", "all_reduce(topology='hierarchical', group=3)", "all_re
 
 
 def updates_of(system, monkeypatch, seed, **settings):
-    """The wire of a first round, the model before it and after it, and who is malicious."""
+    """What was sent in a first round, the model before it and after it, and who is malicious."""
     kept = []
     received = sums.SumRun.receive_updates
 
     def kept_back(self, sent):
-        kept.append((sent.wire, sent.wire.updates.clone()))
+        kept.append((sent, sent.updates.clone()))
         return received(self, sent)
 
     monkeypatch.setattr(sums.SumRun, "receive_updates", kept_back)
     before, after = models(system, seed, **settings)
-    (wire, updates), (node,) = kept[0], scene(system, seed, **settings)[1].malicious
-    return wire, updates, after - before, node
+    (sent, updates), (node,) = kept[0], scene(system, seed, **settings)[1].malicious
+    return sent, updates, after - before, node
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def updates_of(system, monkeypatch, seed, **settings):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_in_a_ring_it_is_one_more_vector_but_for_the_nodes_own_chunk(system, width, rounding, seed, monkeypatch):
     """Under masks, where the lie is made of the node's own update, the sum counts no more examples than there are."""
-    wire, updates, moved, node = updates_of(system, monkeypatch, seed, **ATTACKED)
-    honest = updates[[row for row, client in enumerate(wire.clients) if client != node]]
-    lie = -2 * 6 * (honest.mean(0) if width == 650 else updates[wire.clients.index(node)])
+    sent, updates, moved, node = updates_of(system, monkeypatch, seed, **ATTACKED)
+    honest = updates[[row for row, client in enumerate(sent.senders) if client != node]]
+    lie = -2 * 6 * (honest.mean(0) if width == 650 else updates[sent.senders.index(node)])
     sizes = [width // 6 + (chunk < width % 6) for chunk in range(6)]
     own = torch.zeros(650, dtype=torch.bool)
     own[sum(sizes[:node]) : sum(sizes[: node + 1])] = True

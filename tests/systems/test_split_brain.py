@@ -20,7 +20,7 @@ def run_of(system, seed=0, **settings):
     received = run.receive_updates
 
     def kept(sent):
-        wires.append((sent.wire, sent.wire.updates.clone()))
+        wires.append((sent, sent.updates.clone()))
         return received(sent)
 
     run.receive_updates = kept
@@ -31,9 +31,9 @@ def run_of(system, seed=0, **settings):
 @pytest.mark.parametrize("malicious", [1, 2])
 def test_in_a_ring_who_comes_after_a_liar_has_another_chunk(seed, malicious):
     """Chunk c is finished at node c - 1 and handed on to c, c + 1, ... c - 2: a plain walk."""
-    run, ((wire, updates),), _, setup = run_of("all_reduce", seed, **ONE | {"clients": {"malicious": malicious}})
+    run, ((sent, updates),), _, setup = run_of("all_reduce", seed, **ONE | {"clients": {"malicious": malicious}})
     n, start = 6, setup.task.initial_model(setup.rng.child("model"))
-    honest = updates[[row for row, node in enumerate(wire.clients) if node not in setup.malicious]]
+    honest = updates[[row for row, node in enumerate(sent.senders) if node not in setup.malicious]]
     lie = -2 * n / malicious * honest.mean(0)
     sizes = [650 // n + (chunk < 650 % n) for chunk in range(n)]
     for chunk in range(n):
@@ -57,11 +57,11 @@ def test_honest_nodes_end_with_different_models_and_none_of_them_learns():
 def test_each_node_trains_from_its_own_model():
     run, wires, _, setup = run_of("all_reduce", **ONE)
     own = run.starts.clone()
-    _, (_, (wire, updates)), _, _ = run_of("all_reduce", **ONE | {"training": {"rounds": 2}})
+    _, (_, (sent, updates)), _, _ = run_of("all_reduce", **ONE | {"training": {"rounds": 2}})
     for node in set(range(6)) - setup.malicious:
         out = torch.empty(1, 650)
         setup.task.local_updates(own[node], (node,), setup.cell.plan, setup.rng.child("round", 2), out)
-        assert torch.allclose(updates[wire.clients.index(node)], out[0], atol=1e-6)
+        assert torch.allclose(updates[sent.senders.index(node)], out[0], atol=1e-6)
 
 
 def test_a_hash_tells_that_sums_differ_and_nobody_moves():

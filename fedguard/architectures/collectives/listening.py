@@ -60,15 +60,15 @@ class CollectiveListeners(Listeners):
         """See `Listeners.solve_update`; the mean of all others is weighted."""
         one = watched[round - 1]
         if len(behind) > 1 or self._masked:
-            return SolvedUpdate(behind, one.sent, self._of_sum(one, behind))
+            return SolvedUpdate(behind, one.sent.model, self._of_sum(one, behind))
         (node,) = behind
         found, known = torch.zeros(self._width, dtype=torch.float64), torch.zeros(self._width, dtype=torch.bool)
         for chunk, cut in enumerate(self._schedule.cuts(self._width)):
             part = self._of_chunk(chunk, self._parts(one, cut), node)
             if part is not None:
                 found[cut], known[cut] = part, True
-        update = (found[: self._dim] / self._weights[node]).to(one.updates.dtype)
-        return SolvedUpdate(behind, one.sent, update, known[: self._dim])
+        update = (found[: self._dim] / self._weights[node]).to(one.sent.updates.dtype)
+        return SolvedUpdate(behind, one.sent.model, update, known[: self._dim])
 
     def _of_chunk(self, chunk: int, parts: list[Tensor], node: int) -> Tensor | None:
         said: list[Tensor] = []
@@ -92,11 +92,13 @@ class CollectiveListeners(Listeners):
         """Input of each node for a chunk; a last element after the coordinates is its weight."""
         found = []
         for node, weight in enumerate(self._weights):
-            whole = torch.cat([one.updates[one.clients.index(node)] * weight, torch.full((1,), float(weight))])
+            whole = torch.cat(
+                [one.sent.updates[one.sent.senders.index(node)] * weight, torch.full((1,), float(weight))]
+            )
             found.append(whole[cut])
         return found
 
     def _of_sum(self, one: RoundObservation, behind: tuple[int, ...]) -> Tensor:
-        own = sum(self._weights[node] * one.updates[one.clients.index(node)].double() for node in self.nodes)
+        own = sum(self._weights[node] * one.sent.updates[one.sent.senders.index(node)].double() for node in self.nodes)
         total = sum(self._weights) * one.rows[0].double() - own
-        return (total / sum(self._weights[node] for node in behind)).to(one.updates.dtype)
+        return (total / sum(self._weights[node] for node in behind)).to(one.sent.updates.dtype)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedguard.contracts import Listeners, RoundObservation, Setup, SolvedUpdate
+from fedguard.contracts import Listeners, RoundObservation, SentRound, Setup, SolvedUpdate
 from fedguard.privacy.determined import combinations
 from fedguard.simulated.topology import Topology
 
@@ -149,15 +149,13 @@ class Eavesdropper:
             return ()
         own, n = self._observer.seat[0], len(after)
         observed = RoundObservation(
-            sent=self._models[own],
+            SentRound(self._round, self._models[own], torch.stack(self._rows).mean(0), tuple(range(n))),
             after=after[own].clone(),
-            clients=tuple(range(n)),
-            updates=torch.stack(self._rows).mean(0),
             behind=tuple((node,) for node in range(n)),
             rows=after[:0],
             aggregate=None,
             models=self._models,
-            received=torch.stack(self._received) if self._received else after[:0],
+            heard=torch.stack(self._received) if self._received else after[:0],
         )
         return (observed,)
 
@@ -198,11 +196,11 @@ class GossipListeners(Listeners):
         wanted = self._build_targets(round, behind)
         made, there = combinations(self._rows, wanted, self._known)
         assert there.all()
-        known = torch.stack([_start(watched), *(watched[at - 1].updates[node].double() for at, node in self._own)])
+        known = torch.stack([_start(watched), *(watched[at - 1].sent.updates[node].double() for at, node in self._own)])
         heard = torch.cat([_require_messages(one) for one in watched]).double()
         rest = heard - torch.from_numpy(self._rows[:, self._known]) @ known
         found = torch.from_numpy(made) @ rest + torch.from_numpy(wanted[:, self._known]) @ known
-        update, model = found.to(watched[0].updates.dtype)
+        update, model = found.to(watched[0].after.dtype)
         return SolvedUpdate(behind, model, update)
 
     @cached_property
@@ -251,5 +249,5 @@ def _start(watched: Sequence[RoundObservation]) -> Tensor:
 
 
 def _require_messages(one: RoundObservation) -> Tensor:
-    assert one.received is not None
-    return one.received
+    assert one.heard is not None
+    return one.heard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,10 +22,11 @@ from fedguard.architectures.gossip.rules import Rules
 from fedguard.architectures.gossip.said import SelfReports
 from fedguard.architectures.gossip.traffic import Traffic
 from fedguard.architectures.malicious import MaliciousClients
+from fedguard.architectures.release import report_round
 from fedguard.architectures.rule_context import ColluderPipeline, NodeContext
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.times import world
-from fedguard.contracts import Fate, RoundReport, Setup, Wire
+from fedguard.contracts import Fate, ReceivedRound, RoundReport, SentRound, Setup
 from fedguard.contracts.channels import MIXING, TRACKERS
 from fedguard.kernels import unusable_rows
 from fedguard.simulated.topology import Topology
@@ -179,13 +181,13 @@ class Nodes:
         told = self._craft_broadcast(updates, zeros, models, False, parcel) if self._broadcast and acting else {}
         lies: dict[int, dict[int, Tensor]] = {}
         for node in sorted(set(range(self._n)) - acting) if acting else ():
-            wire = self._collect_messages(
+            sent = self._collect_messages(
                 Destination(node, matrix[node], zeros[node], models[node], False, parcel), updates, told
             )
-            rows = zip(wire.clients, wire.updates, strict=True)
-            lies[node] = {one: row.clone() for one, row in rows if one in wire.malicious}
+            rows = zip(sent.senders, sent.updates, strict=True)
+            lies[node] = {one: row.clone() for one, row in rows if one in sent.malicious}
             if self.adds_up:
-                self._rules.outvoted += len(lies[node]) > self._setup.assume_f_among(len(wire.clients))
+                self._rules.outvoted += len(lies[node]) > self._setup.assume_f_among(len(sent.senders))
         return ParcelBroadcast(self._exchanges, updates, parcel, matrix, acting, lies)
 
     def aggregate_parcels(self, posted: ParcelBroadcast, came: NDArray[np.bool_], *, models: Tensor) -> Tensor:
@@ -207,14 +209,14 @@ class Nodes:
                 if node in self._alone:
                     made[node] = values[node] * float(came[node, node])
                 elif not self.adds_up:
-                    wire = self._of_posted(posted, node, came[node])
+                    sent = self._of_posted(posted, node, came[node], models)
                     place = Destination(node, posted.weights[node], made[node], models[node], False, posted.parcel)
-                    made[node] = self._rules.aggregate_rows(place, wire, posted.exchange)
+                    made[node] = self._rules.aggregate_rows(place, sent, posted.exchange)
                 elif not summed or posted.lies.get(node):
-                    made[node] = self._sum_parcels(posted, node, came[node])
+                    made[node] = self._sum_parcels(posted, node, came[node], models)
         return made
 
-    def _of_posted(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_]) -> Wire:
+    def _of_posted(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_], models: Tensor) -> SentRound:
         """The parcels that have arrived at a node, without those that were never sent."""
         lies = posted.lies.get(node, {})
         liars = posted.acting if node in posted.lies else frozenset()
@@ -225,20 +227,20 @@ class Nodes:
         sides.honest_rows.copy_(posted.values[list(honest)])
         for row, one in zip(sides.malicious_rows, lying, strict=True):
             row.copy_(lies[one])
-        return Wire(rows, sides.order, frozenset(lying))
+        return SentRound(self._round, models[node], rows, sides.order, frozenset(lying))
 
-    def _sum_parcels(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_]) -> Tensor:
+    def _sum_parcels(self, posted: ParcelBroadcast, node: int, came: NDArray[np.bool_], models: Tensor) -> Tensor:
         """float32 ``[d]``: sum by the graph's weights of the parcels that have arrived at a node."""
-        wire = self._of_posted(posted, node, came)
-        bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
+        sent = self._of_posted(posted, node, came, models)
+        bad = [sent.senders[row] for row in unusable_rows(sent.updates)]
         self._rules.not_finite.update(bad)
         own = posted.values[node]
         if unusable_rows(own[None]):
             return torch.zeros_like(own)
-        wire = wire.without(bad)
-        weights, kept = posted.weights[node], list(wire.clients)
+        sent = sent.without(bad)
+        weights, kept = posted.weights[node], list(sent.senders)
         missing = float(weights[came].sum() - weights[kept].sum())
-        return self._sums(weights[kept], wire.updates) + missing * own
+        return self._sums(weights[kept], sent.updates) + missing * own
 
     def by_links(self, updates: Tensor, parcels: Links, *, models: Tensor, matrix: Matrix) -> Tensor:
         """As `of_parcels`, with a parcel for each link; a node has the whole of its own update.
@@ -304,12 +306,12 @@ class Nodes:
 
     def _aggregate_at_node(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Tensor:
         """float32 ``[d]``: R of the node's own value and the received ones."""
-        wire = self._collect_messages(place, values, said)
+        sent = self._collect_messages(place, values, said)
         if self._masks is not None:
-            return self._of_masked(place, wire, self._masks)
-        return self._rules.aggregate_rows(place, wire, self._exchanges)
+            return self._of_masked(place, sent, self._masks)
+        return self._rules.aggregate_rows(place, sent, self._exchanges)
 
-    def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+    def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> SentRound:
         """The node's own value and the received ones, relative to the node's reference."""
         node, weights = place.node, place.weights
         assert weights is not None
@@ -328,20 +330,20 @@ class Nodes:
             sides.malicious_rows.copy_(torch.stack([said[one] for one in lying]) - place.about)
         elif lying:
             self._craft(place, sides, values)
-        return Wire(rows, sides.order, frozenset(lying))
+        return SentRound(self._round, place.model, rows, sides.order, frozenset(lying))
 
-    def _of_masked(self, place: Destination, wire: Wire, masks: MaskedSums) -> Tensor:
+    def _of_masked(self, place: Destination, sent: SentRound, masks: MaskedSums) -> Tensor:
         """float32 ``[d]``: sum by the graph's weights; the node sees only its own value and the sum of the others."""
         node, weights = place.node, place.weights
         assert weights is not None
         # Senders measure from a vector that all know, the first model, since they do not know the receiver's
         public = torch.zeros_like(place.about) if place.trackers else self.start[0]
-        rows = {one: place.about + row - public for one, row in zip(wire.clients, wire.updates, strict=True)}
+        rows = {one: place.about + row - public for one, row in zip(sent.senders, sent.updates, strict=True)}
         own = rows.pop(node)
         keys = masks.exchange_keys(sorted(rows))
         self._world.spent.add_bytes(keys, keys)
         given = {one: float(weights[one]) for one in rows}
-        summed = masks.total(node, self._exchanges, rows, given, wire.malicious)
+        summed = masks.total(node, self._exchanges, rows, given, sent.malicious)
         if summed is None:
             self._rules.abandon(node)
             kept: Tensor = own + public - place.about
@@ -409,24 +411,23 @@ class Nodes:
 
     def report(self, round: int, models: Tensor) -> RoundReport:
         """The report of a round after which these are the nodes' models, float32 ``[n, d]``."""
-        setup, own = self._setup, models[list(self.honest)]
-        colluders = [*self._working.values(), self.clients.malicious]
-        planted = next((trigger for one in colluders if (trigger := one.current_backdoor()) is not None), None)
-        center, due = own.mean(0), setup.due(round)
-        found = RoundReport(
-            round=round,
-            model=center,
-            clients=tuple(self._arrived),
-            malicious=self._acting | self._alone,
-            behind=tuple((node,) for node in self._arrived),
-            assumed_f=setup.assume_f_among(self.topology.nodes),
-            fates=tuple((node, Fate.NOT_FINITE) for node in sorted(self._rules.not_finite)),
-            chosen=tuple(range(self.topology.nodes)),
-            planted=planted,
-            notes=colluders[0].notes(),
-            moment=self.traffic.moment(len(self._arrived), self._acting | self._alone),
-            nodes=self.traffic.report(self._rules.outvoted, self._rules.abandoned),
+        setup, arrived, own = self._setup, tuple(self._arrived), models[list(self.honest)]
+        center, lying = own.mean(0), self._acting | self._alone
+        fates = dict.fromkeys(sorted(self._rules.not_finite), Fate.NOT_FINITE)
+        received = ReceivedRound(
+            rows=own[:0],  # each node has received others
+            behind=tuple((node,) for node in arrived),
+            samples=None,
+            assumed_f=setup.assume_f_among(self._n),
+            clients=arrived,
+            sent=SentRound(round, center, own[:0], arrived, lying, fates),
             masked=None if self._masks is None else self._masks.report(),
-            watched=() if self._ear is None else self._ear.observe_round(models),
         )
-        return by_node(setup, self.clients, own, self.honest, found) if due else found
+        found = replace(
+            report_round(setup, self.clients, center, round, received, None, due=False),
+            chosen=tuple(range(self._n)),
+            watched=() if self._ear is None else self._ear.observe_round(models),
+            moment=self.traffic.moment(len(arrived), lying),
+            nodes=self.traffic.report(self._rules.outvoted, self._rules.abandoned),
+        )
+        return by_node(setup, self.clients, own, self.honest, found) if setup.due(round) else found

@@ -12,7 +12,7 @@ from fedguard.aggregation import aggregate
 from fedguard.architectures.gossip.place import Destination, Key
 from fedguard.architectures.root import loss_on
 from fedguard.architectures.rule_context import noise_of, rule_context
-from fedguard.contracts import Setup, State, Wire
+from fedguard.contracts import SentRound, Setup, State
 from fedguard.errors import PreconditionError
 from fedguard.kernels import unusable_rows
 
@@ -42,36 +42,36 @@ class Rules:
         """The rule could not run at a node."""
         self.abandoned += node not in self.acting
 
-    def aggregate_rows(self, place: Destination, wire: Wire, exchange: int) -> Tensor:
+    def aggregate_rows(self, place: Destination, sent: SentRound, exchange: int) -> Tensor:
         """float32 ``[d]``: R of these rows; the node's own row if R cannot run on them."""
         setup, node = self._setup, place.node
-        assumed_f = setup.assume_f_among(len(wire.clients))
-        bad = [wire.clients[row] for row in unusable_rows(wire.updates)]
+        assumed_f = setup.assume_f_among(len(sent.senders))
+        bad = [sent.senders[row] for row in unusable_rows(sent.updates)]
         self.not_finite.update(bad)
         if node in bad:
             return torch.zeros_like(place.about)
         # Honest values are finite, so each dropped row was one of the malicious ones that the rule assumes
-        wire, assumed_f = wire.without(bad), max(0, assumed_f - len(bad))
-        own = wire.clients.index(node)
+        sent, assumed_f = sent.without(bad), max(0, assumed_f - len(bad))
+        own = sent.senders.index(node)
         if node not in self.acting:
-            self.outvoted += len(wire.malicious & set(wire.clients)) > assumed_f
+            self.outvoted += len(sent.malicious & set(sent.senders)) > assumed_f
         context = rule_context(setup, place.model, self._round, assumed_f).restrict(
             "node",
             setup.cell.rule_sees,
             rng=setup.rng.child("rule", exchange, "node", node),
-            clients=wire.clients,
-            samples=self._samples(place, wire.clients),
-            noise=noise_of(setup, wire.clients),
+            clients=sent.senders,
+            samples=self._samples(place, sent.senders),
+            noise=noise_of(setup, sent.senders),
             own=own,
-            mixing=None if setup.cell.pipeline.mixings else place.mixing(wire.clients),
-            root=wire.updates[own],
+            mixing=None if setup.cell.pipeline.mixings else place.mixing(sent.senders),
+            root=sent.updates[own],
             root_loss=partial(loss_on, setup, node),
         )
         try:
-            found = aggregate(setup.cell.pipeline, wire.updates, context, self.states.get(place.key, ()))
+            found = aggregate(setup.cell.pipeline, sent.updates, context, self.states.get(place.key, ()))
         except PreconditionError:
             self.abandon(node)
-            return wire.updates[own].clone()
+            return sent.updates[own].clone()
         self.states[place.key] = found.states
         return found.vector
 

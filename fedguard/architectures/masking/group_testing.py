@@ -123,7 +123,7 @@ class GroupTester(Receiver):
         if sent.round == self._plan.round:
             return self._test(sent)
         rest = [client for client in sent.clients if client not in self._suspects]
-        excluded = tuple(sorted(self._suspects & set(sent.wire.clients)))
+        excluded = tuple(sorted(self._suspects & set(sent.senders)))
         return receive_sums(self.setup, sent, [self._rest.run(sent, rest, "all")], excluded=excluded)
 
     def _test(self, sent: SentRound) -> ReceivedRound:

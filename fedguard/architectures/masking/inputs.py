@@ -38,8 +38,8 @@ class Inputs:
         name: str,
         noise_rng: Rng | None = None,
     ) -> None:
-        self._wire, self._encoding, self._noise, self._weights = sent.wire, encoding, noise, weights
-        self._row = {client: row for row, client in enumerate(sent.wire.clients)}
+        self._sent, self._encoding, self._noise, self._weights = sent, encoding, noise, weights
+        self._row = {client: row for row, client in enumerate(sent.senders)}
         own = rng if noise is None or noise_rng is None else noise_rng
         self._rng = own.child("rounding", sent.round, name)
         self.dim, self.seed = len(sent.model), _bytes(rng.child("rotation", sent.round))
@@ -47,7 +47,7 @@ class Inputs:
     def encode_update(self, client: int) -> RingVector:
         """Input of a client: an honest client clips; a malicious one puts in any ring element, unseen, and adds no noise."""
         update, bits = self._update(client).numpy(), expand_seed(_bytes(self._rng.child(client)))
-        if client in self._wire.malicious:
+        if client in self._sent.malicious:
             return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
         if self._noise is None:
             return self._encoding.encode(update, weight=self._weights[client], seed=self.seed, entropy=bits)
@@ -66,7 +66,7 @@ class Inputs:
 
         With noise whole updates are clipped, and it is the share of clipped updates.
         """
-        honest = [self._update(client) for client in clients if client not in self._wire.malicious]
+        honest = [self._update(client) for client in clients if client not in self._sent.malicious]
         if self._noise is not None:
             shares = [float(update.double().norm() > self._noise.clip) for update in honest]
         else:
@@ -75,11 +75,11 @@ class Inputs:
 
     def malicious_among(self, clients: Sequence[int]) -> int:
         """Number of malicious clients among them, which add no noise."""
-        return len(self._wire.malicious & set(clients))
+        return len(self._sent.malicious & set(clients))
 
     def _update(self, client: int) -> Tensor:
-        let_go(self._wire.updates)  # of the client before
-        return self._wire.updates[self._row[client]]
+        let_go(self._sent.updates)  # of the client before
+        return self._sent.updates[self._row[client]]
 
 
 def _bytes(rng: Rng) -> bytes:

@@ -93,7 +93,7 @@ class MomentsBlock:
         """uint ``[length]``: the block of a client; a malicious one puts in any ring element, unseen."""
         if not self._size:
             return np.empty(0, f"uint{self.encoding.ring}")
-        moments, malicious = sent.wire.statistics[client].numpy(), client in sent.wire.malicious
+        moments, malicious = sent.statistics[client].numpy(), client in sent.malicious
         entropy = expand_seed(rng.child(sent.round, client).entropy().to_bytes(16, "little"))
         encode = self.encoding.encode_raw if malicious else self.encoding.encode
         return encode(moments, weight=self._weights[client], seed=b"", entropy=entropy)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from fedguard.contracts import Cell, Fate, Masking, ReceivedRound, Receiver, SentRound, Setup, Sight
-from fedguard.contracts.reports import UNUSABLE
+from fedguard.contracts.wire import UNUSABLE
 from fedguard.errors import require
 
 
@@ -15,17 +15,19 @@ class PlainReceiver(Receiver):
     """Each update travels unmasked; one row for each client that did not drop out before it sent its update."""
 
     def receive(self, sent: SentRound) -> ReceivedRound:
-        wire, not_finite = sent.wire.without(sent.of_fate(Fate.SILENT)), sent.of_fate(*UNUSABLE)
-        arrived = (*wire.clients, *not_finite)
+        arrived, not_finite = sent.without(sent.of_fate(Fate.SILENT)), sent.of_fate(*UNUSABLE)
+        clients = (*arrived.senders, *not_finite)
         # Honest clients may drop out too, so a dropout is no evidence of malice: f follows from who sent. But an honest update
         # is finite, so each dropped one came from one of the malicious clients that the server assumes.
-        assumed_f = max(0, self.setup.assume_f_among(len(arrived)) - len(not_finite))
+        assumed_f = max(0, self.setup.assume_f_among(len(clients)) - len(not_finite))
         sizes, said = self.setup.task.sizes, self.setup.claims
-        claims: list[float] = [said[client] if client in wire.malicious else sizes[client] for client in wire.clients]
-        if wire.trainings:
-            claims = [claim * training.claimed for claim, training in zip(claims, wire.trainings, strict=True)]
-        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in wire.clients)
-        return ReceivedRound(wire.updates, behind, samples, assumed_f, arrived, wire)
+        claims: list[float] = [
+            said[client] if client in sent.malicious else sizes[client] for client in arrived.senders
+        ]
+        if arrived.trainings:
+            claims = [claim * training.claimed for claim, training in zip(claims, arrived.trainings, strict=True)]
+        samples, behind = torch.tensor(claims, dtype=torch.float64), tuple((client,) for client in arrived.senders)
+        return ReceivedRound(arrived.updates, behind, samples, assumed_f, clients, arrived)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,9 +186,7 @@ def receive_sums(
     done = [session for session in sums if session.mean is not None]
     behind = tuple(session.included for session in done)
     clients = tuple(client for row in behind for client in row)
-    rows = (
-        torch.stack([session.mean for session in done if session.mean is not None]) if done else sent.wire.updates[:0]
-    )
+    rows = torch.stack([session.mean for session in done if session.mean is not None]) if done else sent.updates[:0]
     weights = torch.tensor([session.weight for session in done], dtype=torch.float64)
     smallest = min((len(row) for row in behind), default=None)
     if anonymity is None and smallest is not None:
@@ -200,17 +198,15 @@ def receive_sums(
         samples=weights if setup.cell.pipeline.rule.by_samples else None,
         assumed_f=min(setup.assume_f_among(len(clients)), len(behind)),
         clients=(*clients, *excluded),
-        truth=sent.wire,
+        sent=sent,
         why=aborted[0] if aborted else "every group was suspected",
         moments=add_moments(done),
-        masked=_summary(ran, len(sent.clients), anonymity, excluded),
+        masked=_summary(ran, len(sent.clients), anonymity),
         inputs={client: one for session in ran for client, one in session.inputs.items()},
     )
 
 
-def _summary(
-    sessions: Sequence[SessionResult], clients: int, anonymity: int | None, left_out: tuple[int, ...]
-) -> MaskedRound:
+def _summary(sessions: Sequence[SessionResult], clients: int, anonymity: int | None) -> MaskedRound:
     """Summary of all sessions of a round."""
     done = [session for session in sessions if session.mean is not None]
     length, inputs = sum(session.length for session in done), sum(len(session.included) for session in done)
@@ -225,5 +221,4 @@ def _summary(
         clipped=sum(len(session.included) * session.clipped for session in done) / max(inputs, 1),
         bytes_up=sum(session.bytes_up for session in sessions),
         bytes_down=sum(session.bytes_down for session in sessions),
-        left_out=left_out,
     )

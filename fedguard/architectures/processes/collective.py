@@ -17,7 +17,7 @@ from fedguard.architectures.processes.links import ProcessLinks, VectorTransfer
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.systems.all_reduce import AllReduce
 from fedguard.architectures.systems.sums import SumRun
-from fedguard.contracts import SentRound, Setup
+from fedguard.contracts import Setup
 
 
 def models(architecture: AllReduce, setup: Setup, links: ProcessLinks) -> Iterator[Tensor]:
@@ -65,9 +65,8 @@ class CollectiveNodeProcess(SumRun):
     def models(self) -> Iterator[Tensor]:
         """The model after each round."""
         for plan in self.plan_rounds():
-            sent = SentRound(plan.number, self.model, self.train(plan, self.model))
-            received = self.receive_updates(sent)
-            result = self.aggregate(plan, sent, received)
+            received = self.receive_updates(self.train(plan, self.model))
+            result = self.aggregate(plan, received)
             if isinstance(result, Aggregate):
                 self.states = result.states
                 self.move(result.vector, received)

@@ -16,7 +16,7 @@ from fedguard.architectures.gossip.place import EVERYBODY, Destination, Matrix
 from fedguard.architectures.processes.links import ProcessLinks
 from fedguard.architectures.processes.links import VectorTransfer as Sent
 from fedguard.architectures.sides import Sides
-from fedguard.contracts import Setup, Wire
+from fedguard.contracts import SentRound, Setup
 from fedguard.errors import PreconditionError
 from fedguard.kernels import unusable_rows
 
@@ -90,10 +90,10 @@ class GossipNodeProcess(Nodes):
             return dict.fromkeys(hearing, self._require_row(said.get(self._me), EVERYBODY))
         found = {}
         for node in hearing:
-            wire = super()._collect_messages(
+            sent = super()._collect_messages(
                 Destination(node, matrix[node], about[node], at[node], trackers, parcel), values, {}
             )
-            row = wire.updates[wire.clients.index(self._me)] if self._me in wire.clients else None
+            row = sent.updates[sent.senders.index(self._me)] if self._me in sent.senders else None
             found[node] = about[node] + self._require_row(row, node)
         return found
 
@@ -108,7 +108,7 @@ class GossipNodeProcess(Nodes):
         """Nothing: the messages are already sent."""
         return {}
 
-    def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> Wire:
+    def _collect_messages(self, place: Destination, values: Tensor, said: Mapping[int, Tensor]) -> SentRound:
         """The received values, with rows in the order that the seed determines."""
         assert place.weights is not None
         heard = {int(other) for other in np.flatnonzero(place.weights)} | {place.node}
@@ -117,7 +117,7 @@ class GossipNodeProcess(Nodes):
         rows = values.new_empty(len(heard), values.shape[1])
         sides = Sides.split_rows(self._setup.rng.child("order", self._exchanges, place.node), rows, honest, lying)
         torch.sub(values[list(sides.order)], place.about, out=rows)
-        return Wire(rows, sides.order, frozenset(lying))
+        return SentRound(self._round, place.model, rows, sides.order, frozenset(lying))
 
     def _sums(self, weights: Matrix, values: Tensor) -> Tensor:
         heard = np.flatnonzero(weights.any(0))

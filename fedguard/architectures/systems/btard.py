@@ -30,7 +30,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.channels import ACCUSATIONS, CHECKS, PARTIAL_SUMS
 from fedguard.contracts.lying import Channels
-from fedguard.contracts.reports import UNUSABLE
+from fedguard.contracts.wire import UNUSABLE
 from fedguard.kernels import all_finite
 
 #: Largest relative difference of a repeated computation: a node trained alone rounds differently than in a batch.
@@ -143,18 +143,19 @@ class CheckedRun(PeerRun):
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         return self._receiver.receive(sent)
 
-    def aggregate(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
-        nodes, round = sent.clients, plan.round
+    def aggregate(self, plan: RoundPlan, received: ReceivedRound) -> Aggregate | str:
+        sent, round = received.sent, plan.round
+        nodes = sent.clients
         states = self.states if self._parts == len(nodes) else ()  # parts that are cut anew remember nothing
         self._parts, self._wrong, self._seen, self._caught = len(nodes), frozenset(), frozenset(), frozenset()
         if not received.behind:
             return received.why
         result = by_ranges(self.setup, self.model, round, received, states, len(nodes))
-        if isinstance(result, str) or not sent.wire.added:
+        if isinstance(result, str) or not sent.added:
             return result
         vector = result.vector.clone()
         parts = dict(zip(nodes, butterfly(len(nodes)).cuts(len(vector)), strict=True))
-        for node, added in sent.wire.added.items():
+        for node, added in sent.added.items():
             # The attack adds to a sum of n updates, and a part is their mean
             vector[parts[node]] += added[parts[node]] / len(nodes)
         self._seen = frozenset(node for node, part in parts.items() if not all_finite(vector[part]))
@@ -193,8 +194,8 @@ class CheckedRun(PeerRun):
             z = torch.from_numpy(draw / np.linalg.norm(draw))
             told, due = float((pulls @ z).sum()), len(rows) * float(z @ (vector[part].double() - center))
             # The liar adds to its own claimed pull what it has added to the part, so that both sides of the check agree
-            if node in sent.wire.added and self.setup.report(CHECKS, node, False, round):
-                told += float(z @ sent.wire.added[node][part].double())
+            if node in sent.added and self.setup.report(CHECKS, node, False, round):
+                told += float(z @ sent.added[node][part].double())
             if abs(told - due) > _ROUNDING * float(pulls.norm(dim=1).sum()):
                 found.add(node)
         return frozenset(found)
@@ -208,14 +209,14 @@ class CheckedRun(PeerRun):
         out = {*sent.of_fate(*UNUSABLE), *self._seen, *self._caught}
         # Nobody can prove whether a message was not sent or not received: the silent node and one validator go together,
         # so that silence costs the malicious side at least as much as the honest one
-        for silent in sorted(set(nodes) - set(sent.clients)):
+        for silent in sorted(set(nodes) - {*sent.clients}):
             missed = [
                 node for node in self._shuffle_validators(round, nodes) if node in sent.clients and node not in out
             ]
             out |= {silent, *missed[:1]}
         for checker, checked in self.checks(round, nodes):
             # A banned validator cannot accuse, and a node that has sent nothing has no result to compare
-            if {checker, checked} & out or checked not in sent.wire.clients:
+            if {checker, checked} & out or checked not in sent.senders:
                 continue
             guilty = self._guilty(checked, round, sent)
             slander = self.setup.report(ACCUSATIONS, checker, False, round)
@@ -237,7 +238,7 @@ class CheckedRun(PeerRun):
         """Whether a node's update does not follow from its examples, or its part not from the rule."""
         again = torch.empty(1, len(sent.model))
         self.clients.train_honest(sent.model, round, (node,), again)
-        return node in self._wrong or _differs(sent.wire.updates[sent.wire.clients.index(node)], again[0])
+        return node in self._wrong or _differs(sent.updates[sent.senders.index(node)], again[0])
 
     def exchange(self, nodes: Sequence[int], round: int) -> float:
         """Seconds of the parts, to their node and back; of the hashes to all; of the validators' requests and training."""

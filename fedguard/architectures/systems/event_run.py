@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fedguard.aggregation import Aggregate
-from fedguard.architectures.release import RoundFacts
 from fedguard.architectures.rounds import RoundPlan, Rounds, count_outvoted
 from fedguard.architectures.rule_context import ColluderPipeline, clipping, stack_starts
 from fedguard.architectures.sides import Sides
@@ -28,7 +27,6 @@ from fedguard.contracts import (
     RoundReport,
     SentRound,
     Setup,
-    Wire,
 )
 from fedguard.contracts.lying import Reported
 from fedguard.errors import FedGuardError, PreconditionError, StalledError
@@ -178,14 +176,15 @@ class EventRun(Rounds[EventPlan]):
             left = self._system.after_failures(setup, event, round)
             yield EventPlan(number, round, begun, setup.due(round) and last, left, last)
 
-    def missing(self, plan: EventPlan) -> dict[int, Fate]:
+    def _missing(self, event: AggregationEvent) -> dict[int, Fate]:
+        """Fates of clients in the session whose update does not arrive."""
         # They have agreed on keys, so their masks are in the sum and have to be opened
-        return {one.client: one.fate for one in plan.event.missing} if self._in_session else {}
+        return {one.client: one.fate for one in event.missing} if self._in_session else {}
 
     def receive_updates(self, sent: SentRound) -> ReceivedRound:
         return self._receiver.receive(sent)
 
-    def train(self, plan: EventPlan, model: Tensor) -> Wire:
+    def train(self, plan: EventPlan, model: Tensor) -> SentRound:
         event, acting = plan.event, self.setup.acting(plan.round)
         self._trainings.begin(event.begun, model)
         # After begin: a training may begin and come to nothing before the same aggregate. An honest client has done the
@@ -194,13 +193,13 @@ class EventRun(Rounds[EventPlan]):
         lost = {one.key for one in event.of_fate(Fate.LOST) if moved and one.client not in acting}
         self._trainings.lose(lost)
         self._trainings.drop(one.key for one in event.missing if one.key not in lost)
-        return self._collect(event, plan, acting)
+        return self._collect(plan, model, acting)
 
     @property
     def gain(self) -> float:
         return self._system.gain(self.setup.cell.clients)
 
-    def aggregate(self, plan: EventPlan, sent: SentRound, received: ReceivedRound) -> Aggregate | str:
+    def aggregate(self, plan: EventPlan, received: ReceivedRound) -> Aggregate | str:
         """The rule's aggregate; or the noisy sum of clipped, weighted updates, if the server is trusted to add noise."""
         setup, system = self.setup, self._system
         if plan.event.abandoned:
@@ -208,7 +207,7 @@ class EventRun(Rounds[EventPlan]):
         if self._private is None or self._noise is None:
             return system.aggregate(setup, self.model, plan.number, received, self.states)
         rng = setup.noise_rng.child("privacy", plan.number)
-        weights = torch.tensor([one.scale for one in received.truth.trainings])
+        weights = torch.tensor([one.scale for one in received.sent.trainings])
         vector, self._noise = self._private.release(received.rows, self._noise, rng, weights)
         if len(weights):
             # A function of published models alone: it needs no noise, and no clip
@@ -227,9 +226,9 @@ class EventRun(Rounds[EventPlan]):
             weights[one.client] = weights.get(one.client, 0.0) + weight
         return weights
 
-    def _collect(self, release: AggregationEvent, plan: RoundPlan, acting: Collection[int]) -> Wire:
+    def _collect(self, plan: EventPlan, given: Tensor, acting: Collection[int]) -> SentRound:
         """The updates that arrived, with the malicious clients' rows together."""
-        setup, model, clients, number = self.setup, self.model, self.clients, plan.number
+        setup, model, clients, number, release = self.setup, self.model, self.clients, plan.number, plan.event
         # Sorted by device: the order of the rows tells a rule nothing about the order of arrival
         arrivals = sorted(release.arrivals, key=lambda one: one.key)
         honest = [one for one in arrivals if one.by not in acting]
@@ -262,7 +261,8 @@ class EventRun(Rounds[EventPlan]):
                 part.mul_(torch.tensor(weights, dtype=part.dtype)[:, None])
         clients.local.trim(rows)
         ordered = tuple(aged[one.key] for one in sides.in_order(honest, malicious))
-        return Wire(rows, sides.order, frozenset(sides.malicious), ordered)
+        missing = self._missing(release)
+        return SentRound(number, given, rows, sides.order, frozenset(sides.malicious), missing, ordered)
 
     def _age(self, one: LocalTraining, release: AggregationEvent) -> int:
         """Staleness: how often the model moved between the pull and this aggregate."""
@@ -313,8 +313,9 @@ class EventRun(Rounds[EventPlan]):
             keys = [(client, number) for client in sides.malicious]
             self.clients.local.learn(keys, self.model, sides.malicious_rows)
 
-    def facts(self, plan: EventPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
-        cell, event, missing = self.setup.cell, plan.event, self.missing(plan)
+    def complete_report(self, plan: EventPlan, received: ReceivedRound, report: RoundReport) -> RoundReport:
+        cell, event, sent = self.setup.cell, plan.event, received.sent
+        missing = self._missing(event)
         # With noise every aggregate counts: the plan of the noise has ages that are known before anything is trained
         self._version += cell.private or not torch.equal(self.model, sent.model)
         self._moves[event.version + 1] = self._version
@@ -323,12 +324,13 @@ class EventRun(Rounds[EventPlan]):
             self._world,
             event.at,
             tuple(self._age(one, event) for one in event.arrivals),
-            outvoted=count_outvoted(sent, received),
+            outvoted=count_outvoted(received),
             trainings=event.ended,
             acting=self.setup.acting(plan.round),
             weighed=(self._weigh(event),) if cell.noise.unit == "client" and not event.abandoned else (),
         )
-        return {"fates": (*fates, *(one for one in sent.fates.items() if one[0] not in missing)), "moment": found}
+        fates += [one for one in report.fates if one[0] not in missing]
+        return replace(report, fates=tuple(fates), moment=found)
 
 
 def _join_reports(parts: Sequence[RoundReport]) -> RoundReport:
@@ -381,5 +383,4 @@ def _together(parts: Sequence[MaskedRound]) -> MaskedRound | None:
         clipped=sum(part.survivors * part.clipped for part in parts) / max(survivors, 1),
         bytes_up=sum(part.bytes_up for part in parts),
         bytes_down=sum(part.bytes_down for part in parts),
-        left_out=tuple(client for part in parts for client in part.left_out),
     )

@@ -217,9 +217,11 @@ class EventServer(EventSystem):
         return tuple(first.values())
 
     def unscale_updates(self, one: RoundObservation) -> Tensor:
-        scales = torch.tensor([training.scale for training in one.trainings])
-        starts = [training.start for training in one.trainings if training.start is not None]
-        return one.updates / scales[:, None] - self.toward(torch.zeros_like(one.updates), starts, one.sent)
+        scales = torch.tensor([training.scale for training in one.sent.trainings])
+        starts = [training.start for training in one.sent.trainings if training.start is not None]
+        return one.sent.updates / scales[:, None] - self.toward(
+            torch.zeros_like(one.sent.updates), starts, one.sent.model
+        )
 
     def as_trained(self, setup: Setup) -> Setup:
         """The set-up with what the architecture adds, such as sums of updates that nobody sees one by one."""

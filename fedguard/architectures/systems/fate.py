@@ -124,7 +124,7 @@ class PairwiseReceiver(Receiver):
 
     def receive(self, sent: SentRound) -> ReceivedRound:
         chosen = self.setup.choose_clients(sent.round)
-        came = tuple(client for client in chosen if client in set(sent.wire.clients) - {*sent.of_fate(Fate.SILENT)})
+        came = tuple(client for client in chosen if client in set(sent.senders) - {*sent.of_fate(Fate.SILENT)})
         new, handed = self._pairs.introduce(chosen)
         # Counted before the round may fail: what was sent in vain has cost as much
         up, down = KEY * new + len(came) * (_ELEMENT * len(sent.model) + _WEIGHT), KEY * handed
@@ -135,7 +135,7 @@ class PairwiseReceiver(Receiver):
             if len(chosen) < 3:
                 why = f"{len(chosen)} parties were chosen, and it takes at least 3"
             masked = MaskedRound(len(chosen), 1, (why,), 0, None, None, None, 0.0, up, down)
-            return ReceivedRound(sent.wire.updates[:0], (), None, 0, (), sent.wire, why=why, masked=masked)
+            return ReceivedRound(sent.updates[:0], (), None, 0, (), sent, why=why, masked=masked)
         inputs = Inputs(sent, self._encoding, None, self._sizes, self.setup.rng.child("masking"), "all")
         # uint32 wraps modulo 2^32, where the masks cancel; the last element stays 0, since weights travel in clear
         total = np.zeros(self._encoding.length(len(sent.model)), np.uint32)
@@ -162,7 +162,7 @@ class PairwiseReceiver(Receiver):
             samples=torch.tensor([weight], dtype=torch.float64),
             assumed_f=min(self.setup.assume_f_among(len(came)), 1),
             clients=came,
-            truth=sent.wire,
+            sent=sent,
             masked=masked,
         )
 

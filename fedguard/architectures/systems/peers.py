@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from fedguard.architectures.collectives.schedule import CollectiveCost, Schedule
-from fedguard.architectures.release import RoundFacts
 from fedguard.architectures.rounds import RoundPlan, Rounds, count_outvoted
 from fedguard.architectures.rule_context import ColluderPipeline
 from fedguard.architectures.times import moment, world
@@ -22,7 +22,6 @@ from fedguard.contracts import (
     SentRound,
     Setup,
     State,
-    Wire,
 )
 from fedguard.contracts.lying import Channels
 from fedguard.memmap import round_buffer
@@ -149,16 +148,17 @@ class PeerRun(Rounds[RoundPlan]):
         for round in range(1, self.setup.cell.training.rounds + 1):
             yield RoundPlan(round, round, tuple(self.nodes(round)), self.setup.due(round))
 
-    def train(self, plan: RoundPlan, model: Tensor) -> Wire:
+    def train(self, plan: RoundPlan, model: Tensor) -> SentRound:
         known = partial(ColluderPipeline, self.setup, model, plan.round, self.visible_states())
         self._buffer = round_buffer(len(plan.chosen), len(model), self.setup.memory, self._buffer)
         return self.clients.send(model, plan.round, plan.chosen, known, self._buffer, self.starts, self._asked)
 
-    def facts(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
+    def complete_report(self, plan: RoundPlan, received: ReceivedRound, report: RoundReport) -> RoundReport:
         """Nodes find out in the same round what they have computed; all wait for the slowest, and then for the exchange."""
-        began, round, banned = self._seconds, plan.round, self.ban_nodes(plan.round, sent, plan.chosen)
-        ended = {node: began + self.world.compute(node, round) for node in sent.clients}
-        self._seconds = max(ended.values(), default=began) + (self.exchange(sent.clients, round) if ended else 0.0)
+        began, round, nodes = self._seconds, plan.round, received.sent.clients
+        banned = self.ban_nodes(round, received.sent, plan.chosen)
+        ended = {node: began + self.world.compute(node, round) for node in nodes}
+        self._seconds = max(ended.values(), default=began) + (self.exchange(nodes, round) if ended else 0.0)
         order = sorted(ended, key=lambda node: ended[node])
         found = moment(
             self.world,
@@ -166,6 +166,6 @@ class PeerRun(Rounds[RoundPlan]):
             (0,) * len(received.clients),
             trainings=tuple(LocalTraining(node, began, ended[node]) for node in order),
             acting=self.setup.acting(round),
-            outvoted=count_outvoted(sent, received),
+            outvoted=count_outvoted(received),
         )
-        return {"banned": banned, "moment": found}
+        return replace(report, banned=banned, moment=found)

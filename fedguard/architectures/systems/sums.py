@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Protocol
@@ -18,9 +19,7 @@ from fedguard.architectures.collectives.schedule import Schedule, simulate_chunk
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.masking.pairwise import KEY, PairwiseKeys
 from fedguard.architectures.masking.plain import PlainReceiver
-from fedguard.architectures.optimizers import ServerStep
-from fedguard.architectures.release import RoundFacts
-from fedguard.architectures.rounds import RoundPlan
+from fedguard.architectures.rounds import RoundPlan, ServerStep
 from fedguard.architectures.systems.peers import ELEMENT, HASH, PeerRun
 from fedguard.contracts import (
     MaskedRound,
@@ -29,10 +28,9 @@ from fedguard.contracts import (
     RoundReport,
     SentRound,
     Setup,
-    Wire,
 )
 from fedguard.contracts.lying import Channels
-from fedguard.contracts.reports import UNUSABLE
+from fedguard.contracts.wire import UNUSABLE
 from fedguard.kernels import all_finite
 from fedguard.secagg.encoding import Encoding
 
@@ -110,9 +108,9 @@ class SumRun(Collective):
         # Of two nodes each could subtract its own update from the sum
         if self.system.masks and len(nodes) < 3:
             return _nothing(sent, f"{len(nodes)} nodes came, and it takes at least 3 for a sum to hide any")
-        if not all(map(all_finite, sent.wire.added.values())):
+        if not all(map(all_finite, sent.added.values())):
             return _nothing(sent, "a node passed on a sum that was not finite")
-        weights, masked = self._weights(sent.wire), None
+        weights, masked = self._weights(sent), None
         if self.system.masks:
             mean, masked = self._of_masked(sent, weights)
         else:
@@ -125,16 +123,16 @@ class SumRun(Collective):
             samples=torch.tensor([sum(weights[node] for node in nodes)], dtype=torch.float64),
             assumed_f=min(self.setup.assume_f_among(len(nodes)), 1),
             clients=nodes,
-            truth=sent.wire,
+            sent=sent,
             masked=masked,
         )
 
-    def _weights(self, wire: Wire) -> list[int]:
+    def _weights(self, sent: SentRound) -> list[int]:
         """The factor of each node's update, for all nodes."""
         if not self._weighted:
             return [1] * len(self.setup.claims)
         sizes, claims = self.setup.task.sizes, self.setup.claims
-        return [claims[node] if node in wire.malicious else size for node, size in enumerate(sizes)]
+        return [claims[node] if node in sent.malicious else size for node, size in enumerate(sizes)]
 
     def _of_floats(self, sent: SentRound, weights: Sequence[int]) -> Tensor:
         """float32 ``[d]``: the mean, which is the same at all nodes."""
@@ -147,12 +145,12 @@ class SumRun(Collective):
         Args:
             some: number of first nodes to compute it for; None for all.
         """
-        wire, nodes = sent.wire, sent.clients
-        parts = [wire.updates[wire.clients.index(node)] for node in nodes]
+        nodes = sent.clients
+        parts = [sent.updates[sent.senders.index(node)] for node in nodes]
         if self._weighted:
             parts = [part * weights[node] for part, node in zip(parts, nodes, strict=True)]
         added, handed = (
-            {nodes.index(node): vector for node, vector in lies.items()} for lies in (wire.added, wire.handed)
+            {nodes.index(node): vector for node, vector in lies.items()} for lies in (sent.added, sent.handed)
         )
         total = float(sum(weights[node] for node in nodes))
         return self.sum_vectors(self.schedule(nodes), parts, added, handed, some) / total
@@ -189,12 +187,17 @@ class SumRun(Collective):
 
     def _of_masked(self, sent: SentRound, weights: Sequence[int]) -> tuple[Tensor, MaskedRound]:
         """The mean from masked ring elements, and a report of the masks. Keys count as traffic and take no time."""
-        setup, encoding, nodes, schedule = self.setup, self._encoding, sent.clients, self.schedule(sent.clients)
+        setup, encoding, nodes, schedule = (
+            self.setup,
+            self._encoding,
+            sent.clients,
+            self.schedule(sent.clients),
+        )
         _, handed = self._pairs.introduce(nodes)
         self.world.spent.add_bytes(KEY * handed, KEY * handed)
         inputs = Inputs(sent, encoding, None, weights, setup.rng.child("masking"), "all")
         vectors = [self.message(inputs, node, sent) for node in nodes]
-        added = {nodes.index(node): self._encode_addend(vector, inputs) for node, vector in sent.wire.added.items()}
+        added = {nodes.index(node): self._encode_addend(vector, inputs) for node, vector in sent.added.items()}
         total = np.empty_like(vectors[0])
         for chunk, cut in enumerate(schedule.cuts(self.width)):
             more = {node: vector[cut] for node, vector in added.items()}
@@ -277,16 +280,15 @@ class SplitRun(SumRun):
         # The model that is reported: malicious nodes may hold anything, so they do not count
         self.model = self._models[list(self._honest)].mean(0)
 
-    def facts(self, plan: RoundPlan, sent: SentRound, received: ReceivedRound) -> RoundFacts:
-        return {**super().facts(plan, sent, received), "nodes": NodesReport(self._messages, self._links)}
-
-    def play_round(self, plan: RoundPlan) -> RoundReport:
-        found, own = super().play_round(plan), self._models[list(self._honest)]
+    def complete_report(self, plan: RoundPlan, received: ReceivedRound, report: RoundReport) -> RoundReport:
+        nodes = NodesReport(self._messages, self._links)
+        found = replace(super().complete_report(plan, received, report), nodes=nodes)
+        own = self._models[list(self._honest)]
         return by_node(self.setup, self.clients, own, self._honest, found) if plan.due else found
 
 
 def _nothing(sent: SentRound, why: str) -> ReceivedRound:
-    return ReceivedRound(sent.wire.updates[:0], (), None, 0, sent.clients, sent.wire, why=why)
+    return ReceivedRound(sent.updates[:0], (), None, 0, sent.clients, sent, why=why)
 
 
 @cache

@@ -17,7 +17,7 @@ from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import PlannedCell
-from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight, Wire
+from fedguard.contracts import Architecture, Environment, Observer, RoundObservation, SentRound, Setup, Sight
 from fedguard.errors import ConfigError
 from fedguard.metrics.shapley import ShapleyValues, shapley
 from fedguard.tasks.compute import computing_in
@@ -99,10 +99,10 @@ def contribution(
         worth = utility(first)
         for number, report in enumerate(cell.architecture.aggregates(setup), 1):
             (watched,), malicious, last = report.watched, malicious | report.malicious, report.model
-            if watched.clients and report.abandoned is None:
+            if watched.sent.senders and report.abandoned is None:
                 before, worth = worth, utility(last)
                 value = partial(_value, cell.architecture, setup, number, watched, utility, before, worth)
-                players = tuple(dict.fromkeys(watched.clients))
+                players = tuple(dict.fromkeys(watched.sent.senders))
                 found = shapley(value, players, rng.child(number), permutations=permutations, tolerance=tolerance)
                 rounds.append(found)
                 for client, share in found.shares.items():
@@ -122,22 +122,25 @@ def _value(
     coalition: frozenset[int],
 ) -> float:
     """The gain of an aggregate of these clients' updates alone, with the utility before and after the actual aggregate."""
-    rows = [row for row, client in enumerate(watched.clients) if client in coalition]
-    if len(rows) == len(watched.clients):
+    sent, model = watched.sent, watched.sent.model
+    rows = [row for row, client in enumerate(sent.senders) if client in coalition]
+    if len(rows) == len(sent.senders):
         return after - before
-    wire = Wire(
-        watched.updates[rows],
-        tuple(watched.clients[row] for row in rows),
-        watched.malicious,
-        tuple(watched.trainings[row] for row in rows) if watched.trainings else (),
+    kept = SentRound(
+        number,
+        model,
+        sent.updates[rows],
+        tuple(sent.senders[row] for row in rows),
+        sent.malicious,
+        trainings=tuple(sent.trainings[row] for row in rows) if sent.trainings else (),
     )
-    received = PlainReceiver(setup).receive(SentRound(number, watched.sent, wire))
+    received = PlainReceiver(setup).receive(kept)
     in_time = architecture if isinstance(architecture, EventServer) else None
-    result = (in_time.aggregate if in_time else release_aggregate)(setup, watched.sent, number, received, ())
+    result = (in_time.aggregate if in_time else release_aggregate)(setup, model, number, received, ())
     if not isinstance(result, Aggregate):
         return 0.0
     vector = result.vector * in_time.gain(setup.cell.clients) if in_time else result.vector
-    return utility(watched.sent + setup.cell.server_step * vector) - before
+    return utility(model + setup.cell.server_step * vector) - before
 
 
 def _utility(setup: Setup, measure: str, model: Tensor) -> float:

@@ -38,14 +38,14 @@ class RoundKeeper:
 
     def __call__(self, round: int, received: ReceivedRound, aggregate: Tensor | None, weights: Tensor | None) -> None:
         """Keep a round; see `fedguard.contracts.Setup.keep` for the arguments."""
-        arrived, wire = set(received.clients), received.truth
-        here = [row for row, client in enumerate(wire.clients) if client in arrived]
+        arrived, sent = set(received.clients), received.sent
+        here = [row for row, client in enumerate(sent.senders) if client in arrived]
         size = size_of(len(here), 1)
         if (round - 1) % self._every or not here or self._bytes + size > LARGEST // 2:
             return
-        updates = wire.updates if len(here) == len(wire.clients) else wire.updates[here]
-        clients = tuple(wire.clients[row] for row in here)
-        malicious = np.array([client in wire.malicious for client in clients])
+        updates = sent.updates if len(here) == len(sent.senders) else sent.updates[here]
+        clients = tuple(sent.senders[row] for row in here)
+        malicious = np.array([client in sent.malicious for client in clients])
         if self._axes is None:
             self._axes = _axes_of(updates, malicious)
         self._bytes += size

@@ -84,7 +84,9 @@ def _of_sums(reports: Sequence[RoundReport], shares: NoiseAllocation) -> Transcr
     releases, truth = [], []
     for one in map(require_watched_round, reports):
         for row, behind in zip(one.rows, one.behind, strict=True):
-            inputs = clip_updates(one.updates[[one.clients.index(client) for client in behind]], shares.plan.clip)
+            inputs = clip_updates(
+                one.sent.updates[[one.sent.senders.index(client) for client in behind]], shares.plan.clip
+            )
             noise = shares.noise(inputs)
             releases.append(row.double().numpy() * len(behind) / noise)
             truth.append(inputs.sum(0).numpy() / noise)
@@ -121,8 +123,8 @@ def _own(report: RoundReport, shares: NoiseAllocation) -> dict[int, Reals]:
     """By client, float64 ``[d]``: its input less its clipped update, over the claimed standard deviation."""
     one, found = require_watched_round(report), {}
     for client, put_in in one.inputs.items():
-        if client in one.clients:
-            update = clip_updates(one.updates[[one.clients.index(client)]], shares.plan.clip)
+        if client in one.sent.senders:
+            update = clip_updates(one.sent.updates[[one.sent.senders.index(client)]], shares.plan.clip)
             found[client] = (put_in - update[0]).numpy() / shares.noise(update)
     return found
 

@@ -105,7 +105,7 @@ def _sums(reports: Sequence[RoundReport], mechanism: CentralDP, expected: int) -
     released, truth = [], []
     for one, clip in zip(map(require_watched_round, reports), clips, strict=True):
         released.append(_or_nothing(one).numpy() * expected / clip)
-        truth.append((weights(one) @ clip_updates(one.updates, clip)).numpy() / clip)
+        truth.append((weights(one) @ clip_updates(one.sent.updates, clip)).numpy() / clip)
     return independent(np.stack(released), mechanism.bands), independent(np.stack(truth), mechanism.bands), clips
 
 
@@ -119,7 +119,7 @@ def _steps(reports: Sequence[RoundReport], plan: LocalPlan, still: Integers) -> 
     scale = plan.lr / divisor * math.sqrt(float((times**2).sum()))
     rows, clients = [], []
     for one in map(require_watched_round, reports):
-        for client, weight, update in zip(one.clients, weights(one), one.updates, strict=True):
+        for client, weight, update in zip(one.sent.senders, weights(one), one.sent.updates, strict=True):
             clip, multiplier = private.level(client)
             rows.append(update.double().numpy()[still] / (clip * multiplier * scale * float(weight)))
             clients.append(client)
@@ -134,7 +134,7 @@ def _counts(
         return None
     return np.array(
         [
-            count_residual(mechanism.clip, before, after, one.updates, expected) / mechanism.bit_noise
+            count_residual(mechanism.clip, before, after, one.sent.updates, expected) / mechanism.bit_noise
             for one, before, after in zip(rounds, clips, clips[1:], strict=False)
         ]
     )
@@ -165,11 +165,11 @@ def _turns(reports: Sequence[RoundReport], clients: Participation) -> Check:
 
 def _moves(rounds: Sequence[RoundObservation], cell: Cell) -> Check:
     """The model moves by the noisy aggregate, with the server's momentum, and by nothing else."""
-    velocity, off = torch.zeros_like(rounds[0].sent).double(), 0.0
+    velocity, off = torch.zeros_like(rounds[0].sent.model).double(), 0.0
     for one in rounds:
         velocity = cell.training.server_momentum * velocity + _or_nothing(one)
         step = cell.server_step * one.gain * velocity
-        error = (one.after.double() - one.sent.double() - step).norm()
+        error = (one.after.double() - one.sent.model.double() - step).norm()
         off = max(off, float(error / (step.norm() + one.after.double().norm() * 1e-4)))
     return Check(
         name="model",
@@ -180,12 +180,14 @@ def _moves(rounds: Sequence[RoundObservation], cell: Cell) -> Check:
 
 def _or_nothing(one: RoundObservation) -> Tensor:
     """float64 ``[d]``: the aggregate; zeros if there was none, which the tests see as missing noise."""
-    return torch.zeros_like(one.sent).double() if one.aggregate is None else one.aggregate.double()
+    return torch.zeros_like(one.sent.model).double() if one.aggregate is None else one.aggregate.double()
 
 
 def weights(one: RoundObservation) -> Tensor:
     """float64 ``[n]``: the weight of each update by its staleness."""
-    return torch.tensor([training.scale for training in one.trainings] or [1.0] * len(one.clients), dtype=torch.float64)
+    return torch.tensor(
+        [training.scale for training in one.sent.trainings] or [1.0] * len(one.sent.senders), dtype=torch.float64
+    )
 
 
 def clip_updates(updates: Tensor, clip: float) -> Tensor:

@@ -10,12 +10,12 @@ import torch
 from scipy.stats import binom
 
 from fedguard import api
+from fedguard.architectures import rounds
 from fedguard.architectures.masking.inputs import Inputs
 from fedguard.architectures.server import Server
 from fedguard.architectures.systems.event_server import EventServer
-from fedguard.architectures.watch import RoundRecorder
 from fedguard.bench.audits.cells import audit_suite, training_checks
-from fedguard.contracts import Participation, RoundObservation, RoundReport, Setup
+from fedguard.contracts import Participation, RoundObservation, RoundReport, SentRound, Setup
 from fedguard.contracts.audit import SIGNIFICANCE
 from fedguard.privacy.audit.contract import FAMILY, MOST_CHECKS
 from fedguard.privacy.audit.training import server_checks
@@ -284,12 +284,12 @@ def old_updates_in_full(monkeypatch):
 
 def another_model(monkeypatch):
     """The model is not the one that the noisy aggregate makes."""
-    right = RoundRecorder.observe_round
+    right = rounds.observe_round
 
-    def observe_round(self, received, result, after, gain):
-        return replace(right(self, received, result, after, gain), after=after * 1.01)
+    def observe_round(seen, received, result, after, gain):
+        return replace(right(seen, received, result, after, gain), after=after * 1.01)
 
-    monkeypatch.setattr(RoundRecorder, "observe_round", observe_round)
+    monkeypatch.setattr(rounds, "observe_round", observe_round)
 
 
 def twice_as_often(monkeypatch):
@@ -418,7 +418,7 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
         model = model + noisy
     assert all(check.passed for check in server_checks(reports, mechanism, made))
     (seen,) = reports[3].watched
-    reports[3] = replace(reports[3], watched=(replace(seen, after=seen.after + 0.01 * seen.updates.mean(0)),))
+    reports[3] = replace(reports[3], watched=(replace(seen, after=seen.after + 0.01 * seen.sent.updates.mean(0)),))
     wrong = [check.name for check in server_checks(reports, mechanism, made) if not check.passed]
     assert wrong == ["training: model"]
 
@@ -426,7 +426,9 @@ def test_a_model_that_moves_by_more_than_the_noisy_aggregate():
 def report(round, sent, after, updates, aggregate):
     """One round, with what the audit reads of it."""
     everybody = tuple(range(len(updates)))
-    watched = RoundObservation(sent, after, everybody, updates, tuple((one,) for one in everybody), updates, aggregate)
+    watched = RoundObservation(
+        SentRound(1, sent, updates, everybody), after, tuple((one,) for one in everybody), updates, aggregate
+    )
     return RoundReport(
         round, after, everybody, frozenset(), 0, (), None, None, None, None, None, None, None, {},
         chosen=everybody, clip=1.0, watched=(watched,),

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from fedguard.bench.running.inference.targets import join_examples
 from fedguard.config import PlannedCell
-from fedguard.contracts import Examples, InferenceAttack, Listeners, Observer, RoundObservation, Setup, Sight, first_met
+from fedguard.contracts import (
+    Examples,
+    InferenceAttack,
+    Listeners,
+    Observer,
+    RoundObservation,
+    SentRound,
+    Setup,
+    Sight,
+    first_met,
+)
 from fedguard.inference import Adapt
 from fedguard.tasks.classification import Classification
 
@@ -120,9 +130,11 @@ class AdversaryNodes:
             self.known[clients] = found.known
         if len(behind) == 1:
             known = torch.ones_like(found.update, dtype=torch.bool) if found.known is None else found.known
-            sent = every[round - 1].updates[every[round - 1].clients.index(behind[0])]
-            self._off.append(float((found.update - sent)[known].norm() / sent.norm().clamp(min=1e-30)))
-        return RoundObservation(found.model, after, behind, found.update[None], (behind,), found.update[None], None)
+            there = every[round - 1].sent
+            true = there.updates[there.senders.index(behind[0])]
+            self._off.append(float((found.update - true)[known].norm() / true.norm().clamp(min=1e-30)))
+        sent = SentRound(round, found.model, found.update[None], behind)
+        return RoundObservation(sent, after, (behind,), found.update[None], None)
 
     def describe_nodes(self) -> dict[str, Any]:
         """The nodes in the record, after all targets were attacked."""

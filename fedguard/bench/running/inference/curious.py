@@ -156,7 +156,7 @@ class PrivacyAdversary:
     def _has(self, one: RoundObservation, clients: Collection[int]) -> bool:
         """Whether the adversary has any vector of these clients from a round."""
         if self._alone:
-            return bool(set(clients) & set(one.clients))
+            return bool(set(clients) & set(one.sent.senders))
         return self._hiding(one, clients) is not None
 
     def _hiding(self, one: RoundObservation, clients: Collection[int]) -> Tensor | None:
@@ -174,10 +174,10 @@ class PrivacyAdversary:
     ) -> InferenceView:
         """The attack's view of these rounds; the factor of the workers' momentum is undone as if each update was the first."""
         updates = aggregates = None
-        sent = [one.sent for one in rounds]
+        sent = [one.sent.model for one in rounds]
         if rounds and self._alone:
             seen = list(self._updates_of(target.clients[0], rounds))
-            n = min(len(one.clients) for one in rounds)
+            n = min(len(one.sent.senders) for one in rounds)
             updates = torch.stack([rows[:n] for rows, _, _ in seen])
             aggregates = torch.stack([mean for _, mean, _ in seen])
             sent = [start for _, _, start in seen]
@@ -203,15 +203,15 @@ class PrivacyAdversary:
             that the victim trained from.
         """
         for one in rounds:
-            own = [row for row, client in enumerate(one.clients) if client == victim]
+            own = [row for row, client in enumerate(one.sent.senders) if client == victim]
             if self._attack.watches == "round" and (first := self._targets.find_row(one, victim)) is not None:
                 own = [first]
-            order = sorted(range(len(one.clients)), key=lambda row: one.clients[row])
+            order = sorted(range(len(one.sent.senders)), key=lambda row: one.sent.senders[row])
             sent = self._cell.architecture.unscale_updates(one)
             for row in own:
-                start = one.trainings[row].start if one.trainings else None
+                start = one.sent.trainings[row].start if one.sent.trainings else None
                 rows = sent[[row, *(other for other in order if other != row)]]
-                yield rows, sent.mean(0), one.sent if start is None else start
+                yield rows, sent.mean(0), one.sent.model if start is None else start
 
     def _build_view(
         self,
@@ -282,7 +282,7 @@ class PrivacyAdversary:
         self, view: InferenceView, rounds: Sequence[RoundObservation], model: Tensor
     ) -> dict[str, Any]:
         """The knowledge given to the attack, for the record: without it, its scores cannot be interpreted."""
-        sent = rounds[0].sent if rounds else model
+        sent = rounds[0].sent.model if rounds else model
         return {
             "sees": self._sees.names(),
             "round": self._wants.round if self._attack.watches == "round" else None,

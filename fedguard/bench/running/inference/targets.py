@@ -98,9 +98,9 @@ class InferenceTargets:
 
     def find_row(self, one: RoundObservation, client: int) -> int | None:
         """The row of the client's update that the attack watches; None if it is not in this aggregate."""
-        if not one.trainings:
-            return one.clients.index(client) if client in one.clients else None
-        keys = [training.key for training in one.trainings]
+        if not one.sent.trainings:
+            return one.sent.senders.index(client) if client in one.sent.senders else None
+        keys = [training.key for training in one.sent.trainings]
         return next((keys.index(one.key) for one in self._observed[client] if one.key in keys), None)
 
     def counts(self, target: InferenceTarget, trusted: bool) -> list[int]:
