@@ -7,6 +7,9 @@
 # make test-kubernetes   do the manifests fit Kubernetes' own schemas, which go into build/kubernetes?
 # make test-container   the steps of the Dockerfile that build, in a fresh folder: some minutes, and the packages again
 # make test-slow, make test-e2e   these alone: those that take long; the dashboard in a real browser (needs chromium)
+# make screenshots   pictures of every page at 1440 and 390 pixels, light, dark and printed, and what axe-core finds, into build/screenshots:
+#              of a run made for it, or make screenshots STORE=runs RUN=quick
+# make axe     fetch axe-core, which `make screenshots` and `make test-e2e` use, into build/axe
 # make plants   faults planted in rules, attacks, the protocol, accounting and the gate: do the quick tests notice?
 # make docs    the documentation site, into build/site
 # make bench   speed, as ratios, into benchmarks/measured/ and so onto the site; some 20 minutes on a machine that does nothing else
@@ -21,6 +24,8 @@ RAY    ?= build/ray
 FLWR   ?= build/flower
 TRACK  ?= build/tracking
 KUBE   ?= build/kubernetes
+AXE    ?= build/axe
+SHOTS  ?= build/screenshots
 BIN    := $(VENV)/bin
 TYPED  := build/typed
 ANCHOR_SEEDS ?= 3
@@ -34,7 +39,7 @@ PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(i
 # Where this is set, each process of the tests compiles FedGuard anew, which takes longer than most of what it is started for.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-ray ray test-flower flower test-tracking test-kubernetes test-container test-all plants test-slow test-e2e mutants mutants-full docs lint bench bench-smoke format wheel clean
+.PHONY: demo test test-ray ray test-flower flower test-tracking test-kubernetes test-container test-all plants test-slow test-e2e axe screenshots mutants mutants-full docs lint bench bench-smoke format wheel clean
 
 demo: $(VENV)/.installed
 	$(BIN)/fedguard run examples/quick.yaml
@@ -84,6 +89,14 @@ test-slow: $(VENV)/.installed-dev
 
 test-e2e: $(VENV)/.installed-dev
 	$(BIN)/pytest -m e2e -rs tests/app/e2e
+
+# Of npm, and needed by no user of FedGuard.
+axe:
+	@[ -d $(AXE)/node_modules/axe-core ] || { mkdir -p $(AXE) && npm install --silent --no-fund --no-audit --prefix $(AXE) axe-core@4; } \
+	    || echo "axe-core cannot be had, or there is no npm: the pages are not held against it"
+
+screenshots: $(VENV)/.installed-dev axe
+	$(BIN)/python -m tests.app.e2e.screenshots $(SHOTS) $(if $(STORE),--store $(STORE)) $(if $(RUN),--run $(RUN))
 
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.mutants

@@ -58,7 +58,7 @@ def empty(what: str, *commands: str) -> None:
     """Say that there is nothing to show, with the commands that would create it."""
     st.info(f"{what} To make some:" if commands else what)
     for command in commands:
-        st.code(_from_here(command), language="sh")
+        st.code(_from_here(command), language="sh", wrap_lines=True)
 
 
 def _from_here(command: str) -> str:

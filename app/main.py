@@ -58,25 +58,16 @@ def _page(page: NavigationEntry, here: PageContext, *, default: bool) -> Streaml
 def _show(page: NavigationEntry, here: PageContext) -> None:
     """Show a page, or why it cannot be shown. An error in a file is shown as one line, never as a traceback."""
     st.set_page_config(page_title=f"{page.title} · FedGuard")
-    if not page.answers:
-        st.title(page.title)
-        st.caption(page.about)
     if page.reads == "run" and here.name is None:
-        _title(page)
+        st.title(page.title, anchor=False)
         empty(f"There is no run yet in {here.store.name}.", "fedguard run examples/quick.yaml")
         return
     try:
         page.show(here)
     except FedGuardError as error:
-        _title(page)
+        st.title(page.title, anchor=False)
         st.error("This cannot be shown.")
         plain(str(error))
-
-
-def _title(page: NavigationEntry) -> None:
-    """The title of a page without an answer."""
-    if page.answers:
-        st.title(page.title, anchor=False)
 
 
 main()

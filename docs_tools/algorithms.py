@@ -81,6 +81,12 @@ PAGES: dict[str, tuple[str, tuple[str, ...], str]] = {
         "What becomes of the means and variances that batch normalization keeps. In a suite they stand under "
         "`training.statistics`: [batch normalization](../statistics.md).",
     ),
+    "adapters": (
+        "Forms of low-rank adapters",
+        ("adapters",),
+        "What clients send of low-rank adapters, and what a rule sees of them. In a suite one of them stands under "
+        "`training.adapters`, as `{form: product, rank: 4}`: [low-rank adapters](../adapters.md).",
+    ),
     "tasks": (
         "Data, partitions, models, architectures",
         ("data", "partition", "model", "architecture"),
@@ -92,7 +98,7 @@ _TITLES = {
     "attack": "Attacks", "trigger": "Triggers of backdoors", "inference": "Attacks", "protocol": "Attacks",
     "defense": "Defenses", "algorithm": "Algorithms", "masking": "Modes", "noise": "Kinds",
     "data": "Data", "partition": "Partitions", "model": "Models", "architecture": "Architectures",
-    "availability": "Laws", "evasion": "Attacks", "statistics": "Fates",
+    "availability": "Laws", "evasion": "Attacks", "statistics": "Fates", "adapters": "Forms",
 }  # fmt: skip
 
 
@@ -174,6 +180,7 @@ def _in_a_suite(cls: type[Algorithm]) -> str:
         "availability": "network.availability",
         "evasion": "evaluation.evasion",
         "statistics": "training.statistics",
+        "adapters": "training.adapters",
     }
     if issubclass(cls, Masking):
         setting = cls(**cls.example).setting

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -33,9 +33,9 @@ from fedguard.contracts import (
     needs_in_words,
 )
 from fedguard.contracts.return_checks import check_tensor_return, contract_error
-from fedguard.errors import InputError, NotAllowed, PreconditionError
-from fedguard.kernels import all_finite, combine_rows, distances_from, gram_matrix, projections, walk
-from fedguard.memmap import is_mapped
+from fedguard.errors import NotAllowed, PreconditionError
+from fedguard.kernels import all_finite, gram_matrix
+from fedguard.rows import Rows, VectorRows
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ class Aggregate:
     states: tuple[State, ...]
 
 
-def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states: Sequence[State] = ()) -> Aggregate:
-    """Run the server's part of ``pipeline`` on ``updates`` (float32 ``[n, d]``, finite).
+def aggregate(
+    pipeline: Pipeline, updates: Tensor | Rows, context: RuleContext, states: Sequence[State] = ()
+) -> Aggregate:
+    """Run the server's part of ``pipeline`` on ``updates`` (float32 ``[n, d]``, finite), or on rows in another form.
 
     Args:
         context: what the server sees; each stage gets its own state and its own random stream.
@@ -66,37 +68,39 @@ def aggregate(pipeline: Pipeline, updates: Tensor, context: RuleContext, states:
         ContractError: a stage returned weights or a vector of the wrong shape, values that are not finite, or changed the
             updates.
     """
+    rows = VectorRows(updates) if isinstance(updates, Tensor) else updates
+    n, d = rows.updates.shape
     # torch counts in-place writes; a comparison at the end would need a copy of all updates
-    version = updates._version
-    run = _Run(pipeline, context, states, updates.shape[1])
+    version = rows.updates._version
+    run = _Run(pipeline, context, states, d)
     rule, rule_context = pipeline.rule, run.contexts[-1]
     gram = Gram(
-        lambda: gram_matrix(updates, run.anchored),
-        len(updates),
+        lambda: rows.products(run.anchored),
+        n,
         tuple(run.anchors),
-        lambda: _whole(updates, pipeline),
-        lambda name: distances_from(updates, run.anchors.get(name)),
-        lambda: projections(updates, context.rng.child("ties").torch()),
+        lambda: rows.whole(str(pipeline)),
+        lambda name: rows.distances(run.anchors.get(name)),
+        lambda: rows.projections(context.rng.child("ties").torch()),
     )
     grams, mixed = run.mix(gram)
     weights: Tensor | None = None
     if isinstance(rule, CoordinateRule):
-        vector = _by_coordinate(rule, updates, mixed, rule_context)
+        vector = rows.reduce(partial(_reduce_block, rule, rule_context), mixed)
     elif isinstance(rule, MatrixRule):
         # Only unmixed updates can be read in blocks: a mixing makes a matrix of its own
         by_blocks = mixed is None and rule.by_blocks
-        vector = rule.combine(updates if by_blocks else grams[-1].vectors, rule_context)
+        vector = rule.combine(rows.updates if by_blocks else grams[-1].vectors, rule_context)
     else:
         affine = run.weigh(grams[-1])
         weights = affine[: grams[-1].n] if mixed is None else affine[: grams[-1].n] @ mixed
-        vector = combine_rows(updates, weights)
+        vector = rows.combine(weights)
         # The last weight is the origin's, which adds nothing to the vector
         for weight, anchor in zip(affine[grams[-1].n : -1].tolist(), run.anchored, strict=True):
             vector += weight * anchor
-    _check_result(rule, "combine" if isinstance(rule, MatrixRule) else "its result", vector, (updates.shape[1],))
+    _check_result(rule, "combine" if isinstance(rule, MatrixRule) else "its result", vector, (d,))
     kept = zip(run.stages, run.contexts, grams, strict=True)
     result = Aggregate(vector, weights, tuple(stage.remember(seen, vector, given) for stage, seen, given in kept))
-    if updates._version != version:
+    if rows.updates._version != version:
         raise contract_error(rule, "it changed the updates, which it may only read")
     return result
 
@@ -266,33 +270,8 @@ def _context_of(stage: Defense, number: int, context: RuleContext, states: Seque
     return context.restrict(stage.name, sees, state=state, rng=context.rng.child(number, stage.name))
 
 
-def _by_coordinate(rule: CoordinateRule, updates: Tensor, mixed: Tensor | None, context: RuleContext) -> Tensor:
-    n, d = updates.shape
-    mix = None if mixed is None else mixed.to(updates.dtype).to(updates.device).T
-    rows = n if mix is None else mix.shape[1]
-    vector = torch.empty(d, dtype=updates.dtype, device=updates.device)
-    scratch = torch.empty(0, dtype=updates.dtype, device=updates.device)
-    for block in walk(updates, rows):
-        # One scratch for all blocks, stored column by column: rules sort it in place and cannot reach the updates
-        columns = scratch.resize_(block.stop - block.start, rows)
-        if mix is None:
-            columns.copy_(updates[:, block].T)
-        else:
-            torch.mm(updates[:, block].T, mix, out=columns)
-        vector[block] = check_tensor_return(
-            rule, "reduce", rule.reduce(columns.T, context), (block.stop - block.start,)
-        )
-    return vector
-
-
-def _whole(updates: Tensor, pipeline: Pipeline) -> Tensor:
-    """The updates as one matrix in memory, for the stages that need all of it."""
-    if is_mapped(updates):
-        raise InputError(
-            f"'{pipeline}' reads the updates as a whole; these lie in a memory-mapped file, which is read in blocks. "
-            "Raise the memory, load the file, or take a rule by weights or coordinates, such as krum or median."
-        )
-    return updates
+def _reduce_block(rule: CoordinateRule, context: RuleContext, block: Tensor) -> Tensor:
+    return check_tensor_return(rule, "reduce", rule.reduce(block, context), (block.shape[1],))
 
 
 def _check_result(stage: Defense, method: str, result: Tensor, *shapes: tuple[int, ...]) -> Tensor:

@@ -47,6 +47,7 @@ KINDS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "model": (("contracts:Model",), "fedguard.tasks:MODELS", "fedguard.models"),
     "algorithm": (("contracts:FederatedAlgorithm",), "fedguard.algorithms:ALGORITHMS", "fedguard.algorithms"),
     "statistics": (("contracts:StatisticsFate",), "fedguard.statistics:FATES", "fedguard.statistics"),
+    "adapters": (("adapters.form:AdapterForm",), "fedguard.adapters:FORMS", "fedguard.adapters"),
     "masking": (("contracts:Masking",), "fedguard.architectures.masking:MASKINGS", "fedguard.maskings"),
     "noise": (("contracts:Noise",), "fedguard.privacy.kinds:NOISES", "fedguard.noises"),
     "architecture": (("contracts:Architecture",), "fedguard.architectures:ARCHITECTURES", "fedguard.architectures"),

@@ -292,6 +292,7 @@ def test_kinds_cover_every_table():
         "availability",
         "evasion",
         "statistics",
+        "adapters",
     }
 
 

@@ -50,13 +50,13 @@ ELSEWHERE = {
 def read_menus() -> Composition:
     """All menus, and the choices. Every choice is in the address."""
     with st.container(border=True):
-        st.subheader("Who attacks")
+        st.header("Who attacks")
         offered = [_NO_ATTACK, *entries(load_registry(), ["attack", "inference"])]
         attack = _algorithm("Attack", "attack", offered)
         entry = next(one for one in offered if one["name"] == attack.name)
         sections = _sections("clients", "observer" if entry["kind"] == "inference" else "threat")
     with st.container(border=True):
-        st.subheader("Who defends")
+        st.header("Who defends")
         defense = _defense()
         modes = entries(load_registry(), ["masking"])
         mode = _algorithm("Secure aggregation", "mode", modes)
@@ -64,21 +64,18 @@ def read_menus() -> Composition:
         masked = next(one["masked"] for one in modes if one["name"] == mode.name)
         masks = ("protocol", "protocol.encoding") if masked else ()
         sections |= _sections("server", "protocol.dropout", *masks)
-    with st.container(border=True):
-        st.subheader("What is learned")
+    with st.expander("What is learned"):
         task = {
             kind: _algorithm(kind.capitalize(), kind, entries(load_registry(), [kind]))
             for kind in ("data", "model", "partition")
         }
         algorithm = _algorithm("Algorithm", "algorithm", entries(load_registry(), ["algorithm"]))
         sections = _sections("training", "evaluation") | sections
-    with st.container(border=True):
-        st.subheader("Who waits for whom")
+    with st.expander("Who waits for whom"):
         architecture = _algorithm("Architecture", "architecture", entries(load_registry(), ["architecture"]))
         there = _algorithm("Devices are there", "availability", entries(load_registry(), ["availability"]))
         sections |= _sections("network", "network.compute", "network.compute.slow", "network.link")
-    with st.container(border=True):
-        st.subheader("How often")
+    with st.expander("How often"):
         seeds = st.text_input(
             "seeds", value="3", key="seeds", bind="query-params", help="How many, or a list of them, such as 0, 1, 2."
         )

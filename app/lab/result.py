@@ -39,7 +39,7 @@ def result(here: PageContext, name: str, found: CompositionCheck) -> None:
     """The scorecard of the stored trials of a run."""
     run = data.open_run(here.store, name)
     rows = _of_cell(run, found)
-    st.subheader("What came out")
+    st.header("What came out")
     for row in rows:
         if row["status"] not in ("ok", "missing"):
             st.error(f"Seed {row['seed']}: {row['status']}")

@@ -74,4 +74,4 @@ def _section(section: ReportSection, content: Sequence[Element]) -> Element:
     if section.headed:
         return el("section", *content, id=section.name, aria_label=section.title)
     heading = el("h2", section.title, id=f"{section.name}-title")
-    return el("section", heading, *content, id=section.name, aria_labeledby=f"{section.name}-title")
+    return el("section", heading, *content, id=section.name, aria_labelledby=f"{section.name}-title")

@@ -18,17 +18,13 @@ class NavigationEntry:
     Attributes:
         name: name of its module, and of its address: ``http://localhost:8501/matrix``.
         icon: name of a Material Symbol.
-        about: one sentence, shown under its title.
         reads: what it requires: a chosen ``run``, or nothing.
-        answers: whether its heading is the answer of the run, instead of its title.
     """
 
     name: str
     title: str
     icon: str
-    about: str
     reads: Literal["run", "nothing"] = "run"
-    answers: bool = False
 
     @property
     def show(self) -> Callable[[PageContext], None]:
@@ -40,58 +36,22 @@ class NavigationEntry:
 #: Pages by section of the navigation
 PAGES: dict[str, tuple[NavigationEntry, ...]] = {
     "A run": (
-        NavigationEntry(
-            "overview",
-            "Overview",
-            "home",
-            "What came out, and what speaks against quoting it.",
-            "nothing",
-            answers=True,
-        ),
-        NavigationEntry(
-            "matrix", "Matrix", "grid_on", "Every attack against every defense, and the worst of them.", answers=True
-        ),
-        NavigationEntry(
-            "cell",
-            "Cell",
-            "science",
-            "One attack against one defense: how it went, under which assumptions, and what it took.",
-            answers=True,
-        ),
-        NavigationEntry(
-            "breakdown", "Breakdown", "trending_down", "A metric over a key that the suite sweeps.", answers=True
-        ),
-        NavigationEntry(
-            "privacy",
-            "Privacy",
-            "lock",
-            "What each protection claims, what still leaks, and whether the claim holds.",
-            answers=True,
-        ),
-        NavigationEntry("secagg", "Secure aggregation", "hub", "What each mode hides, costs and leaves.", answers=True),
-        NavigationEntry(
-            "replay", "Round replay", "animation", "Updates, weights and the aggregate, round by round.", answers=True
-        ),
+        NavigationEntry("overview", "Overview", "home", "nothing"),
+        NavigationEntry("matrix", "Matrix", "grid_on"),
+        NavigationEntry("cell", "Cell", "science"),
+        NavigationEntry("breakdown", "Breakdown", "trending_down"),
+        NavigationEntry("privacy", "Privacy", "lock"),
+        NavigationEntry("secagg", "Secure aggregation", "hub"),
+        NavigationEntry("replay", "Round replay", "animation"),
     ),
     "Several runs": (
-        NavigationEntry("compare", "Compare", "compare_arrows", "Two runs, seed by seed.", answers=True),
-        NavigationEntry("gate", "Gate", "fact_check", "What the gate said, and what changed.", answers=True),
+        NavigationEntry("compare", "Compare", "compare_arrows"),
+        NavigationEntry("gate", "Gate", "fact_check"),
     ),
     "Understand": (
-        NavigationEntry(
-            "protocol",
-            "Protocol, step by step",
-            "conversion_path",
-            "Who sees what under secure aggregation, message by message, and what it costs.",
-            "nothing",
-            answers=True,
-        ),
-        NavigationEntry(
-            "catalogue", "Catalog", "menu_book", "Every attack and every defense, with its formula.", "nothing"
-        ),
-        NavigationEntry(
-            "lab", "Lab", "experiment", "Put one cell together, see whether it is legal, and run it.", "nothing"
-        ),
+        NavigationEntry("protocol", "Protocol, step by step", "conversion_path", "nothing"),
+        NavigationEntry("catalogue", "Catalog", "menu_book", "nothing"),
+        NavigationEntry("lab", "Lab", "experiment", "nothing"),
     ),
 }
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
 from rich.console import Console
 
+from fedguard.app import blocks
 from fedguard.app.here import PageContext
 from fedguard.bench.docstrings import plain, prose
 from fedguard.bench.explain.catalogue import algorithms, entries, facts, works_with
 from fedguard.bench.explain.settings import settings
 from fedguard.bench.explain.toy import picture_of
+from fedguard.bench.pages.blocks import Code, Facts, Verdict
 from fedguard.bench.pages.escape import markdown
 from fedguard.registry import load_registry
 
@@ -37,9 +41,11 @@ KINDS = {
 def show(here: PageContext) -> None:
     """A table with a search field, and one algorithm in full."""
     offered = _entries()
+    head = st.container()
     chosen = _filter_algorithms(offered)
+    with head:
+        blocks.draw([_verdict(chosen, offered)], here)
     table = [_row(one) for one in chosen]
-    st.caption(f"{len(table)} of {len(offered)}. Click a line to read it in full.")
     # A new selection of rows needs a new key, or Streamlit would keep the selected row number of the old table
     key = f"table {hash(tuple(line['name'] for line in table))}"
     widths = {"what it does": st.column_config.Column(width=290), "needs to see": st.column_config.Column(width=190)}
@@ -65,6 +71,16 @@ def show(here: PageContext) -> None:
             _in_full(here, entry)
 
 
+def _verdict(chosen: Sequence[dict[str, Any]], offered: Sequence[dict[str, Any]]) -> Verdict:
+    """How many there are, and of them how many fit."""
+    kinds = Counter(one["kind"] for one in chosen)
+    most = ", ".join(f"{count} of the kind {KINDS[kind]}" for kind, count in kinds.most_common(3))
+    all_ = f"{len(offered)} attacks, defenses and other parts of a suite"
+    headline = f"{all_}, each with its formula" if len(chosen) == len(offered) else f"{len(chosen)} of {all_} fit"
+    lead = [f"{most}." if most else "Take a filter away.", "Click a line to read it in full below."]
+    return Verdict(headline, lead, "nothing was trained; read from the code and its docstrings")
+
+
 @st.cache_data(show_spinner="Reading the catalog ...")
 def _entries() -> list[dict[str, Any]]:
     return entries(load_registry(), list(KINDS))
@@ -72,13 +88,15 @@ def _entries() -> list[dict[str, Any]]:
 
 def _filter_algorithms(offered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The algorithms that match the reader's filter."""
-    words, kinds, goals, masks = st.columns([3, 3, 3, 2])
+    words, kinds = st.columns(2)
     text = words.text_input("Search", key="search", bind="query-params", placeholder="name or what it does").lower()
     kind = kinds.multiselect("Kind", list(KINDS), key="kind", bind="query-params", placeholder="all")
+    more = st.expander("More filters (3)")
+    goals, masks = more.columns(2)
     known = sorted({one["goal"] for one in offered if "goal" in one})
     goal = goals.multiselect("Goal of the attack", known, key="goal", bind="query-params", placeholder="all")
     full = masks.selectbox("Under full masking", ["all", "runs", "refused"], key="masking", bind="query-params")
-    sees = st.multiselect(
+    sees = more.multiselect(
         "Needs no more than",
         sorted({name for one in offered for way in one["needs"] for name in way}),
         key="sees",
@@ -117,17 +135,14 @@ def _under_full(entry: dict[str, Any]) -> str:
 def _in_full(here: PageContext, entry: dict[str, Any]) -> None:
     """Docstring, facts, parameters, and the picture of `fedguard explain`."""
     cls = next(one for one in algorithms(load_registry(), entry["name"]) if one.kind == entry["kind"])
-    st.subheader(f"{markdown(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
+    st.header(f"{markdown(entry['name'])} ({KINDS[entry['kind']]})", anchor=False)
     left, right = st.columns([3, 2])
     with left:
         for paragraph in plain(prose(cls.__doc__ or "")).split("\n\n"):
             st.text(paragraph if "\n    " in f"\n{paragraph}" else " ".join(paragraph.split()))
         _try(here, entry)
     with right:
-        for name, value in [*facts(cls), ("from", entry["origin"])]:
-            term, said = st.columns([1, 2])
-            term.caption(markdown(name))
-            said.text(value)
+        blocks.draw([Facts([(name, [value]) for name, value in [*facts(cls), ("from", entry["origin"])]])], here)
     if found := settings(cls):
         st.markdown("**Parameters**")
         st.dataframe(
@@ -142,7 +157,7 @@ def _in_full(here: PageContext, entry: dict[str, Any]) -> None:
         console = Console(width=110, no_color=True)
         with console.capture() as capture:
             console.print(picture)
-        st.code(capture.get(), language=None)
+        blocks.draw([Code(capture.get())], here)
 
 
 def _try(here: PageContext, entry: dict[str, Any]) -> None:
@@ -150,6 +165,6 @@ def _try(here: PageContext, entry: dict[str, Any]) -> None:
     stages = {"client transform": "transforms", "mixing": "mixings"}
     keys = {"inference": "attack", "defense": stages.get(entry.get("stage", ""), "rule")}
     if entry["kind"] == "protocol":
-        st.code(f"fedguard secagg attack {entry['name']}", language="sh")
+        st.code(f"fedguard secagg attack {entry['name']}", language="sh", wrap_lines=True)
     elif entry["kind"] != "trigger":
         here.link("lab", "Try it in the Lab", **{keys.get(entry["kind"], entry["kind"]): entry["name"]})

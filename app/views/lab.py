@@ -7,26 +7,31 @@ from typing import Any
 
 import streamlit as st
 
-from fedguard.app.here import PageContext, plain
+from fedguard.app import blocks
+from fedguard.app.here import PageContext
 from fedguard.app.lab.composition import as_yaml
 from fedguard.app.lab.composition_check import CompositionCheck, judge_composition
 from fedguard.app.lab.live import run
 from fedguard.app.lab.menus import read_menus
 from fedguard.app.lab.result import curves, result
-
-#: Height of the menus in pixels; they scroll separately, so that verdict, Run and curves remain visible beside them
-_MENUS = 640
+from fedguard.bench.pages.blocks import Verdict
+from fedguard.bench.pages.escape import markdown
 
 
 def show(here: PageContext) -> None:
-    """Menus on the left; beside them the verdict, Run, and the curves; below, who sees what, the suite, and the result."""
+    """The verdict; menus on the left, beside them Run and the curves; below, the result, who sees what, and the suite."""
+    head = st.container()
     menus, answer = st.columns([2, 3])
-    with menus.container(height=_MENUS, border=False):
+    with menus:
         suite = read_menus().suite()
     found = judge_composition(suite)
+    with head:
+        blocks.draw([_verdict(found, suite)], here)
     stored = found.legal and (here.store / suite["name"] / "manifest.json").is_file()
-    with answer:
-        _verdict(found)
+    below = st.empty()  # removes the result of an earlier run while a new one is under way
+    with answer, st.container(key="lab-answer"):
+        for line in found.unproven:
+            st.warning(markdown(f"It runs, but outside of what was proven: {line}"), icon=":material/warning:")
         if _ask_for_run(found):
             run(suite, here.store, found.rounds, found.measure)
             stored = False
@@ -34,41 +39,38 @@ def show(here: PageContext) -> None:
             curves(here, suite["name"], found)
         else:
             _assumptions(found)
-    if stored:
-        result(here, suite["name"], found)
-        _assumptions(found)
-    _suite(suite)
+    with below.container():
+        if stored:
+            result(here, suite["name"], found)
+            _assumptions(found)
+        _suite(suite)
 
 
-def _verdict(found: CompositionCheck) -> None:
+def _verdict(found: CompositionCheck, suite: Mapping[str, Any]) -> Verdict:
     """Whether it may run, and if not, why."""
+    task = suite["task"]
+    said = f"{task['data']}, {task['model']}, {task['partition']} · {suite['training']['algorithm']}"
     if found.mistake:
-        st.error("This cannot be laid out.", icon=":material/error:")
-        plain(found.mistake)
-        return
+        return Verdict("This cannot be laid out: a value is missing or wrong", [found.mistake], said, tone="bad")
+    place = f"{found.attack} against {found.defense}"
     if found.reasons:
-        st.error("Refused.", icon=":material/block:")
-        for reason in found.reasons:
-            plain(reason)
-        return
-    st.success(f"{found.attack} against {found.defense} may run.", icon=":material/check_circle:")
-    if found.unproven:
-        st.warning("It runs, but outside of what was proven.", icon=":material/warning:")
-        for line in found.unproven:
-            plain(line)
+        return Verdict(f"Refused: {place} cannot run", found.reasons, said, tone="warn")
+    size = f"{found.trials} trials of {found.rounds} rounds" if found.rounds else f"{found.trials} trials"
+    lead = "These are this cell and the controls that it is compared with, on each seed."
+    return Verdict(f"May run: {place}, {size}", [lead], said, tone="good")
 
 
 def _assumptions(found: CompositionCheck) -> None:
     if found.words:
-        st.subheader("Who sees what")
+        st.header("Who sees what")
         for line in found.words:
             st.text(line)
 
 
 def _suite(suite: Mapping[str, Any]) -> None:
     text = as_yaml(suite)
-    st.subheader("The suite")
-    st.code(text, language="yaml")
+    st.header("The suite")
+    st.code(text, language="yaml", wrap_lines=True)  # a box that scrolls could not be reached by keyboard
     st.download_button(
         "Download", text, file_name=f"{suite['name']}.yaml", on_click="ignore", icon=":material/download:"
     )

@@ -34,6 +34,7 @@ class AsyncFilter(WeightRule):
     name = "asyncfilter"
     source = "Kang and Li, AsyncFilter: Detecting Poisoning Attacks in Asynchronous Federated Learning, Middleware 2024"
     needs = (Sight.EACH_UPDATE | Sight.TIMES,)
+    by_blocks = False
     min_rows = (2, 1)
     breakdown = "f < n/2 of the updates from each model, if malicious ones lie farthest from their mean"
     cost = "O(n^2 d): one Gram matrix; one mean for each of the last models"

@@ -42,6 +42,7 @@ class DeepSight(WeightRule):
     name = "deepsight"
     source = "Rieger et al., DeepSight: Mitigating Backdoor Attacks in FL Through Deep Model Inspection, NDSS 2022"
     needs = (Sight.EACH_UPDATE | Sight.MODEL,)
+    by_blocks = False
     makes_inputs = True
     min_rows = (2, 1)
     breakdown = "f < n/2, if malicious data hold fewer labels than honest ones"

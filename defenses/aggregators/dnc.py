@@ -33,6 +33,7 @@ class DnC(WeightRule):
     name = "dnc"
     source = "Shejwalkar and Houmansadr, Manipulating the Byzantine, NDSS 2021"
     needs = ROWS
+    by_blocks = False
     min_rows = (2, 1)
     breakdown = "f < n/2"
     cost = "O(n^2 d): one Gram matrix; with `sample` one of the drawn coordinates in each iteration"

@@ -44,6 +44,7 @@ class FLDetector(WeightRule):
     name = "fl_detector"
     source = "Zhang et al., FLDetector: Detecting Malicious Clients via Checking Model-Updates Consistency, KDD 2022"
     needs = (Sight.EACH_UPDATE | Sight.MODEL,)
+    by_blocks = False
     min_rows = (2, 1)
     breakdown = "f < n/2, if malicious updates are less consistent than honest ones"
     cost = "O((n + window) d): predictions, made twice; the last update of every client is kept"

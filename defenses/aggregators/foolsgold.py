@@ -32,6 +32,7 @@ class FoolsGold(WeightRule):
     name = "foolsgold"
     source = "Fung et al., The Limitations of Federated Learning in Sybil Settings, RAID 2020"
     needs = (Sight.EACH_UPDATE,)
+    by_blocks = False
     breakdown = "any number of Sybils that act alike; none that do not"
     cost = "O(n^2 d), and the sum of each client's updates: float32 [clients, d]"
     reads_clients = True

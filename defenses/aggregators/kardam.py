@@ -38,6 +38,7 @@ class Kardam(WeightRule):
     name = "kardam"
     source = "Damaskinos et al., Asynchronous Byzantine Machine Learning (the case of SGD), ICML 2018"
     needs = (Sight.EACH_UPDATE | Sight.MODEL | Sight.TIMES,)
+    by_blocks = False
     breakdown = "f < n/3 of all clients, if malicious updates change faster than honest ones"
     cost = "O(nd); the last update and model of every client are kept"
     reads_clients = True

@@ -36,6 +36,7 @@ class SignGuard(WeightRule):
         "Xu et al., Byzantine-robust Federated Learning through Collaborative Malicious Gradient Filtering, ICDCS 2022"
     )
     needs = ROWS
+    by_blocks = False
     min_rows = (2, 1)
     breakdown = "f < n/2, if malicious signs are mixed unlike honest ones"
     cost = "O(n^2 d): one Gram matrix; O(n^2) for the mean-shift"

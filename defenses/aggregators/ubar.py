@@ -27,6 +27,7 @@ class UBAR(WeightRule):
     name = "ubar"
     source = "Guo et al., Byzantine-Resilient Decentralized Stochastic Gradient Descent, IEEE TCSVT 2021"
     needs = (Sight.EACH_UPDATE | Sight.GRAPH | Sight.ROOT_DATA | Sight.MODEL,)
+    by_blocks = False
     min_rows = (1, 2)
     breakdown = "any minority of a node's neighbors, as long as one of them is honest; no proof with unlike data"
     cost = "O(n^2 d): one Gram matrix, and n passes over the node's examples"

@@ -29,6 +29,7 @@ class Zeno(WeightRule):
     name = "zeno"
     source = "Xie et al., Zeno: Distributed Stochastic Gradient Descent with Suspicion-based Fault-tolerance, ICML 2019"
     needs = (Sight.EACH_UPDATE | Sight.ROOT_DATA | Sight.MODEL,)
+    by_blocks = False
     min_rows = (1, 1)
     breakdown = "f < n, if the root data are clean and representative"
     cost = "O(nd): the loss on the root data, n + 1 times"

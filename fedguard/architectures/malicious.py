@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedguard.adapters.model import form_of
 from fedguard.architectures.effect import effects
 from fedguard.architectures.sides import Sides
 from fedguard.contracts import (
@@ -158,7 +159,9 @@ class MaliciousClients:
                 for channel in (PARTIAL_SUMS, FINISHED_SUMS)
             )
             self._attack_state = check_return(attack, "remember", attack.remember(view, crafted), Mapping)
-        if setup.due(round) if measure is None else measure:
+        form = form_of(setup.cell.model)
+        probed = form is None or not form.of_products  # a copy of the rule is probed with vectors
+        if probed and (setup.due(round) if measure is None else measure):
             with setup.stopwatch.stage("measuring"):
                 self.effect = effects(attack, view, sides.honest_rows, crafted, rule)
         sides.malicious_rows.copy_(crafted)

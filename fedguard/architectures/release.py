@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from fedguard.adapters.model import form_of
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.root import root_loss, root_update
@@ -22,6 +23,7 @@ from fedguard.contracts.at_clients import backdoor_success
 from fedguard.errors import PreconditionError
 from fedguard.metrics.aggregate import AggregateMetrics
 from fedguard.metrics.distance import measure_aggregate
+from fedguard.rows import Rows
 
 
 def release_aggregate(
@@ -43,9 +45,15 @@ def release_aggregate(
     root = root_update(setup, model, round) if Sight.ROOT_DATA in setup.cell.rule_sees else None
     context = server_context(setup, model, round, received, root=root, root_loss=partial(root_loss, setup))
     try:
-        return aggregate(setup.cell.pipeline, received.rows, context, states)
+        return aggregate(setup.cell.pipeline, _rows(setup, model, received), context, states)
     except PreconditionError as error:
         return str(error)
+
+
+def _rows(setup: Setup, model: Tensor, received: ReceivedRound) -> Tensor | Rows:
+    """What arrived, as the rule sees it."""
+    form = form_of(setup.cell.model)
+    return received.rows if form is None else form.rows(setup.task.module, model, received.rows)
 
 
 def report_round(
@@ -56,6 +64,8 @@ def report_round(
     received: ReceivedRound,
     result: Aggregate | str | None,
     due: bool,
+    *,
+    bias: float | None = None,
 ) -> RoundReport:
     """The report of a round, as far as all architectures have one.
 
@@ -64,6 +74,7 @@ def report_round(
         round: from 1. In simulated time it may differ from the round of the sessions, ``received.sent.round``.
         result: the aggregate, or why there is none; None if each node has an aggregate of its own.
         due: whether the model is evaluated; if not, only the current backdoor is given.
+        bias: of factors that were averaged apart, as `measure_bias` gives it.
     """
     planted = clients.current_backdoor()
     evaluation = backdoor = metrics = statistics = None
@@ -73,7 +84,7 @@ def report_round(
             evaluation = clients.local.evaluate(model, statistics)
             backdoor = backdoor_success(setup.task, setup.honest, model, planted, statistics) if planted else None
         with setup.stopwatch.stage("measuring"):
-            metrics = _measure(result, received) if isinstance(result, Aggregate) else None
+            metrics = _measure(setup, result, received, bias) if isinstance(result, Aggregate) else None
     return RoundReport(
         round=round,
         model=model,
@@ -96,12 +107,35 @@ def report_round(
     )
 
 
-def _measure(result: Aggregate, received: ReceivedRound) -> AggregateMetrics | None:
-    sent, arrived = received.sent, set(received.clients)
-    here = [row for row, client in enumerate(sent.senders) if client in arrived]
+def measure_bias(setup: Setup, model: Tensor, received: ReceivedRound) -> float | None:
+    """How far mean factors are from the mean of products in a round; None without such adapters, or in simulated time.
+
+    Args:
+        model: float32 ``[d]``, from which all clients of the round trained.
+    """
+    form, sent = form_of(setup.cell.model), received.sent
+    if form is None or sent.trainings or not received.behind:
+        return None
+    here = _find_arrived(received)
+    rows = sent.updates if len(here) == len(sent.senders) else sent.updates[here]  # a copy only where some are missing
+    return form.bias(setup.task.module, model, rows)
+
+
+def _find_arrived(received: ReceivedRound) -> list[int]:
+    """The rows of the updates that arrived."""
+    arrived = set(received.clients)
+    return [row for row, client in enumerate(received.sent.senders) if client in arrived]
+
+
+def _measure(setup: Setup, result: Aggregate, received: ReceivedRound, bias: float | None) -> AggregateMetrics | None:
+    form, sent = form_of(setup.cell.model), received.sent
+    if form is not None and form.of_products:
+        return None  # the same adapter has other factors after the round, so that coordinates say nothing
+    here = _find_arrived(received)
     honest = [row for row in here if sent.senders[row] not in sent.malicious]
     malicious = [row for row in here if sent.senders[row] in sent.malicious]
-    return measure_aggregate(result.vector, sent.updates, honest, malicious)
+    metrics = measure_aggregate(result.vector, sent.updates, honest, malicious)
+    return metrics if metrics is None or bias is None else {**metrics, "factor_bias": bias}
 
 
 def find_excluded_clients(result: Aggregate, received: ReceivedRound) -> tuple[int, ...] | None:

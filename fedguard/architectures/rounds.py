@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.clients import Clients
-from fedguard.architectures.release import release_aggregate, report_round
+from fedguard.architectures.release import measure_bias, release_aggregate, report_round
 from fedguard.architectures.watch import ANOTHER_MODEL, choose_model, copy_messages, observe_round
 from fedguard.architectures.wire import transmit
 from fedguard.contracts import Cell, ReceivedRound, RoundObservation, RoundReport, SentRound, Setup, State
@@ -91,7 +91,8 @@ class Rounds(ABC, Generic[Plan]):
         if seen is not None:
             with stage("inference"):
                 watched = (observe_round(seen, received, result, self.model, self.gain),)
-        report = report_round(setup, self.clients, self.model, plan.round, received, result, plan.due)
+        bias = measure_bias(setup, model, received) if plan.due else None
+        report = report_round(setup, self.clients, self.model, plan.round, received, result, plan.due, bias=bias)
         report = replace(report, chosen=plan.chosen, clip=clip, watched=watched)
         return self.complete_report(plan, received, report)
 

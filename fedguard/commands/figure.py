@@ -47,14 +47,14 @@ def figure(
     """
     from fedguard.bench.pages import figure as figures
     from fedguard.bench.pages.blocks import Chart
-    from fedguard.bench.pages.page import PAGES, page
+    from fedguard.bench.pages.page import PAGES, keys_beside, page
 
     name, _, part = what.partition(":")
     if name not in PAGES:
         raise ConfigError(f"expected one of the pages {', '.join(PAGES)}; got {name}.")
     found = load_run(run, store)
     choices = dict(one.partition("=")[::2] for one in at or ())
-    blocks = check_choices(page(name).blocks(found, choices), choices)
+    blocks = check_choices(page(name).blocks(found, choices), choices, keys_beside(name, found))
     if not to:
         for one, block in figures.figures(blocks).items():
             console.print(

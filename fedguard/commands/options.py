@@ -92,18 +92,28 @@ def load_run(run: str, store: Path) -> Run:
     return found
 
 
-def check_choices(blocks: Iterable[Block], at: Mapping[str, str]) -> Sequence[Block]:
-    """The blocks of a page, if each choice that was asked for is one of its options.
+def check_choices(blocks: Iterable[Block], at: Mapping[str, str], beside: Iterable[str] = ()) -> Sequence[Block]:
+    """The blocks of a page, if the page offers each choice that was asked for.
+
+    Args:
+        beside: keys that the page reads without offering them.
 
     Raises:
-        UnknownName: a choice has no such option.
+        UnknownName: the page has no choice of this name, or a choice has no such option.
     """
-    from fedguard.bench.pages.blocks import Choice
+    from fedguard.bench.pages.blocks import Choice, Steps
 
     drawn = list(blocks)
+    offered = {one.key for one in drawn if isinstance(one, Choice | Steps)}
+    for key in at:
+        if key not in offered.union(beside):
+            none = "" if offered else " The page offers no choice for this run: leave --at out."
+            raise UnknownName("choice of this page", key, offered, "--at", none)
     for one in drawn:
         if isinstance(one, Choice) and at.get(one.key, one.chosen) not in one.options:
             raise UnknownName(f"value of --at {one.key}", at[one.key], one.options)
+        if isinstance(one, Steps) and at.get(one.key) not in (None, *(names := [name for name, _ in one.items])):
+            raise UnknownName(f"value of --at {one.key}", at[one.key], names)
     return drawn
 
 

@@ -150,10 +150,10 @@ def _show_page(
 
 
 def _print_page(run: Run, name: Page, at: Address, whole: bool) -> None:
-    from fedguard.bench.pages.page import page
+    from fedguard.bench.pages.page import keys_beside, page
     from fedguard.bench.pages.terminal import render_terminal
 
-    blocks = check_choices(page(name).blocks(run, at), at)
+    blocks = check_choices(page(name).blocks(run, at), at, keys_beside(name, run))
     console.print(render_terminal(blocks, unfold=whole), highlight=False)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
-from fedguard.contracts import FederatedAlgorithm, Pipeline, StatisticsFate, Training
+from fedguard.adapters.form import AdapterForm
+from fedguard.adapters.model import AdaptedModel
+from fedguard.contracts import FederatedAlgorithm, Model, Pipeline, StatisticsFate, Training
 from fedguard.contracts.first_model import pin
 from fedguard.contracts.specs import Spec, split_spec
 from fedguard.errors import ConfigError, UnknownName
@@ -91,6 +93,20 @@ def build_fate(
     return fate, training.model_copy(update={"statistics": told})
 
 
+def put_adapters(
+    model: Model, training: Training, known: Registry, where: str = "training.adapters"
+) -> tuple[Model, Training]:
+    """The model with the adapters that a training names; also the training with them spelled out.
+
+    Raises:
+        ConfigError: the form or a parameter is unknown.
+    """
+    if training.adapters is None:
+        return model, training
+    form: AdapterForm = known.build("adapters", training.adapters, where)
+    return AdaptedModel(model=model, form=form), training.model_copy(update={"adapters": form.spec()})
+
+
 def settings(algorithm: FederatedAlgorithm, training: Training) -> dict[str, Any]:
     """The training as JSON from which it can be built again; keys added in later versions appear only if they are set."""
     spec, optimizer = algorithm.spec(), training.server_optimizer
@@ -101,5 +117,6 @@ def settings(algorithm: FederatedAlgorithm, training: Training) -> dict[str, Any
         "dtype": "float32",
         "first_model": None,
         "statistics": None,
+        "adapters": None,
     }
     return {key: value for key, value in kept.items() if later.get(key, ...) != value}

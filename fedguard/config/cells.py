@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from fedguard.config.algorithms import build_algorithm, build_fate
+from fedguard.config.algorithms import build_algorithm, build_fate, put_adapters
 from fedguard.config.app_section import OWN
 from fedguard.config.protocol import check, masking
 from fedguard.config.renaming import as_stored
@@ -83,6 +83,8 @@ class PlannedCell(Cell, ABC):
         pipeline = known.pipeline(_rule(config), places.get("defense", "defense"))
         at_fate = places.get("training.statistics", "training.statistics")
         statistics, training = build_fate(training, algorithm, pipeline, known, at_fate)
+        model = known.build("model", task.model, places.get("task.model", "task.model"))
+        model, training = put_adapters(model, training, known, places.get("training.adapters", "training.adapters"))
         cell = cls(
             config=config,
             algorithm=algorithm,
@@ -93,7 +95,7 @@ class PlannedCell(Cell, ABC):
             noise=known.build("noise", config.protocol.privacy, places.get("protocol.privacy", "protocol.privacy")),
             clients=config.clients,
             data=known.build("data", task.data, places.get("task.data", "task.data")),
-            model=known.build("model", task.model, places.get("task.model", "task.model")),
+            model=model,
             partition=known.build("partition", task.partition, places.get("task.partition", "task.partition")),
             architecture=known.build("architecture", config.architecture, places.get("architecture", "architecture")),
             attack=named if isinstance(named, PoisonAttack) else None,

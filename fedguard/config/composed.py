@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedguard.adapters.model import form_of
 from fedguard.config.algorithms import settings
 from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
@@ -81,6 +82,7 @@ class ComposedCell(PlannedCell):
                 f"the server trains on its root data as fedavg does, and {self.algorithm.name} sends another kind of update. "
                 "Use fedavg."
             )
+        yield from _adapter_reasons(self)
         yield from self.algorithm.reasons(self)
         yield from self.architecture.reasons(self)
 
@@ -132,6 +134,15 @@ class ComposedCell(PlannedCell):
         if clients.most_trainings is not None:
             content["most_trainings"] = clients.most_trainings
         return content
+
+
+def _adapter_reasons(cell: ComposedCell) -> Iterator[str]:
+    """Why the form of its adapters does not fit a cell."""
+    form = form_of(cell.model)
+    if form is not None:
+        yield from form.reasons(cell, cell.architecture)
+    if form is not None and isinstance(cell.data, Environment):
+        yield "training.adapters is for tasks with examples; actors train their networks as they are. Leave it out."
 
 
 def _check_evaluation_time(cell: PlannedCell) -> Iterator[str]:

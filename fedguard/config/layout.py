@@ -171,7 +171,7 @@ def _places(config: CellConfig, where: Mapping[str, Key], document: Document) ->
     names = ("attack", "defense", "architecture", "task.data", "task.model", "task.partition", "evaluation.evasion")
     places = {name: document.where(where.get(name, tuple(name.split(".")))) for name in names}
     swept = [place for key, place in where.items() if key.partition(".")[0] == "protocol"]
-    for key in ("algorithm", "first_model", "statistics", *config.training.own):
+    for key in ("algorithm", "first_model", "statistics", "adapters", *config.training.own):
         at = where.get(f"training.{key}", where.get("training", ()))
         places[f"training.{key}"] = place_of(document, at, ("training", key))
     trained = [place for key, place in where.items() if key.partition(".")[0] == "training"]

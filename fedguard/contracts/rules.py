@@ -148,6 +148,8 @@ class AggregationRule(Defense):
 
     #: Whether its result for a single row is this row in all cases, and it keeps no state
     keeps_one: ClassVar[bool] = False
+    #: Whether it never needs all updates as one matrix in memory: neither ``gram.vectors``, nor more than blocks of columns
+    by_blocks: ClassVar[bool] = True
     #: Whether at a node without a server it is the sum of the received values, weighted by the graph
     by_graph: ClassVar[bool] = False
 
@@ -200,8 +202,7 @@ class CoordinateRule(AggregationRule):
 class MatrixRule(AggregationRule):
     """A rule that neither inner products nor single coordinates can express, because of layers or of signs across rows."""
 
-    #: Whether it reads the updates in blocks (`fedguard.kernels.walk`), so that they may be kept in a file
-    by_blocks: ClassVar[bool] = False
+    by_blocks = False
 
     @abstractmethod
     def combine(self, updates: Tensor, context: RuleContext) -> Tensor:

@@ -137,7 +137,7 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
                 at(where, f"{node.func.id}: expected each parameter once; {keyword.arg} is given twice. Leave out one.")
             )
         try:
-            spec[keyword.arg] = ast.literal_eval(_WORDS.visit(copy.deepcopy(keyword.value)))
+            spec[keyword.arg] = _read_literal(keyword.value)
         except _NO_LITERAL:
             got = brief(ast.get_source_segment(text.strip(), keyword.value))
             raise ConfigError(
@@ -149,17 +149,16 @@ def _call(node: ast.expr, text: str, where: str) -> Spec:
     return spec
 
 
-_YAML = {"null": None, "true": True, "false": False}
+#: ``null``, ``true`` and ``false`` of YAML, and what Python has for them
+_YAML_WORDS = {"null": None, "true": True, "false": False}
 
 
-class _YamlWords(ast.NodeTransformer):
-    """``null``, ``true`` and ``false`` of YAML as Python's None, True and False."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(_YAML[node.id]), node) if node.id in _YAML else node
-
-
-_WORDS = _YamlWords()
+def _read_literal(node: ast.expr) -> Any:
+    """A Python literal, in which YAML's words are literals too."""
+    whole = ast.Expression(copy.deepcopy(node))
+    for part in [one for one in ast.walk(whole) if isinstance(one, ast.Name) and one.id in _YAML_WORDS]:
+        part.id = repr(_YAML_WORDS[part.id])
+    return ast.literal_eval(ast.unparse(whole))
 
 
 def _spec_error(text: str, where: str) -> ConfigError:

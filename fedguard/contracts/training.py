@@ -37,6 +37,8 @@ class Training(BaseModel):
             Noise for privacy hides nothing that is in it.
         statistics: what becomes of running statistics, for a network with layers that normalize over batches (BatchNorm):
             ``weighted`` by default.
+        adapters: low-rank adapters beside frozen weights, and in which form they are sent: ``{form: factors, rank: 4}``. By
+            default the network is trained as it is.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
@@ -55,13 +57,17 @@ class Training(BaseModel):
     dtype: Literal["float32", "float64"] = "float32"
     first_model: str | None = None
     statistics: Spec | None = None
+    adapters: Spec | None = None
 
-    @field_validator("statistics", mode="before")
+    @field_validator("statistics", "adapters", mode="before")
     @classmethod
-    def _fate_is_its_name(cls, given: Any) -> Any:
-        """``{fate: weighted, ...}`` is ``{name: weighted, ...}``."""
-        if isinstance(given, Mapping) and "fate" in given and "name" not in given:
-            return {"name" if key == "fate" else key: value for key, value in given.items()}
+    def _own_word_is_its_name(cls, given: Any) -> Any:
+        """``{fate: weighted, ...}`` is ``{name: weighted, ...}``, and ``{form: product, ...}`` is ``{name: product, ...}``."""
+        if isinstance(given, Mapping):
+            # A swept form stands beside the name to which the suite's own form was turned
+            own = [given[key] for key in ("fate", "form") if key in given]
+            rest = {key: value for key, value in given.items() if key not in ("fate", "form")}
+            return {**rest, "name": own[0]} if own else rest
         return given
 
     @model_validator(mode="after")

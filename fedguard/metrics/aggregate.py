@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -19,20 +20,26 @@ class AggregateMetrics(TypedDict):
         cosine: cosine of the aggregate with the honest mean. Of a training, the mean over its rounds.
         hostile_length: mean norm of the malicious updates, over the mean norm of the honest ones. Of a training, the mean over
             its rounds.
+        factor_bias: $|mean(B) mean(A) - mean(B A)|_F / |mean(B A)|_F$ of all clients' adapters, where factors are averaged
+            apart (``training.adapters: {form: factors}``). Of a training, the mean over its rounds.
     """
 
     kappa: Number | None
     cosine: Number | None
     hostile_length: Number | None
+    factor_bias: NotRequired[Number | None]
 
 
 def summarize_aggregates(rounds: Sequence[Mapping[str, float | None]]) -> AggregateMetrics:
     """The metrics of a training, from the metrics of its measured rounds."""
-    return {
+    summary: AggregateMetrics = {
         "kappa": max((one["kappa"] for one in rounds if one["kappa"] is not None), default=None),
         "cosine": _mean_of_finite([one["cosine"] for one in rounds]),
         "hostile_length": _mean_of_finite([one["hostile_length"] for one in rounds]),
     }
+    if any("factor_bias" in one for one in rounds):
+        summary["factor_bias"] = _mean_of_finite([one.get("factor_bias") for one in rounds])
+    return summary
 
 
 def _mean_of_finite(values: Sequence[float | None]) -> float | None:

@@ -166,7 +166,7 @@ def number_at(part: Mapping[str, Any] | None, path: Sequence[str]) -> float | No
     """The number at a path of a record or of a part of it; None if a part of the path does not apply."""
     value: Any = part
     for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        value = value.get(key) if isinstance(value, (dict, Mapping)) else None
     return None if value is None else float(value)
 
 
@@ -341,6 +341,10 @@ FIGURES = MetricTable({
     ),
     "kappa": Metric(
         title="kappa: the largest that a round showed", path=("result", "aggregate", "kappa"), unit="", bounds=None,
+    ),
+    "factor_bias": Metric(
+        title="distance of the product of mean factors from the mean of products, relative to it",
+        path=("result", "aggregate", "factor_bias"), unit="", bounds=None,
     ),
     "psnr": Metric(
         title="PSNR of the reconstructions", path=(*_SCORE, "psnr"), unit="dB", goal="reconstruction", bounds=None, margin=1.0,

@@ -8,8 +8,9 @@ fine. The flags of a whole run are in `fedguard.bench.flags.run_flags`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -45,11 +46,16 @@ class Flag:
         return self.judge.__name__
 
 
+@lru_cache(256)
+def _split(path: str) -> Sequence[str]:
+    return path.split(".")
+
+
 def require_value(part: Part, path: str) -> Any:
     """The value at a dotted path. Raises `MissingFact` if there is none."""
     value: Any = part
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
+    for key in _split(path):
+        value = value.get(key) if isinstance(value, (dict, Mapping)) else None
     if value is None:
         raise MissingFact(path)
     return value

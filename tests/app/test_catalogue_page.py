@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -45,7 +46,8 @@ def names(test: AppTest) -> list[str]:
 
 
 def texts(test: AppTest) -> str:
-    return "\n".join(element.value for element in [*test.text, *test.caption, *test.code])
+    drawn = [re.sub(r"<[^>]+>", " ", node.proto.body) for node in test.get("html")]
+    return "\n".join([*(element.value for element in [*test.text, *test.caption, *test.code]), *drawn])
 
 
 def test_everything_in_the_registry_is_there(script):
@@ -66,6 +68,18 @@ def test_everything_in_the_registry_is_there(script):
         "statistics",
     ]
     assert sorted(names(page(script))) == sorted(cls.name for _, cls in load_registry().classes(kinds))
+
+
+def test_the_heading_says_how_many_fit(script):
+    whole, some = texts(page(script)), texts(page(script, kind="trigger"))
+    count = len(names(page(script)))
+    assert f"{count} attacks, defenses and other parts of a suite, each with its formula" in whole
+    fit = len(names(page(script, kind="trigger")))
+    assert (
+        f"{fit} of {count} attacks, defenses and other parts of a suite fit" in some
+        and f"{fit} of the kind trigger" in some
+    )
+    assert "Take a filter away." in texts(page(script, search="no such thing"))
 
 
 def test_search_looks_at_names_and_at_what_they_do(script):
@@ -97,7 +111,7 @@ def test_filters_add_up(script):
 
 def test_the_address_opens_one_in_full_with_its_formula_source_and_picture(script):
     test = page(script, name="krum")
-    assert [heading.value for heading in test.subheader] == ["krum (defense)"]
+    assert [heading.value for heading in test.header] == ["krum (defense)"]
     shown = texts(test)
     assert "R(x) = x_i with the smallest score" in shown
     assert "Blanchard et al." in shown
@@ -130,7 +144,7 @@ def test_parameters_have_defaults_and_meanings(script):
 
 
 def test_a_name_of_two_kinds_shows_both(script):
-    shown = [heading.value for heading in page(script, name="dropout").subheader]
+    shown = [heading.value for heading in page(script, name="dropout").header]
     assert shown == ["dropout (attack on the training)", "dropout (attack on the protocol)"]
 
 

@@ -453,7 +453,7 @@ def test_3_weaker_than_noise_of_no_greater_length():
 def test_5_nothing_hurts_the_mean():
     weak = over_seeds("a", "median", (0.8, 0.8), attack_mean=0.83)
     (one,) = found("nothing_hurts", weak)
-    assert "costs it 9.0 points, less than 10" in one.said
+    assert "costs the plain mean 9.0 points, less than 10" in one.said
     assert not found("nothing_hurts", weak + over_seeds("b", "median", (0.8, 0.8), attack_mean=0.81))
     assert judged("nothing_hurts", over_seeds(None, "median", (0.8, 0.8))) == [None]
     assert isinstance(judged("nothing_hurts", over_seeds("a", "median", (0.8,), attack_mean=None))[0], UnjudgedFlag)

@@ -208,7 +208,7 @@ PAGE_OF = {
     "attack": "attacks", "trigger": "attacks", "inference": "inference", "protocol": "protocol_attacks",
     "defense": "defenses", "algorithm": "algorithms", "masking": "modes", "noise": "noises", "data": "tasks", "partition": "tasks",
     "model": "tasks", "architecture": "tasks", "availability": "availabilities",
-    "evasion": "evasions", "statistics": "statistics",
+    "evasion": "evasions", "statistics": "statistics", "adapters": "adapters",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import fedguard as fg
-from fedguard.bench.pages.blocks import Bar, Chart, Heading, Key, More, Prose, TableBlock
+from fedguard.bench.pages.blocks import Bar, Chart, Field, Heading, Heatmap, Key, More, Panel, Prose, TableBlock
 from fedguard.bench.pages.figure import WIDTHS, caption, draw, escape_latex, figures, find_figure
 from fedguard.cli import app
 from fedguard.errors import ConfigError
@@ -130,3 +130,48 @@ def test_the_command_lists_writes_and_never_overwrites(run, tmp_path):
     assert "there already" in str(call("overview", "--to", str(files[0])).exception) and files[0].read_bytes() == before
     assert call("overview", "--to", str(files[0]), "--force").exit_code == 0
     assert "expected one of the pages" in str(call("nonsense").exception)
+
+
+FIELDS = [Field("92.0", "[90.0, 94.0]", 0.0), Field("refused", heat=None)]
+HEATMAP = Heatmap(
+    [
+        Panel("f = 1", ["mean", "a >> b"], [("none", FIELDS), ("worst", [Field("10.0", heat=0.9), Field("71.0", heat=0.2)])], 1),
+        Panel("f = 2", ["mean"], [("ipm_<b>", [Field("9.0", "", 1.0)])]),
+    ],
+    "attack", "Final accuracy in %", "Color: lost",
+)  # fmt: skip
+
+
+def test_a_heat_map_is_a_chart_with_all_of_its_fields(run):
+    ((name, made),) = figures([HEATMAP]).items()
+    assert name == "final-accuracy-in" and find_figure([HEATMAP, TABLE], None, "matrix") == made
+    assert made.alt == "f = 1, worst attack: mean 10.0, a >> b 71.0."
+    rows = list(csv.reader(draw(made, "csv", run).decode().splitlines()))
+    assert rows == [
+        ["panel", "attack", "mean", "a >> b"],
+        ["f = 1", "none", "92.0 [90.0, 94.0]", "refused"],
+        ["f = 1", "worst", "10.0", "71.0"],
+        ["f = 2", "ipm_<b>", "9.0", ""],
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_drawn_heat_map_has_darker_fields_for_larger_losses_and_none_for_no_value(run, width):
+    (made,) = figures([HEATMAP]).values()
+    root = ElementTree.fromstring(draw(made, "svg", run, width))
+    texts = [one.text for one in root.iter() if one.tag.endswith("text") and one.text]
+    assert {"92.0", "refused", "10.0", "71.0", "9.0", "ipm_<b>", "f = 1", "f = 2", "a >> b"} <= set(texts)
+    assert ("[90.0, 94.0]" in texts) is (width == "page")
+    squares = [one for one in root.iter() if one.get("fill") == "#c24e00"]
+    assert sorted(float(one.get("opacity") or 1) for one in squares) == pytest.approx([0.0, 0.14, 0.63, 0.7])
+    assert len([one for one in root.iter() if one.get("stroke-dasharray") == "3,3"]) == 1
+
+
+def test_the_command_draws_the_matrix_of_a_run(run, tmp_path):
+    to = tmp_path / "matrix.csv"
+    done = CliRunner().invoke(app, ["figure", str(run.folder.path), "matrix", "--to", str(to)])
+    assert done.exit_code == 0, done.output
+    head, *rows = csv.reader(to.read_text().splitlines())
+    assert head == ["attack", "mean", "median"] and [row[0] for row in rows] == ["none", "ipm"], (
+        "one attack is its own worst"
+    )

@@ -191,7 +191,7 @@ def test_the_sentence_names_the_least_and_the_most_that_is_lost(run):
     least, most = sorted(lost, key=lost.get)
     said = page(run)[0]
     assert said.headline == (
-        f"The worst of 2 attacks takes {lost[least]:.1f} points ({least}) to {lost[most]:.1f} points ({most})."
+        f"The worst of 2 attacks takes {lost[least]:.1f} points ({least}) to {lost[most]:.1f} points ({most}) of final accuracy."
     )
     assert "Refused: fltrust." in said.lead and "the Overview tests the order of defenses" in said.lead[-1]
 

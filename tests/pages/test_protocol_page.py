@@ -169,7 +169,7 @@ def test_the_picture_of_a_step_has_a_line_for_each_message():
         lines, circles, *_ = (layer["data"]["values"] for layer in spec["layer"])
         assert [line["client"] for line in lines] == [0, 1, 2]
         assert [one["at"] for one in circles if one["silent"]] == [3, 4]
-    assert drawn.alt == "MASKED: 3 messages, 0 of them refused; without one: 3, 4."
+    assert drawn.alt == "MASKED: 3 messages; none from clients 3, 4."
     assert drawn.title == "MASKED: clients to the server"
     assert [row[:2] for row in drawn.table.rows] == [[f"client {client}", "server"] for client in range(3)]
     (line, *_), *_ = (layer["data"]["values"] for layer in only(Chart, page(step="HELLO")).spec["layer"])
@@ -206,7 +206,7 @@ def test_who_sees_what_is_shown_for_each_mode(sights):
 def test_a_round_is_stepped_through_to_the_sum():
     for kind in MEANING:
         found = page(step=kind, again="one")
-        assert found[0].headline == "The server learns the sum over clients 0, 1, 2, 3: 10, 100, 1000"
+        assert found[0].headline == "The server learns a sum and no single input: 10, 100, 1000 over clients 0, 1, 2, 3"
         assert found[0].lead[0] == "Added up in the clear: 10, 100, 1000. They are equal." and found[0].tone == "good"
         steps = only(Steps, found)
         assert [name for name, _ in steps.items] == list(MEANING) and steps.items[steps.current][0] == kind
@@ -256,13 +256,13 @@ def test_the_dashboard_steps_through_one_round(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDGUARD_STORE", str(tmp_path))
     test = AppTest.from_string(PAGE, default_timeout=60).run()
     assert not test.exception
-    seen = list(test.dataframe[-1].value["the server sees"])
+    seen = list(test.dataframe[0].value["the server sees"])
     slider = next(one for one in test.select_slider if one.label == "Steps")
     slider.set_value("HELLO").run()
     assert not test.exception and test.query_params["step"] == "HELLO"
-    assert "the server sees" not in test.dataframe[-1].value
+    assert "the server sees" not in test.dataframe[0].value
     next(one for one in test.select_slider if one.label == "Steps").set_value("MASKED").run()
-    assert list(test.dataframe[-1].value["the server sees"]) == seen
+    assert list(test.dataframe[0].value["the server sees"]) == seen
 
 
 def test_each_renderer_lists_every_step():

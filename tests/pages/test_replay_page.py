@@ -214,7 +214,15 @@ def test_a_cell_is_found_by_its_attack_and_defense(run, attack, defense):
 
 
 @pytest.mark.parametrize("command", [("show", "kept", "--page", "replay"), ("figure", "kept", "replay")])
-@pytest.mark.parametrize(("at", "options"), [("axes=zz", "first, round"), ("round=99", "1, 2, 3, 4")])
+@pytest.mark.parametrize(
+    ("at", "options"),
+    [
+        ("axes=zz", "first, round"),
+        ("round=99", "1, 2, 3, 4"),
+        ("moment=1", "axes, cell, round"),
+        ("", "axes, cell, round"),
+    ],
+)
 def test_the_command_line_refuses_a_choice_that_the_page_does_not_offer(run, command, at, options):
     done = CliRunner().invoke(app, [*command, "--at", at, "--store", str(run.folder.path.parent)])
     assert isinstance(done.exception, UnknownName) and str(done.exception).endswith(f"Expected one of: {options}.")

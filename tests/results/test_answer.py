@@ -112,7 +112,7 @@ def test_no_winner_where_pairs_cannot_tell():
     (answer,) = answers(Ran(rows)).values()
     assert answer.headline == "No single winner on 3 seeds: nnm and median cannot be told apart."
     assert "keeps the most" not in str(answer) and "±" not in str(answer)
-    assert "The highest mean under the attack is that of nnm: 67.4 % [" in str(answer)
+    assert "nnm has the highest mean score under the attack: 67.4 % [" in str(answer)
     assert answer.group == ("nnm", "median")
     assert answer.action == "About 24 more seeds may settle nnm against median: set seeds: 27 and run again."
 
@@ -175,7 +175,7 @@ def cases(clean, attacked=0.1, goal="untargeted"):
 @pytest.mark.parametrize(("made", "why"), [
     (cases((0.13, 0.14, 0.12)), "less than twice chance"),
     (cases((0.9, 0.2, 0.05)), "includes chance (10.0 %)"),
-    (cases((0.90, 0.91, 0.92), 0.9), "the worst attack, ipm, costs it 1.0 points"),
+    (cases((0.90, 0.91, 0.92), 0.9), "the worst attack, ipm, costs the plain mean 1.0 points"),
     (cases((0.90, 0.91, 0.92)), ""),
     (cases((0.90, 0.91, 0.92), 0.9, "backdoor"), ""),
 ])  # fmt: skip

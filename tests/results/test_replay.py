@@ -187,9 +187,10 @@ def test_what_cannot_be_kept_is_said_before(capsys, tmp_path):
     console.print(render_plan(plan, explain_refusals(plan)))
     said = console.export_text()
     assert "Replay: no rounds are kept of 1 cells: d_psgd has no server" in said
+    size = f"{replay.size_of(8, 4) / 2**10:.1f} KiB"
+    assert "0.0" not in size
     assert (
-        f"of 1 cells the rounds of seed 0 are kept as inner products, at most {replay.size_of(8, 4) / 2**20:.1f} MiB"
-        in said
+        f"of 1 cells the rounds of seed 0 are kept as inner products, at most {size} a cell and {size} in all" in said
     )
 
 

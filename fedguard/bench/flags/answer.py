@@ -53,5 +53,5 @@ def _why(results: Results, cases: Sequence[Case], backdoor: bool) -> str:
         except MissingFact:
             continue
         if isinstance(judged, RaisedFlag):
-            return f"{judged.cell}: {judged.said}"
+            return judged.said if judge is nothing_hurts else f"{judged.cell}: {judged.said}"
     return ""

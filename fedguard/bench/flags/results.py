@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from fedguard.bench.records.schema import CompletedRecord
 from fedguard.bench.results.places import setting
-from fedguard.bench.results.run import Run
+from fedguard.bench.results.run import Run, once_for_run
 from fedguard.errors import ConfigError, StoreError
 from fedguard.metrics.figures import PRIVACY_GOALS
 from fedguard.metrics.flags import Part, require_entry
@@ -88,6 +88,7 @@ class Results:
         return found
 
 
+@once_for_run
 def results_of(run: Run) -> Results:
     """The trials of a run that have a result."""
     cases, controls, membership = [], [], []

@@ -208,8 +208,8 @@ def nothing_hurts(results: Results, setting: Group) -> Judged:
         return None
     return RaisedFlag(
         _place("the mean", setting),
-        f"the worst attack, {worst}, costs it {100 * costs[worst]:.1f} points, less than {100 * COST:.0f}: task or attacks "
-        "are too weak to tell defenses apart. Add stronger ones (worst_case), or more heterogeneity.",
+        f"the worst attack, {worst}, costs the plain mean {100 * costs[worst]:.1f} points, less than {100 * COST:.0f}: task or "
+        "attacks are too weak to tell defenses apart. Add stronger ones (worst_case), or more heterogeneity.",
     )
 
 

@@ -21,7 +21,7 @@ secagg.py       what each mode of secure aggregation in a run hides, costs and l
 protocol.py     a round of secure aggregation message by message, who sees what, and what it costs; no page of a run;
                 protocol_chart.py draws it
 replay.py       the rounds of a trial in a plane; replay_chart.py draws them
-figure.py       a chart or a table as a file for a paper
+figure.py       a chart or a table as a file for a paper; heatmap_chart.py draws a heat map for it
 trained.py      what was trained, in one line and in six facts
 checks.py       red flags and incomplete trials as checks
 """

@@ -131,6 +131,7 @@ class _Drawing:
             "labelFontSize": 13,
             "labelFontWeight": 600,
             "labelAnchor": "start",
+            "labelLimit": width,
         }
         step = 15 * len(self.names) + (36 if narrow else 16)
         height: Any = 230 if self._numeric else {"step": step, "for": "position"}

@@ -112,14 +112,14 @@ def sum_up_cell(cell: CellRecords) -> tuple[str, list[str]]:
             if cost
             else []
         )
-        return f"Without attack, {defense} reaches {left}{_unit(scores)}.", [*said, *_beyond(cell.ran, scores)]
+        return f"Without attack, {defense} reaches {_amount(scores, left)}.", [*said, *_beyond(cell.ran, scores)]
     attack, goal = cell.keys["attack"], threat["goal"]
     leak = next((known for known in FIGURES.values() if known.goal == goal and _values(cell.ran, known.of)), None)
     if goal in PRIVACY_GOALS:
         value = leak.format_with_unit(leak.estimate(_values(cell.ran, leak.of))) if leak else "no value"
         what = f"{leak.title}: {value}" if leak else value
         return f"{attack} against {defense}: {what}.", [
-            f"The model has {left}{_unit(scores)}.",
+            f"The model has {_amount(scores, left)}.",
             *_beyond(cell.ran, scores),
         ]
     lost = scores.loss_between("clean_defense", "own")
@@ -143,8 +143,9 @@ def _values(records: Sequence[CompletedRecord], of: Any) -> list[float]:
     return [] if None in values else values
 
 
-def _unit(scores: CellScores) -> str:
-    return " accuracy" if scores.metric.unit else " of return an episode"
+def _amount(scores: CellScores, text: str) -> str:
+    """``67.4 % accuracy``, or ``a return of 28.9 per episode``."""
+    return f"{text} accuracy" if scores.metric.unit else f"a return of {text} per episode"
 
 
 def _quantity(scores: CellScores, name: str) -> str:
@@ -171,17 +172,23 @@ def _loss(attack: str, defense: str, scores: CellScores, lost: Estimate | None) 
 
 def _remainder(scores: CellScores, left: str, lost: Estimate | None) -> str:
     of = f" of {_quantity(scores, 'clean_defense')} without attack" if lost else ""
-    return f"{left}{_unit(scores)} is left{of}."
+    amount = _amount(scores, left)
+    return f"{amount[0].upper()}{amount[1:]} is left{of}."
 
 
 def _shares(scores: CellScores) -> Iterator[str]:
     """What silence alone would cost, and so what the attack itself does."""
-    silent, harm = scores.loss_between("clean_defense", "silent_defense"), scores.loss_between("silent_defense", "own")
+    silent, harm = (_cost(scores, *pair) for pair in (("clean_defense", "silent_defense"), ("silent_defense", "own")))
     if silent and harm:
-        yield (
-            f"Silence of the malicious clients would cost {_difference(scores, silent)}, so the attack itself costs "
-            f"{_difference(scores, harm)}."
-        )
+        yield f"Silence of the malicious clients would {silent}, so the attack itself {harm.replace(' ', 's ', 1)}."
+
+
+def _cost(scores: CellScores, before: str, after: str) -> str:
+    """``cost 3.1 points [1.0, 5.2]``, or ``gain 0.2 points [-1.5, 2.0]`` where the mean is higher after; "" without a value."""
+    lost = scores.loss_between(before, after)
+    if lost is not None and lost.mean < 0:
+        return f"gain {_difference(scores, gained)}" if (gained := scores.loss_between(after, before)) else ""
+    return f"cost {_difference(scores, lost)}" if lost else ""
 
 
 def _beyond(records: Sequence[CompletedRecord], scores: CellScores) -> Iterator[str]:

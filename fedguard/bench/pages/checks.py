@@ -44,7 +44,9 @@ def all_checks(run: Run) -> Iterator[Block]:
         open_ = [[one.flag, f"{one.cases} of {one.of}", one.why] for one in found.not_judged]
         heads = [Heading("flag"), Heading("cases"), Heading("why")]
         clear = f"Judged and not raised: {', '.join(found.clear) or 'none'}."
-        title = f"All checks: {len(rows)} cases of {len(found.flags())} flags, and what could not be judged"
+        flags = len(found.flags())
+        cases = f"{len(rows)} case{'s' * (len(rows) != 1)} of {flags} flag{'s' * (flags != 1)}"
+        title = f"All checks: {cases}, and what could not be judged"
         tables: list[Block] = [TableBlock(columns, rows, "Every case of a flag"), Prose([clear])]
         tables += [TableBlock(heads, open_, "Not judged")] if open_ else []
         yield More(title, tables, f"fedguard lint {shlex.quote(run.name)}")

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
-from fedguard.bench.pages.blocks import Address, Block, Chart, Choice, Columns, Key, More, TableBlock, in_cells
+from fedguard.bench.pages.blocks import Address, Block, Chart, Choice, Columns, Heatmap, Key, More, TableBlock, in_cells
 from fedguard.bench.pages.escape import line
+from fedguard.bench.pages.heatmap_chart import draw_heatmap
 from fedguard.bench.pages.tokens import CONFIG, TOKENS
 from fedguard.bench.pages.trained import describe_training
 from fedguard.bench.records.reading import escape_tree
@@ -42,7 +43,7 @@ _TEX = {
 
 
 def figures(blocks: Iterable[Block]) -> dict[str, Chart | TableBlock]:
-    """The charts and tables of a page by name: the first words of the title, with a number if another one has it."""
+    """The charts, heat maps and tables of a page by name: the first words of the title, with a number if another one has it."""
     found: dict[str, Chart | TableBlock] = {}
     for block in _flatten(blocks):
         title = block.title or (block.table.title if isinstance(block, Chart) else block.caption) or "table"
@@ -59,6 +60,8 @@ def _flatten(blocks: Iterable[Block]) -> Iterator[Chart | TableBlock]:
     for block in blocks:
         if isinstance(block, Chart | TableBlock):
             yield block
+        elif isinstance(block, Heatmap):
+            yield draw_heatmap(block)
         elif isinstance(block, Columns | More):
             yield from _flatten(block.blocks)
 

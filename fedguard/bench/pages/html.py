@@ -158,7 +158,8 @@ def _panel(panel: Panel, block: Heatmap, address: Address) -> Element:
     head = el("thead", el("tr", el("th", line(block.corner), scope="col"), *names))
     caption = el("caption", line(panel.title)) if panel.title else None
     whole = el("table", caption, head, el("tbody", *body))
-    return el("div", whole, class_="panel", tabindex="0", role="region", aria_label=line(panel.title or block.title))
+    label = line(": ".join(part for part in (block.title, panel.title) if part))
+    return el("div", whole, class_="panel", tabindex="0", role="region", aria_label=label)
 
 
 def _field(field: Field, page: str, address: Address) -> Element:

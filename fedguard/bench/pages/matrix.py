@@ -152,7 +152,9 @@ def _every_metric(run: Run) -> Block:
 def _verdict(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> Verdict:
     headline, lead = _headline(run, panels, metric)
     unanswered = [one.headline for one in run.verdicts.values() if one.headline.startswith("No answer yet")]
-    if len(unanswered) > 1:
+    if unanswered and len(unanswered) == len(run.verdicts):  # what a model without learning loses is no answer
+        headline, lead, unanswered = unanswered[0], [headline, *lead], []
+    elif len(unanswered) > 1:
         unanswered = [f"In {len(unanswered)} of {len(run.verdicts)} settings: {unanswered[0]}"]
     actions = [Action("Go on:", run_again(run))] if run.with_status("missing") else []
     return Verdict(headline, [*lead, *unanswered], describe_training(run), [*states(run), *_seeds(run)], actions)
@@ -171,8 +173,8 @@ def _headline(run: Run, panels: Sequence[MatrixPanel], metric: Metric) -> tuple[
         first, last = lossy[0], lossy[-1]
         said = _one_panel(first, metric)
         if first is not last:
-            least, most = (f"{_loses(one.losses[0].lost, metric)} with {one.title}" for one in (first, last))
-            said = f"Whatever defense runs, the worst attack takes at least {least} and {most}."
+            lost = dict.fromkeys(_loses(one.losses[0].lost, metric) for one in (first, last))
+            said = f"Whatever defense runs, the worst attack takes at least {' to '.join(lost)} of {metric.title}, by setting."
         shown = [first] if first is last else [first, last]
         return said, [
             *(text for panel in shown for text in (_least(panel), *_explain_refusals(panel))),
@@ -199,7 +201,7 @@ def _one_panel(panel: MatrixPanel, metric: Metric) -> str:
     ends = dict.fromkeys(
         f"{_loses(one.lost, metric)} ({one.entry.swept['defense']})" for one in (panel.losses[0], panel.losses[-1])
     )
-    return f"{under} takes {' to '.join(ends)}{_with(panel)}."
+    return f"{under} takes {' to '.join(ends)} of {metric.title}{_with(panel)}."
 
 
 def _with(panel: MatrixPanel) -> str:
@@ -235,7 +237,9 @@ def _explain_refusals(panel: MatrixPanel) -> Iterator[str]:
 def _against(run: Run, metric: Metric) -> str:
     seeds = f"{len(run.seeds)} seed{'s' * (len(run.seeds) != 1)}"
     said = f"Losses of {metric.title} are against the plain mean without attack, on {seeds}"
-    return f"{said}; the Overview tests the order of defenses."
+    backdoors = metric is FIGURES[run.score] and "attack_success" in run.figures
+    beside = " Backdoors are judged by another metric, the backdoor success." if backdoors else ""
+    return f"{said}; the Overview tests the order of defenses.{beside}"
 
 
 MATRIX = Page("matrix", "Matrix", blocks)

@@ -27,3 +27,10 @@ def page(name: str) -> Page:
     """The page of this name, whose module is loaded when it is asked for."""
     found: Page = getattr(import_module(f"fedguard.bench.pages.{name}"), name.upper())
     return found
+
+
+def keys_beside(name: str, run: Run) -> tuple[str, ...]:
+    """The keys of the address that a page reads and offers no choice for: what names a cell, or what a command sets."""
+    if name in ("cell", "replay"):
+        return "cell", "attack", "defense", *run.swept
+    return ("over", "metric") if name == "breakdown" else ()

@@ -455,7 +455,7 @@ def _refusals(run: Run, found: Sequence[Protection]) -> Iterator[Block]:
     if rows:
         cells = len({row["cell"] for row in rows})
         lines = list(reason_lines([(run.place(row), str(row["reason"])) for row in rows], "trials"))
-        yield More(f"Refused, and why ({cells} cells)", [Prose(lines)], _whole(run))
+        yield More(f"Refused, and why ({cells} cell{'s' * (cells != 1)})", [Prose(lines)], _whole(run))
 
 
 PRIVACY = Page("privacy", "Privacy", blocks)

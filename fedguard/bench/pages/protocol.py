@@ -80,7 +80,7 @@ def summarize_round(played: ProtocolRound, *actions: Action) -> Verdict:
     who, total, clear = (", ".join(map(str, one)) for one in (played.included, played.total, played.expected))
     same = bool((played.total == played.expected).all())
     lead = [f"Added up in the clear: {clear}. {'They are equal' if same else 'They differ'}.", setup]
-    headline = f"The server learns the sum over clients {who}: {total}"
+    headline = f"The server learns a sum and no single input: {total} over clients {who}"
     return Verdict(headline, lead, trained, (), actions, "good" if same else "bad")
 
 
@@ -90,17 +90,17 @@ def draw_steps(played: ProtocolRound, asked: str) -> Iterator[Block]:
     current = kinds.index(asked) if asked in kinds else len(kinds) - 1
     yield Steps([(step.kind, _describe(step)) for step in played.steps], current, title="Steps")
     step = played.steps[current]
-    yield flow(step, len(played.inputs))
-    if step.kind in READS:
-        can, cannot = READS[step.kind]
-        yield Facts([("the server can read", [can]), ("it cannot read", [cannot])])
     if step.kind == "MASKED":
         rows = [
             [f"client {client}", " ".join(map(str, played.inputs[client])), " ".join(f"{one:08x}" for one in seen)]
             for client, seen in played.masked.items()
         ]
         heads = [Heading(name) for name in ("from", "the client has", "the server sees")]
-        yield TableBlock(heads, rows, "Inputs and masked inputs", "What arrives")
+        yield TableBlock(heads, rows, "Inputs, and the masked inputs in base 16", "What the server sees of each input")
+    yield flow(step, len(played.inputs))
+    if step.kind in READS:
+        can, cannot = READS[step.kind]
+        yield Facts([("the server can read", [can]), ("it cannot read", [cannot])])
 
 
 def _describe(step: ProtocolStep) -> str:

@@ -28,8 +28,9 @@ def flow(step: ProtocolStep, clients: int) -> Chart:
              for event in step.events]  # fmt: skip
     rows = [[*ends, f"{event.size:,}", event.error or "-"] for ends, event in zip(names, step.events, strict=True)]
     heads = [Heading("from"), Heading("to"), Heading("bytes", number=True), Heading("refused, because")]
-    without = ", ".join(map(str, silent)) or "nobody"
-    said = f"{len(step.events)} messages, {refused} of them refused; without one: {without}."
+    ends = f"{'to' if step.from_server else 'from'} client{'s' * (len(silent) > 1)}"
+    others = f"; none {ends} {', '.join(map(str, silent))}" if silent else ""
+    said = f"{len(step.events)} messages{f', {refused} of them refused' if refused else ''}{others}."
     keys = [Key("bar", "blue", "message"), *([Key("bar", "orange", "refused message")] if refused else [])]
     return Chart(
         _draw_flow(lines, circles, middle, _WIDE), _draw_flow(lines, circles, middle, _NARROW), f"{step.kind}: {said}",

@@ -22,7 +22,7 @@ from fedguard.bench.pages.blocks import (
 )  # fmt: skip
 from fedguard.bench.pages.page import Page
 from fedguard.bench.pages.protections import SEES, Protection, list_protections, other_keys
-from fedguard.bench.pages.trained import describe_training, states
+from fedguard.bench.pages.trained import describe_training, say_who_sees, states
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.disclosure import MaskingResult, summarize_masking
 from fedguard.bench.results.places import setting
@@ -63,14 +63,16 @@ def blocks(run: Run, address: Address) -> Iterator[Block]:
     if refused:
         lines = list(reason_lines([(run.place(row), str(row["reason"])) for row in refused], "trials"))
         command = f"fedguard show {shlex.quote(run.name)} --page secagg --all"
-        yield More(f"Refused, and why ({len({row['cell'] for row in refused})} cells)", [Prose(lines)], command)
+        cells = len({row["cell"] for row in refused})
+        yield More(f"Refused, and why ({cells} cell{'s' * (cells != 1)})", [Prose(lines)], command)
 
 
 def _verdict(run: Run, masked: Sequence[tuple[Protection, MaskingResult]]) -> Verdict:
     trained, chips = describe_training(run), states(run)
     if not masked:
         make = Action("To make a run with masks:", "fedguard run examples/secure_aggregation.yaml")
-        return Verdict("This run masks nothing", ["The server sees each client's update."], trained, chips, [make])
+        sees = say_who_sees([record for _, record in run.trials()])
+        return Verdict("This run masks nothing", [sees], trained, chips, [make])
     crowds = [f"{its.anonymity} clients ({_name(one)})" for one, its in masked if its.anonymity is not None]
     headline = f"An update hides among at least {', '.join(crowds)}" if crowds else "No sum came out, so none was shown"
     lost, sessions = sum(its.aborted for _, its in masked), sum(its.sessions for _, its in masked)

@@ -47,6 +47,9 @@ _TEXT = {"labelColor": "var(--faint)", "titleColor": "var(--faint)", "labelFontS
 #: The configuration of every chart
 CONFIG: dict[str, Any] = {
     "background": None,
+    "mark": {
+        "aria": False
+    },  # the picture has a description; marks would be named one by one, and empty ones not at all
     "font": "Source Sans, system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {
@@ -153,11 +156,12 @@ STYLE = """
   image-rendering: pixelated; } .fg .pictures figcaption { color: var(--faint); font-size: 13px; }
 .fg .columns { display: flex; flex-wrap: wrap; gap: 0 32px; } .fg .columns > * { flex: 1 1 480px; min-width: min(100%, 480px); }
 .fg pre { background: var(--panel); border: 1px solid var(--line); border-radius: 6px; padding: 10px 14px; overflow-x: auto;
-  font-size: 13px; line-height: 1.45; max-height: 28em; color: var(--ink); }
+  font-size: 13px; line-height: 1.45; max-height: 44em; color: var(--ink); }
 .fg details { border-top: 1px solid var(--line); padding: 8px 0; font-size: 14.5px; }
 .fg summary { cursor: pointer; color: var(--accent); }
 .narrow { display: none; }
 @media (max-width: 640px) { .wide { display: none; } .narrow { display: block; } .fg h1 { font-size: 22px; }
+  .fg .panel :is(tbody th, thead th:first-child) { position: sticky; left: 0; background: var(--ground); z-index: 1; }
   .fg .tabs { display: flex; } .fg:has(.tabs) .panel { display: none; }
   .fg .panel td { min-width: 60px; } .fg .panel :is(tbody th, thead th) { max-width: 80px; font-size: 11.5px; padding: 2px; }
   .fg dl { grid-template-columns: 1fr 1fr; } .fg .check { grid-template-columns: 1fr; } .fg .lead { font-size: 15.5px; } }

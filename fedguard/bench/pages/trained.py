@@ -77,8 +77,8 @@ def facts(run: Run) -> Facts:
                 *_personal(records),
             ],
         ),
-        ("The server sees", [*_masks(records), *_notes(cards)]),
-        ("Kind", [taxonomy.in_words(records)]),
+        ("The server sees", [*_without_server(records), *_masks(records), *_notes(cards)]),
+        ("Kind", [taxonomy.in_words(list({record["cell"]: record for record in records}.values()))]),
         ("Made with", [_seeds(run), *_software(run)]),
     ]
     return Facts([(name, [line for line in lines if line]) for name, lines in items], "What was trained")
@@ -126,8 +126,10 @@ def _task(record: CompletedRecord) -> str:
 
 
 def _training(record: CompletedRecord) -> str:
-    rounds = record["config"]["training"]["rounds"]
-    return str(record["threat_card"]["algorithm"]) + (f", {rounds} rounds" if rounds else "")
+    rounds, card = record["config"]["training"]["rounds"], record["threat_card"]
+    architecture = card.get("architecture", "server")
+    where = "" if architecture == "server" else f" on {architecture}"
+    return f"{card['algorithm']}{where}" + (f", {rounds} rounds" if rounds else "")
 
 
 def _steps(record: CompletedRecord) -> str:
@@ -155,6 +157,21 @@ def _personal(records: Sequence[CompletedRecord]) -> Iterator[str]:
     if personal:
         some = "" if personal == len(records) else " of some cells"
         yield f"accuracy{some} is the mean over honest clients of each one's own model on its own shares of the labels"
+
+
+def say_who_sees(records: Sequence[CompletedRecord]) -> str:
+    """Who sees each update where nothing is masked."""
+    shapes = {taxonomy.taxonomy(one)[3].word for one in {record["cell"]: record for record in records}.values()}
+    server, nodes = "The server sees each client's update.", "each node sees what its neighbors send."
+    if shapes == {"decentralized"}:
+        return f"There is no server: {nodes}"
+    return f"{server} Where there is no server, {nodes}" if "decentralized" in shapes else server
+
+
+def _without_server(records: Sequence[CompletedRecord]) -> Iterator[str]:
+    said = say_who_sees(records)
+    if "no server" in said:
+        yield said
 
 
 def _masks(records: Sequence[CompletedRecord]) -> Iterator[str]:

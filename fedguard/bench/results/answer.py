@@ -14,7 +14,7 @@ from typing import Any
 
 from fedguard.bench.results.matrix import Matrix, MatrixEntry
 from fedguard.bench.results.places import setting
-from fedguard.bench.results.run import Run
+from fedguard.bench.results.run import Run, once_for_run
 from fedguard.bench.results.trilemma import LEAKAGE, LINEAR, Point, WorstAttack, points
 from fedguard.bench.results.verdict import RunVerdict
 from fedguard.metrics.figures import FIGURES
@@ -140,6 +140,7 @@ def sentences(found: Sequence[DefenseSummary], unanswerable: Mapping[str, str] |
     return {place: _answer(its, (unanswerable or {}).get(place, "")) for place, its in places.items()}
 
 
+@once_for_run
 def standings(run: Run) -> list[DefenseSummary]:
     """One summary for each defense and combination of the other swept keys."""
     rows = run.rows()
@@ -186,7 +187,7 @@ def _answer(found: Sequence[DefenseSummary], why_none: str) -> RunVerdict:
         return _few_seeds(ranking, ranked, notes)
     if all(one.at_chance for one in ranked):
         chance = _percent(ranked[0].chance or 0.0)
-        best = f"The highest mean is that of {ranked[0].defense}, {ranked[0].words()}; chance is {chance}."
+        best = f"{ranked[0].defense} has the highest mean score: {ranked[0].words()}; chance is {chance}."
         return RunVerdict("Every defense falls to chance under its worst attack.", (best, *notes))
     figure, judged_by = FIGURES[ranked[0].score], ranked[0].judged_by
     assert judged_by is not None  # it has a figure
@@ -236,7 +237,7 @@ def _leader(ranking: Ranking, ranked: Sequence[DefenseSummary]) -> Iterator[str]
     if nearest is None:
         yield f"{first.defense} has {first.words(intervals=bool(first.success))}."
         return
-    yield f"The highest mean {_under(first)} is that of {first.defense}: {first.words(intervals=True)}."
+    yield f"{first.defense} has the highest mean score {_under(first)}: {first.words(intervals=True)}."
     yield f"Next is {nearest.words(FIGURES[first.score])}."
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedguard.bench.records.reading import DamagedFile
 from fedguard.bench.records.schema import CompletedRecord, Manifest, Position, Record
@@ -24,6 +24,9 @@ from fedguard.metrics.returns import in_shares
 
 if TYPE_CHECKING:
     import pandas
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,20 @@ class Run:
             "seconds": record["cost"]["seconds"] if record and record["cost"] else None,
             "flags": " ".join(flag["flag"] for flag in record["flags"]) if record else "",
         }
+
+
+def once_for_run(compute: Callable[[Run], T]) -> Callable[[Run], T]:
+    """The same function, whose result is kept in the run: pages ask for it several times, and records do not change."""
+    key = f"once_for_run: {compute.__module__}.{compute.__name__}"
+
+    @wraps(compute)
+    def once(run: Run) -> T:
+        if key not in vars(run):
+            vars(run)[key] = compute(run)
+        found: T = vars(run)[key]
+        return found
+
+    return once
 
 
 def _place_of_control(record: Record) -> dict[str, str]:

@@ -94,10 +94,10 @@ class Trilemma(Printed):
         weak = sum(point.unread for point in self.points)
         if not weak:
             return ""
-        where = "" if weak == len(self.points) else f" of {weak} of {len(self.points)} points"
+        where = "The" if weak == len(self.points) else f"In {weak} of {len(self.points)} points the"
         return (
-            f"The membership{where} is that of attacks beside which {LINEAR} was not run: a plain regression often tells far "
-            f"more. Add {LINEAR} to matrix.attack before you say how little leaks."
+            f"{where} membership AUC was measured without {LINEAR}: a plain regression often tells far more. Add {LINEAR} to "
+            "matrix.attack before you say how little leaks."
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 
 from fedguard.arguments import is_real
-from fedguard.contracts import MatrixRule, Setup, Sight
+from fedguard.contracts import Cell, MatrixRule, Setup, Sight
 from fedguard.errors import ConfigError, brief
 from fedguard.tasks.compute import USUAL_MEMORY
 
@@ -76,7 +76,7 @@ def within(setup: Setup, memory: int, held: int) -> tuple[int, int]:
     )  # coarse, so that it is the same each time
     streamed = 1 + (setup.cell.training.worker_momentum > 0)
     share = (rest - engines + vector + pages) // streamed
-    return engines, max(share, n * vector) if _read_as_a_whole(setup) else share
+    return engines, max(share, n * vector) if read_as_a_whole(setup.cell) else share
 
 
 def in_words(size: int) -> str:
@@ -84,20 +84,19 @@ def in_words(size: int) -> str:
     return f"{size / 2**30:.2f}G" if size >= 1 << 30 else f"{size / 2**20:.0f}M"
 
 
-def _read_as_a_whole(setup: Setup) -> bool:
-    """Whether a rule or an attack reads the updates of a round in one piece."""
-    rule, sees = setup.cell.pipeline.rule, setup.cell.attack_sees
-    return (
-        (isinstance(rule, MatrixRule) and not (rule.by_blocks and not setup.cell.pipeline.mixings))
-        or (setup.cell.attack is not None and bool(sees & (Sight.HONEST_UPDATES | Sight.RULE)))
-        or setup.cell.noise.added_by == "server"
-    )
+def read_as_a_whole(cell: Cell) -> list[str]:
+    """The names of the rule, the attack and the noise that read the updates of a round in one piece, as far as they do."""
+    rule, noise = cell.pipeline.rule, cell.noise
+    found = [rule.name] if not rule.by_blocks or (isinstance(rule, MatrixRule) and cell.pipeline.mixings) else []
+    if cell.attack is not None and cell.attack_sees & (Sight.HONEST_UPDATES | Sight.RULE):
+        found.append(cell.attack.name)
+    return [*found, noise.name] if noise.added_by == "server" else found
 
 
 def _wholes(setup: Setup, n: int) -> Iterator[tuple[str, int]]:
     """The matrices that must be in memory as a whole, each with its number of rows of length d."""
     clients, malicious = len(setup.task.sizes), len(setup.malicious)
-    if _read_as_a_whole(setup):
+    if read_as_a_whole(setup.cell):
         yield f"{n} updates, which are read as a whole, and a copy", 2 * n
     if setup.cell.noise.added_by == "server":
         yield "their float64 for the server's clipping", 2 * n

@@ -9,9 +9,11 @@ import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fedguard.adapters.model import form_of
 from fedguard.bench.records import taxonomy
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.records.replay import LARGEST, size_of
+from fedguard.bench.running.budget import read_as_a_whole
 from fedguard.bench.running.card import describe_subset, threat_card, threat_in_words
 from fedguard.bench.running.estimate import selecting
 from fedguard.bench.running.procedures import refusals
@@ -66,6 +68,8 @@ def _parts(plan: Plan, refused: Mapping[str, str]) -> Iterator[Text]:
             yield Text(f"First model: {describe_first_model(file)}.")
     for line in dict.fromkeys(_statistics(cell) for cell in legal):
         yield from [Text(line)] * bool(line)
+    for line in dict.fromkeys(line for cell in legal for line in describe_network(cell)):
+        yield Text(line)
     yield from _protocols(legal)
     yield from (Text(line) for line in dict.fromkeys(line for cell in legal for line in _copies(cell)))
     yield from (Text(line) for line in _replay(plan, told_of))
@@ -103,8 +107,13 @@ def _replay(plan: Plan, cells: Iterable[PlannedCell]) -> Iterator[str]:
         cut = " A file ends with the round before 16 MiB; raise replay.every." if max(sizes) > LARGEST // 2 else ""
         yield (
             f"Replay: of {len(kept)} cells the rounds of seed {plan.suite.replay_seed} are kept as inner products, at most "
-            f"{min(max(sizes), LARGEST // 2) / 2**20:.1f} MiB a cell and {sum(sizes) / 2**20:.1f} MiB in all.{cut}"
+            f"{_bytes(min(max(sizes), LARGEST // 2))} a cell and {_bytes(sum(sizes))} in all.{cut}"
         )
+
+
+def _bytes(count: int) -> str:
+    """``36.0 KiB`` below a tenth of a MiB, and else ``1.4 MiB``."""
+    return f"{count / 2**20:.1f} MiB" if count > 2**20 / 10 else f"{count / 2**10:.1f} KiB"
 
 
 def _protocols(cells: Sequence[PlannedCell]) -> Iterator[Text]:
@@ -149,6 +158,33 @@ def _statistics(cell: PlannedCell) -> str:
     fate = cell.statistics
     words = f"Statistics: {cell.model} normalizes over batches in {found.layers} layers; {fate}: {fate.words}."
     return f"{words} {moments_in_words(cell)}" if fate.sends and cell.masking.masked else words
+
+
+#: A matrix of updates of at least this size is told of before a run, in bytes
+TOLD = 256 << 20
+
+
+def describe_network(cell: PlannedCell) -> Iterator[str]:
+    """The adapters of the network, and which matrices of updates a rule or an attack holds, if they are large."""
+    form, whole = form_of(cell.model), read_as_a_whole(cell)
+    if not isinstance(cell.data, Data) or (form is None and not whole):
+        return
+    network = fitting(cell.model, load_dataset(cell.data), None, cell.statistics.normalization)
+    if form is not None:
+        pairs = form.find_pairs(network.module)
+        ranks = ", ".join(map(str, sorted({pair.rank for pair in pairs})))
+        frozen = sum(one.numel() for one in network.module.parameters() if not one.requires_grad)
+        yield (
+            f"Adapters: {len(pairs)} pair{'s' * (len(pairs) != 1)} of factors of rank {ranks}; {network.dim} parameters are "
+            f"trained and sent, {frozen} are frozen. {form.name}: {form.words}."
+        )
+    n, itemsize = cell.clients.expected, getattr(torch, cell.training.dtype).itemsize
+    if whole and n * network.dim * itemsize >= TOLD:
+        yield (
+            f"Memory: {' and '.join(whole)} hold{'s' * (len(whole) == 1)} all updates of a round as one matrix, {n} x "
+            f"{network.dim} numbers: {n * network.dim * itemsize / 2**30:.2f} GiB, and as much again for a copy. Rules by "
+            "weights or coordinates need one block at a time."
+        )
 
 
 def _inputs(shape: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedguard.adapters.model import form_of
 from fedguard.bench.records.replay import LARGEST, KeptRound, size_of
 from fedguard.config import PlannedCell
 from fedguard.config.composed import ComposedCell
@@ -87,4 +88,7 @@ def why_no_replay(cell: PlannedCell) -> str | None:
         return "an app keeps its updates to itself"
     if Sight.GRAPH in cell.architecture.exposes.server:
         return f"{cell.architecture.name} has no server, and each node an aggregate of its own"
+    form = form_of(cell.model)
+    if form is not None and form.of_products:
+        return f"of training.adapters: {form.name} the rule sees products of factors, not what is kept"
     return None
