@@ -111,6 +111,7 @@ INFERENCE = {
     "spear": "fedguard.attacks.inference.analytic.spear:Spear",
     "r_gap": "fedguard.attacks.inference.analytic.r_gap:RGAP",
     "cocktail_party": "fedguard.attacks.inference.analytic.cocktail_party:CocktailParty",
+    "batch_statistics": "fedguard.attacks.inference.analytic.batch_statistics:BatchStatistics",
     "robbing_the_fed": "fedguard.attacks.inference.malicious.robbing_the_fed:RobbingTheFed",
     "trap_weights": "fedguard.attacks.inference.malicious.trap_weights:TrapWeights",
     "fishing": "fedguard.attacks.inference.malicious.fishing:Fishing",

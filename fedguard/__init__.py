@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from fedguard.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedguard.api import audit, run, tune
+    from fedguard.api import audit, audit_mechanism, run, tune
     from fedguard.app.report import report
     from fedguard.arrays import aggregate, craft, kappa, secure_sum
     from fedguard.bench.gate.work import gate, save_baseline
@@ -45,6 +45,7 @@ __all__ = [
     "Run",
     "aggregate",
     "audit",
+    "audit_mechanism",
     "compare",
     "craft",
     "epsilon",

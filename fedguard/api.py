@@ -34,6 +34,7 @@ from fedguard.retired import accept_retired_arguments
 if TYPE_CHECKING:
     from fedguard.bench.audits.suites import CellAudit
     from fedguard.bench.running.engines.ray import Ray
+    from fedguard.privacy.blackbox import Claim, MechanismAudit
 
 Suite = str | Path | Mapping[str, Any] | Document
 
@@ -155,6 +156,41 @@ def audit(
     from fedguard.bench.audits.cells import audit_suite  # what it needs takes a second to load
 
     return audit_suite(lay_out(suite, overrides)[1], method=method, canaries=canaries, confidence=confidence, seed=seed)
+
+
+def audit_mechanism(
+    mechanism: Any,
+    claim: Claim | str | Mapping[str, Any] | None = None,
+    *,
+    shapes: Sequence[tuple[int, ...]] | None = None,
+    rounds: int = 50,
+    clip: float = 1.0,
+    samples: int | None = None,
+    budget: float = 120.0,
+    seed: int = 0,
+) -> MechanismAudit:
+    """Audit a privacy mechanism of your own that only can be called: what it proves, shows or breaks of its claim.
+
+    Args:
+        mechanism: a function that takes a list of arrays and returns what leaves: a list of arrays, or a pair of arrays and a
+            mapping of what leaves beside them; or a class or factory without arguments, or an object, that is called so.
+        claim: such as ``epsilon=8, delta=1e-5, per=release, relation=replace, law=gaussian``, or the same as a mapping.
+        shapes: of an update's arrays; by default four small layers.
+        rounds: releases over which a bound is given beside the bound for one.
+        clip: presumed length to which it clips; only the scale of the search.
+        samples: calls with each input; by default as many as the claim needs and the budget allows.
+        budget: CPU seconds.
+        seed: of the inputs; the mechanism's own noise is its own.
+
+    Raises:
+        ConfigError: the mechanism, the claim or a setting is invalid, or a call takes longer than the budget.
+        InputError: the mechanism raises on ordinary updates.
+    """
+    from fedguard.bench.audits.mechanisms import audit_own
+
+    return audit_own(
+        mechanism, claim, shapes=shapes, rounds=rounds, clip=clip, samples=samples, budget=budget, seed=seed
+    )
 
 
 @accept_retired_arguments

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numbers
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,11 +27,13 @@ from fedguard.contracts import (
     PoisonView,
     RuleContext,
     Sight,
+    StatisticsFate,
     first_met,
     needs_in_words,
 )
 from fedguard.contracts.claims import as_claims, check_claims
 from fedguard.errors import GuaranteeWarning, InputError, NotAllowed, NotObservable, PreconditionError, brief
+from fedguard.guarded_statistics import JOINED, combine_statistics, read_fate
 from fedguard.kernels import unusable_rows
 from fedguard.memmap import wrap_memmap
 from fedguard.reading import read_array, read_vector
@@ -70,6 +72,7 @@ def aggregate(
     samples: Sequence[float] | None = None,
     own: int | None = None,
     seed: int = 0,
+    statistics: str | Mapping[str, Any] | StatisticsFate = JOINED,
     **parameters: Any,
 ) -> Array:
     """Aggregate the updates of one round.
@@ -85,6 +88,8 @@ def aggregate(
         samples: number of examples that each client claims, for weighted_mean.
         own: at a node without a server, the index of its own row, for rules such as nna.
         seed: seed of rules with random draws, such as bucketing.
+        statistics: for state dicts, what becomes of running statistics of normalizing layers, as in `fedguard.Guard`. Unless
+            they are ``"joined"``, their entries are each client's own statistics, not differences.
         parameters: parameters of the rule, if ``defense`` is a single name: ``aggregate("geometric_median", x, f=1, steps=3)``.
 
     Returns:
@@ -98,14 +103,15 @@ def aggregate(
 
     This is a first round: rules that keep a state between rounds start with an empty one.
     """
-    rows, back = _matrix(updates, "updates")
+    fate = read_fate(statistics)
+    rows, back, beside = _matrix_apart(updates, "updates", fate)
     n, d = rows.shape
     f, seed = _f(f, 0, n), whole_number(seed, "seed", 0, MOST_SEED)
     pipeline = load_registry().pipeline(_spec(defense, parameters))
     seen = {
         "samples": as_claims([1.0] * n if samples is None else check_claims(samples, n)),
-        "root": None if root is None else _vector(root, d, "root"),
-        "model": None if model is None else _vector(model, d, "model"),
+        "root": None if root is None else _vector(root, d, "root", apart=fate is not None),
+        "model": None if model is None else _vector(model, d, "model", apart=fate is not None),
         "own": None if own is None else whole_number(own, "own", 0, n - 1),
     }
     _check_count(pipeline, n, f)
@@ -120,6 +126,11 @@ def aggregate(
     _check_needs(pipeline, granted)
     try:
         result: Array = back(run_pipeline(pipeline, rows, context).vector)
+        if fate is not None and beside is not None:
+            found, _ = combine_statistics(
+                fate, beside.sent, samples, beside.layout, f, 1, Rng(seed).child("statistics")
+            )
+            result = beside.put_into(found, result)
     # Outside a suite this is not the rule's fault: the caller cannot provide what it reads
     except NotObservable:
         raise NotAllowed(
@@ -137,6 +148,7 @@ def craft(
     defense: str | Pipeline | None = None,
     model: Array | None = None,
     seed: int = 0,
+    statistics: str | Mapping[str, Any] | StatisticsFate = JOINED,
     **parameters: Any,
 ) -> Array:
     """The updates of f malicious clients that see the honest updates of a round.
@@ -148,6 +160,8 @@ def craft(
         f: number of malicious clients.
         defense: the server's defense, for attacks that know it.
         model: the global model ``[d]``, for attacks that know it.
+        statistics: as for `aggregate`. Unless they are ``"joined"``, the attack sees parameters alone, and the malicious
+            clients send the mean of the honest running statistics.
 
     Returns:
         ``[f, d]``, of the same kind as ``honest``; for state dicts f state dicts.
@@ -157,7 +171,8 @@ def craft(
         NotAllowed: the attack needs something that cannot be given here, such as data to poison.
         ConfigError: an unknown attack or parameter.
     """
-    rows, back = _matrix(honest, "honest")
+    fate = read_fate(statistics)
+    rows, back, beside = _matrix_apart(honest, "honest", fate)
     f, seed = malicious_clients(f, "f", 1), whole_number(seed, "seed", 0, MOST_SEED)
     known = load_registry()
     of_kind(attack, "attack", (str, Algorithm), "a name or an attack")
@@ -187,11 +202,13 @@ def craft(
         malicious=range(len(rows), len(rows) + f),
         rng=Rng(seed),
         honest=rows,
-        model=None if model is None else _vector(model, rows.shape[1], "model"),
+        model=None if model is None else _vector(model, rows.shape[1], "model", apart=fate is not None),
         rule=None if pipeline is None else KnownPipeline(pipeline, context),
     )
-    crafted: Array = back(built.craft(view).clone())
-    return crafted
+    crafted: Any = back(built.craft(view).clone())
+    if beside is not None:
+        crafted = [beside.put_into(beside.sent.mean(0), one) for one in crafted]
+    return crafted  # type: ignore[no-any-return]
 
 
 @accept_retired_arguments
@@ -333,9 +350,48 @@ def _matrix(values: Any, what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
     return _finite(rows.to(torch.float32), rows, what), _way_back(values)
 
 
-def _of_states(states: Sequence[StateDict], what: str) -> tuple[Tensor, Callable[[Tensor], Any]]:
+class _Beside(NamedTuple):
+    """Running statistics beside some rows: float32 ``[n, s]``, and their layout."""
+
+    sent: Tensor
+    layout: Layout
+
+    def put_into(self, statistics: Tensor, state: Any) -> Any:
+        """A state dict with these statistics, float32 ``[s]``."""
+        return self.layout.state(statistics, state)
+
+
+def _matrix_apart(
+    values: Any, what: str, fate: StatisticsFate | None
+) -> tuple[Tensor, Callable[[Tensor], Any], _Beside | None]:
+    """As `_matrix`; if ``fate`` keeps running statistics apart, of the parameters alone, and the statistics beside them."""
+    if fate is None:
+        return *_matrix(values, what), None
+    states = _states(values, what)
+    if not states:
+        raise InputError(
+            f"statistics={fate}: expected {what} as state dicts, where names tell which are which; got {type(values).__name__}."
+        )
+    names = [f"{what}[{row}]" for row in range(len(states))]
+    layout, own = Layout.of_several(states, names).split()
+    rows, back = _of_states(states, what, layout)
+    if own is None:
+        return rows, back, None
+    sent = torch.stack([own.vector(state, name) for state, name in zip(states, names, strict=True)])
+    _finite(sent, sent, what)
+    if bool((torch.cat([*torch.split(sent, list(own.sizes), 1)[1::2]], 1) < 0).any()):
+        raise InputError(
+            f"{what}: expected running variances of 0 or more; got some below. With statistics={fate} these entries are each "
+            "client's own statistics, not differences."
+        )
+    return rows, back, _Beside(sent, own)
+
+
+def _of_states(
+    states: Sequence[StateDict], what: str, layout: Layout | None = None
+) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """The same for state dicts."""
-    layout = Layout.of_several(states, [f"{what}[{row}]" for row in range(len(states))])
+    layout = layout or Layout.of_several(states, [f"{what}[{row}]" for row in range(len(states))])
     rows = torch.stack([layout.vector(state, f"{what}[{row}]") for row, state in enumerate(states)])
 
     def back(result: Tensor) -> Any:
@@ -375,9 +431,11 @@ def _states(values: Any, what: str) -> list[StateDict]:
     return states
 
 
-def _vector(values: Any, length: int, what: str) -> Tensor:
+def _vector(values: Any, length: int, what: str, apart: bool = False) -> Tensor:
+    """float32 ``[length]``; without the running statistics of a state dict if they are kept ``apart``."""
     if (state := read_state(values, what)) is not None:
-        values = Layout.of(state, what).vector(state, what)
+        layout = Layout.of(state, what)
+        values = (layout.split()[0] if apart else layout).vector(state, what)
     return read_vector(values, length, what)
 
 

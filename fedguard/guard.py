@@ -72,8 +72,9 @@ class Guard:
         seed: seed of all draws of attack and rule.
         server_lr: factor of the aggregate before it is added to the model.
         statistics: what becomes of the running statistics of normalizing layers: ``"weighted"``, ``"average"`` or ``"pooled"``
-            as in a suite's ``training.statistics``, perhaps with a rule of their own (``"weighted(rule='median')"``), or
-            ``"joined"``: for rule and attack they are coordinates of the update like any other.
+            as in a suite's ``training.statistics``, perhaps with a rule of their own (``"weighted(rule='median')"`` or
+            ``{"fate": "weighted", "rule": "median"}``), or ``"joined"``: for rule and attack they are coordinates of the update
+            like any other.
 
     Attributes:
         round: rounds so far.
@@ -98,7 +99,7 @@ class Guard:
         knowledge: Sequence[str] = get_args(Knowledge),
         seed: int = 0,
         server_lr: float = 1.0,
-        statistics: str | StatisticsFate = JOINED,
+        statistics: str | Mapping[str, Any] | StatisticsFate = JOINED,
     ) -> None:
         self.f = malicious_clients(f, "f", 0)
         self.assumed_f = self.f if assumed_f is None else malicious_clients(assumed_f, "assumed_f", 0)

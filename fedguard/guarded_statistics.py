@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from fedguard.states import Layout
 JOINED = "joined"
 
 
-def read_fate(statistics: str | StatisticsFate) -> StatisticsFate | None:
+def read_fate(statistics: str | Mapping[str, Any] | StatisticsFate) -> StatisticsFate | None:
     """What becomes of running statistics; None if they are joined with the update.
 
     Raises:
@@ -40,10 +40,13 @@ def read_fate(statistics: str | StatisticsFate) -> StatisticsFate | None:
     """
     if isinstance(statistics, str) and statistics == JOINED:
         return None
-    of_kind(statistics, "statistics", (str, Algorithm), "a name or a fate")
+    of_kind(statistics, "statistics", (str, Mapping, Algorithm), "a name, a mapping as in a suite, or a fate")
     fate: Any = statistics
-    if isinstance(statistics, str):
-        fate = load_registry().build("statistics", statistics, "statistics")
+    if isinstance(statistics, str | Mapping):
+        spec = statistics
+        if isinstance(spec, Mapping) and "fate" in spec:
+            spec = {"name" if key == "fate" else key: value for key, value in spec.items()}
+        fate = load_registry().build("statistics", spec, "statistics")
     if not isinstance(fate, StatisticsFate) or not fate.sends or fate.fresh:
         raise NotAllowed(
             f"statistics: {fate} needs more than what clients send in a round. Pass 'weighted', 'average', 'pooled' or "

@@ -42,6 +42,7 @@ def inference_view(
     counts: Sequence[int] = (),
     updates: Tensor | None = None,
     aggregates: Tensor | None = None,
+    statistics: Tensor | None = None,
     victim: int = 0,
     value_range: tuple[float, float] = (0.0, 1.0),
     labels: Tensor | None = None,
@@ -78,6 +79,7 @@ def inference_view(
         models=models.detach().clone(),
         updates=None if updates is None else updates.detach().clone(),  # its graph would hold the examples
         aggregates=None if aggregates is None else aggregates.detach().clone(),
+        statistics=None if statistics is None else statistics.detach().clone(),
         root=_copy_examples(root),
     )
 

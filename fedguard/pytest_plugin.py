@@ -276,7 +276,7 @@ def _load_request(config: pytest.Config, suite: Path) -> GatePlan:
     """
     from fedguard import api
     from fedguard.bench.gate.baseline import read
-    from fedguard.bench.gate.watch import select_figures
+    from fedguard.bench.gate.pair import select_figures
     from fedguard.bench.results.places import label
 
     laid_out = api.lay_out(suite)[1]

@@ -42,11 +42,19 @@ class Admissibility:
     inference_sees: Sight = Sight.NOTHING
 
 
-def derive_exposure(architecture: Exposure, mode: Masking | type[Masking], root_data: bool = False) -> Exposure:
-    """What server and clients see of ``architecture`` under a secure aggregation mode, with or without root data."""
+def derive_exposure(
+    architecture: Exposure, mode: Masking | type[Masking], root_data: bool = False, statistics: bool = False
+) -> Exposure:
+    """What server and clients see of ``architecture`` under a secure aggregation mode, with or without root data.
+
+    Args:
+        statistics: whether clients send running statistics beside their updates, which a server sees without masks.
+    """
     # Whatever a plug-in's mode declares, no mode shows single updates
     server = architecture.server.with_implied() & ~mode.hides | (mode.shows & ~SINGLE_UPDATES)
-    return Exposure(server | (Sight.ROOT_DATA if root_data else Sight.NOTHING), architecture.clients & ~mode.hides)
+    server |= Sight.ROOT_DATA if root_data else Sight.NOTHING
+    server |= Sight.STATISTICS if statistics and not mode.masked else Sight.NOTHING
+    return Exposure(server, architecture.clients & ~mode.hides)
 
 
 def judge(
@@ -103,6 +111,8 @@ def judge_inference(
             why = f"secure_aggregation: {mode.name} hides it."
         elif trusted:
             why = "the server is trusted with it, and adds its noise before it publishes a model."
+        elif missing == Sight.STATISTICS:
+            why = "nobody sends any in a round here. Use server, with training.statistics: weighted, average or pooled."
         else:
             why = "this architecture does not show it."
         reasons.append(f"{attack.name} needs {needs_in_words(attack.needs)}; {why}")

@@ -270,7 +270,46 @@ def test_apart_from_the_update_statistics_are_their_formula_and_parameters_as_wi
         assert all(torch.equal(found[name], alone[name]) for name in alone), fate
         assert int(found["1.num_batches_tracked"]) == int(model["1.num_batches_tracked"])
     found = fg.Guard(defense="krum", f=1, statistics="weighted(rule='median')").step(model, clients)
+    mapped = fg.Guard(defense="krum", f=1, statistics={"fate": "weighted", "rule": "median"}).step(model, clients)
+    assert all(torch.equal(mapped[name], found[name]) for name in found)
     assert torch.allclose(found["3.running_var"].double(), variances["3.running_var"].quantile(0.5, 0), atol=1e-6)
+
+
+def test_arrays_keep_statistics_apart_as_well():
+    """Parameters as if there were no statistics, which are their weighted mean by a loop; krum's choice is by parameters."""
+    clients, samples = positive(clients_of(normalizing(), 6)), [1.0, 5, 2, 2, 7, 3]
+    apart = fg.aggregate("krum", clients, f=1, samples=samples, statistics="weighted")
+    alone = fg.aggregate("krum", [parameters(client) for client in clients], f=1)
+    assert all(torch.equal(apart[name], alone[name]) for name in alone)
+    for name in TWO_NORMS:
+        mean = sum(weight * client[name].double() for weight, client in zip(samples, clients, strict=True)) / sum(
+            samples
+        )
+        assert torch.allclose(apart[name].double(), mean, atol=1e-6)
+    guarded = fg.aggregate("krum", clients, f=1, statistics={"fate": "weighted", "rule": "median"})
+    middle = torch.stack([client[TWO_NORMS[0]] for client in clients]).sort(0).values[2:4].mean(0)
+    assert torch.allclose(guarded[TWO_NORMS[0]], middle, atol=1e-6)
+
+
+def test_a_crafted_state_dict_has_an_attack_s_parameters_and_honest_statistics():
+    honest = positive(clients_of(normalizing(), 4))
+    crafted = fg.craft("ipm", honest, f=2, tau=5.0, statistics="average")
+    assert len(crafted) == 2
+    for name, value in crafted[1].items():
+        if name in parameters(honest[0]):
+            assert torch.allclose(value, -5 * torch.stack([one[name] for one in honest]).mean(0), atol=1e-5)
+        elif name in TWO_NORMS:
+            assert torch.allclose(value, torch.stack([one[name] for one in honest]).mean(0), atol=1e-6)
+
+
+def test_statistics_of_arrays_are_state_dicts_entries_and_no_differences():
+    with pytest.raises(InputError, match="expected updates as state dicts"):
+        fg.aggregate("mean", torch.ones(3, 4), statistics="weighted")
+    clients = clients_of(normalizing(), 3)
+    for client in clients:
+        client["1.running_var"] = client["1.running_var"] - 10
+    with pytest.raises(InputError, match="own statistics, not differences"):
+        fg.aggregate("mean", clients, statistics="average")
 
 
 def test_joined_statistics_choose_another_client_and_the_share_of_distances_is_said():

@@ -126,7 +126,7 @@ def first_dense(view: InferenceView) -> Layer:
     """
     x = _sample(view)
     seen, _ = calls(view, x)
-    first = next((call for call in seen if list(call.module.parameters())), None)
+    first, _ = _first_two(seen)
     if (
         first is None
         or not isinstance(first.module, nn.Linear)
@@ -138,6 +138,19 @@ def first_dense(view: InferenceView) -> Layer:
             f"{'no layer' if first is None else type(first.module).__name__}. Use the model mlp or softmax."
         )
     return layer(view, first.module)
+
+
+def first_call(view: InferenceView) -> tuple[Call | None, Call | None]:
+    """The call of the first layer with parameters, if it is on the flat input itself; and the call of its output."""
+    x = _sample(view)
+    first, following = _first_two(calls(view, x)[0])
+    return (None, None) if first is None or not torch.equal(first.given, x.flatten(1)) else (first, following)
+
+
+def _first_two(seen: list[Call]) -> tuple[Call | None, Call | None]:
+    """The first call of a module with parameters, and the one that gets its output."""
+    first = next((call for call in seen if list(call.module.parameters())), None)
+    return first, next((call for call in seen if first is not None and call.given is first.gave), None)
 
 
 def first_relu(view: InferenceView) -> tuple[Layer, list[nn.Module]]:

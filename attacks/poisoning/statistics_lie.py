@@ -39,6 +39,6 @@ class StatisticsLie(PoisonAttack):
         """float32 ``[f, s]``."""
         chosen = layout.variances if self.what == "variance" else ~layout.variances
         if self.layers == "last":
-            chosen = chosen & (layout.layer_of == layout.layer_of.max())
+            chosen = chosen & (torch.arange(layout.size) >= layout.size - 2 * layout.channels[-1])
         false = statistics * self.factor if self.what == "variance" else statistics + self.factor
         return torch.where(chosen, false, statistics)

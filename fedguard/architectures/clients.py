@@ -14,6 +14,7 @@ from fedguard.architectures.malicious import KnownBy, MaliciousClients
 from fedguard.architectures.sides import Sides
 from fedguard.architectures.statistics import RunningStatistics
 from fedguard.contracts import Channel, ClientContext, Examples, LocalPlan, SentRound, Setup, Sight, Task, Trigger
+from fedguard.contracts.cell import honest_plan
 from fedguard.contracts.return_checks import check_return, check_tensor_return
 from fedguard.memmap import allocate_rows, let_go, slice_rows
 from fedguard.rng import Rng
@@ -131,7 +132,7 @@ class Clients:
             batches: examples in a step, for clients that do not take the plan's number.
             faster: factor of the plan's step size.
         """
-        setup, plan = self._setup, replace(self._setup.honest_plan, shares=shares or None, batches=batches)
+        setup, plan = self._setup, replace(honest_plan(self._setup), shares=shares or None, batches=batches)
         plan = replace(plan, lr=plan.lr * faster)
         task, rounds = setup.task, _each(round, len(honest))
         if setup.trainer is not None:

@@ -64,6 +64,7 @@ class Rounds(ABC, Generic[Plan]):
         """One round: the clients train, their updates are sent, received and aggregated, and the model moves."""
         setup, stage, model, clip = self.setup, self.setup.stopwatch.stage, self.model, self.clip
         seen: SentRound | None = None
+        before = self.clients.statistics.current
         watches = setup.observer is not None and setup.observer.watches(plan.round)
         given = choose_model(setup, model) if watches else model
         sent = self.train(plan, given)
@@ -90,7 +91,7 @@ class Rounds(ABC, Generic[Plan]):
         watched: tuple[RoundObservation, ...] = ()
         if seen is not None:
             with stage("inference"):
-                watched = (observe_round(seen, received, result, self.model, self.gain),)
+                watched = (replace(observe_round(seen, received, result, self.model, self.gain), statistics=before),)
         bias = measure_bias(setup, model, received) if plan.due else None
         report = report_round(setup, self.clients, self.model, plan.round, received, result, plan.due, bias=bias)
         report = replace(report, chosen=plan.chosen, clip=clip, watched=watched)

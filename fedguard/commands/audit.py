@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedguard.commands.options import Settings, Store, SuiteFile, console
+from fedguard.commands.options import Settings, Store, console
+from fedguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedguard.bench.audits.suites import CellAudit
@@ -20,7 +21,9 @@ _COLORS = {"consistent": "green", "violated": "red"}
 
 
 def audit(
-    suite: SuiteFile,
+    suite: Annotated[
+        Path | None, typer.Argument(help="A suite file, such as examples/privacy.yaml.", metavar="[SUITE]")
+    ] = None,
     settings: Settings = [],  # noqa: B006  typer needs a literal
     method: Annotated[
         str, typer.Option(help="gdp_split, clopper_pearson, one_run, fdp_one_run or one_shot (an estimate).")
@@ -29,7 +32,34 @@ def audit(
     confidence: Annotated[
         float, typer.Option(help="Of the verdict: right code is called violated no more often.")
     ] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of the canaries and of all noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the canaries and of all noise; of a mechanism's inputs.")] = 0,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME", help="Audit this code of yours instead of a suite: a list of arrays in, one out."
+        ),
+    ] = None,
+    claim: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY=VALUE,...",
+            help="What it claims: epsilon, delta, per (release or a number of rounds), relation (zero_out, replace or "
+            "add_remove), law (gaussian or laplace).",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Releases over which a bound is given as well.")] = 50,
+    shapes: Annotated[
+        str | None, typer.Option(metavar="784x32,32", help="Shapes of an update's arrays. Default: four small layers.")
+    ] = None,
+    clip: Annotated[float, typer.Option(help="Presumed clip of the mechanism: the scale of the search.")] = 1.0,
+    samples: Annotated[
+        str,
+        typer.Option(metavar="auto|N", help="Calls with each input; auto: as the claim needs and the budget allows."),
+    ] = "auto",
+    budget: Annotated[float, typer.Option(help="CPU seconds for a mechanism.")] = 120.0,
+    sarif: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a mechanism's findings as SARIF 2.1.0.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
     name: Annotated[
         str | None, typer.Option(help="The run that the result is stored with. Default: the suite's name.")
@@ -40,8 +70,19 @@ def audit(
 
     The result is stored in the folder of the suite's run, if there is one: the dashboard shows it beside the claims.
 
+    With --mechanism, audit code of your own that only can be called: what it proves, shows or breaks of its claim.
+
     Exit code 0 if all is consistent, 3 if a claim is violated, 4 if there is nothing to audit or to judge.
     """
+    if (suite is None) == (mechanism is None):
+        raise ConfigError("audit: expected a SUITE, or --mechanism FILE.py:NAME; got both or neither.")
+    if mechanism is not None:
+        from fedguard.commands.audit_mechanism import audit_address
+
+        settings_of_it = {"claim": claim, "rounds": rounds, "clip": clip, "budget": budget, "seed": seed}
+        audit_address(mechanism, shapes=shapes, samples=samples, sarif=sarif, as_json=as_json, **settings_of_it)
+        return
+    assert suite is not None
     from fedguard import api
     from fedguard.bench.audits.cells import audit_suite
 

@@ -32,6 +32,7 @@ from fedguard.contracts import (
     PoisonAttack,
     Sight,
 )
+from fedguard.contracts.channels import STATISTICS
 from fedguard.contracts.first_model import MARK
 from fedguard.contracts.specs import Spec, split_spec
 from fedguard.errors import ConfigError, PreconditionError, UnknownName
@@ -223,13 +224,19 @@ class PlannedCell(Cell, ABC):
         """What server and clients can see."""
         return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0)
 
+    @property
+    def _observer_exposure(self) -> Exposure:
+        """What an observer can see: also the running statistics, where clients send any in a round."""
+        sent = STATISTICS in self.architecture.channels and self.statistics.sends and not self.statistics.fresh
+        return derive_exposure(self.architecture.exposes, self.masking, self.config.server.root_data > 0, sent)
+
     @cached_property
     def verdict(self) -> Admissibility:
         """Whether the cell may run, and what its rule and its attack see."""
         reasons = list(self.judged.reasons)
         sees = Sight.NOTHING
         if self.inference is not None:
-            of_inference, sees = self._judge_observer(self.inference, self.exposure)
+            of_inference, sees = self._judge_observer(self.inference, self._observer_exposure)
             reasons += of_inference
         reasons += self.reasons()
         if self.adversary is not None and self.malicious == 0:

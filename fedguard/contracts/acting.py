@@ -39,29 +39,29 @@ class Rollout:
     behavior: Tensor
     memory: Tensor | None = None
 
-    @classmethod
-    def unflatten_parts(cls, flat: Tensor, steps: int, copies: int, shape: tuple[int, ...], policy: Policy) -> Rollout:
-        """A rollout from its `parts`, laid out one after the other as float32; for networks without memory."""
-        each, seen = (steps, copies), (steps, copies, *shape)
-        of_choices = policy.choices > 0
-        actions = each if of_choices else (*each, policy.numbers)
-        shapes = {"seen": seen, "actions": actions, "after": seen}
-        sizes = [torch.Size(shapes.get(field.name, each)) for field in fields(cls) if field.name != "memory"]
-        found = [
-            part.view(size) for part, size in zip(torch.split(flat, [one.numel() for one in sizes]), sizes, strict=True)
-        ]
-        made = cls(*found)
-        return replace(
-            made,
-            actions=made.actions.long() if of_choices else made.actions,
-            terminated=made.terminated.bool(),
-            truncated=made.truncated.bool(),
-        )
-
     @property
     def parts(self) -> tuple[Tensor, ...]:
         """All its tensors, in the order of the attributes."""
         return tuple(part for field in fields(self) if (part := getattr(self, field.name)) is not None)
+
+
+def unflatten_rollout(flat: Tensor, steps: int, copies: int, shape: tuple[int, ...], policy: Policy) -> Rollout:
+    """A rollout from its `Rollout.parts`, laid out one after the other as float32; for networks without memory."""
+    each, seen = (steps, copies), (steps, copies, *shape)
+    of_choices = policy.choices > 0
+    actions = each if of_choices else (*each, policy.numbers)
+    shapes = {"seen": seen, "actions": actions, "after": seen}
+    sizes = [torch.Size(shapes.get(field.name, each)) for field in fields(Rollout) if field.name != "memory"]
+    found = [
+        part.view(size) for part, size in zip(torch.split(flat, [one.numel() for one in sizes]), sizes, strict=True)
+    ]
+    made = Rollout(*found)
+    return replace(
+        made,
+        actions=made.actions.long() if of_choices else made.actions,
+        terminated=made.terminated.bool(),
+        truncated=made.truncated.bool(),
+    )
 
 
 class RecurrentNetwork(nn.Module):

@@ -374,11 +374,6 @@ class Setup(AlgorithmSetup):
         """The root of all streams of noise for privacy; the adversary never has it."""
         return self.rng.child("noise") if self.noise is None else self.noise
 
-    @property
-    def honest_plan(self) -> LocalPlan:
-        """`local_plan` with the streams of the honest clients' noise and secret batches, for their training only."""
-        return replace(self.local_plan, noise=self.noise_rng, secret=self.secret)
-
     def choose_clients(self, round: int, clients: Participation | None = None) -> tuple[int, ...]:
         """The clients selected for a round, of the cell's clients or of others."""
         hidden = self.secret and self.cell.noise.unit == "client"
@@ -396,6 +391,11 @@ class Setup(AlgorithmSetup):
     def assume_f_among(self, n: int) -> int:
         """Number of n clients that the server assumes to be malicious: the assumed share, rounded up."""
         return scale_assumed_f(n, self.cell.assumed_f, self.cell.clients.total)
+
+
+def honest_plan(setup: Setup) -> LocalPlan:
+    """`Setup.local_plan` with the streams of the honest clients' noise and secret batches, for their training only."""
+    return replace(setup.local_plan, noise=setup.noise_rng, secret=setup.secret)
 
 
 def scale_assumed_f(n: int, assumed_f: int, total: int) -> int:

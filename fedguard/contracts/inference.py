@@ -28,10 +28,14 @@ ONE_VECTOR_AND_ROOT: Needs = (*(sights | Sight.ROOT_DATA for sights in ONE_VECTO
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """The inputs that an inversion claims: float32 ``[B, *shape]``, with labels int64 ``[B]`` if it found any."""
+    """The inputs that an inversion claims: float32 ``[B, *shape]``, with labels int64 ``[B]`` if it found any.
+
+    With ``mean`` the claim is the mean of all inputs, float32 ``[1, *shape]``, and is compared with the mean of the true ones.
+    """
 
     x: Tensor
     y: Tensor | None = None
+    mean: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,10 @@ class InferenceView(View):
     updates = SightField[Tensor](Sight.EACH_UPDATE, "float32 [T, n, d]: what each client sent in the watched rounds")
     aggregates = SightField[Tensor](
         Sight.SUM, "float32 [T, d]: in each watched round the mean that hides the victim's update"
+    )
+    statistics = SightField[Tensor](
+        Sight.STATISTICS,
+        "float32 [T, 2, s]: in each watched round the running statistics that the victim received, and those it sent",
     )
     root = SightField[Examples](Sight.ROOT_DATA, "clean examples of the server's own")
 

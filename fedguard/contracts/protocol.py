@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Lt
 
 from fedguard.contracts.specs import Spec
-from fedguard.errors import require
 
 #: The steps of a session, in order; a client that drops out at a step sends neither its message nor a later one
 Step = Literal["advertise_keys", "share_keys", "masked_input", "consistency", "unmask"]
@@ -77,15 +76,6 @@ class SessionSize:
     def colluding(self) -> float:
         """The share of its clients that may collude without breaking it."""
         return min(self.colluders / self.expected, 1 - 1e-9) if self.expected else 0.0
-
-    def check_left(self, rate: float, needed: int) -> None:
-        """Raise `ConfigError` unless ``needed`` clients stay on average if each drops out with probability ``rate``."""
-        left = self.expected * (1 - rate)
-        require(
-            left >= needed,
-            f"dropout.rate: a session of {self.expected} clients keeps {left:.3g} on average, and needs {needed} to end. "
-            "Lower dropout.rate or colluding, or take larger groups.",
-        )
 
     @property
     def fewest(self) -> int:

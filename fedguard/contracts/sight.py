@@ -39,6 +39,7 @@ class Sight(enum.Flag):
     GRAPH = enum.auto()
     TRAJECTORIES = enum.auto()
     OBSERVATIONS = enum.auto()
+    STATISTICS = enum.auto()
 
     @cache
     def with_implied(self) -> Sight:
@@ -86,6 +87,7 @@ _WORDS = {
     Sight.GRAPH: "the weights of the graph",
     Sight.TRAJECTORIES: "what each actor observed, did and was rewarded with",
     Sight.OBSERVATIONS: "each observation of an actor as it is made",
+    Sight.STATISTICS: "each client's running statistics",
 }
 
 #: What every participant sees, if it exists

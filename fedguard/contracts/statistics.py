@@ -44,11 +44,6 @@ class StatisticsLayout:
         parts = [torch.tensor([False, True]).repeat_interleave(channels) for channels in self.channels]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.bool)
 
-    @cached_property
-    def layer_of(self) -> Tensor:
-        """int64 ``[s]``: the layer of each coordinate, from 0."""
-        return torch.arange(len(self.channels)).repeat_interleave(2 * torch.tensor(self.channels, dtype=torch.int64))
-
 
 @dataclass(frozen=True)
 class LocalStatistics:

@@ -281,10 +281,6 @@ class LocalPlan:
         batch = max(min(self.batch_size or examples, examples), 1)
         return self.lr * (self.steps or (self.epochs or 1) * -(-examples // batch))
 
-    def noise_stream(self, stream: Rng) -> Rng:
-        """The stream of a client's noise, given the ``stream`` of its batches."""
-        return (stream if self.noise is None else self.noise.child(*stream.path)).child("noise")
-
     def batch_stream(self, stream: Rng) -> Rng:
         """The stream of a client's batches: its own, or one that cannot be derived from the seed."""
         if self.noise is None or self.private is None or not self.secret:

@@ -216,6 +216,7 @@ class RoundObservation:
         models: float32 ``[n, d]``: without a server, the model from which each node trained; None if all share one.
         heard: float32 ``[m, d]``: the messages of the round that the observing nodes received, in order.
         gain: factor of the aggregate before the server's step.
+        statistics: float32 ``[s]``: the running statistics that all clients received; None if unknown.
     """
 
     sent: SentRound
@@ -227,3 +228,4 @@ class RoundObservation:
     models: Tensor | None = None
     heard: Tensor | None = None
     gain: float = 1.0
+    statistics: Tensor | None = None

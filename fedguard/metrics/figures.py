@@ -42,6 +42,8 @@ class Metric:
         margin: by how much a cell's mean may be worse before a gate fails, in the metric's stored unit, unless the suite sets a
             margin; None if no gate can watch it.
         watched: whether a gate watches it by default; metrics that repeat a watched one, or are too noisy, are not.
+        computed: whether it is computed from the settings and has no sampling error: in a gate any drop counts at once, without
+            fresh seeds.
         shown: where it is shown by default, in the order of the table.
         aliases: names of it in other people's tables.
     """
@@ -54,6 +56,7 @@ class Metric:
     bounds: Bounds | None = SHARE
     margin: float | None = None
     watched: bool = False
+    computed: bool = False
     shown: tuple[Place, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -413,7 +416,7 @@ FIGURES = MetricTable({
     ),
     "epsilon": Metric(
         title="epsilon that the noise proves", path=("threat_card", "epsilon"), unit="", goal="any", bounds=None, margin=0.0,
-        watched=True, shown=("lab",),
+        watched=True, computed=True, shown=("lab",),
     ),
 })  # fmt: skip
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from fedguard.contracts import Cell
-from fedguard.errors import ConfigError
+from fedguard.contracts import Cell, SessionSize
+from fedguard.errors import ConfigError, require
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.parameters import Parameters, choose
 
@@ -21,8 +21,18 @@ def plan_session(cell: Cell) -> Parameters:
         chosen = choose(size.expected, size.colluding, rate)
     except ConfigError as error:
         raise ConfigError(f"{error} (gamma follows from colluding, and dropout is dropout.rate.)") from None
-    size.check_left(rate, chosen.survivors)
+    check_left(size, rate, chosen.survivors)
     return chosen
+
+
+def check_left(size: SessionSize, rate: float, needed: int) -> None:
+    """Raise `ConfigError` unless ``needed`` clients stay on average if each drops out with probability ``rate``."""
+    left = size.expected * (1 - rate)
+    require(
+        left >= needed,
+        f"dropout.rate: a session of {size.expected} clients keeps {left:.3g} on average, and needs {needed} to end. "
+        "Lower dropout.rate or colluding, or take larger groups.",
+    )
 
 
 def check_sessions(cell: Cell) -> None:

@@ -1,7 +1,8 @@
 """The running statistics of a network: found by the type of its layers, and held in one flat vector.
 
 What counts as what: a buffer of a layer of torch that normalizes over batches (`torch.nn.modules.batchnorm._NormBase`) is a
-*statistic* if it is its running mean or variance, and a *counter* if it counts batches. A counter stays where it is: it is
+*statistic* if it is its running mean or variance, and a *counter* if it counts batches; in a layer in evaluation mode
+(``.eval()``) all are constants. A counter stays where it is: it is
 never sent, and nothing reads it. Any other buffer that training does not change is a *constant*. One that training changes is
 refused: nobody knows what its mean over clients is.
 """
@@ -91,6 +92,10 @@ def prepare_statistics(module: nn.Module, normalization: Normalization, name: st
     Raises:
         ConfigError: a layer of it cannot.
     """
+    if not module.training:
+        # A whole network in evaluation mode comes from a file; a single layer is in it on purpose
+        for part in module.modules():
+            part.training = part.training or isinstance(part, _NormBase)
     layers = _normalizing_layers(module)
     for layer in layers:
         if layer.momentum is None:
@@ -118,6 +123,11 @@ def refusing_changes(module: nn.Module, name: str) -> Iterator[None]:
         ConfigError: another buffer has changed, or a frozen parameter.
     """
     frozen = {where: one for where, one in module.named_parameters() if not one.requires_grad}
+    if broken := [where for where, one in frozen.items() if not bool(one.isfinite().all())]:
+        raise ConfigError(
+            f"model {name}: {broken[0]} is frozen (requires_grad=False), and holds NaN or infinity. Load "
+            "weights that are finite, or train it."
+        )
     kept = {where: one.detach().clone() for where, one in frozen.items()}
     before = {where: buffer.clone() for where, buffer in module.named_buffers()}
     yield
@@ -208,5 +218,9 @@ def _by_channel(values: Tensor, x: Tensor) -> Tensor:
 
 
 def _normalizing_layers(module: nn.Module) -> list[_NormBase]:
-    """The layers with running statistics: by their type, since a name says nothing."""
-    return [part for part in module.modules() if isinstance(part, _NormBase) and part.running_mean is not None]
+    """The layers with running statistics: by their type, since a name says nothing.
+
+    A layer in evaluation mode normalizes by constants, which no training changes, and stays as it is.
+    """
+    normalizing = (part for part in module.modules() if isinstance(part, _NormBase) and part.running_mean is not None)
+    return [part for part in normalizing if part.training]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedguard.architectures.statistics_checks import _why_not_kept
 from fedguard.architectures.wire import drop_not_finite
 from fedguard.bench.running.trial import run_trial, set_up
 from fedguard.bench.running.workbench import Workbench
@@ -182,11 +183,24 @@ def test_a_cell_s_identity_has_the_fate_only_if_it_is_not_the_usual_one():
         ),
         ({"attack": "dlg", "observer": {"victims": 1}, "training": {"rounds": 1}}, "does not know the batch", "GroupNorm"),
         ({"training": {"batch_size": 1}}, "one has no variance", "Raise batch_size"),
+        (
+            {"clients": {"total": 20}, "task": {"partition": "iid", "subset": {"train": 20, "test": 20}}},
+            "a client has 1", "lower clients.total",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_not_carried_is_refused_with_its_reason(changes, why, remedy):
     said = refusal(**changes)
     assert why in said and remedy in said, said
+
+
+@pytest.mark.parametrize("name", [name for name in load_registry().names("architecture") if name != "server"])
+def test_every_architecture_but_server_refuses_statistics_that_go_from_round_to_round(name):
+    """Nodes do not settle what they hear, and nothing ages: each says so instead of leaving statistics where they are."""
+    architecture = load_registry().build("architecture", name)
+    for fate in ("weighted", "local"):
+        (said,) = _why_not_kept(cell(training={"statistics": fate}), architecture)
+        assert f"{name} carries updates alone. Use server, or set training.statistics: hidden or frozen." in said
 
 
 @pytest.mark.parametrize("fate", ["hidden", "frozen"])
@@ -266,7 +280,7 @@ def test_a_lie_in_the_last_layer_alone_and_about_means():
     _, lied, _ = accuracy("weighted", "statistics_lie(what='mean', factor=100.0, layers='last')")
     layout = setup.task.statistics
     moved = honest.statistics != lied.statistics
-    assert torch.equal(moved, (layout.layer_of == 1) & ~layout.variances)
+    assert torch.equal(moved, (torch.arange(32) >= 8) & ~layout.variances)
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean"])

@@ -126,6 +126,7 @@ def test_declared_classes_need_no_example(tmp_path, package):
     ("changes", "message"),
     [
         ({"file": "nowhere.csv"}, "nowhere.csv: no such file"),
+        ({"file": "."}, "expected a file; this is a folder"),
         ({"tokenizer": "nowhere.json"}, "nowhere.json: no such file"),
         ({"text": "txt"}, "unknown column 'txt'"),
         ({"padding": "[EOS]"}, "padding: expected a token of its vocabulary that fills up short texts; [EOS] is none"),

@@ -97,7 +97,7 @@ MAY_IMPORT = {
     "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench"},
     "fedguard.arrays": {
         "retired", "arguments", "errors", "reading", "rng", "memmap", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
-        "states",
+        "states", "guarded_statistics",
     },
     "fedguard.states": {"errors", "reading"},
     "fedguard.flower": {
@@ -464,7 +464,7 @@ def table_rows() -> list[tuple[str, str]]:
         row = [f"`{cls.name}`", cls.goal, ", ".join(acts_on(attack)), needs(cls), hidden, cls.summary()]
         rows.append((f"| {' | '.join(row)} |", f"| {' | '.join([cls.goal, needs(cls), hidden])} |"))
     for _, cls in load_registry().classes(["inference"]):
-        shown = [derive_exposure(Server.exposes, modes()[mode], root_data=True) for mode in ("none", "groups", "full")]
+        shown = [derive_exposure(Server.exposes, modes()[mode], True, True) for mode in ("none", "groups", "full")]
         fates = ["refused" if first_met(cls.needs, one.server) is None else "runs" for one in shown]
         server = "malicious" if cls.active else "curious"
         row = [f"`{cls.name}`", cls.goal, server, cls.watches, needs(cls), *fates, cls.summary()]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fedguard.architectures.masking import moments
-from fedguard.architectures.statistics import RunningStatistics, _why_not_masked
+from fedguard.architectures.statistics import RunningStatistics
+from fedguard.architectures.statistics_checks import _why_not_masked
 from fedguard.bench.running.check import _statistics
 from fedguard.contracts import ReceivedRound, SentRound, StatisticsFate, StatisticsLayout
 from fedguard.statistics.average import Average

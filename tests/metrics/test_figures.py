@@ -13,7 +13,7 @@ from docs_tools.records import pages
 from fedguard.app.lab.result import controls
 from fedguard.app.report import render_report
 from fedguard.bench.flags.columns import COLUMNS
-from fedguard.bench.gate.watch import select_figures
+from fedguard.bench.gate.pair import select_figures
 from fedguard.bench.pages.cell_facts import metrics
 from fedguard.bench.pages.matrix import heatmaps
 from fedguard.bench.records.record import from_text

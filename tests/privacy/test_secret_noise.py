@@ -14,6 +14,7 @@ from fedguard import cli
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.contracts import Participation
+from fedguard.contracts.cell import honest_plan
 from fedguard.rng import Rng
 from fedguard.tasks import cohort
 from tests.privacy.test_noise_of_cells import NOISY, SAMPLED, alike, private
@@ -81,7 +82,7 @@ def test_who_measures_an_attack_knows_which_examples_were_used(monkeypatch: pyte
     clients = setup.choose_clients(1)
     for client, batches in zip(clients, drawn["batches"], strict=True):
         rows = list(dict.fromkeys(row for batch in batches for row in batch if row >= 0))
-        used = setup.task.examples_used(client, setup.honest_plan, setup.rng.child("round", 1))
+        used = setup.task.examples_used(client, honest_plan(setup), setup.rng.child("round", 1))
         assert torch.equal(used.x, setup.task.examples(client).x[rows])
 
 

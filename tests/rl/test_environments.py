@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedguard.contracts import Environment, Rollout
+from fedguard.contracts import Environment
+from fedguard.contracts.acting import unflatten_rollout
 from fedguard.contracts.user_function import UserFunction
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
@@ -169,7 +170,7 @@ def test_a_rollout_comes_back_from_the_numbers_that_are_sent(data: Environment) 
     models, states = task.initial_model(Rng(0)).expand(2, -1), [task.start_actor(Rng(one).numpy()) for one in (0, 1)]
     for one in task.rollouts(models, range(2), states, 60, [Rng(one).numpy() for one in (2, 3)])[0]:
         flat = torch.cat([part.float().flatten() for part in one.parts])
-        again = Rollout.unflatten_parts(flat, 60, 3, task.shape, task.policy)
+        again = unflatten_rollout(flat, 60, 3, task.shape, task.policy)
         for part, back in zip(one.parts, again.parts, strict=True):
             assert part.dtype == back.dtype and torch.equal(part, back)
         assert one.terminated.any() == isinstance(data, CartPole)

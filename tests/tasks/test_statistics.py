@@ -80,7 +80,6 @@ def test_statistics_are_means_and_variances_layer_by_layer():
     expected = torch.cat([torch.zeros(5), torch.ones(5), torch.zeros(3), torch.ones(3)])
     assert torch.equal(network.statistics.initial, expected)
     assert torch.equal(network.statistics.variances, expected.bool())
-    assert network.statistics.layer_of.tolist() == [0] * 10 + [1] * 6
 
 
 def test_layers_are_found_by_type_and_not_by_name():
@@ -106,6 +105,53 @@ def test_the_counter_of_batches_is_no_statistic_and_no_layer_may_need_it():
     assert "2.num_batches_tracked" in dict(network.module.named_buffers()) and network.statistics.size == 10
     with pytest.raises(ConfigError, match="momentum=None"):
         network_of(lambda: dense(lambda: nn.BatchNorm1d(5, momentum=None)))
+
+
+@pytest.mark.parametrize("normalization", ["running", "batch"])
+def test_a_layer_that_is_left_in_evaluation_mode_stays_so(normalization):
+    """It normalizes by its own constants, in training and after an evaluation, and nobody sends them."""
+
+    def kept():
+        module = nn.Sequential(dense(), nn.BatchNorm1d(3))
+        module[0][2].running_mean.fill_(0.5)
+        module[0][2].eval()
+        return module
+
+    network, parts = network_of(kept, normalization), [examples(9), examples(6)]
+    assert (
+        network.statistics.channels == ((3,) if normalization == "running" else ()) and network.statistics.layers == 1
+    )
+    layer = network.module[0][2]
+    network(network.flat.clone(), parts[0].x, network.statistics.initial if normalization == "running" else None)
+    assert not layer.training and (layer.running_mean == 0.5).all() and network.module[1].training
+    x = parts[0].x.flatten(1)
+    with torch.no_grad():
+        hidden = network.module[0][1](x)
+        constant = (hidden - 0.5) / torch.sqrt(torch.tensor(1 + 1e-5))
+        assert torch.allclose(layer(hidden), constant, atol=1e-6)
+    assert layer.num_batches_tracked == 0 and (layer.running_mean == 0.5).all()
+
+
+def test_a_network_that_is_wholly_in_evaluation_mode_normalizes_by_the_batch():
+    assert network_of(lambda: dense().eval()).statistics.channels == (5,)
+
+
+def test_a_frozen_weight_that_is_not_finite_is_named():
+    def broken():
+        module = dense()
+        module[1].weight.requires_grad_(False)[0, 0] = torch.nan
+        return module
+
+    with pytest.raises(ConfigError, match=r"1\.weight is frozen .* and holds NaN or infinity"):
+        network_of(broken)
+
+
+def test_the_counter_is_in_nothing_that_a_client_sends():
+    """Neither in the update nor among the statistics, however many batches it has counted."""
+    network, plan = network_of(), LocalPlan(lr=0.1, batch_size=2, epochs=3)
+    out, written = train(network, [examples(10)], plan)
+    assert out.shape == (1, 6 * 5 + 5 + 5 + 5 + 5 * 3 + 3) and written.shape == (1, 10)
+    assert not (written >= 15).any() and (out.abs() < 15).all()
 
 
 def test_no_engine_takes_a_network_with_batch_normalization_for_a_plain_one():

@@ -14,6 +14,7 @@ from fedguard.algorithms.rl.actor_critic import ActorCritic
 from fedguard.algorithms.rl.actors import RunningActors
 from fedguard.algorithms.rl.rollouts import stack_rollouts
 from fedguard.contracts import ActingTask, AlgorithmSetup, PositiveFloat, Rollout, RunningAlgorithm, Task
+from fedguard.contracts.acting import unflatten_rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class _Trajectories(RunningActors):
     def receive_message(self, key: tuple[int, int], sent: Tensor, row: Tensor) -> None:
         task = self.setup.task
         assert isinstance(task, ActingTask)
-        self._sent[key] = Rollout.unflatten_parts(sent, self.algorithm.t_max, task.sizes[0], task.shape, task.policy)
+        self._sent[key] = unflatten_rollout(sent, self.algorithm.t_max, task.sizes[0], task.shape, task.policy)
         row.zero_()  # what the learner makes of it comes in its place
 
     def learn(self, keys: Sequence[tuple[int, int]], model: Tensor, rows: Tensor) -> None:

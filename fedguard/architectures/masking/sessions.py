@@ -17,6 +17,7 @@ from fedguard.contracts import Fate, MaskedRound, ReceivedRound, SentRound, Sess
 from fedguard.errors import ConfigError
 from fedguard.secagg.encoding import Encoding
 from fedguard.secagg.masks import RingVector
+from fedguard.secagg.planning import check_left
 from fedguard.secagg.simulation import ProtocolSimulation, SessionOutcome, Settings
 
 
@@ -77,7 +78,7 @@ class SessionRunner:
         self._context = hashlib.sha256(repr((protocol, self._encoding, self._moments.length)).encode()).digest()
         rate = protocol.dropout.rate
         settings = Settings(ring=protocol.encoding.ring, colluding=size.colluding, dropping=rate, fewest=fewest)
-        size.check_left(rate, max(fewest, settings.parameters(size.expected).survivors))
+        check_left(size, rate, max(fewest, settings.parameters(size.expected).survivors))
         self._federation = ProtocolSimulation(settings)
 
     def run(self, sent: SentRound, clients: Sequence[int], name: str) -> SessionResult:

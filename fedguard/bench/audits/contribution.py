@@ -12,7 +12,7 @@ from torch import Tensor
 from fedguard.aggregation import Aggregate
 from fedguard.architectures.masking.plain import PlainReceiver
 from fedguard.architectures.release import release_aggregate
-from fedguard.architectures.statistics import require_updates_alone
+from fedguard.architectures.statistics_checks import require_updates_alone
 from fedguard.architectures.systems.event_server import EventServer
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedguard.architectures.clients import Clients
 from fedguard.architectures.gossip.gossip import Gossip
 from fedguard.architectures.gossip.nodes import Nodes
-from fedguard.architectures.statistics import require_updates_alone
+from fedguard.architectures.statistics_checks import require_updates_alone
 from fedguard.bench.running.trial import set_up
 from fedguard.bench.running.workbench import Workbench
 from fedguard.config import PlannedCell

@@ -214,7 +214,7 @@ def runs_under(cls: type[Algorithm]) -> dict[str, Sight]:
     assert issubclass(server, Architecture)
     runs = {}
     for mode in modes().values():
-        exposure = derive_exposure(server.exposes, mode, root_data=True)
+        exposure = derive_exposure(server.exposes, mode, root_data=True, statistics=True)
         shown = exposure.clients if issubclass(cls, PoisonAttack) else exposure.server & ~mode.kept_from_rules
         sees = first_met(cls.needs, shown)
         if sees is not None:

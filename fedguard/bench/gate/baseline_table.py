@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedguard.bench.gate.baseline import Baseline
-from fedguard.bench.gate.watch import select_figures
+from fedguard.bench.gate.pair import select_figures
 from fedguard.metrics.figures import FIGURES
 
 

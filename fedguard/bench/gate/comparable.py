@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fedguard.bench.gate.pair import select_figures
 from fedguard.bench.gate.snapshot import COMPARED, Snapshot, SnapshotCell, SnapshotPosition
-from fedguard.bench.gate.watch import select_figures
 from fedguard.bench.results.differences import differences
 
 

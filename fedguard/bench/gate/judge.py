@@ -10,13 +10,19 @@ from typing import Any
 
 from fedguard.bench.gate.baseline import Baseline
 from fedguard.bench.gate.comparable import incompatible, list_relaxations, newcomers, other_data, unlike, warnings
-from fedguard.bench.gate.pair import MetricPair, exact_mean
-from fedguard.bench.gate.reasoning import check_bounds, describe_drop, describe_reach
+from fedguard.bench.gate.pair import (
+    GateCriterion,
+    MetricPair,
+    check_bounds,
+    describe_drop,
+    describe_reach,
+    exact_mean,
+    select_figures,
+)
 from fedguard.bench.gate.ruined_seed import annotate_worst_seed
 from fedguard.bench.gate.snapshot import Snapshot, SnapshotCell, SnapshotPosition
 from fedguard.bench.gate.stages import ConfirmationResult, confirm_drops, detectable, judge_across_cells, screen_drops
 from fedguard.bench.gate.verdict import GateVerdict, Judgment, SuiteJudgment, Word
-from fedguard.bench.gate.watch import GateCriterion, select_figures
 from fedguard.metrics.figures import FIGURES
 from fedguard.metrics.stats import has_lower_bound, p_text
 
@@ -92,11 +98,11 @@ class BaselineComparison:
             broken, word = check_bounds(pair.watch, pair.after), screen_drops(pair.drops, pair.watch.margin)
             if broken:  # first, since a floor holds whatever the baseline was and whatever fresh seeds would say
                 found[pair.key] = pair.judgment("regressed", broken)
-            elif word is None and pair.watch.figure == "epsilon" and len(set(pair.drops)) == 1:
+            elif word is None and pair.watch.computed and len(set(pair.drops)) == 1:
                 found[pair.key] = pair.judgment(
                     "regressed", f"{describe_drop(pair)}. It is computed, not measured: no seed needs to confirm it."
                 )
-            elif word == "improved" and pair.watch.figure == "epsilon":
+            elif word == "improved" and pair.watch.computed:
                 found[pair.key] = pair.judgment(
                     "missing",
                     f"{describe_drop(pair)}. It is computed from the same settings, so the accounting has changed: "
@@ -120,8 +126,8 @@ class BaselineComparison:
         """One judgment for each measured metric."""
         drops: dict[str, list[Sequence[float]]] = {}
         for pair in self.pairs:
-            # An epsilon is computed and has no sampling error; a mean per seed takes every cell on the same seeds
-            if pair.watch.figure != "epsilon" and pair.seeds == self.seeds and not pair.censored:
+            # A computed metric has no sampling error; a mean per seed takes every cell on the same seeds
+            if not pair.watch.computed and pair.seeds == self.seeds and not pair.censored:
                 drops.setdefault(pair.watch.figure, []).append(pair.drops)
         margins = {watch.figure: watch.margin for watch in self.watched}
         found = []
@@ -182,9 +188,11 @@ class BaselineComparison:
                 position, watch, seeds, tuple(old[one] for one in seeds), tuple(new[one] for one in seeds)
             )
         lacking = MetricPair(position, watch, (), (), ())
-        if why is None and seeds and watch.figure == "epsilon":
+        if why is None and seeds and watch.computed:
             self.lacking.append(
-                lacking.judgment("regressed", "it had an epsilon and has none any more: nothing is guaranteed.")
+                lacking.judgment(
+                    "regressed", f"the baseline has {watch.figure}, the run has none any more: nothing is guaranteed."
+                )
             )
             return None
         if why is None:

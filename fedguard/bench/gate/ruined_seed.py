@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fedguard.bench.gate.pair import usual_margin
 from fedguard.bench.gate.verdict import Judgment
-from fedguard.bench.gate.watch import usual_margin
 from fedguard.metrics.figures import FIGURES
 
 #: Number of margins by which a ruined seed is worse; a margin below the usual margin counts as the usual one.
@@ -21,7 +21,7 @@ def annotate_worst_seed(one: Judgment, drops: Mapping[int, float], forbidden: bo
         drops: by seed, on the suite's own and on fresh seeds.
         forbidden: whether the suite's ``gate.single_seed`` is ``fail``.
     """
-    if not drops or one.figure == "epsilon":  # an epsilon is computed: no seed is to blame
+    if not drops or FIGURES[one.figure].computed:  # no seed is to blame
         return one
     seed = max(drops, key=drops.__getitem__)
     found = replace(one, worst_seed=seed, worst_seed_drop=drops[seed] if math.isfinite(drops[seed]) else None)

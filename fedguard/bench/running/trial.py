@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedguard.architectures.statistics import check_statistics, describe_statistics
+from fedguard.architectures.statistics import describe_statistics
+from fedguard.architectures.statistics_checks import check_statistics
 from fedguard.bench.records.record import build_record
 from fedguard.bench.records.schema import Record
 from fedguard.bench.running.card import threat_card

@@ -9,16 +9,19 @@ from fedguard.errors import ConfigError, oneline
 
 
 def require_path(path: str | Path, what: str) -> Path:
-    """The path, if something is there.
+    """The path, if a ``what`` is there: a file or a folder.
 
     Raises:
-        ConfigError: nothing is.
+        ConfigError: nothing is, or something else.
     """
     try:
         path = Path(path).expanduser()
         there = path.is_dir() if what == "folder" else path.is_file()
+        other = path.exists()
     except (OSError, RuntimeError) as error:  # no such user behind ~, a folder that may not be entered
         raise ConfigError(f"{path}: cannot be opened: {oneline(error)}.") from None
+    if not there and other:
+        raise ConfigError(f"{path}: expected a {what}; this is {'a folder' if path.is_dir() else 'something else'}.")
     if not there:
         raise ConfigError(f"{path}: no such {what}. Paths are relative to where `fedguard` was started: {Path.cwd()}.")
     return path

@@ -45,7 +45,7 @@ class PrivateEngine:
         out: Tensor,
         streams: Sequence[Rng],
     ) -> None:
-        """Write each client's update into its row of ``out``; noise comes from `LocalPlan.noise_stream`."""
+        """Write each client's update into its row of ``out``; noise comes from `noise_stream`."""
         if plan.private is None or plan.batch_size is None or plan.adjust is not None or plan.project is not None:
             raise ConfigError(
                 "private training: expected a public batch_size and unchanged steps; got none, or steps that a client alters."
@@ -70,7 +70,7 @@ class PrivateEngine:
                 noise_multiplier=noise_multiplier,
                 max_grad_norm=clip,
                 expected_batch_size=plan.batch_size,
-                generator=plan.noise_stream(stream).torch(),
+                generator=noise_stream(plan, stream).torch(),
             )
             self._flat.copy_(start)
             self._descend(self._parts[client], schedule, optimizer)
@@ -124,3 +124,8 @@ class _Optimizer(DPOptimizer):  # type: ignore[misc]  # opacus tells no types
 def gaussian(shape: torch.Size, std: float, generator: torch.Generator) -> Tensor:
     """Noise in main memory, equal to what Opacus draws there."""
     return torch.normal(0.0, std, shape, generator=generator)
+
+
+def noise_stream(plan: LocalPlan, stream: Rng) -> Rng:
+    """The stream of a client's noise, given the ``stream`` of its batches."""
+    return (stream if plan.noise is None else plan.noise.child(*stream.path)).child("noise")

@@ -184,6 +184,12 @@ class PrivacyAdversary:
         elif means := [mean for one in rounds if (mean := self._hiding(one, target.clients)) is not None]:
             aggregates = torch.stack(means)
         models = [*sent, rounds[-1].after if rounds else model]
+        victim = target.clients[0]
+        known = [
+            torch.stack([one.statistics, one.sent.statistics[victim]])
+            for one in (rounds if self._alone else ())
+            if one.statistics is not None and victim in one.sent.statistics
+        ]
         fresh = 1 / (1 - self._setup.cell.training.worker_momentum)
         return self._build_view(
             target,
@@ -191,6 +197,7 @@ class PrivacyAdversary:
             number,
             None if updates is None else fresh * updates,
             None if aggregates is None else fresh * aggregates,
+            torch.stack(known) if known and len(known) == len(rounds) else None,
         )
 
     def _updates_of(self, victim: int, rounds: Sequence[RoundObservation]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -220,6 +227,7 @@ class PrivacyAdversary:
         number: int,
         updates: Tensor | None = None,
         aggregates: Tensor | None = None,
+        statistics: Tensor | None = None,
     ) -> InferenceView:
         known = self._seat.known.get(target.clients) if self._seat else None
         return inference_view(
@@ -229,6 +237,7 @@ class PrivacyAdversary:
             models=models,
             updates=updates,
             aggregates=aggregates,
+            statistics=statistics,
             shape=self._task.shape,
             classes=self._task.classes,
             value_range=self._task.value_range,

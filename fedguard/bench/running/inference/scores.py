@@ -66,7 +66,9 @@ def score_claim(
     """
     goal, truth = attack.goal, target.truth
     if goal == "reconstruction" and isinstance(claim, Reconstruction):
-        found = reconstruction_score(claim, truth.x, truth.y, value_range=value_range, reference=reference, most=count)
+        x, y = (truth.x.mean(0, keepdim=True), None) if claim.mean else (truth.x, truth.y)
+        most = 1 if claim.mean else count
+        found = reconstruction_score(claim, x, y, value_range=value_range, reference=reference, most=most)
         shares = {"recovered": found["exact"] / found["images"], "revealed_share": found["revealed"] / found["images"]}
         return {**found, **shares}
     if goal == "labels" and isinstance(claim, Labels):

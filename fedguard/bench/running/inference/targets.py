@@ -19,6 +19,7 @@ from fedguard.contracts import (
     RoundObservation,
     Setup,
 )
+from fedguard.contracts.cell import honest_plan
 from fedguard.rng import Rng
 from fedguard.tasks.classification import Classification
 
@@ -150,7 +151,7 @@ class InferenceTargets:
         """The examples that a client used in the watched round; all of them if the target is the client or several rounds."""
         if self._attack.watches != "round" or self._attack.goal == "property":
             return self._task.examples(client)
-        plan, rng = self._setup.honest_plan, self._setup.rng.child
+        plan, rng = honest_plan(self._setup), self._setup.rng.child
         used = [
             self._task.examples_used(client, replace(plan, shares={client: one.share}), rng("round", one.turn))
             for one in self._observed[client]

@@ -1,0 +1,251 @@
+"""`audit_mechanism`: structure first, then a search for neighbors that are told apart, then bounds on fresh calls."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedguard.arguments import at_least, is_real, whole_number
+from fedguard.errors import InputError, brief, oneline, require
+from fedguard.privacy.blackbox.claim import Claim, Relation
+from fedguard.privacy.blackbox.features import Features, Recorder
+from fedguard.privacy.blackbox.law import ShownBound, shown
+from fedguard.privacy.blackbox.mechanism import Mechanism, Outcome, call
+from fedguard.privacy.blackbox.pairs import Pair, neighbors
+from fedguard.privacy.blackbox.scores import fit_scores
+from fedguard.privacy.blackbox.structure import find_structure
+from fedguard.privacy.blackbox.two_sample import LowerBound, TwoSample, largest_provable
+from fedguard.privacy.blackbox.verdict import MechanismAudit, RelationFigures, judge, list_unpaid
+from fedguard.rng import MOST_SEED, Rng
+
+#: Probability with which a bound of one kind may fail.
+RISK = 0.05
+#: Pairs that are judged, in different directions, each at its share of the risk.
+JUDGED_PAIRS = 2
+#: Calls with each input in the search, and for the judgment.
+PILOT, FEWEST, MOST = (40, 200), 80, 200_000
+#: Share of a failure (an atom, a missing tail) that the plan of calls wants to see.
+MASS = 0.05
+#: Delta if nothing is claimed.
+DELTA = 1e-5
+#: Shares of the budget for the search and for the judgment.
+SEARCH, JUDGMENT = 0.2, 0.7
+MOST_ROUNDS = 10_000
+#: Share of the largest effect from which on another direction is judged for its L1 length.
+NEAR = 0.6
+
+
+@dataclass(frozen=True)
+class _Settings:
+    claim: Claim | None
+    rounds: int
+    clip: float
+    samples: int | None
+    budget: float
+    rng: Rng
+
+    @property
+    def delta(self) -> float:
+        return self.claim.over(1)[1] if self.claim else DELTA
+
+    @property
+    def delta_over(self) -> float:
+        return min(self.claim.over(self.rounds)[1], 0.5) if self.claim else DELTA
+
+    def plan(self, seconds: float, relations: int, spent: float) -> int:
+        """Calls with each input: enough to see a failure of mass `MASS` against the claim, within the budget."""
+        if self.samples is not None:
+            return self.samples
+        inputs = 2 * JUDGED_PAIRS * relations
+        affordable = max(0.0, JUDGMENT * self.budget - spent) / (seconds * inputs)
+        epsilon = min(self.claim.over(1)[0] if self.claim else 4.0, 12.0)
+        wanted = max(4.4 * math.exp(epsilon) / MASS * 8 / 5, 4000.0)
+        return int(max(FEWEST, min(wanted, affordable, MOST)))
+
+
+def audit_mechanism(
+    mechanism: Mechanism,
+    claim: Claim | None = None,
+    *,
+    rounds: int = 50,
+    clip: float = 1.0,
+    samples: int | None = None,
+    budget: float = 120.0,
+    seed: int = 0,
+    before: Callable[[str], None] = lambda words: None,
+) -> MechanismAudit:
+    """Audit a mechanism that only can be called.
+
+    A mechanism that keeps its claim is called violated with a probability of at most 5 %. One that does not may pass: an
+    audit proves no privacy.
+
+    Args:
+        claim: what it promises; by default `Mechanism.claim`.
+        rounds: R, the number of releases over which a bound is given beside the bound for one.
+        clip: presumed length to which it clips, which only scales the inputs of the search.
+        samples: calls with each input; by default as many as the claim needs and the budget allows.
+        budget: CPU seconds.
+        seed: of the inputs; the mechanism's own noise is its own.
+        before: called with each step, in words.
+
+    Raises:
+        InputError: it raises on ordinary updates, or leaves something that holds no numbers.
+    """
+    at_least(1, rounds, "rounds", MOST_ROUNDS)
+    positive = is_real(clip) and 0 < clip < math.inf
+    require(positive, f"clip: expected a number above 0; got {brief(clip)}.")
+    enough = is_real(budget) and 1 <= budget < math.inf
+    require(enough, f"budget: expected at least 1 CPU second; got {brief(budget)}.")
+    if samples is not None:
+        at_least(FEWEST, samples, "samples", MOST)
+    whole_number(seed, "seed", 0, MOST_SEED)
+    claim = claim or mechanism.claim
+    settings = _Settings(claim, rounds, float(clip), samples, float(budget), Rng(seed).child("mechanism"))
+    began = time.process_time()
+    before("calling it a few times")
+    seconds = _require_callable(mechanism, settings)
+    ordinary = _ordinary_pair(mechanism, settings)
+    findings = tuple(find_structure(mechanism, ordinary))
+    deterministic = any(one.refutes and one.code in ("no_noise", "seed") and "%" not in one.words for one in findings)
+    relations = () if deterministic else _relations(claim)
+    figures = tuple(
+        _measure(mechanism, relation, settings, seconds, len(relations), time.process_time() - began, before)
+        for relation in relations
+    )
+    verdict, words = judge(claim, findings, figures, rounds)
+    return MechanismAudit(
+        name=mechanism.name,
+        claim=claim,
+        facts=mechanism.facts,
+        verdict=verdict,
+        words=words,
+        findings=findings,
+        figures=figures,
+        unpaid=list_unpaid(claim, findings, figures, rounds),
+        rounds=rounds,
+        seed=seed,
+        seconds=time.process_time() - began,
+        defined_in=mechanism.defined_in,
+    )
+
+
+def _relations(claim: Claim | None) -> tuple[Relation, ...]:
+    """The relation that may refute the claim first; under the stronger one figures are only given beside it."""
+    first: Relation = claim.judged_relation if claim else "zero_out"
+    return ("replace",) if first == "replace" else (first, "replace")
+
+
+def _ordinary_pair(mechanism: Mechanism, settings: _Settings) -> Pair:
+    """Two inputs that differ in all coordinates, one of them long enough for any clip to act."""
+    direction = settings.rng.child("ordinary").numpy().uniform(0.5, 1.5, mechanism.size)
+    x = settings.clip * direction / np.linalg.norm(direction)
+    return Pair("all coordinates", "an ordinary update and its half", x, x / 2)
+
+
+def _require_callable(mechanism: Mechanism, settings: _Settings) -> float:
+    """CPU seconds of one call with a new instance, at least 1 microsecond."""
+    arrays = mechanism.arrays(_ordinary_pair(mechanism, settings).x)
+    began = time.process_time()
+    try:
+        mechanism.fresh()(tuple(array.copy() for array in arrays))
+    except Exception as error:
+        shapes = ", ".join("x".join(map(str, shape)) or "()" for shape in mechanism.shapes)
+        raise InputError(
+            f"{mechanism.name}: expected a release of an update with arrays of shapes {shapes}; it raised {oneline(error)}. "
+            "Check --shapes, and that it takes a list of arrays."
+        ) from error
+    call(mechanism.fresh(), arrays)
+    return max((time.process_time() - began) / 2, 1e-6)
+
+
+def _measure(
+    mechanism: Mechanism,
+    relation: Relation,
+    settings: _Settings,
+    seconds: float,
+    relations: int,
+    spent: float,
+    before: Callable[[str], None],
+) -> RelationFigures:
+    before(f"searching neighbors under {relation}")
+    began = time.process_time()
+    pairs = list(neighbors(mechanism, relation, settings.clip, settings.rng))
+    pilot = int(np.clip(SEARCH * settings.budget / (seconds * 2 * len(pairs) * relations), *PILOT))
+    chosen = _search(mechanism, pairs, pilot)
+    seconds = max((time.process_time() - began) / (2 * pilot * len(pairs)), 1e-6)
+    n = settings.plan(seconds, relations, spent)
+    before(f"{n} calls with each of {2 * len(chosen)} inputs under {relation}")
+    proven, proven_rounds = LowerBound(0.0, settings.delta, 1), LowerBound(0.0, settings.delta_over, settings.rounds)
+    seen: ShownBound | None = None
+    risk = RISK / len(chosen)
+    for pair in chosen:
+        x, y = _sample(mechanism, pair, n)
+        tests = TwoSample(x, y, delta=settings.delta, rounds=settings.rounds, over=settings.delta_over, risk=risk)
+        proven = max(proven, tests.judge(), key=lambda one: one.epsilon)
+        proven_rounds = max(proven_rounds, tests.judge_rounds(), key=lambda one: one.epsilon)
+        law = shown(*tests.judged, delta=settings.delta, over=settings.delta_over, rounds=settings.rounds, risk=risk)
+        if law is not None and (seen is None or law.epsilon > seen.epsilon):
+            seen = law
+    facts = mechanism.facts
+    return RelationFigures(
+        relation=relation,
+        calls=n,
+        pairs=tuple(pair.words for pair in chosen),
+        proven=proven,
+        proven_rounds=proven_rounds,
+        shown=seen,
+        exact=facts.epsilon(relation, 1, settings.delta) if facts else None,
+        exact_rounds=facts.epsilon(relation, settings.rounds, settings.delta_over) if facts else None,
+        most_provable=largest_provable(n, settings.delta, risk),
+    )
+
+
+def _sample(mechanism: Mechanism, pair: Pair, calls: int) -> tuple[Features, Features]:
+    """Calls with each of both inputs, alternating, each on a new instance."""
+    recorder = Recorder(pair, calls)
+    sides: tuple[list[Features], list[Features]] = ([], [])
+    inputs = mechanism.arrays(pair.x), mechanism.arrays(pair.y)
+    for start in range(0, calls, 256):  # outcomes are whole updates: few are held at a time
+        held: tuple[list[Outcome], list[Outcome]] = ([], [])
+        for _ in range(min(256, calls - start)):
+            for outcomes, arrays in zip(held, inputs, strict=True):
+                outcomes.append(call(mechanism.fresh(), arrays))
+        for parts, outcomes in zip(sides, held, strict=True):
+            parts.append(recorder.record(outcomes))
+    return _join(sides[0]), _join(sides[1])
+
+
+def _join(parts: Sequence[Features]) -> Features:
+    return Features(
+        *(np.concatenate(columns) for columns in zip(*(vars(part).values() for part in parts), strict=True))
+    )
+
+
+def _search(mechanism: Mechanism, pairs: Sequence[Pair], calls: int) -> list[Pair]:
+    """The pair that is told apart best, and another one in a direction as different from it in L1 as possible.
+
+    For inputs of one Euclidean length, Gaussian noise tells no direction from another; Laplace noise does, by their L1 length.
+    """
+    effects = {pair: _effect(*_sample(mechanism, pair, calls)) for pair in pairs}
+    ranked = sorted(pairs, key=lambda pair: -effects[pair])
+    first = ranked[0]
+    others = [pair for pair in ranked if pair.direction != first.direction]
+    near = [pair for pair in others if effects[pair] >= NEAR * effects[first]] or others[:1]
+    return [first, *sorted(near, key=lambda pair: -abs(math.log(pair.spread / first.spread)))[: JUDGED_PAIRS - 1]]
+
+
+def _effect(x: Features, y: Features) -> float:
+    """The largest difference of a score's means over its deviation, on the half of the calls that fitted nothing."""
+    half = len(x) // 2
+    scores = fit_scores(x.slice(0, half), y.slice(0, half))
+    found = 0.0
+    for score in scores.values():
+        one, two = score(x.slice(half, len(x))), score(y.slice(half, len(y)))
+        gap = float(one.mean() - two.mean())
+        deviation = math.sqrt((one.var() + two.var()) / 2)
+        found = max(found, gap / (deviation + abs(gap) / 20 + 1e-300))  # at most 20, for scores that never err
+    return found
