@@ -34,7 +34,7 @@ from fedguard.retired import accept_retired_arguments
 if TYPE_CHECKING:
     from fedguard.bench.audits.suites import CellAudit
     from fedguard.bench.running.engines.ray import Ray
-    from fedguard.privacy.blackbox import Claim, MechanismAudit
+    from fedguard.privacy.blackbox import EpsilonClaim, MechanismAudit
 
 Suite = str | Path | Mapping[str, Any] | Document
 
@@ -160,7 +160,7 @@ def audit(
 
 def audit_mechanism(
     mechanism: Any,
-    claim: Claim | str | Mapping[str, Any] | None = None,
+    claim: EpsilonClaim | str | Mapping[str, Any] | None = None,
     *,
     shapes: Sequence[tuple[int, ...]] | None = None,
     rounds: int = 50,

@@ -29,7 +29,7 @@ def choose_model(setup: Setup, model: Tensor) -> Tensor:
 
 
 def copy_messages(sent: SentRound) -> SentRound:
-    """The messages that were sent and not lost, in memory of their own: that of the round is reused."""
+    """The messages that were sent and not lost, in memory of their own, since the round's is reused."""
     silent = sent.of_fate(Fate.SILENT)
     rows = [row for row, client in enumerate(sent.senders) if client not in silent]
     trainings = tuple(sent.trainings[row] for row in rows) if sent.trainings else ()

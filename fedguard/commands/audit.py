@@ -36,7 +36,7 @@ def audit(
     mechanism: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.py:NAME", help="Audit this code of yours instead of a suite: a list of arrays in, one out."
+            metavar="FILE.py:NAME", help="Audit your own code instead of a suite: a list of arrays in, one out."
         ),
     ] = None,
     claim: Annotated[
@@ -70,7 +70,7 @@ def audit(
 
     The result is stored in the folder of the suite's run, if there is one: the dashboard shows it beside the claims.
 
-    With --mechanism, audit code of your own that only can be called: what it proves, shows or breaks of its claim.
+    With --mechanism, audit your own code as a black box: what it proves, shows or breaks of its claim.
 
     Exit code 0 if all is consistent, 3 if a claim is violated, 4 if there is nothing to audit or to judge.
     """

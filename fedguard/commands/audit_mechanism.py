@@ -79,25 +79,25 @@ def _print_audit(found: MechanismAudit) -> None:
     lines = [f"  {found.words}", f"  claim: {found.claim.describe() if found.claim else 'none'}"]
     for line in lines:
         console.print(escape(line), highlight=False, soft_wrap=True)
-    if found.figures:
-        console.print(_figures(found))
-        for one in found.figures:
+    if found.bounds:
+        console.print(_table_of_bounds(found))
+        for one in found.bounds:
             pairs = "; ".join(one.pairs)
             line = f"  {one.relation}: {one.calls} calls with each input of: {pairs}. At most epsilon = "
             line += f"{one.most_provable:.2g} can be proven with them for one release."
             console.print(escape(line), highlight=False, soft_wrap=True)
     for unpaid in found.unpaid:
-        figure = "" if unpaid.epsilon is None else f" (epsilon >= {unpaid.epsilon:.3g})"
-        console.print(escape(f"  unpaid: {unpaid.code}: {unpaid.words}{figure}"), highlight=False, soft_wrap=True)
+        least = "" if unpaid.epsilon is None else f" (epsilon >= {unpaid.epsilon:.3g})"
+        console.print(escape(f"  unpaid: {unpaid.code}: {unpaid.words}{least}"), highlight=False, soft_wrap=True)
     console.print(f"  {found.seconds:.1f} CPU seconds, seed {found.seed}", highlight=False)
 
 
-def _figures(found: MechanismAudit) -> Table:
+def _table_of_bounds(found: MechanismAudit) -> Table:
     """Lower bounds on epsilon by kind, beside the exact epsilon and the claim."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("  epsilon", "claimed", "proven", "shown", "exact"):
         table.add_column(head, justify="left" if head.strip() == "epsilon" else "right")
-    for one in found.figures:
+    for one in found.bounds:
         law = f" ({one.shown.law})" if one.shown else ""
         rows = (
             ("one release", 1, one.proven.epsilon, one.shown.epsilon if one.shown else None, one.exact),
@@ -110,7 +110,7 @@ def _figures(found: MechanismAudit) -> Table:
             ),
         )
         for when, rounds, proven, shown, exact in rows:
-            claimed = found.claim.over(rounds)[0] if found.claim and one is found.figures[0] else None
+            claimed = found.claim.over(rounds)[0] if found.claim and one is found.bounds[0] else None
             shown_text = _number(shown) + (law if shown is not None else "")
             table.add_row(f"  {one.relation}, {when}", _number(claimed), _number(proven), shown_text, _number(exact))
     return table

@@ -88,10 +88,10 @@ class MaskedRound:
         sessions: number of sessions; one for all clients, or one for each group.
         aborted: why some of them gave no sum.
         survivors: number of clients with an update in a sum.
-        anonymity: the fewest clients in any sum that the server can form, less those that may collude with it; None without a
-            sum.
+        anonymity: the fewest clients in any sum that the server can form, less the clients that may collude with it; None
+            without a sum.
         contributors: the fewest clients in a sum that are sure to have added their share of any noise: all but the malicious
-            ones and those that may collude.
+            ones and clients that may collude.
         error: norm of (decoded mean - true mean of the same clients' updates) over the norm of the true mean; None if there is
             no sum, or the true mean is zero. Over groups, the root of the sums of squares.
         clipped: share of the honest updates' coordinates that the encoding clipped.
@@ -112,7 +112,7 @@ class MaskedRound:
 
 @dataclass(frozen=True)
 class SentRound:
-    """The table of messages of one round: a row for each update, and the fates of those that do not simply arrive.
+    """The table of messages of one round: a row for each update, and the fates of updates that do not simply arrive.
 
     Attributes:
         round: from 1.
@@ -181,7 +181,7 @@ class ReceivedRound:
         behind: the clients behind each row.
         samples: float64 ``[m]``: the total number of examples that these clients claim; None if they claim none.
         assumed_f: number of rows that the server assumes to be malicious.
-        clients: clients with an update that reached the server, including those that were left out.
+        clients: clients with an update that reached the server, including clients that were left out.
         sent: the messages behind all rows, for measurements; under masks the server has never seen them.
         why: reason why the server has nothing, if it has nothing.
         masked: result of the sessions; None without masks.

@@ -2,7 +2,7 @@
 
 What counts as what: a buffer of a layer of torch that normalizes over batches (`torch.nn.modules.batchnorm._NormBase`) is a
 *statistic* if it is its running mean or variance, and a *counter* if it counts batches; in a layer in evaluation mode
-(``.eval()``) all are constants. A counter stays where it is: it is
+(``Module.eval``) all are constants. A counter stays where it is: it is
 never sent, and nothing reads it. Any other buffer that training does not change is a *constant*. One that training changes is
 refused: nobody knows what its mean over clients is.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -112,3 +113,12 @@ def test_one_name_twice_is_refused(runs):
     folder = str(runs[0].folder.path)
     done = CliRunner().invoke(app, ["site", folder, folder])
     assert "more than once" in str(done.exception)
+
+
+def test_a_damaged_run_beside_it_stops_no_site_and_is_no_choice(runs, tmp_path):
+    store = tmp_path / "runs"
+    shutil.copytree(runs[0].folder.path.parent, store)
+    (store / "second" / "manifest.json").write_text("{")
+    assert site([fg.open_run("first", store=store)], tmp_path / "pages") == 0
+    pages = [path.read_text() for path in (tmp_path / "pages" / "first").glob("compare*.html")]
+    assert len(pages) == 1 and "its manifest cannot be read" in pages[0]

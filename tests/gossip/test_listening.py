@@ -172,7 +172,7 @@ def test_what_is_solved_for_is_what_was_sent(system, seat, rounds):
     for round in range(1, rounds + 1):
         for node in listeners.reads(round):
             found, truth = listeners.solve_update(watched, round, (node,)), watched[round - 1]
-            update = truth.updates[node]
+            update = truth.sent.updates[node]
             assert (found.update - update).norm() < 2e-3 * update.norm(), (round, node)
             assert (found.model - truth.models[node]).norm() < 1e-4 * truth.models[node].norm().clamp(min=1)
             checked += 1

@@ -94,7 +94,7 @@ MAY_IMPORT = {
         "bench.records", "bench.results", "bench.terminal",
     },
     "fedguard.lookup": {"arguments", "errors", "registry", "bench"},
-    "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench"},
+    "fedguard.api": {"arguments", "errors", "retired", "rng", "registry", "modules", "config", "bench", "privacy.blackbox"},
     "fedguard.arrays": {
         "retired", "arguments", "errors", "reading", "rng", "memmap", "kernels", "contracts", "aggregation", "robustness", "registry", "secagg",
         "states", "guarded_statistics",

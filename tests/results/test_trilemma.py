@@ -56,7 +56,7 @@ def test_a_membership_without_a_regression_beside_it_is_not_the_last_word():
     ]
     found = trilemma("t", weak + strong, [])
     assert {point.defense: point.unread for point in found.points} == {"mean": True, "median": False}
-    assert "of 1 of 2 points" in str(found).replace("\n", " ") and "Add least_squares to matrix.attack" in found.note
+    assert "In 1 of 2 points" in str(found).replace("\n", " ") and "Add least_squares to matrix.attack" in found.note
     assert "of 1 of" not in trilemma("t", weak, []).note != ""
     assert trilemma("t", strong, []).note == ""
     assert trilemma("t", [row("mean", "dlg", "reconstruction", recovered=1.0)], []).note == ""

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import fedguard as fg
-from fedguard import aggregation
+from fedguard import rows
 from fedguard.bench.audits.contribution import contribution
 from fedguard.bench.audits.training import training_checks
 from fedguard.bench.running.code import data_digest
@@ -170,7 +170,7 @@ def test_no_place_computes_in_float32(place):
 
 def test_one_place_that_computes_in_float32_is_noticed(monkeypatch, tmp_path):
     """Planted: the mean of a round is rounded to float32 without a word, and everything else is float64."""
-    monkeypatch.setattr(aggregation, "combine_rows", lambda *given: combine_rows(*given).float().double())
+    monkeypatch.setattr(rows, "combine_rows", lambda *given: combine_rows(*given).float().double())
     assert any(f"{__file__}" in one for one in trained().where)
     found = stored(settings(), tmp_path)
     assert np.abs(found - loop(cell_of()).numpy()).max() > 1e-10

@@ -1,6 +1,6 @@
 """The first release of a mechanism in a process of its own: JSON in, JSON out.
 
-in   {"address": "mine.py:noise", "arrays": [[...], ...]}
+in   {"address": "MODULE:NAME", "arrays": [[...], ...]}
 out  the release, flattened
 """
 

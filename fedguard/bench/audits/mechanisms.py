@@ -1,4 +1,4 @@
-"""Mechanisms of the user's own: what is pointed at by ``file.py:name`` or given in Python becomes a `Mechanism`.
+"""Mechanisms of the user's own: what an address names or Python gives becomes a `BlackBoxMechanism`.
 
 function             called with a list of arrays, returns a list of arrays, or (arrays, what leaves beside them)
 class or factory     without arguments: a new instance for each call
@@ -22,14 +22,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedguard.arguments import of_kind, whole_numbers
+from fedguard.arguments import of_kind, real_number, whole_numbers
 from fedguard.bench.running.limit import TrialTimeout, at_most
 from fedguard.contracts.audit import Reals
 from fedguard.errors import ConfigError, InputError, brief, oneline, require
 from fedguard.modules import load_module
 from fedguard.privacy.blackbox.audit import audit_mechanism
-from fedguard.privacy.blackbox.claim import Claim, Facts
-from fedguard.privacy.blackbox.mechanism import Arrays, Mechanism, Release, Released, Shape
+from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters
+from fedguard.privacy.blackbox.mechanism import Arrays, BlackBoxMechanism, Release, Released, Shape
 from fedguard.privacy.blackbox.verdict import MechanismAudit
 
 #: Shapes of an update if none are given: a small network of four layers.
@@ -39,7 +39,7 @@ MOST_COORDINATES = 10_000_000
 _ADDRESS = re.compile(r"(?P<place>.+?):(?P<name>[A-Za-z_][\w.]*)(?P<item>\[\d+\])?")
 
 
-class OwnMechanism(Mechanism):
+class OwnMechanism(BlackBoxMechanism):
     """A function, class or object of the user's own.
 
     Args:
@@ -56,7 +56,7 @@ class OwnMechanism(Mechanism):
         *,
         address: str | None = None,
         defined_in: tuple[str, int] | None = None,
-        facts: Facts | None = None,
+        facts: NoiseParameters | None = None,
         limit: float = 120.0,
     ) -> None:
         self.name, self.shapes, self.defined_in, self.facts = name, tuple(shapes), defined_in, facts
@@ -112,7 +112,7 @@ def as_released(found: Any) -> Released:
 
 
 def find_mechanism(address: str) -> Any:
-    """The object at ``file.py:name``, ``file.py:name[0]`` or ``package.module:name``.
+    """The object at an address: a file or module, a colon, a name, and perhaps an item such as ``[0]``.
 
     Raises:
         ConfigError: there is none.
@@ -146,13 +146,13 @@ def find_mechanism(address: str) -> Any:
 
 def as_mechanism(
     found: Any, *, shapes: Sequence[Shape] | None = None, address: str | None = None, limit: float = 120.0
-) -> Mechanism:
-    """A `Mechanism` of an object.
+) -> BlackBoxMechanism:
+    """A `BlackBoxMechanism` of an object.
 
     Raises:
         ConfigError: it cannot be called, or shapes are invalid.
     """
-    if isinstance(found, Mechanism):
+    if isinstance(found, BlackBoxMechanism):
         return found
     if not callable(found):
         raise ConfigError(
@@ -181,7 +181,7 @@ def as_mechanism(
         check_shapes(SHAPES if shapes is None else shapes),
         address=address,
         defined_in=_place(found),
-        facts=getattr(found, "facts", None) if isinstance(getattr(found, "facts", None), Facts) else None,
+        facts=getattr(found, "facts", None) if isinstance(getattr(found, "facts", None), NoiseParameters) else None,
         limit=limit,
     )
 
@@ -211,7 +211,7 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 
 def audit_own(
     found: Any,
-    claim: Claim | str | Mapping[str, Any] | None = None,
+    claim: EpsilonClaim | str | Mapping[str, Any] | None = None,
     *,
     shapes: Sequence[Shape] | None = None,
     address: str | None = None,
@@ -224,11 +224,15 @@ def audit_own(
         ConfigError: the object or a setting is invalid, or a call takes longer than the budget.
         InputError: it raises on ordinary updates.
     """
+    budget = real_number(budget, "budget: CPU seconds", 1, 1e6)
     mechanism = as_mechanism(found, shapes=shapes, address=address, limit=budget)
     of_kind(
-        claim, "claim", (str, Mapping, Claim, type(None)), "a text such as epsilon=8, per=release, a mapping, or None"
+        claim,
+        "claim",
+        (str, Mapping, EpsilonClaim, type(None)),
+        "a text such as epsilon=8, per=release, a mapping, or None",
     )
-    parsed = Claim.parse(claim) if isinstance(claim, (str, Mapping)) else claim
+    parsed = EpsilonClaim.parse(claim) if isinstance(claim, (str, Mapping)) else claim
     try:
         return audit_mechanism(mechanism, parsed, budget=budget, **settings)
     except TrialTimeout:

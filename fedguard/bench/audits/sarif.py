@@ -74,7 +74,7 @@ def _result(found: MechanismAudit, root: Path, rule: str, words: str, code: str)
     uri = path.relative_to(root.resolve()).as_posix() if path.is_relative_to(root.resolve()) else path.name
     place = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(1, line)}}
     print_of = hashlib.sha256(f"{found.name}:{rule}:{code}".encode()).hexdigest()[:32]
-    main = found.figures[0] if found.figures else None
+    main = found.bounds[0] if found.bounds else None
     return {
         "ruleId": rule,
         "level": RULES[rule][1],

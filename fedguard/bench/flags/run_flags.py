@@ -444,7 +444,11 @@ NOT_YET = (
         "a sampling mismatch",
         "suites refuse a sampling that the accountant has no proof for; other tables do not tell",
     ),
-    (21, "an inversion that knows batch statistics", "models with BatchNorm are refused; other tables do not tell"),
+    (
+        21,
+        "an inversion that knows batch statistics",
+        "no matching attack reads batch statistics; other tables do not tell",
+    ),
 )
 
 #: The cell named by a flag of the whole run.

@@ -98,11 +98,11 @@ class BaselineComparison:
             broken, word = check_bounds(pair.watch, pair.after), screen_drops(pair.drops, pair.watch.margin)
             if broken:  # first, since a floor holds whatever the baseline was and whatever fresh seeds would say
                 found[pair.key] = pair.judgment("regressed", broken)
-            elif word is None and pair.watch.computed and len(set(pair.drops)) == 1:
+            elif word is None and pair.watch.is_computed and len(set(pair.drops)) == 1:
                 found[pair.key] = pair.judgment(
                     "regressed", f"{describe_drop(pair)}. It is computed, not measured: no seed needs to confirm it."
                 )
-            elif word == "improved" and pair.watch.computed:
+            elif word == "improved" and pair.watch.is_computed:
                 found[pair.key] = pair.judgment(
                     "missing",
                     f"{describe_drop(pair)}. It is computed from the same settings, so the accounting has changed: "
@@ -127,7 +127,7 @@ class BaselineComparison:
         drops: dict[str, list[Sequence[float]]] = {}
         for pair in self.pairs:
             # A computed metric has no sampling error; a mean per seed takes every cell on the same seeds
-            if not pair.watch.computed and pair.seeds == self.seeds and not pair.censored:
+            if not pair.watch.is_computed and pair.seeds == self.seeds and not pair.censored:
                 drops.setdefault(pair.watch.figure, []).append(pair.drops)
         margins = {watch.figure: watch.margin for watch in self.watched}
         found = []
@@ -188,7 +188,7 @@ class BaselineComparison:
                 position, watch, seeds, tuple(old[one] for one in seeds), tuple(new[one] for one in seeds)
             )
         lacking = MetricPair(position, watch, (), (), ())
-        if why is None and seeds and watch.computed:
+        if why is None and seeds and watch.is_computed:
             self.lacking.append(
                 lacking.judgment(
                     "regressed", f"the baseline has {watch.figure}, the run has none any more: nothing is guaranteed."

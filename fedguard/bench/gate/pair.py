@@ -44,10 +44,10 @@ class GateCriterion:
         if any(never):
             return math.nan if all(never) else math.inf if never[1] else -math.inf
         drop = before - after if self.higher_is_better else after - before
-        return 0.0 if self.computed and abs(drop) <= ROUNDING * abs(before) else drop
+        return 0.0 if self.is_computed and abs(drop) <= ROUNDING * abs(before) else drop
 
     @property
-    def computed(self) -> bool:
+    def is_computed(self) -> bool:
         """Whether the metric is computed from the settings, so that its drop has no sampling error (`Metric.computed`)."""
         return FIGURES[self.figure].computed
 

@@ -29,7 +29,7 @@ from fedguard.bench.pages.trained import describe_training
 from fedguard.bench.records.reasons import reason_lines
 from fedguard.bench.results.compare import compare
 from fedguard.bench.results.comparison import LEVEL, Comparison, Difference, OverallDifference
-from fedguard.bench.results.partners import Partner, partners
+from fedguard.bench.results.partners import UNREADABLE, Partner, partners
 from fedguard.bench.results.places import label
 from fedguard.bench.results.run import Run
 from fedguard.metrics.figures import FIGURES
@@ -49,7 +49,7 @@ def blocks(run: Run, address: Address, load: Callable[[str], Run] | None = None)
         StoreError: the other run cannot be read.
     """
     found = partners(run)
-    names = [one.name for one in found]
+    names = [one.name for one in found if one.why != UNREADABLE]
     best = next((one.name for one in found if one.rank is not None), "")
     other = choose(address, "other", names, best)
     if not other:

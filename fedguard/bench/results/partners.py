@@ -14,6 +14,9 @@ from fedguard.errors import StoreError, escape_control
 #: Keys in which two runs of the same matrix may differ and still be compared by default
 _KEYS = 3
 
+#: Why a run cannot be compared if it cannot even be opened
+UNREADABLE = "its manifest cannot be read"
+
 #: A cell's place in the matrix
 Place = tuple[tuple[str, str], ...]
 
@@ -44,7 +47,7 @@ def _judge(run: Run, folder: RunFolder) -> Partner:
     try:
         return Partner(name, *_rank(run, Run(folder, folder.manifest())))
     except StoreError:
-        return Partner(name, None, "its manifest cannot be read")
+        return Partner(name, None, UNREADABLE)
 
 
 def _rank(run: Run, other: Run) -> tuple[int | None, str]:

@@ -18,10 +18,10 @@ from fedguard.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedguard.privacy.blackbox.audit import audit_mechanism
-    from fedguard.privacy.blackbox.claim import Claim, Facts
-    from fedguard.privacy.blackbox.mechanism import Mechanism
+    from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters
+    from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism
     from fedguard.privacy.blackbox.verdict import MechanismAudit
 
-__all__ = ["Claim", "Facts", "Mechanism", "MechanismAudit", "audit_mechanism"]
+__all__ = ["BlackBoxMechanism", "EpsilonClaim", "MechanismAudit", "NoiseParameters", "audit_mechanism"]
 
 __getattr__ = lazy_names(__name__)

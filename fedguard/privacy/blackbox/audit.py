@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedguard.arguments import at_least, is_real, whole_number
-from fedguard.errors import InputError, brief, oneline, require
-from fedguard.privacy.blackbox.claim import Claim, Relation
+from fedguard.arguments import at_least, real_number, whole_number
+from fedguard.errors import InputError, oneline
+from fedguard.privacy.blackbox.claim import EpsilonClaim, Relation
 from fedguard.privacy.blackbox.features import Features, Recorder
-from fedguard.privacy.blackbox.law import ShownBound, shown
-from fedguard.privacy.blackbox.mechanism import Mechanism, Outcome, call
+from fedguard.privacy.blackbox.law import ShownBound, lower_bound_by_law
+from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism, Outcome, call
 from fedguard.privacy.blackbox.pairs import Pair, neighbors
 from fedguard.privacy.blackbox.scores import fit_scores
 from fedguard.privacy.blackbox.structure import find_structure
 from fedguard.privacy.blackbox.two_sample import LowerBound, TwoSample, largest_provable
-from fedguard.privacy.blackbox.verdict import MechanismAudit, RelationFigures, judge, list_unpaid
+from fedguard.privacy.blackbox.verdict import MechanismAudit, RelationBounds, judge, list_unpaid
 from fedguard.rng import MOST_SEED, Rng
 
 #: Probability with which a bound of one kind may fail.
@@ -41,7 +41,7 @@ NEAR = 0.6
 
 @dataclass(frozen=True)
 class _Settings:
-    claim: Claim | None
+    claim: EpsilonClaim | None
     rounds: int
     clip: float
     samples: int | None
@@ -68,8 +68,8 @@ class _Settings:
 
 
 def audit_mechanism(
-    mechanism: Mechanism,
-    claim: Claim | None = None,
+    mechanism: BlackBoxMechanism,
+    claim: EpsilonClaim | None = None,
     *,
     rounds: int = 50,
     clip: float = 1.0,
@@ -84,7 +84,7 @@ def audit_mechanism(
     audit proves no privacy.
 
     Args:
-        claim: what it promises; by default `Mechanism.claim`.
+        claim: what it promises; by default `BlackBoxMechanism.claim`.
         rounds: R, the number of releases over which a bound is given beside the bound for one.
         clip: presumed length to which it clips, which only scales the inputs of the search.
         samples: calls with each input; by default as many as the claim needs and the budget allows.
@@ -96,15 +96,13 @@ def audit_mechanism(
         InputError: it raises on ordinary updates, or leaves something that holds no numbers.
     """
     at_least(1, rounds, "rounds", MOST_ROUNDS)
-    positive = is_real(clip) and 0 < clip < math.inf
-    require(positive, f"clip: expected a number above 0; got {brief(clip)}.")
-    enough = is_real(budget) and 1 <= budget < math.inf
-    require(enough, f"budget: expected at least 1 CPU second; got {brief(budget)}.")
+    clip = real_number(clip, "clip", 0, 1e12, above=True)
+    budget = real_number(budget, "budget: CPU seconds", 1, 1e6)
     if samples is not None:
         at_least(FEWEST, samples, "samples", MOST)
     whole_number(seed, "seed", 0, MOST_SEED)
     claim = claim or mechanism.claim
-    settings = _Settings(claim, rounds, float(clip), samples, float(budget), Rng(seed).child("mechanism"))
+    settings = _Settings(claim, rounds, clip, samples, budget, Rng(seed).child("mechanism"))
     began = time.process_time()
     before("calling it a few times")
     seconds = _require_callable(mechanism, settings)
@@ -112,11 +110,11 @@ def audit_mechanism(
     findings = tuple(find_structure(mechanism, ordinary))
     deterministic = any(one.refutes and one.code in ("no_noise", "seed") and "%" not in one.words for one in findings)
     relations = () if deterministic else _relations(claim)
-    figures = tuple(
+    bounds = tuple(
         _measure(mechanism, relation, settings, seconds, len(relations), time.process_time() - began, before)
         for relation in relations
     )
-    verdict, words = judge(claim, findings, figures, rounds)
+    verdict, words = judge(claim, findings, bounds, rounds)
     return MechanismAudit(
         name=mechanism.name,
         claim=claim,
@@ -124,8 +122,8 @@ def audit_mechanism(
         verdict=verdict,
         words=words,
         findings=findings,
-        figures=figures,
-        unpaid=list_unpaid(claim, findings, figures, rounds),
+        bounds=bounds,
+        unpaid=list_unpaid(claim, findings, bounds, rounds),
         rounds=rounds,
         seed=seed,
         seconds=time.process_time() - began,
@@ -133,20 +131,20 @@ def audit_mechanism(
     )
 
 
-def _relations(claim: Claim | None) -> tuple[Relation, ...]:
-    """The relation that may refute the claim first; under the stronger one figures are only given beside it."""
-    first: Relation = claim.judged_relation if claim else "zero_out"
+def _relations(claim: EpsilonClaim | None) -> tuple[Relation, ...]:
+    """The relation that may refute the claim first; under the stronger one bounds are only given beside it."""
+    first: Relation = claim.relation_to_judge if claim else "zero_out"
     return ("replace",) if first == "replace" else (first, "replace")
 
 
-def _ordinary_pair(mechanism: Mechanism, settings: _Settings) -> Pair:
+def _ordinary_pair(mechanism: BlackBoxMechanism, settings: _Settings) -> Pair:
     """Two inputs that differ in all coordinates, one of them long enough for any clip to act."""
     direction = settings.rng.child("ordinary").numpy().uniform(0.5, 1.5, mechanism.size)
     x = settings.clip * direction / np.linalg.norm(direction)
     return Pair("all coordinates", "an ordinary update and its half", x, x / 2)
 
 
-def _require_callable(mechanism: Mechanism, settings: _Settings) -> float:
+def _require_callable(mechanism: BlackBoxMechanism, settings: _Settings) -> float:
     """CPU seconds of one call with a new instance, at least 1 microsecond."""
     arrays = mechanism.arrays(_ordinary_pair(mechanism, settings).x)
     began = time.process_time()
@@ -163,14 +161,14 @@ def _require_callable(mechanism: Mechanism, settings: _Settings) -> float:
 
 
 def _measure(
-    mechanism: Mechanism,
+    mechanism: BlackBoxMechanism,
     relation: Relation,
     settings: _Settings,
     seconds: float,
     relations: int,
     spent: float,
     before: Callable[[str], None],
-) -> RelationFigures:
+) -> RelationBounds:
     before(f"searching neighbors under {relation}")
     began = time.process_time()
     pairs = list(neighbors(mechanism, relation, settings.clip, settings.rng))
@@ -187,11 +185,13 @@ def _measure(
         tests = TwoSample(x, y, delta=settings.delta, rounds=settings.rounds, over=settings.delta_over, risk=risk)
         proven = max(proven, tests.judge(), key=lambda one: one.epsilon)
         proven_rounds = max(proven_rounds, tests.judge_rounds(), key=lambda one: one.epsilon)
-        law = shown(*tests.judged, delta=settings.delta, over=settings.delta_over, rounds=settings.rounds, risk=risk)
+        law = lower_bound_by_law(
+            *tests.holdout, delta=settings.delta, over=settings.delta_over, rounds=settings.rounds, risk=risk
+        )
         if law is not None and (seen is None or law.epsilon > seen.epsilon):
             seen = law
     facts = mechanism.facts
-    return RelationFigures(
+    return RelationBounds(
         relation=relation,
         calls=n,
         pairs=tuple(pair.words for pair in chosen),
@@ -204,7 +204,7 @@ def _measure(
     )
 
 
-def _sample(mechanism: Mechanism, pair: Pair, calls: int) -> tuple[Features, Features]:
+def _sample(mechanism: BlackBoxMechanism, pair: Pair, calls: int) -> tuple[Features, Features]:
     """Calls with each of both inputs, alternating, each on a new instance."""
     recorder = Recorder(pair, calls)
     sides: tuple[list[Features], list[Features]] = ([], [])
@@ -225,7 +225,7 @@ def _join(parts: Sequence[Features]) -> Features:
     )
 
 
-def _search(mechanism: Mechanism, pairs: Sequence[Pair], calls: int) -> list[Pair]:
+def _search(mechanism: BlackBoxMechanism, pairs: Sequence[Pair], calls: int) -> list[Pair]:
     """The pair that is told apart best, and another one in a direction as different from it in L1 as possible.
 
     For inputs of one Euclidean length, Gaussian noise tells no direction from another; Laplace noise does, by their L1 length.

@@ -22,7 +22,7 @@ LARGEST_EPSILON = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class EpsilonClaim:
     """An epsilon with its meaning.
 
     Attributes:
@@ -54,7 +54,7 @@ class Claim:
         require(law, "claim: delta: expected above 0 for Gaussian noise, which has no epsilon at delta = 0.")
 
     @property
-    def judged_relation(self) -> Relation:
+    def relation_to_judge(self) -> Relation:
         """The relation that may refute the claim: without one, the weakest promise counts."""
         return self.relation or "zero_out"
 
@@ -87,7 +87,7 @@ class Claim:
         return f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} {when}, {relation}{law}, for {self.unit}"
 
     @classmethod
-    def parse(cls, text: str | Mapping[str, Any]) -> Claim:
+    def parse(cls, text: str | Mapping[str, Any]) -> EpsilonClaim:
         """A claim from ``epsilon=8, delta=1e-5, per=release, relation=replace, law=gaussian``.
 
         Raises:
@@ -108,7 +108,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class NoiseParameters:
     """What the parameters of a mechanism say of it.
 
     Attributes:

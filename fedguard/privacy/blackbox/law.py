@@ -39,7 +39,9 @@ class ShownBound:
     rounds: int
 
 
-def shown(x: Features, y: Features, *, delta: float, over: float, rounds: int, risk: float) -> ShownBound | None:
+def lower_bound_by_law(
+    x: Features, y: Features, *, delta: float, over: float, rounds: int, risk: float
+) -> ShownBound | None:
     """The bound by the law of the noise; None if it seems to have neither law, or there are too few calls.
 
     Args:

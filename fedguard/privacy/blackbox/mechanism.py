@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedguard.contracts.audit import Reals
-from fedguard.privacy.blackbox.claim import Claim, Facts
+from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters
 
 Arrays: TypeAlias = tuple[NDArray[Any], ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -29,7 +29,7 @@ class Released:
 Release: TypeAlias = Callable[[Arrays], Released]
 
 
-class Mechanism(ABC):
+class BlackBoxMechanism(ABC):
     """Code that releases one client's update.
 
     Attributes:
@@ -42,8 +42,8 @@ class Mechanism(ABC):
 
     name: str
     shapes: tuple[Shape, ...]
-    claim: Claim | None = None
-    facts: Facts | None = None
+    claim: EpsilonClaim | None = None
+    facts: NoiseParameters | None = None
     defined_in: tuple[str, int] | None = None
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Outcome:
 
     Attributes:
         vector: float64: what left, flattened; None if the call raised an exception.
-        label: the exception, or the shapes if they are not those of the input; "" else.
+        label: the exception, or the shapes if they differ from the input's; "" else.
         beside: what left beside the update.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedguard.contracts.audit import Reals
 from fedguard.privacy.blackbox.claim import Relation
-from fedguard.privacy.blackbox.mechanism import Mechanism
+from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism
 from fedguard.rng import Rng
 
 #: Lengths of inputs, as multiples of the presumed clip.
@@ -39,7 +39,7 @@ class Pair:
         return float(np.abs(difference).sum() / np.linalg.norm(difference))
 
 
-def directions(mechanism: Mechanism, rng: Rng) -> dict[str, Reals]:
+def directions(mechanism: BlackBoxMechanism, rng: Rng) -> dict[str, Reals]:
     """Unit vectors float64 ``[d]``, from one coordinate, the shortest in L1, to all coordinates alike, the longest."""
     d = mechanism.size
     sizes = [int(np.prod(shape)) for shape in mechanism.shapes]
@@ -61,7 +61,7 @@ def directions(mechanism: Mechanism, rng: Rng) -> dict[str, Reals]:
     return unique
 
 
-def neighbors(mechanism: Mechanism, relation: Relation, clip: float, rng: Rng) -> Iterator[Pair]:
+def neighbors(mechanism: BlackBoxMechanism, relation: Relation, clip: float, rng: Rng) -> Iterator[Pair]:
     """All pairs that the search tries under a relation.
 
     Args:

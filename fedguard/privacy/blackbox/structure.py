@@ -10,7 +10,7 @@ import numpy as np
 
 from fedguard.contracts.audit import Reals
 from fedguard.privacy.blackbox.features import INFINITE
-from fedguard.privacy.blackbox.mechanism import Arrays, Mechanism, Outcome, call
+from fedguard.privacy.blackbox.mechanism import Arrays, BlackBoxMechanism, Outcome, call
 from fedguard.privacy.blackbox.pairs import Pair
 
 #: With fewer coordinates, two equal calls say nothing: randomized response has few outputs.
@@ -20,7 +20,7 @@ CALLS = 24
 
 
 @dataclass(frozen=True)
-class Finding:
+class StructuralFinding:
     """One thing that structure alone shows.
 
     Attributes:
@@ -34,7 +34,7 @@ class Finding:
     refutes: bool
 
 
-def find_structure(mechanism: Mechanism, pair: Pair) -> list[Finding]:
+def find_structure(mechanism: BlackBoxMechanism, pair: Pair) -> list[StructuralFinding]:
     """All findings on a pair of inputs of ordinary length."""
     x, y = mechanism.arrays(pair.x), mechanism.arrays(pair.y)
     fresh_x, fresh_y = ([call(mechanism.fresh(), side) for _ in range(CALLS)] for side in (x, y))
@@ -56,31 +56,35 @@ def _vectors(outcomes: list[Outcome]) -> Reals | None:
 
 
 def _find_missing_noise(
-    mechanism: Mechanism, fresh_x: list[Outcome], fresh_y: list[Outcome], same: list[Outcome], x: Arrays
-) -> Iterator[Finding]:
+    mechanism: BlackBoxMechanism, fresh_x: list[Outcome], fresh_y: list[Outcome], same: list[Outcome], x: Arrays
+) -> Iterator[StructuralFinding]:
     a, b, c = _vectors(fresh_x), _vectors(fresh_y), _vectors(same)
     if a is None or b is None or c is None or a.shape[1] < FEWEST_COORDINATES or a.shape != b.shape:
         return
     if (a == a[0]).all() and (b == b[0]).all() and (a[0] == b[0]).all():
         return  # an output that does not depend on the input leaks nothing
     if (c == c[0]).all():
-        yield Finding("no_noise", "calls of one instance are equal to the last bit: there is no noise", True)
+        yield StructuralFinding("no_noise", "calls of one instance are equal to the last bit: there is no noise", True)
         return
     if (a == a[0]).all() and (b == b[0]).all():
-        yield Finding("seed", "new instances make the same noise: it is seeded inside the constructor", True)
+        yield StructuralFinding("seed", "new instances make the same noise: it is seeded inside the constructor", True)
         return
     if _repeats_of_its_own(c, b):
-        yield Finding("seed", "releases of one input repeat to the last bit, and never come from the other input", True)
+        yield StructuralFinding(
+            "seed", "releases of one input repeat to the last bit, and never come from the other", True
+        )
         return
     elsewhere = mechanism.first_release_elsewhere(x)
     if elsewhere is not None and elsewhere.shape == a[0].shape:
         again = mechanism.first_release_elsewhere(x)
         if again is not None and np.array_equal(elsewhere, again):
-            yield Finding("seed", "new processes make the same noise: it is seeded when the module is imported", True)
+            yield StructuralFinding(
+                "seed", "new processes make the same noise: it is seeded when the module is imported", True
+            )
     bare = (a == a[0]).all(0) & (b == b[0]).all(0) & (a[0] != b[0])
     if bare.any():
         share = f"{100 * bare.mean():.3g} % of the coordinates"
-        yield Finding("no_noise", f"{share} leave without noise, and follow the input", True)
+        yield StructuralFinding("no_noise", f"{share} leave without noise, and follow the input", True)
 
 
 def _repeats_of_its_own(rows: Reals, others: Reals) -> bool:
@@ -89,7 +93,7 @@ def _repeats_of_its_own(rows: Reals, others: Reals) -> bool:
     return any(not (others == value).all(1).any() for value in values[counts > 1])
 
 
-def _find_disjoint_values(fresh_x: list[Outcome], fresh_y: list[Outcome]) -> Iterator[Finding]:
+def _find_disjoint_values(fresh_x: list[Outcome], fresh_y: list[Outcome]) -> Iterator[StructuralFinding]:
     """Noise of few values that are others for the other input, such as coin flips around each."""
     a, b = _vectors(fresh_x), _vectors(fresh_y)
     if a is None or b is None or a.shape[1] < FEWEST_COORDINATES or a.shape != b.shape:
@@ -103,23 +107,25 @@ def _find_disjoint_values(fresh_x: list[Outcome], fresh_y: list[Outcome]) -> Ite
     ]
     if len(few) >= max(1, a.shape[1] // 50):
         share = f"{100 * len(few) / a.shape[1]:.3g} % of the coordinates"
-        yield Finding("values", f"{share} take few values, and none of them for both inputs", True)
+        yield StructuralFinding("values", f"{share} take few values, and none of them for both inputs", True)
 
 
-def _find_unpaid(fresh_x: list[Outcome], fresh_y: list[Outcome]) -> Iterator[Finding]:
+def _find_unpaid(fresh_x: list[Outcome], fresh_y: list[Outcome]) -> Iterator[StructuralFinding]:
     """What leaves beside the update, is the same in every call, and follows the input."""
     for key, value in fresh_x[0].beside.items():
         ours, theirs = ([one.beside.get(key) for one in side] for side in (fresh_x, fresh_y))
         fixed = all(_equal(one, value) for one in ours) and all(_equal(one, theirs[0]) for one in theirs)
         if fixed and not _equal(value, theirs[0]):
-            yield Finding("metrics", f"{key!r} leaves beside the update without noise, and follows the input", True)
+            yield StructuralFinding(
+                "metrics", f"{key!r} leaves beside the update without noise, and follows the input", True
+            )
 
 
 def _equal(one: Any, two: Any) -> bool:
     return bool(np.array_equal(np.asarray(one), np.asarray(two)))
 
 
-def _find_dependent_exceptions(mechanism: Mechanism, ordinary: list[Outcome]) -> Iterator[Finding]:
+def _find_dependent_exceptions(mechanism: BlackBoxMechanism, ordinary: list[Outcome]) -> Iterator[StructuralFinding]:
     """Inputs of one client that stop the mechanism, while ordinary ones do not."""
     if any(one.vector is None for one in ordinary):
         return
@@ -134,12 +140,14 @@ def _find_dependent_exceptions(mechanism: Mechanism, ordinary: list[Outcome]) ->
         with np.errstate(all="ignore"):
             outcome = call(mechanism.fresh(), mechanism.arrays(vector))
         if outcome.vector is None:
-            yield Finding("stops", f"{words} raises {outcome.label}: one client can stop whoever calls it", False)
+            yield StructuralFinding(
+                "stops", f"{words} raises {outcome.label}: one client can stop whoever calls it", False
+            )
         elif words == "NaN" and np.isnan(outcome.vector).any():
-            yield Finding("float", "NaN passes through: one client can ruin a sum", False)
+            yield StructuralFinding("float", "NaN passes through: one client can ruin a sum", False)
 
 
-def find_unguarded_kinds(mechanism: Mechanism, pair: Pair) -> Iterator[Finding]:
+def find_unguarded_kinds(mechanism: BlackBoxMechanism, pair: Pair) -> Iterator[StructuralFinding]:
     """Kinds of array that leave as they came, while ordinary ones do not."""
     ordinary = mechanism.arrays(pair.x)
     usual = call(mechanism.fresh(), ordinary).vector
@@ -160,4 +168,4 @@ def find_unguarded_kinds(mechanism: Mechanism, pair: Pair) -> Iterator[Finding]:
             continue
         if len(left) == len(arrays) and _equal(left[-1], arrays[-1]) and np.asarray(left[-1]).size:
             code = {"whole numbers": "buffers", "no dimensions": "scalars"}.get(words, "float")
-            yield Finding(code, f"arrays of {words} leave unchanged", True)
+            yield StructuralFinding(code, f"arrays of {words} leave unchanged", True)

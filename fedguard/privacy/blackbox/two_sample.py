@@ -97,13 +97,13 @@ class TwoSample:
         fitted, chosen = int(n * FITTED), int(n * CHOSEN)
         self.scores = fit_scores(x.slice(0, fitted), y.slice(0, fitted))
         self._chosen = x.slice(fitted, chosen), y.slice(fitted, chosen)
-        self._judged = x.slice(chosen, n), y.slice(chosen, n)
+        self._holdout = x.slice(chosen, n), y.slice(chosen, n)
         self._delta, self._rounds, self._over, self._risk = delta, rounds, over, risk / 2
 
     @property
-    def judged(self) -> tuple[Features, Features]:
+    def holdout(self) -> tuple[Features, Features]:
         """The calls that neither fitted nor chose anything."""
-        return self._judged
+        return self._holdout
 
     def judge(self) -> LowerBound:
         """For one release: two tests, one with few false positives and one with few false negatives."""
@@ -135,13 +135,13 @@ class TwoSample:
         return LowerBound(epsilon, self._over, self._rounds, test.name, fpr, fnr)
 
     def _rates(self, test: _Test, risk: float) -> tuple[float, float]:
-        x, y = self._judged
+        x, y = self._holdout
         false_positives, false_negatives = test.errors(x, y)
         return float(upper(false_positives, len(y), risk)), float(upper(false_negatives, len(x), risk))
 
     def _choose(self, risk: float, value: Callable[[Reals, Reals], Reals]) -> _Test | None:
         """The test with the largest bound if the rates on the judged calls were as on the choosing ones."""
-        n = len(self._judged[0])
+        n = len(self._holdout[0])
         best, most = None, 0.0
         for name, score in self.scores.items():
             x, y = (score(side) for side in self._chosen)

@@ -1,4 +1,4 @@
-"""The result of a black-box audit: figures of four kinds that are never mixed, a verdict, and what the claim leaves unpaid."""
+"""The result of a black-box audit: bounds of four kinds, never mixed, a verdict, and what the claim leaves unpaid."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from fedguard.privacy.blackbox.claim import Claim, Facts, Relation
+from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters, Relation
 from fedguard.privacy.blackbox.law import ShownBound
-from fedguard.privacy.blackbox.structure import Finding
+from fedguard.privacy.blackbox.structure import StructuralFinding
 from fedguard.privacy.blackbox.two_sample import LowerBound
 
 MechanismVerdict: TypeAlias = Literal[
@@ -22,8 +22,8 @@ ROUNDING = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelationFigures:
-    """All figures under one relation.
+class RelationBounds:
+    """All bounds under one relation.
 
     Attributes:
         calls: with each input of a pair.
@@ -31,7 +31,7 @@ class RelationFigures:
         proven, proven_rounds: lower bounds for any law, at 95 % together, for one release and for R.
         shown: lower bounds at 95 % if the noise has the law that it seems to have; None if it has none of the known ones.
         exact, exact_rounds: by the mechanism's parameters; None of a black box.
-        most_provable: the largest epsilon that so many calls can prove for one release.
+        most_provable: the largest epsilon that this number of calls can prove for one release.
     """
 
     relation: Relation
@@ -47,7 +47,7 @@ class RelationFigures:
 
 @dataclass(frozen=True)
 class Unpaid:
-    """One thing that the claim does not cover, with its figure if it has one."""
+    """One thing that the claim does not cover, with its epsilon if it has one."""
 
     code: str
     words: str
@@ -61,19 +61,19 @@ class MechanismAudit:
     Attributes:
         claim: what is claimed; None for nothing.
         findings: by structure alone.
-        figures: under the relation that may refute the claim, then under others.
+        bounds: under the relation that may refute the claim, then under others.
         rounds: R.
         seconds: CPU time of all calls and bounds.
         defined_in: file and line of the code.
     """
 
     name: str
-    claim: Claim | None
-    facts: Facts | None
+    claim: EpsilonClaim | None
+    facts: NoiseParameters | None
     verdict: MechanismVerdict
     words: str
-    findings: tuple[Finding, ...]
-    figures: tuple[RelationFigures, ...]
+    findings: tuple[StructuralFinding, ...]
+    bounds: tuple[RelationBounds, ...]
     unpaid: tuple[Unpaid, ...]
     rounds: int
     seed: int
@@ -100,20 +100,20 @@ def _finite(value: Any) -> Any:
 
 
 def judge(
-    claim: Claim | None, findings: tuple[Finding, ...], figures: tuple[RelationFigures, ...], rounds: int
+    claim: EpsilonClaim | None, findings: tuple[StructuralFinding, ...], bounds: tuple[RelationBounds, ...], rounds: int
 ) -> tuple[MechanismVerdict, str]:
     """The verdict with its sentence. Only structure and proven bounds refute; shown ones do if the claim names their law."""
     refuting = [one.words for one in findings if one.refutes]
     if claim is None:
         if refuting:
             return "no claim can be made", f"No finite epsilon fits it: {'; '.join(refuting)}."
-        return "no guarantee claimed", "Nothing is claimed: the figures are lower bounds on what it leaks."
-    reasons = refuting + _refutations(claim, figures, rounds)
+        return "no guarantee claimed", "Nothing is claimed: the bounds say how much it leaks at least."
+    reasons = refuting + _refutations(claim, bounds, rounds)
     if reasons:
         return "violated", f"The mechanism does not keep {claim.describe()}: {'; '.join(reasons)}."
-    if not figures:
+    if not bounds:
         return "not judged", "No call could be made within the budget."
-    main = figures[0]
+    main = bounds[0]
     if main.shown is not None and main.shown.epsilon > claim.over(1)[0]:
         return "consistent", (
             f"Nothing is proven against the claim, but it is violated if the noise is {main.shown.law}, as it looks: "
@@ -125,9 +125,9 @@ def judge(
     )
 
 
-def _refutations(claim: Claim, figures: tuple[RelationFigures, ...], rounds: int) -> list[str]:
+def _refutations(claim: EpsilonClaim, bounds: tuple[RelationBounds, ...], rounds: int) -> list[str]:
     found = []
-    for one in figures[:1]:  # the relation of the claim
+    for one in bounds[:1]:  # the relation of the claim
         for bound in (one.proven, one.proven_rounds):
             most = claim.over(bound.rounds)[0]
             if bound.epsilon > most:
@@ -144,17 +144,17 @@ def _refutations(claim: Claim, figures: tuple[RelationFigures, ...], rounds: int
 
 
 def list_unpaid(
-    claim: Claim | None, findings: tuple[Finding, ...], figures: tuple[RelationFigures, ...], rounds: int
+    claim: EpsilonClaim | None, findings: tuple[StructuralFinding, ...], bounds: tuple[RelationBounds, ...], rounds: int
 ) -> tuple[Unpaid, ...]:
     """What the claim does not cover."""
     found = [Unpaid(one.code, one.words) for one in findings]
-    if claim is None or not figures:
+    if claim is None or not bounds:
         return tuple(found)
-    main = figures[0]
+    main = bounds[0]
     if claim.per == "release" and rounds > 1:
         least = main.exact_rounds if main.exact_rounds is not None else main.proven_rounds.epsilon
         found.append(Unpaid("rounds", f"the claim is about one release; {rounds} of them have more", least))
-    for other in figures[1:]:
+    for other in bounds[1:]:
         least = max(other.proven.epsilon, other.shown.epsilon if other.shown else 0.0, other.exact or 0.0)
         if least > claim.over(1)[0]:
             found.append(Unpaid("relation", f"under the relation {other.relation} it has more than is claimed", least))

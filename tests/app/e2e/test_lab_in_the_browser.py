@@ -85,7 +85,7 @@ def test_verdict_run_and_curves_are_on_the_first_screen(reader, laboratory):
     size = {"width": 1440, "height": 900}
     ran(reader(laboratory[1], viewport=size).open("lab", **QUICK).shows("Lab"))
     seen = reader(laboratory[1], viewport=size).open("lab", **QUICK).shows("Lab")
-    for part in (seen.page.get_by_text("may run."), run_button(seen), seen.charts().first):
+    for part in (seen.page.get_by_role("heading", name="May run:"), run_button(seen), seen.charts().first):
         box = part.bounding_box()
         assert box is not None and box["y"] + box["height"] <= 900
 

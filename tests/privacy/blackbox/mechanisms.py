@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedguard.privacy.blackbox.claim import Claim
-from fedguard.privacy.blackbox.mechanism import Mechanism, Released
+from fedguard.privacy.blackbox.claim import EpsilonClaim
+from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism, Released
 
 #: Lopsided: four layers of which one has a single number.
 SHAPES = ((3, 4), (7,), (1,), (2, 3))
-GAUSSIAN = Claim(epsilon=4, delta=1e-5, relation="replace", law="gaussian")
-PURE = Claim(epsilon=4, relation="replace")
+GAUSSIAN = EpsilonClaim(epsilon=4, delta=1e-5, relation="replace", law="gaussian")
+PURE = EpsilonClaim(epsilon=4, relation="replace")
 #: Two updates of length 1 are at most 2 apart.
 SIGMA = 2 / GAUSSIAN.mu
 B = 2 / 4
@@ -21,7 +21,7 @@ B = 2 / 4
 Function = Callable[[list[np.ndarray]], object]
 
 
-class Given(Mechanism):
+class Given(BlackBoxMechanism):
     """A function that is made anew for each call."""
 
     def __init__(self, make: Callable[[], Function], shapes: tuple[tuple[int, ...], ...] = SHAPES) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fedguard.errors import InputError
 from fedguard.privacy.blackbox.audit import audit_mechanism
-from fedguard.privacy.blackbox.claim import Claim
+from fedguard.privacy.blackbox.claim import EpsilonClaim
 from fedguard.privacy.blackbox.mechanism import call
 from fedguard.privacy.blackbox.verdict import MechanismAudit
 from tests.privacy.blackbox.mechanisms import GAUSSIAN, PURE, SHAPES, Faults, Given, clip
@@ -23,7 +23,7 @@ STRUCTURAL = {
 PROVEN = ("half", "each_layer", "clipped_after", "no_clip", "laplace_l2", "scaled", "signed_zeros")
 
 
-def audited(name: str, *, seed: int = 0, samples: int = 3000, claim: Claim | None = None) -> MechanismAudit:
+def audited(name: str, *, seed: int = 0, samples: int = 3000, claim: EpsilonClaim | None = None) -> MechanismAudit:
     function = getattr(Faults(seed), name)
     claim = claim or (PURE if name.startswith(("laplace", "randomized")) else GAUSSIAN)
     return audit_mechanism(Given(lambda: function), claim, samples=samples, budget=60, seed=seed)
@@ -44,9 +44,9 @@ def test_right_mechanisms_raise_no_alarm_with_many_calls(name: str, seed: int) -
     assert found.verdict == "consistent", found.words
     assert not [one for one in found.findings if one.refutes]
     if name == "gaussian":
-        figures = found.figures[0]
-        assert figures.shown is not None and 0.75 * 4 < figures.shown.epsilon <= 4
-        assert figures.proven.epsilon > 1 and figures.proven_rounds.epsilon > 20
+        bounds = found.bounds[0]
+        assert bounds.shown is not None and 0.75 * 4 < bounds.shown.epsilon <= 4
+        assert bounds.proven.epsilon > 1 and bounds.proven_rounds.epsilon > 20
 
 
 @pytest.mark.parametrize(("name", "code"), STRUCTURAL.items())
@@ -60,7 +60,7 @@ def test_faults_of_structure_are_named(name: str, code: str) -> None:
 def test_seeded_noise_is_found_in_new_instances_or_in_one(name: str) -> None:
     faults = Faults(0)
     found = audit_mechanism(Given(getattr(faults, name)), GAUSSIAN, budget=10)
-    assert found.verdict == "violated" and found.findings[0].code in ("seed", "no_noise") and not found.figures
+    assert found.verdict == "violated" and found.findings[0].code in ("seed", "no_noise") and not found.bounds
 
 
 @pytest.mark.parametrize("name", ["half", "clipped_after", "sometimes_bare"])
@@ -78,14 +78,14 @@ def test_too_little_noise_is_proven_for_each_fault(name: str, seed: int) -> None
 
 
 def test_a_law_that_the_claim_names_is_judged_by_it() -> None:
-    named = Claim(epsilon=1, delta=1e-5, relation="replace", law="gaussian")
+    named = EpsilonClaim(epsilon=1, delta=1e-5, relation="replace", law="gaussian")
     found = audited("gaussian", samples=2000, claim=named)
     assert found.verdict == "violated" and "gaussian noise that it names" in found.words
 
 
 @pytest.mark.slow
 def test_a_law_that_the_claim_does_not_name_is_only_warned_of() -> None:
-    loose = Claim(epsilon=3, delta=1e-5, relation="replace")
+    loose = EpsilonClaim(epsilon=3, delta=1e-5, relation="replace")
     found = audited("gaussian", samples=6000, claim=loose)
     assert found.verdict == "consistent" and "violated if the noise is gaussian" in found.words
 
@@ -94,16 +94,16 @@ def test_without_a_claim_nothing_is_violated() -> None:
     nothing = audit_mechanism(Given(lambda: Faults(0).identity), budget=5)
     assert nothing.verdict == "no claim can be made" and nothing.exit_code == 4
     function = Faults(0).gaussian
-    figures = audit_mechanism(Given(lambda: function), samples=400, budget=20)
-    assert figures.verdict == "no guarantee claimed" and figures.exit_code == 4
-    assert [one.relation for one in figures.figures] == ["zero_out", "replace"]
+    bounds = audit_mechanism(Given(lambda: function), samples=400, budget=20)
+    assert bounds.verdict == "no guarantee claimed" and bounds.exit_code == 4
+    assert [one.relation for one in bounds.bounds] == ["zero_out", "replace"]
 
 
 @pytest.mark.slow
 def test_the_weaker_relation_is_judged_and_the_stronger_one_told() -> None:
     """Noise for "an update or nothing" has more than its epsilon for any two updates."""
     faults = Faults(0)
-    claim = Claim(epsilon=4, delta=1e-5)
+    claim = EpsilonClaim(epsilon=4, delta=1e-5)
     found = audit_mechanism(
         Given(lambda: lambda update: faults.noise(clip(update), 1 / GAUSSIAN.mu)), claim, samples=4000, budget=60
     )
@@ -139,4 +139,4 @@ def test_other_shapes_and_changed_inputs_are_audited() -> None:
         call(mechanism.fresh(), x)
     assert seen == {0.5}  # each call gets a copy of its own
     found = audit_mechanism(mechanism, GAUSSIAN, samples=1000, budget=20)
-    assert found.figures and found.figures[0].proven.epsilon > 0
+    assert found.bounds and found.bounds[0].proven.epsilon > 0

@@ -9,7 +9,7 @@ import pytest
 
 from fedguard.privacy.audit.gaussian import epsilon_of
 from fedguard.privacy.blackbox.features import Recorder
-from fedguard.privacy.blackbox.law import seeming_law, shown
+from fedguard.privacy.blackbox.law import lower_bound_by_law, seeming_law
 from fedguard.privacy.blackbox.mechanism import Outcome
 from fedguard.privacy.blackbox.pairs import Pair
 from fedguard.privacy.blackbox.two_sample import TwoSample, for_one, for_rounds, largest_provable
@@ -79,7 +79,7 @@ def test_bounds_stay_below_a_known_epsilon_and_come_near(mu: float) -> None:
         tests = TwoSample(x, y, delta=1e-5, rounds=20, over=1e-5, risk=0.05)
         one, many = tests.judge(), tests.judge_rounds()
         assert 0 < one.epsilon <= exact and 0.25 * over < many.epsilon <= over
-        by_law = shown(*tests.judged, delta=1e-5, over=1e-5, rounds=20, risk=0.05)
+        by_law = lower_bound_by_law(*tests.holdout, delta=1e-5, over=1e-5, rounds=20, risk=0.05)
         assert by_law is not None and by_law.law == "gaussian"
         assert (0.65 if mu < 1 else 0.8) * exact <= by_law.epsilon <= exact and by_law.over_rounds <= over
 
@@ -103,6 +103,6 @@ def test_laws_are_told_apart() -> None:
 def test_laplace_is_shown_by_the_length_in_l1() -> None:
     gap = np.full(9, 0.4)  # epsilon = 3.6 / b
     x, y = sides(lambda rng, shape: rng.laplace(0, 0.5, shape), gap, 6000, 4)
-    found = shown(x, y, delta=0.0, over=0.0, rounds=10, risk=0.05)
+    found = lower_bound_by_law(x, y, delta=0.0, over=0.0, rounds=10, risk=0.05)
     assert found is not None and found.law == "laplace"
     assert 0.85 * 7.2 <= found.epsilon <= 7.2 and found.over_rounds == pytest.approx(10 * found.epsilon)
