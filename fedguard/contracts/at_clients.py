@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts.tasks import Evaluation, Task, Trigger
+from fedguard.errors import require
 
 
 def evaluate_at_clients(
@@ -28,7 +29,15 @@ def evaluate_at_clients(
         model_of: the model of a client, float32 ``[d]``.
         statistics: of all, float32 ``[s]``, or of each client, ``[clients, s]``; None for a network without them.
         trained: the clients that have a model of their own; all others have the same one.
+
+    Raises:
+        ConfigError: each token has a label, so that clients have no shares of classes.
     """
+    require(
+        task.examples(0).y.dim() == 1,
+        "evaluation at clients: expected one label of each example, by whose classes clients differ; each token has one. Take "
+        "data with targets: last, or an algorithm with one model for all.",
+    )
 
     def evaluate(client: int) -> Evaluation:
         own = statistics[client] if statistics is not None and statistics.dim() == 2 else statistics

@@ -48,19 +48,19 @@ Check = Callable[[Any], Fault | None]
 
 
 class _Bound(NamedTuple):
-    """One kind of bound: in words, as a bracket, as a sign between a number and it, and as a test of (bound, number)."""
+    """One kind of bound: in words, as a sign between a number and it, and as a test of (bound, number)."""
 
     words: str
-    bracket: str
     sign: str
     keeps: Callable[[Any, Any], bool]
 
 
+_BRACKETS = {">": "(", ">=": "[", "<": ")", "<=": "]"}
 _BOUNDS = {
-    Gt: _Bound("more than", "(", ">", operator.lt),
-    Ge: _Bound("at least", "[", ">=", operator.le),
-    Lt: _Bound("less than", ")", "<", operator.gt),
-    Le: _Bound("at most", "]", "<=", operator.ge),
+    Gt: _Bound("more than", ">", operator.lt),
+    Ge: _Bound("at least", ">=", operator.le),
+    Lt: _Bound("less than", "<", operator.gt),
+    Le: _Bound("at most", "<=", operator.ge),
 }
 
 
@@ -202,7 +202,7 @@ def _describe_limits(limits: Sequence[BaseMetadata]) -> str:
     words = [f"{bound.words} {at}" for bound, at in bounds]
     if len(bounds) == 2:
         (low, least), (high, most) = bounds
-        words = [f"a number in {low.bracket}{least}, {most}{high.bracket}"]
+        words = [f"a number in {_BRACKETS[low.sign]}{least}, {most}{_BRACKETS[high.sign]}"]
     words += [f"a multiple of {limit.multiple_of}" for limit in limits if isinstance(limit, MultipleOf)]
     if least := _least(limits):
         words.append(f"at least {least} value" + "s" * (least > 1))

@@ -20,13 +20,16 @@ from fedguard.rng import Rng, Streams
 #: The client number of the server's own clean data in a task
 ROOT = -1
 
+#: The label of a token of a text that is not asked for one: it adds to no loss, and counts in no accuracy
+NOT_ASKED = -100
+
 #: How the losses of a batch are reduced
 Reduction = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Inputs float32 ``[N, *shape]`` with labels int64 ``[N]``.
+    """Inputs float32 ``[N, *shape]`` with labels int64 ``[N]``; for texts perhaps one of each token, ``[N, length]``.
 
     ``client``, int64 ``[N]``, is the natural client of each example if the data have one: a writer, a speaker, a hospital.
     """
@@ -189,12 +192,20 @@ class Model(Algorithm):
         return type(self).loss is Model.loss
 
     def loss(self, logits: Tensor, y: Tensor, reduction: Reduction = "mean") -> Tensor:
-        """The loss that training minimizes: the mean, or the sum, over logits ``[B, classes]`` with labels int64 ``[B]``."""
-        return cross_entropy(logits, y, reduction=reduction)
+        """The loss that training minimizes: the mean, or the sum, over logits ``[B, classes]`` with labels int64 ``[B]``.
+
+        With labels of tokens, ``[B, length]``, and logits ``[B, length, classes]`` the loss of a text is the mean over its
+        tokens that are asked, whose label is not `NOT_ASKED`. So a text's gradient depends on no other text of the batch.
+        """
+        if y.dim() == 1:
+            return cross_entropy(logits, y, reduction=reduction)
+        losses = cross_entropy(logits.transpose(1, 2), y, ignore_index=NOT_ASKED, reduction="none").sum(1)
+        losses = losses / (y != NOT_ASKED).sum(1).clamp(min=1)
+        return losses.mean() if reduction == "mean" else losses.sum()
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """A network from ``[B, *shape]`` to logits ``[B, classes]``.
+        """A network from ``[B, *shape]`` to logits ``[B, classes]``, or ``[B, length, classes]`` for labels of tokens.
 
         Only parameters that require a gradient are trained (`select_trained`). It may normalize over batches by torch's
         layers (`fedguard.contracts.statistics`). No other buffer may change as it trains.
@@ -308,7 +319,9 @@ class Evaluation:
     Attributes:
         loss: mean of the model's loss, in nats for cross-entropy; may be inf or nan for a destroyed model.
         accuracy: share of correctly classified examples, in [0, 1].
-        class_accuracy: the same for each class; nan for a class without test examples.
+        class_accuracy: the same for each class; nan for a class without test examples. Empty where each token has a label:
+            ``accuracy`` is then the share of the tokens that are asked.
+        perplexity: where each token has a label: ``exp`` of the mean cross-entropy of the tokens that are asked.
         returns: for a model that acts, the return of each test episode. There are no examples then, and loss and accuracy are
             nan.
         elsewhere: where each client has a model of its own: the mean over clients of its accuracy on all test examples.
@@ -322,6 +335,7 @@ class Evaluation:
     returns: tuple[float, ...] = ()
     elsewhere: float | None = None
     worst: float | None = None
+    perplexity: float | None = None
 
 
 class Task(ABC):

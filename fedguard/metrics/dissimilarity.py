@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import LocalPlan, Task
+from fedguard.contracts.tasks import NOT_ASKED
 from fedguard.rng import Rng
 
 #: Up to this number of clients all gradients are measured; of more clients, this number is drawn at random
@@ -30,7 +31,7 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
 
     Returns:
         label_distance: mean over clients of the total variation distance between a client's label distribution and the pooled
-            one, in [0, 1].
+            one, in [0, 1]; of the labels of all tokens, if each has one.
         gradient_dissimilarity: ``mean_i |g_i - g|^2 / |g|^2`` of the clients' gradients at the initial model, g their mean
             (the relative form of G^2 in Karimireddy et al., ICLR 2022). With more than `MEASURED` clients it is estimated from
             a sample, corrected for the bias of the sample's own mean. For a client with more than `EXAMPLES` examples
@@ -40,9 +41,8 @@ def dissimilarity(task: Task, rng: Rng, held: int = HELD) -> dict[str, float | i
         smallest_client, median_client, largest_client: numbers of examples.
     """
     clients = range(len(task.sizes))
-    counts = torch.stack(
-        [torch.bincount(task.examples(client).y, minlength=task.classes) for client in clients]
-    ).double()
+    labels = (task.examples(client).y for client in clients)
+    counts = torch.stack([torch.bincount(y[y != NOT_ASKED], minlength=task.classes) for y in labels]).double()
     shares = counts / counts.sum(1, keepdim=True)
     pooled = counts.sum(0) / counts.sum()
     sizes = sorted(task.sizes)

@@ -249,6 +249,9 @@ FIGURES = MetricTable({
     "return_tax": ReturnMetric(
         title="return that the defense costs where nobody attacks", path=("result", "returns", "tax"), unit="", change=True,
     ),
+    "perplexity": Metric(
+        title="perplexity of the next token", path=("result", "perplexity"), unit="", bounds=None, margin=0.5, shown=("lab",),
+    ),
     "worst_class_accuracy": Metric(
         title="accuracy of the worst class", path=("result", "worst_class_accuracy"), more_is_better=True, margin=0.05,
         shown=("lab",), aliases=("worst_class", "min_class_accuracy", "worst_class_acc"),

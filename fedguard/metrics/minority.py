@@ -54,6 +54,8 @@ def minorities(
 
     n = len(task.sizes)
     labels = [task.examples(client).y.cpu() for client in range(n)]
+    if labels[0].dim() > 1:  # of tokens, none of which is a class
+        return []
     holders = torch.arange(n).repeat_interleave(torch.tensor(list(map(len, labels))))
     held = torch.zeros(n, task.classes, dtype=torch.bool)
     held[holders, torch.cat(labels)] = True

@@ -14,7 +14,7 @@ from fedguard.metrics.aggregate import AggregateMetrics, summarize_aggregates
 from fedguard.metrics.filtering import Filter, filtering
 from fedguard.metrics.moments import Axes, SimulatedTime, axes, in_time
 from fedguard.metrics.nodes import NodeMetrics, by_node
-from fedguard.metrics.quantities import Count, Number, Share
+from fedguard.metrics.quantities import Amount, Count, Number, Share
 from fedguard.metrics.returns import mean_return
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class Trajectory(TypedDict):
         best_accuracy: the best one, a diagnostic.
         worst_class_accuracy: the smallest of the classes' means over the last evaluations; null without accuracies of classes.
         class_accuracy: by class; null for a class without test examples.
+        perplexity: where each token has a label: the mean over the last evaluations; null if it is not finite.
         diverged: whether the last loss is not finite.
         curve: over the training.
         rounds: events of its rounds.
@@ -122,6 +123,7 @@ class Trajectory(TypedDict):
     best_accuracy: NotRequired[Share]
     worst_class_accuracy: Share | None
     class_accuracy: list[Share | None]
+    perplexity: NotRequired[Amount | None]
     diverged: bool
     curve: Curve
     rounds: RoundCounts
@@ -177,6 +179,8 @@ def summarize(reports: Sequence[RoundReport], steps: int = 0) -> Trajectory:
     if not last[-1].returns:
         found["final_accuracy"] = _mean([evaluation.accuracy for evaluation in last])
         found["best_accuracy"] = max(evaluation.accuracy for _, evaluation in evaluated)
+    if perplexities := [one.perplexity for one in last if one.perplexity is not None]:
+        found["perplexity"] = mean if math.isfinite(mean := _mean(perplexities)) else None
     if bans:
         found["rounds"]["bans"] = bans
     if (time := in_time(reports)) is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from fedguard.contracts import (
     ROOT,
@@ -28,7 +29,7 @@ from fedguard.contracts import (
 )
 from fedguard.contracts.return_checks import check_return, check_tensor_return, contract_error, describe_value
 from fedguard.contracts.statistics import Normalization
-from fedguard.contracts.tasks import select_trained
+from fedguard.contracts.tasks import NOT_ASKED, select_trained
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng, Streams
@@ -37,6 +38,9 @@ from fedguard.tasks.compute import Compute, computing_in
 from fedguard.tasks.data import draw_subset, load_dataset
 from fedguard.tasks.network import FlatNetwork, Predictor, duplicate
 from fedguard.tasks.tokens import check_padding
+
+#: Texts of which the logits of each token are computed at a time
+TEXTS = 200
 
 
 @dataclass(frozen=True)
@@ -181,11 +185,25 @@ class Classification(Task):
 
     def evaluate(self, model: Tensor, statistics: Tensor | None = None) -> Evaluation:
         test = self.dataset.test
+        if test.y.dim() > 1:
+            return self._evaluate_tokens(model, statistics)
         logits = self.network.logits(model, self._test_inputs, statistics)
         right = logits.argmax(1) == test.y
         counts = torch.bincount(test.y, minlength=self.classes)
         by_class = torch.bincount(test.y, weights=right.double(), minlength=self.classes) / counts
         return Evaluation(float(self.loss(logits, test.y)), float(right.double().mean()), tuple(by_class.tolist()))
+
+    def _evaluate_tokens(self, model: Tensor, statistics: Tensor | None) -> Evaluation:
+        """The evaluation where each token has a label, batch by batch: all logits at once may not fit."""
+        right, surprise, loss, test = 0, 0.0, 0.0, self.dataset.test
+        for x, y in zip(torch.split(self._test_inputs, TEXTS), torch.split(test.y, TEXTS), strict=True):
+            logits, asked = self.network.logits(model, x, statistics), y != NOT_ASKED
+            right += int((logits.argmax(-1) == y)[asked].sum())
+            surprise += float(cross_entropy(logits[asked], y[asked], reduction="sum"))
+            loss += float(self.model.loss(logits, y, "sum"))
+        tokens = int((test.y != NOT_ASKED).sum())
+        perplexity = float(torch.tensor(surprise / tokens).exp())
+        return Evaluation(loss / len(test), right / tokens, (), perplexity=perplexity)
 
     def logits(self, model: Tensor, x: Tensor, statistics: Tensor | None = None) -> Tensor:
         return self.network(model, x, statistics)
@@ -321,7 +339,14 @@ def fitting(
             before = torch.get_rng_state()
             logits, again = module(extremes), module(extremes)
             draws = not torch.equal(before, torch.get_rng_state())  # Dropout may hit the same units twice
-        loss = model.loss(logits, torch.arange(2) % dataset.classes)
+        if network.answers != (asked := tuple(dataset.train.y.shape[1:])):
+            each, last = "a label of each token", "one label of a text"
+            raise ConfigError(
+                f"model {model}: gives {each if network.answers else last}; the data ask for {each if asked else last}. Let "
+                "both say the same: targets of the data, and answers of the model transformer."
+            )
+        labels = (torch.arange(2) % dataset.classes).view(2, *(1 for _ in asked)).expand(2, *asked)
+        loss = model.loss(logits, labels)
         slopes = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     except ConfigError:
         raise

@@ -36,6 +36,7 @@ class FlatNetwork:
         widths: for a plain MLP with cross-entropy the widths ``(inputs, hidden ..., classes)``; None for any other network.
         statistics: the layout of its running statistics; empty for a network without them.
         normalization: by what layers normalize that normalize over batches.
+        answers: the shape of what it answers for one input: empty for one row of logits, ``(length,)`` for one of each token.
         couples: whether the output of an example depends on the rest of its batch, so that a batch needs two examples.
         value_range, tokens: properties of the inputs, as in `Dataset`.
     """
@@ -64,7 +65,8 @@ class FlatNetwork:
         normalizing = prepare_statistics(self.module, normalization, self.name)
         with refusing_changes(self.module, self.name):
             logits = tuple(self.module(torch.zeros(2, *shape)).shape)
-        if logits != (2, classes):
+        self.answers = logits[1:-1] if tokens is not None and logits[1:-1] == shape else ()
+        if logits != (2, *self.answers, classes):
             one = " Of two classes, too, each has a logit of its own: give it two outputs." if logits == (2, 1) else ""
             raise ConfigError(
                 f"model {model}: expected logits of shape [2, {classes}] for two inputs; got {list(logits)}.{one}"

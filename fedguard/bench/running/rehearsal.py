@@ -46,6 +46,11 @@ NO_TEXT = (
     "other data."
 )
 
+ONE_LABEL = (
+    "goes by one label of each example; here each token has one. Take data with targets: last, an attack on updates, or "
+    "dager."
+)
+
 
 def why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
     """Why a cell cannot run on its data with this seed; None if it can."""
@@ -79,6 +84,8 @@ def _why_not(cell: PlannedCell, seed: int, bench: Workbench) -> str | None:
         if cell.evasion is not None and task.dataset.tokens:
             raise PreconditionError(f"{cell.evasion.name} {NO_TEXT}")
         if cell.inference is not None:
+            if task.network.answers and cell.inference.goal != "text":
+                raise PreconditionError(f"{cell.inference.name} {ONE_LABEL}")
             if task.dataset.tokens and cell.inference.goal == "reconstruction":
                 raise PreconditionError(f"{cell.inference.name} {NO_TEXT}")
             PrivacyAdversary(cell, setup, task).check()
@@ -102,6 +109,8 @@ def _tamper(cell: PlannedCell, task: Classification, seed: int) -> State:
     Texts are all poisoned, and in the last round: a fault may have grown until then, and an attack may change few of them.
     """
     attack, malicious = cell.attack, sorted(malicious_clients(cell, seed))
+    if attack is not None and task.network.answers and attack.overrides("poison"):
+        raise PreconditionError(f"{attack.name} {ONE_LABEL}")
     if attack is None or not malicious:
         return {}
     view = DataView(

@@ -26,6 +26,7 @@ from fedguard.bench.running.workbench import Workbench, malicious_clients
 from fedguard.config import PlannedCell
 from fedguard.contracts import Evaluation, RoundReport, Setup, Stopwatch, Task
 from fedguard.contracts.at_clients import backdoor_success
+from fedguard.contracts.tasks import NOT_ASKED
 from fedguard.metrics.durability import durability
 from fedguard.metrics.evasion import measure_evasion, play_under_evasion
 from fedguard.metrics.flags import find_red_flags
@@ -269,8 +270,9 @@ def _of_examples(
     by_class: Sequence[float | None],
 ) -> dict[str, Any]:
     """Results that exist only for a task with examples and labels."""
+    y = task.dataset.test.y
     result: dict[str, Any] = {
-        "chance": float(task.dataset.test.y.bincount().max()) / len(task.dataset.test),
+        "chance": float((labels := y[y != NOT_ASKED]).bincount().max()) / len(labels),
         "minority": minorities(task, reports, setup.malicious, by_class),
     }
     if task.statistics.layers:

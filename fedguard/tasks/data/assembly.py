@@ -20,7 +20,10 @@ from fedguard.tasks.data.values import check_inputs, check_names
 
 @dataclass(frozen=True)
 class RawExamples:
-    """Inputs ``[N, *shape]`` with labels ``[N]``, numbers or texts, and perhaps the natural clients ``[N]``."""
+    """Inputs ``[N, *shape]`` with labels ``[N]``, numbers or texts, and perhaps the natural clients ``[N]``.
+
+    Texts may have a label of each token, ``[N, length]``.
+    """
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -88,14 +91,14 @@ def assemble_dataset(
     Raises:
         ConfigError: wrong shapes, no examples, values that are not finite, gaps in the labels.
     """
-    _check(where, train)
+    _check(where, train, next_token)
     train = _reshape_inputs(where, train, shape)
     check_image(where, train.x.shape[1:], shape)
     known = classes is not None or public is not None
     if test is None:
         train, test = by_content(where, train, share) if known and share < 1 else _split(where, train, share)
     else:
-        _check(f"{where}, test part", test)
+        _check(f"{where}, test part", test, next_token)
         test = _reshape_inputs(f"{where}, test part", test, shape)
         if test.x.shape[1:] != train.x.shape[1:]:
             raise ConfigError(
@@ -203,17 +206,18 @@ def check_image(where: str, shape: Sequence[int], declared: Sequence[int] | None
         )
 
 
-def _check(where: str, part: RawExamples) -> None:
+def _check(where: str, part: RawExamples, next_token: bool = False) -> None:
     if part.x.ndim and not len(part.x):
         raise ConfigError(f"{where}: expected examples; got none.")
     if part.x.ndim < 2 or not part.x.size:
         raise ConfigError(f"{where}: expected inputs [N, ...]; got shape {list(part.x.shape)}.")
-    if part.y.ndim != 1 or len(part.y) != len(part.x):
+    each = next_token and part.y.shape == part.x.shape
+    if not each and part.y.shape != part.x.shape[:1]:
         raise ConfigError(f"{where}: expected {len(part.x)} labels [N]; got shape {list(part.y.shape)}.")
-    if part.client is not None and part.client.shape != part.y.shape:
+    if part.client is not None and part.client.shape != part.y.shape[:1]:
         raise ConfigError(f"{where}: expected {len(part.x)} clients [N]; got shape {list(part.client.shape)}.")
     check_inputs(where, part.x)
-    check_names(where, "labels", part.y)
+    check_names(where, "labels", part.y.reshape(-1))
     if part.client is not None:
         check_names(where, "clients", part.client)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedguard.contracts import Dataset, Examples
-from fedguard.contracts.tasks import Tokens
+from fedguard.contracts.tasks import NOT_ASKED, Tokens
 from fedguard.errors import require
 from fedguard.tasks.data.assembly import check_image
 
@@ -54,11 +54,12 @@ def check_dataset(
         require(isinstance(given, Tokens), f"{where}: tokens: expected Tokens; got {given!r}.")
         _check_tokens(where, dataset, dataset.tokens)
     _check_range(where, dataset)
-    counts = torch.bincount(dataset.train.y, minlength=classes)
-    require(
-        dataset.tokens is not None or not every_class or bool(counts.all()),
-        f"{where}: expected train examples of each class; class {int(counts.argmin())} has none.",
-    )
+    if dataset.tokens is None and every_class:
+        counts = torch.bincount(dataset.train.y, minlength=classes)
+        require(
+            bool(counts.all()),
+            f"{where}: expected train examples of each class; class {int(counts.argmin())} has none.",
+        )
     return dataset
 
 
@@ -78,7 +79,7 @@ def _check_kinds(expected: str, part: Examples) -> None:
         or (
             isinstance(client, Tensor)
             and client.dtype == torch.int64
-            and client.shape == y.shape
+            and client.shape == y.shape[:1]
             and not (client < 0).any()
         ),
         f"{expected} clients [N] in int64, numbered from 0; got {_describe_data(client)}.",
@@ -87,11 +88,20 @@ def _check_kinds(expected: str, part: Examples) -> None:
 
 def _check_values(expected: str, part: Examples, dataset: Dataset) -> None:
     x, y = part.x, part.y
-    require(y.ndim == 1, f"{expected} labels [N]; got shape {list(y.shape)}.")
+    each = dataset.tokens is not None and y.shape == (len(y), *dataset.shape)
+    wanted = f"labels [N]{' or [N, length]' if dataset.tokens else ''}"
+    require(y.ndim == 1 or each, f"{expected} {wanted}; got shape {list(y.shape)}.")
     require(len(y) > 0, f"{expected} examples; got none.")
     shape = (len(y), *dataset.shape)
     require(x.shape == shape, f"{expected} inputs of shape {list(shape)}; got {list(x.shape)}.")
     require(x.ndim > 1 and x.numel() > 0, f"{expected} inputs [N, ...]; got shape {list(x.shape)}.")
+    if each:
+        asked = y != NOT_ASKED
+        require(
+            bool(asked.any(1).all()),
+            f"{expected} a label in each text that is asked for, not {NOT_ASKED}; one has none.",
+        )
+        y = y[asked]
     low, high = int(y.min()), int(y.max())
     require(low >= 0 and high < dataset.classes, f"{expected} labels below {dataset.classes}; got {low} to {high}.")
     require(bool(x.isfinite().all()), f"{expected} finite inputs; some are NaN or infinite.")

@@ -9,11 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from fedguard.contracts import Data, Dataset, PositiveInt, Preparation, ProperFraction
 from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.data.files import check_digest, require_path
-from fedguard.tasks.data.text import window_in_words, windows
+from fedguard.tasks.data.text import Targets, window_in_words, windows
 
 #: Where the archive is looked for, when no file is named.
 CACHE = "~/.cache/shakespeare"
@@ -54,6 +55,7 @@ class ShakespeareRoles(Data):
         window: characters in an input.
         stride: characters from one window to the next.
         test: the share of each role's text kept for testing.
+        targets: as in `text`: the character that follows the ``last`` one of a window, or ``each``.
     """
 
     name = "shakespeare_roles"
@@ -61,11 +63,14 @@ class ShakespeareRoles(Data):
         "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017: roles of plays as clients"
     )
 
+    later: ClassVar = {"targets": "last"}
+
     file: str | None = None
     least: PositiveInt = 2000
     window: PositiveInt = 32
     stride: PositiveInt = 4
     test: ProperFraction = 0.2
+    targets: Targets = "last"
 
     @property
     def preparation(self) -> Preparation:
@@ -79,7 +84,8 @@ class ShakespeareRoles(Data):
         path = _find() if self.file is None else require_path(self.file, "file")
         spoken = [text for play in read_plays(path).values() for text in roles(play).values()]
         large = [text for text in spoken if len(text) >= self.least]
-        return windows(str(path), large, self.window, self.stride, self.test, "".join(sorted(set("".join(spoken)))))
+        known = "".join(sorted(set("".join(spoken))))
+        return windows(str(path), large, self.window, self.stride, self.test, known, self.targets)
 
 
 def read_plays(path: Path) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,6 +16,9 @@ from fedguard.contracts.tasks import Tokens
 from fedguard.errors import ConfigError, require
 from fedguard.tasks.data.assembly import RawExamples, assemble_dataset, join_parts
 from fedguard.tasks.data.files import check_text, require_path, why_not
+
+#: Which characters of a window are followed by a label: the last one, or each.
+Targets: TypeAlias = Literal["last", "each"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +36,21 @@ class Text(Data):
         test: the share of each paragraph kept for testing.
         characters: the characters that the text may hold; a window with another one is left out. By default, all of the train
             part.
+        targets: ``last`` for one label of a window, the character that follows it; ``each`` for the character that follows each
+            of its characters, for a model that answers each (`transformer`).
     """
 
     name = "text"
     source = "McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017: the next-character task"
     outside = True
+    later: ClassVar = {"targets": "last"}
 
     file: str
     window: PositiveInt = 32
     stride: PositiveInt = 4
     test: ProperFraction = 0.2
     characters: str | None = None
+    targets: Targets = "last"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +76,7 @@ class Text(Data):
             raise ConfigError(f"{path}: expected a text in UTF-8: {why_not(path, error)}.") from None
         check_text(path, content)
         documents = re.split(r"\n\s*\n", content)
-        return windows(str(path), documents, self.window, self.stride, self.test, self.characters)
+        return windows(str(path), documents, self.window, self.stride, self.test, self.characters, self.targets)
 
 
 def window_in_words(window: int, stride: int) -> str:
@@ -88,7 +96,13 @@ def check_characters(owner: str, characters: str | None) -> None:
 
 
 def windows(
-    where: str, documents: Iterable[str], window: int, stride: int, test: float, characters: str | None = None
+    where: str,
+    documents: Iterable[str],
+    window: int,
+    stride: int,
+    test: float,
+    characters: str | None = None,
+    targets: Targets = "last",
 ) -> Dataset:
     """The windows of some documents, each a natural client.
 
@@ -101,7 +115,8 @@ def windows(
         for part, piece in zip(parts, (codes[:cut], codes[cut:]), strict=True):
             if len(piece) > window:
                 seen = sliding_window_view(piece, window + 1)[::stride]
-                part.append(RawExamples(seen[:, :-1], seen[:, -1], np.full(len(seen), client)))
+                labels = seen[:, -1] if targets == "last" else seen[:, 1:]
+                part.append(RawExamples(seen[:, :-1], labels, np.full(len(seen), client)))
     if not all(parts):
         raise ConfigError(
             f"{where}: expected text of more than {window} characters at a stretch in both parts, train and test; there is "
@@ -135,12 +150,13 @@ def tokens(where: str, train: RawExamples, test: RawExamples, characters: str | 
 
 
 def _encode_characters(where: str, train: RawExamples, test: RawExamples, characters: str | None) -> Dataset:
-    """The data set of code points ``[N, length]``, each followed by one ``[N]``."""
+    """The data set of code points ``[N, length]``, each followed by one ``[N]``, or by one after each, ``[N, length]``."""
     known = np.union1d(train.x, train.y) if characters is None else np.unique(_codes(characters))
     if len(known) < 2:
         raise ConfigError(f"{where}: expected at least two different characters; got {chr(known[0])!r} alone.")
     train, test = (
-        part[np.flatnonzero(np.isin(part.x, known).all(1) & np.isin(part.y, known))] for part in (train, test)
+        part[np.flatnonzero(np.isin(part.x, known).all(1) & np.isin(part.y, known).reshape(len(part.y), -1).all(1))]
+        for part in (train, test)
     )
     parts = [
         RawExamples(np.searchsorted(known, part.x), np.searchsorted(known, part.y), part.client)

@@ -31,7 +31,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 from fedguard.contracts import Reduction
-from fedguard.contracts.tasks import select_trained
+from fedguard.contracts.tasks import NOT_ASKED, select_trained
 from fedguard.contracts.user_function import FAILURES
 from fedguard.errors import ConfigError, oneline
 from fedguard.tasks.network import FlatNetwork
@@ -85,7 +85,7 @@ def hold(network: FlatNetwork, largest: int = 0) -> None:
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             if not tried:
-                _loss(network.loss, network.classes)
+                _loss(network.loss, network.answers, network.classes)
             _module(network, () if tried else BATCHES, [size for size in sizes if size > tried])
     except _BrokenRequirement as broken:
         raise ConfigError(
@@ -99,12 +99,14 @@ def largest_batch(sizes: Iterable[int], rate: float) -> int:
     return max((int(binom.ppf(1 - 1e-9, size, rate)) for size in sizes), default=0)
 
 
-def _loss(loss: Loss, classes: int) -> None:
+def _loss(loss: Loss, answers: tuple[int, ...], classes: int) -> None:
     """Check that a batch's summed loss has the gradients of its examples' own losses, for flat and steep logits."""
     draw = torch.Generator().manual_seed(0)
-    y = torch.randint(classes, (POOL,), generator=draw)
+    y = torch.randint(classes, (POOL, *answers), generator=draw)
+    if answers:
+        y[torch.arange(POOL) % 2 > 0, 1:] = NOT_ASKED  # of different numbers of tokens
     for scale in (0.1, 3.0, 300.0):
-        logits = scale * torch.randn(POOL, classes, generator=draw, dtype=torch.float64)
+        logits = scale * torch.randn(POOL, *answers, classes, generator=draw, dtype=torch.float64)
         try:
             alone, together = _slopes(loss, logits, y)
         except FAILURES:
@@ -189,7 +191,7 @@ class _Trial:
         module = copy.deepcopy(network.module).to(dtype)
         _move(module, setting, draw)
         x = _inputs(network, draw).to(dtype)
-        weights = torch.randn(POOL, network.classes, generator=draw).to(dtype)
+        weights = torch.randn(POOL, *network.answers, network.classes, generator=draw).to(dtype)
         try:
             hooked = GradSampleModule(copy.deepcopy(module), loss_reduction="sum")
         except FAILURES as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +17,25 @@ class Transformer(Model):
     """Embeddings of characters and places, blocks of attention and a dense part, and logits of the next character.
 
     Each position attends to itself and to earlier positions. Layer normalization precedes each part (Xiong et al., ICML
-    2020). The logits are read off the last position. Inputs are characters by number, ``[length]``, below the number of
-    classes.
+    2020). The logits are read off the last position, or off each. Inputs are characters by number, ``[length]``, below the
+    number of classes.
 
     Args:
         width: of the embeddings.
         heads: of the attention.
         layers: number of blocks.
+        answers: ``last`` for the token that follows the text, ``each`` for the one that follows each of its tokens.
     """
 
     name = "transformer"
     source = "Vaswani et al., Attention Is All You Need, NeurIPS 2017"
 
+    later: ClassVar = {"answers": "last"}
+
     width: PositiveInt = 64
     heads: PositiveInt = 4
     layers: PositiveInt = 2
+    answers: Literal["last", "each"] = "last"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +49,9 @@ class Transformer(Model):
             raise ConfigError(
                 f"transformer needs texts [length], such as data text has; got inputs of shape {list(shape)}."
             )
-        return _Network(shape[0], classes, self.width, self.heads, self.layers)
+        network = _Network(shape[0], classes, self.width, self.heads, self.layers)
+        network.last = self.answers == "last"
+        return network
 
 
 class _Network(nn.Module):
@@ -56,12 +63,13 @@ class _Network(nn.Module):
         self.blocks = nn.ModuleList(_TransformerBlock(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
+        self.last = True
 
     def forward(self, x: Tensor) -> Tensor:
         signal = self.places(self.characters(x.long()))
         for block in self.blocks:
             signal = block(signal)
-        logits: Tensor = self.head(self.norm(signal[:, -1]))
+        logits: Tensor = self.head(self.norm(signal[:, -1] if self.last else signal))
         return logits
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Partition, PositiveFloat, PositiveInt
 from fedguard.errors import ConfigError
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 Numbers = NDArray[np.int64]
 
@@ -30,7 +31,7 @@ class Dirichlet(Partition):
     smallest: PositiveInt = 2
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[Numbers]:
-        labels = examples.y.numpy()
+        labels = class_labels(self, examples)
         classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for attempt in range(1000):
             draw = rng.child(attempt).numpy()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Fraction, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class FeatureSkew(Partition):
             len(examples) >= clients,
             f"feature_skew: expected at least one example per client; got {len(examples)} for {clients} clients.",
         )
-        draw, labels = rng.numpy(), examples.y.numpy()
+        draw, labels = rng.numpy(), class_labels(self, examples)
         along = _first_component(examples.x.flatten(1).numpy(), labels)
         place = np.empty(len(labels))  # of each example in its class, in [0, 1)
         for label in np.unique(labels):

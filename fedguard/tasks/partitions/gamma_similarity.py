@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Fraction, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class GammaSimilarity(Partition):
             f"gamma_similarity: expected at least one example per client; got {len(examples)} for {clients} clients.",
         )
         draw = rng.numpy()
-        shuffled, labels = draw.permutation(len(examples)), examples.y.numpy()
+        shuffled, labels = draw.permutation(len(examples)), class_labels(self, examples)
         # At every client both parts come to the same number of examples, give or take one.
         alike, rest = np.split(shuffled, [round(self.gamma * len(shuffled))])
         runs = np.array_split(rest[np.argsort(labels[rest], kind="stable")], clients)

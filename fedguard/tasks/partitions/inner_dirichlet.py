@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Partition, PositiveFloat
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class InnerDirichlet(Partition):
     alpha: PositiveFloat = 0.5
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        labels = examples.y.numpy()
+        labels = class_labels(self, examples)
         require(
             len(labels) >= clients,
             f"inner_dirichlet: expected at least one example per client; got {len(labels)} for {clients} clients.",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Fraction, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class LabelOrder(Partition):
             len(examples) >= clients,
             f"label_ordered: expected at least one example per client; got {len(examples)} for {clients} clients.",
         )
-        shuffled, labels = rng.numpy().permutation(len(examples)), examples.y.numpy()
+        shuffled, labels = rng.numpy().permutation(len(examples)), class_labels(self, examples)
         alike, rest = np.split(shuffled, [round(self.gamma * len(shuffled))])
         runs = np.array_split(rest[np.argsort(labels[rest], kind="stable")], clients)
         # The first runs may hold one example more, and so the last of the other parts do.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Partition
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class LabelSets(Partition):
         return tuple(tuple(part.tolist()) for part in np.array_split(np.arange(classes), self.parties))
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        labels = examples.y.numpy()
+        labels = class_labels(self, examples)
         classes = int(labels.max()) + 1
         require(
             clients >= self.parties,

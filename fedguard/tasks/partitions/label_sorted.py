@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Partition, PositiveInt
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class LabelShards(Partition):
     later: ClassVar = {"in_order": False}
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        labels = examples.y.numpy()
+        labels = class_labels(self, examples)
         count = clients * self.shards
         require(
             len(labels) >= count,

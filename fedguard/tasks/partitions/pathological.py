@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, Partition, PositiveInt
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Pathological(Partition):
     assignment: Literal["first_deterministic", "random", "deterministic"] = "first_deterministic"
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        labels = examples.y.numpy()
+        labels = class_labels(self, examples)
         known = np.unique(labels)
         require(
             self.classes <= len(known),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedguard.contracts import Examples, NonNegativeInt, Partition, PositiveInt
 from fedguard.errors import require
 from fedguard.rng import Rng
+from fedguard.tasks.partitions.class_labels import class_labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class RareClass(Partition):
     holders: PositiveInt = 1
 
     def split(self, examples: Examples, clients: int, rng: Rng) -> list[NDArray[np.int64]]:
-        labels = examples.y.numpy()
+        labels = class_labels(self, examples)
         rare, others = np.flatnonzero(labels == self.label), np.flatnonzero(labels != self.label)
         require(
             self.holders <= clients,
