@@ -28,7 +28,7 @@ from fedguard.contracts.audit import Reals
 from fedguard.errors import ConfigError, InputError, brief, oneline, require
 from fedguard.modules import load_module
 from fedguard.privacy.blackbox.audit import audit_mechanism
-from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters
+from fedguard.privacy.blackbox.claim import EpsilonClaim
 from fedguard.privacy.blackbox.mechanism import Arrays, BlackBoxMechanism, Release, Released, Shape
 from fedguard.privacy.blackbox.verdict import MechanismAudit
 
@@ -56,10 +56,9 @@ class OwnMechanism(BlackBoxMechanism):
         *,
         address: str | None = None,
         defined_in: tuple[str, int] | None = None,
-        facts: NoiseParameters | None = None,
         limit: float = 120.0,
     ) -> None:
-        self.name, self.shapes, self.defined_in, self.facts = name, tuple(shapes), defined_in, facts
+        self.name, self.shapes, self.defined_in = name, tuple(shapes), defined_in
         self._make, self._address, self._limit = make, address, limit
 
     def fresh(self) -> Release:
@@ -181,7 +180,6 @@ def as_mechanism(
         check_shapes(SHAPES if shapes is None else shapes),
         address=address,
         defined_in=_place(found),
-        facts=getattr(found, "facts", None) if isinstance(getattr(found, "facts", None), NoiseParameters) else None,
         limit=limit,
     )
 

@@ -60,7 +60,7 @@ def _findings(found: MechanismAudit) -> list[tuple[str, str, str]]:
     results = [("audit/no-noise", one.words, one.code) for one in found.findings if one.refutes]
     if found.verdict == "violated" and not results:
         results.append(("audit/epsilon-exceeded", found.words, "epsilon"))
-    elif found.verdict == "consistent" and "violated if" in found.words:
+    elif found.doubtful:
         results.append(("audit/epsilon-doubtful", found.words, "law"))
     elif found.exit_code == 4:
         results.append(("audit/no-claim", found.words, "claim"))

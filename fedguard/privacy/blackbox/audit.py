@@ -17,12 +17,12 @@ from fedguard.privacy.blackbox.law import ShownBound, lower_bound_by_law
 from fedguard.privacy.blackbox.mechanism import BlackBoxMechanism, Outcome, call
 from fedguard.privacy.blackbox.pairs import Pair, neighbors
 from fedguard.privacy.blackbox.scores import fit_scores
-from fedguard.privacy.blackbox.structure import find_structure
+from fedguard.privacy.blackbox.structure import NEEDS_NO_SAMPLES, find_structure
 from fedguard.privacy.blackbox.two_sample import LowerBound, TwoSample, largest_provable
 from fedguard.privacy.blackbox.verdict import MechanismAudit, RelationBounds, judge, list_unpaid
 from fedguard.rng import MOST_SEED, Rng
 
-#: Probability with which a bound of one kind may fail.
+#: Probability with which any bound may fail: half of it for proven bounds, half for shown ones.
 RISK = 0.05
 #: Pairs that are judged, in different directions, each at its share of the risk.
 JUDGED_PAIRS = 2
@@ -54,7 +54,9 @@ class _Settings:
 
     @property
     def delta_over(self) -> float:
-        return min(self.claim.over(self.rounds)[1], 0.5) if self.claim else DELTA
+        """The delta at which the claim has an epsilon for all rounds; any, if it has none for so many."""
+        epsilon, delta = self.claim.over(self.rounds) if self.claim else (math.inf, DELTA)
+        return delta if math.isfinite(epsilon) else DELTA
 
     def plan(self, seconds: float, relations: int, spent: float) -> int:
         """Calls with each input: enough to see a failure of mass `MASS` against the claim, within the budget."""
@@ -108,8 +110,8 @@ def audit_mechanism(
     seconds = _require_callable(mechanism, settings)
     ordinary = _ordinary_pair(mechanism, settings)
     findings = tuple(find_structure(mechanism, ordinary))
-    deterministic = any(one.refutes and one.code in ("no_noise", "seed") and "%" not in one.words for one in findings)
-    relations = () if deterministic else _relations(claim)
+    known = any(one.code in NEEDS_NO_SAMPLES for one in findings)
+    relations = () if known else _relations(claim)
     bounds = tuple(
         _measure(mechanism, relation, settings, seconds, len(relations), time.process_time() - began, before)
         for relation in relations
@@ -179,7 +181,7 @@ def _measure(
     before(f"{n} calls with each of {2 * len(chosen)} inputs under {relation}")
     proven, proven_rounds = LowerBound(0.0, settings.delta, 1), LowerBound(0.0, settings.delta_over, settings.rounds)
     seen: ShownBound | None = None
-    risk = RISK / len(chosen)
+    risk = RISK / 2 / len(chosen)
     for pair in chosen:
         x, y = _sample(mechanism, pair, n)
         tests = TwoSample(x, y, delta=settings.delta, rounds=settings.rounds, over=settings.delta_over, risk=risk)

@@ -13,6 +13,8 @@ from fedguard.privacy.blackbox.features import INFINITE
 from fedguard.privacy.blackbox.mechanism import Arrays, BlackBoxMechanism, Outcome, call
 from fedguard.privacy.blackbox.pairs import Pair
 
+#: Codes of findings that leave nothing to sample.
+NEEDS_NO_SAMPLES = ("no_noise", "seed")
 #: With fewer coordinates, two equal calls say nothing: randomized response has few outputs.
 FEWEST_COORDINATES = 8
 #: Calls of each input, and of one instance.
@@ -84,7 +86,7 @@ def _find_missing_noise(
     bare = (a == a[0]).all(0) & (b == b[0]).all(0) & (a[0] != b[0])
     if bare.any():
         share = f"{100 * bare.mean():.3g} % of the coordinates"
-        yield StructuralFinding("no_noise", f"{share} leave without noise, and follow the input", True)
+        yield StructuralFinding("bare", f"{share} leave without noise, and follow the input", True)
 
 
 def _repeats_of_its_own(rows: Reals, others: Reals) -> bool:
@@ -117,7 +119,7 @@ def _find_unpaid(fresh_x: list[Outcome], fresh_y: list[Outcome]) -> Iterator[Str
         fixed = all(_equal(one, value) for one in ours) and all(_equal(one, theirs[0]) for one in theirs)
         if fixed and not _equal(value, theirs[0]):
             yield StructuralFinding(
-                "metrics", f"{key!r} leaves beside the update without noise, and follows the input", True
+                "metrics", f"{key!r} leaves beside the update without noise, and follows the input", False
             )
 
 

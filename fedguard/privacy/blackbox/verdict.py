@@ -81,6 +81,11 @@ class MechanismAudit:
     defined_in: tuple[str, int] | None
 
     @property
+    def doubtful(self) -> bool:
+        """Whether nothing is proven against the claim, and the bound by the law that the noise seems to have exceeds it."""
+        return self.verdict == "consistent" and self.claim is not None and _shown_exceeds(self.claim, self.bounds[0])
+
+    @property
     def exit_code(self) -> int:
         """0 consistent, 3 violated, 4 if nothing is claimed, can be claimed, or could be judged."""
         return EXIT_CODES.get(self.verdict, 4)
@@ -114,7 +119,7 @@ def judge(
     if not bounds:
         return "not judged", "No call could be made within the budget."
     main = bounds[0]
-    if main.shown is not None and main.shown.epsilon > claim.over(1)[0]:
+    if main.shown is not None and _shown_exceeds(claim, main):
         return "consistent", (
             f"Nothing is proven against the claim, but it is violated if the noise is {main.shown.law}, as it looks: "
             f"epsilon >= {main.shown.epsilon:.3g}. Name law={main.shown.law} in the claim to have this judged."
@@ -123,6 +128,10 @@ def judge(
         f"{main.calls} calls with each input do not contradict the claim; at most epsilon = {main.most_provable:.2g} could "
         "be proven with them for one release."
     )
+
+
+def _shown_exceeds(claim: EpsilonClaim, one: RelationBounds) -> bool:
+    return one.shown is not None and one.shown.epsilon > claim.over(1)[0]
 
 
 def _refutations(claim: EpsilonClaim, bounds: tuple[RelationBounds, ...], rounds: int) -> list[str]:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from fedguard.errors import InputError
+from fedguard.privacy.audit.gaussian import epsilon_of
 from fedguard.privacy.blackbox.audit import audit_mechanism
-from fedguard.privacy.blackbox.claim import EpsilonClaim
+from fedguard.privacy.blackbox.claim import EpsilonClaim, NoiseParameters
 from fedguard.privacy.blackbox.mechanism import call
 from fedguard.privacy.blackbox.verdict import MechanismAudit
-from tests.privacy.blackbox.mechanisms import GAUSSIAN, PURE, SHAPES, Faults, Given, clip
+from tests.privacy.blackbox.mechanisms import GAUSSIAN, PURE, SHAPES, SIGMA, Faults, Given, clip
 
 RIGHT = ("gaussian", "laplace_l1", "on_a_grid", "skipping", "constant", "randomized_response")
 STRUCTURAL = {
     "identity": "no_noise",
-    "bare_layer": "no_noise",
+    "bare_layer": "bare",
     "coins": "values",
-    "tells_loss": "metrics",
     "floats_alone": "buffers",
 }
 PROVEN = ("half", "each_layer", "clipped_after", "no_clip", "laplace_l2", "scaled", "signed_zeros")
 
 
-def audited(name: str, *, seed: int = 0, samples: int = 3000, claim: EpsilonClaim | None = None) -> MechanismAudit:
+def audited(
+    name: str, *, seed: int = 0, samples: int = 3000, claim: EpsilonClaim | None = None, rounds: int = 50
+) -> MechanismAudit:
     function = getattr(Faults(seed), name)
     claim = claim or (PURE if name.startswith(("laplace", "randomized")) else GAUSSIAN)
-    return audit_mechanism(Given(lambda: function), claim, samples=samples, budget=60, seed=seed)
+    return audit_mechanism(Given(lambda: function), claim, samples=samples, budget=60, seed=seed, rounds=rounds)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "skipping"])
@@ -108,6 +112,31 @@ def test_the_weaker_relation_is_judged_and_the_stronger_one_told() -> None:
         Given(lambda: lambda update: faults.noise(clip(update), 1 / GAUSSIAN.mu)), claim, samples=4000, budget=60
     )
     assert found.verdict == "consistent" and "relation" in [one.code for one in found.unpaid]
+
+
+def test_what_leaves_beside_the_update_is_unpaid() -> None:
+    found = audited("tells_loss", samples=80)
+    told = [one.words for one in found.unpaid if one.code == "metrics"]
+    assert found.verdict == "consistent" and len(told) == 1 and "'loss'" in told[0]
+
+
+def test_parameters_give_the_exact_epsilon_and_what_the_claim_lacks_of_it() -> None:
+    function = Faults(0).gaussian
+    mechanism = Given(lambda: function)
+    mechanism.facts = NoiseParameters(law="gaussian", scale=SIGMA, clip=1.0)
+    low = EpsilonClaim(epsilon=3.5, delta=1e-5, relation="replace")
+    (bounds,) = (found := audit_mechanism(mechanism, low, rounds=9, samples=80, budget=3)).bounds
+    assert bounds.exact == pytest.approx(4) and bounds.exact_rounds == pytest.approx(epsilon_of(3 * GAUSSIAN.mu, 9e-5))
+    assert [one.epsilon for one in found.unpaid if one.code == "formula"] == [bounds.exact]
+
+
+def test_a_claim_that_says_nothing_of_so_many_rounds_is_not_refuted_by_them() -> None:
+    """Of 100 rounds with delta = 0.02 each, 50 add up to delta = 1: no epsilon is claimed any more."""
+    loose = EpsilonClaim(epsilon=4, delta=0.02, relation="replace")
+    for rounds, over in ((40, 160), (100, math.inf)):
+        found = audited("gaussian", samples=400, claim=loose, rounds=rounds)
+        assert loose.over(rounds)[0] == over and found.verdict == "consistent"
+        assert found.bounds[0].proven_rounds.delta == (0.8 if rounds == 40 else 1e-5)
 
 
 def test_an_input_that_stops_the_mechanism_is_told() -> None:
