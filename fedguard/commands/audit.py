@@ -11,6 +11,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fedguard.commands.audit_mechanism import (
+    Address,
+    Budget,
+    ClaimText,
+    PresumedClip,
+    Rounds,
+    Samples,
+    SarifFile,
+    Shapes,
+    audit_address,
+    check_fitting_options,
+)
 from fedguard.commands.options import Settings, Store, console
 from fedguard.errors import ConfigError
 
@@ -21,6 +33,7 @@ _COLORS = {"consistent": "green", "violated": "red"}
 
 
 def audit(
+    context: typer.Context,
     suite: Annotated[
         Path | None, typer.Argument(help="A suite file, such as examples/privacy.yaml.", metavar="[SUITE]")
     ] = None,
@@ -33,33 +46,14 @@ def audit(
         float, typer.Option(help="Of the verdict: right code is called violated no more often.")
     ] = 0.95,
     seed: Annotated[int, typer.Option(help="Of the canaries and of all noise; of a mechanism's inputs.")] = 0,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:NAME", help="Audit your own code instead of a suite: a list of arrays in, one out."
-        ),
-    ] = None,
-    claim: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY=VALUE,...",
-            help="What it claims: epsilon, delta, per (release or a number of rounds), relation (zero_out, replace or "
-            "add_remove), law (gaussian or laplace).",
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Releases over which a bound is given as well.")] = 50,
-    shapes: Annotated[
-        str | None, typer.Option(metavar="784x32,32", help="Shapes of an update's arrays. Default: four small layers.")
-    ] = None,
-    clip: Annotated[float, typer.Option(help="Presumed clip of the mechanism: the scale of the search.")] = 1.0,
-    samples: Annotated[
-        str,
-        typer.Option(metavar="auto|N", help="Calls with each input; auto: as the claim needs and the budget allows."),
-    ] = "auto",
-    budget: Annotated[float, typer.Option(help="CPU seconds for a mechanism.")] = 120.0,
-    sarif: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a mechanism's findings as SARIF 2.1.0.")
-    ] = None,
+    mechanism: Address = None,
+    claim: ClaimText = None,
+    rounds: Rounds = 50,
+    shapes: Shapes = None,
+    clip: PresumedClip = 1.0,
+    samples: Samples = "auto",
+    budget: Budget = 120.0,
+    sarif: SarifFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
     name: Annotated[
         str | None, typer.Option(help="The run that the result is stored with. Default: the suite's name.")
@@ -76,9 +70,8 @@ def audit(
     """
     if (suite is None) == (mechanism is None):
         raise ConfigError("audit: expected a SUITE, or --mechanism FILE.py:NAME; got both or neither.")
+    check_fitting_options(context, mechanism is not None)
     if mechanism is not None:
-        from fedguard.commands.audit_mechanism import audit_address
-
         settings_of_it = {"claim": claim, "rounds": rounds, "clip": clip, "budget": budget, "seed": seed}
         audit_address(mechanism, shapes=shapes, samples=samples, sarif=sarif, as_json=as_json, **settings_of_it)
         return

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +21,44 @@ if TYPE_CHECKING:
     from fedguard.privacy.blackbox.verdict import MechanismAudit
 
 _COLORS = {"consistent": "green", "violated": "red"}
+
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="FILE.py:NAME", help="Audit your own code instead of a suite: a list of arrays in, one out."),
+]
+ClaimText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY=VALUE,...",
+        help="What it claims: epsilon, delta, per (release or a number of rounds), relation (zero_out, replace or "
+        "add_remove), law (gaussian or laplace).",
+    ),
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Releases over which a bound is given as well.")]
+Shapes = Annotated[
+    str | None, typer.Option(metavar="784x32,32", help="Shapes of an update's arrays. Default: four small layers.")
+]
+PresumedClip = Annotated[float, typer.Option(help="Presumed clip of the mechanism: the scale of the search.")]
+Samples = Annotated[
+    str,
+    typer.Option(metavar="auto|N", help="Calls with each input; auto: as the claim needs and the budget allows."),
+]
+Budget = Annotated[float, typer.Option(help="CPU seconds for a mechanism.")]
+SarifFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a mechanism's findings as SARIF 2.1.0.")]
+
+#: Options that say nothing of a mechanism, and options that say nothing of a suite.
+OF_SUITES = ("settings", "method", "canaries", "confidence", "name", "store")
+OF_MECHANISMS = ("claim", "rounds", "shapes", "clip", "samples", "budget", "sarif")
+
+
+def check_fitting_options(context: typer.Context, mechanism: bool) -> None:
+    """Refuse options that would be ignored: a claim beside a suite would look as if it were audited."""
+    for name in OF_SUITES if mechanism else OF_MECHANISMS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--set" if name == "settings" else f"--{name}"
+            what = "--mechanism" if mechanism else "a suite"
+            raise ConfigError(f"audit: {option} says nothing of {what}. Leave it out.")
 
 
 def audit_address(

@@ -99,3 +99,9 @@ def test_it_reads_no_more_than_it_declares():
     assert attack.report(PARTIAL_SUMS, seen.own, view(honest, sees=Sight.OWN_DATA), seen.own).isfinite().all()
     with pytest.raises(NotObservable):
         attack.report(PARTIAL_SUMS, seen.own, view(honest, sees=Sight.NOTHING), seen.own)
+
+
+def test_what_is_added_under_masks_is_rounded_by_the_seed_of_the_trial():
+    """Else no trial could be repeated: rounding drew from the operating system."""
+    first, again = (models("all_reduce(masks=24)", 0, **ATTACKED)[-1] for _ in range(2))
+    assert torch.equal(first, again)

@@ -12,7 +12,7 @@ from fedguard.contracts import SentRound, SumNoise
 from fedguard.memmap import let_go
 from fedguard.rng import Rng
 from fedguard.secagg.encoding import Encoding
-from fedguard.secagg.entropy import expand_seed
+from fedguard.secagg.entropy import Entropy, expand_seed
 from fedguard.secagg.masks import RingVector
 from fedguard.secagg.rotation import rotate
 
@@ -46,13 +46,17 @@ class Inputs:
 
     def encode_update(self, client: int) -> RingVector:
         """Input of a client: an honest client clips; a malicious one puts in any ring element, unseen, and adds no noise."""
-        update, bits = self._update(client).numpy(), expand_seed(_bytes(self._rng.child(client)))
+        update, bits = self._update(client).numpy(), self.rounding(client)
         if client in self._sent.malicious:
             return self._encoding.encode_raw(update, weight=self._weights[client], seed=self.seed, entropy=bits)
         if self._noise is None:
             return self._encoding.encode(update, weight=self._weights[client], seed=self.seed, entropy=bits)
         rotated = rotate(update, self.seed) if self._encoding.rotate else update
         return np.append(self._noise.encode(rotated, bits), 1).astype(f"uint{self._encoding.ring}")
+
+    def rounding(self, *names: int | str) -> Entropy:
+        """The random bits with which a client's input is rounded, or another vector that is named."""
+        return expand_seed(_bytes(self._rng.child(*names)))
 
     def mean(self, clients: Sequence[int]) -> Tensor:
         """float64 ``[d]``: weighted mean of the clients' updates before encoding."""

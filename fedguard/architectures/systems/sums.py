@@ -197,7 +197,7 @@ class SumRun(Collective):
         self.world.spent.add_bytes(KEY * handed, KEY * handed)
         inputs = Inputs(sent, encoding, None, weights, setup.rng.child("masking"), "all")
         vectors = [self.message(inputs, node, sent) for node in nodes]
-        added = {nodes.index(node): self._encode_addend(vector, inputs) for node, vector in sent.added.items()}
+        added = {nodes.index(node): self._encode_addend(vector, node, inputs) for node, vector in sent.added.items()}
         total = np.empty_like(vectors[0])
         for chunk, cut in enumerate(schedule.cuts(self.width)):
             more = {node: vector[cut] for node, vector in added.items()}
@@ -225,9 +225,10 @@ class SumRun(Collective):
         self._pairs.mask(vector, node, sent.clients, sent)
         return vector
 
-    def _encode_addend(self, added: Tensor, inputs: Inputs) -> NDArray[np.uint32]:
+    def _encode_addend(self, added: Tensor, node: int, inputs: Inputs) -> NDArray[np.uint32]:
         """uint32 ``[d + 1]``: what a malicious node adds to a masked sum; its number of examples is 0."""
-        vector = self._encoding.encode_raw(added.numpy(), weight=1, seed=inputs.seed).astype(np.uint32)
+        bits = inputs.rounding("addend", node)
+        vector = self._encoding.encode_raw(added.numpy(), weight=1, seed=inputs.seed, entropy=bits).astype(np.uint32)
         # The encoding appends the weight, and what is added on the way is nobody's update
         vector[-1] = 0
         return vector

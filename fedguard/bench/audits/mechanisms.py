@@ -34,6 +34,8 @@ from fedguard.privacy.blackbox.verdict import MechanismAudit
 
 #: Shapes of an update if none are given: a small network of four layers.
 SHAPES: tuple[Shape, ...] = ((5, 5), (8,), (4, 5), (5,))
+#: Seconds that a new process may take before it calls anything, on a busy machine.
+START = 60.0
 #: Most coordinates of an update that is audited.
 MOST_COORDINATES = 10_000_000
 _ADDRESS = re.compile(r"(?P<place>.+?):(?P<name>[A-Za-z_][\w.]*)(?P<item>\[\d+\])?")
@@ -83,7 +85,7 @@ class OwnMechanism(BlackBoxMechanism):
         command = [sys.executable, "-m", "fedguard.bench.audits.first_release"]
         try:
             done = subprocess.run(
-                command, input=asked, capture_output=True, text=True, timeout=self._limit, check=False
+                command, input=asked, capture_output=True, text=True, timeout=START + self._limit, check=False
             )
             return np.asarray(json.loads(done.stdout), np.float64)
         except (subprocess.TimeoutExpired, ValueError):  # it tells nothing then

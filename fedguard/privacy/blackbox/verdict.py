@@ -83,7 +83,7 @@ class MechanismAudit:
     @property
     def doubtful(self) -> bool:
         """Whether nothing is proven against the claim, and the bound by the law that the noise seems to have exceeds it."""
-        return self.verdict == "consistent" and self.claim is not None and _shown_exceeds(self.claim, self.bounds[0])
+        return self.verdict == "consistent" and self.claim is not None and _exceeds_by_law(self.claim, self.bounds[0])
 
     @property
     def exit_code(self) -> int:
@@ -119,7 +119,7 @@ def judge(
     if not bounds:
         return "not judged", "No call could be made within the budget."
     main = bounds[0]
-    if main.shown is not None and _shown_exceeds(claim, main):
+    if main.shown is not None and _exceeds_by_law(claim, main):
         return "consistent", (
             f"Nothing is proven against the claim, but it is violated if the noise is {main.shown.law}, as it looks: "
             f"epsilon >= {main.shown.epsilon:.3g}. Name law={main.shown.law} in the claim to have this judged."
@@ -130,7 +130,7 @@ def judge(
     )
 
 
-def _shown_exceeds(claim: EpsilonClaim, one: RelationBounds) -> bool:
+def _exceeds_by_law(claim: EpsilonClaim, one: RelationBounds) -> bool:
     return one.shown is not None and one.shown.epsilon > claim.over(1)[0]
 
 
