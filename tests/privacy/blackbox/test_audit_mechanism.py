@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedguard.bench.audits.sarif import as_sarif
 from fedguard.errors import InputError
 from fedguard.privacy.audit.gaussian import epsilon_of
 from fedguard.privacy.blackbox.audit import audit_mechanism
@@ -92,6 +95,8 @@ def test_a_law_that_the_claim_does_not_name_is_only_warned_of() -> None:
     loose = EpsilonClaim(epsilon=3, delta=1e-5, relation="replace")
     found = audited("gaussian", samples=6000, claim=loose)
     assert found.verdict == "consistent" and "violated if the noise is gaussian" in found.words
+    rules = {one["ruleId"] for one in json.loads(as_sarif(found, Path.cwd()))["runs"][0]["results"]}
+    assert found.doubtful and "audit/epsilon-doubtful" in rules and "audit/epsilon-exceeded" not in rules
 
 
 def test_without_a_claim_nothing_is_violated() -> None:
