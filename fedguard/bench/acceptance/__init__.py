@@ -1,0 +1,11 @@
+"""What a rule of somebody's own is worth: the verdict of `fedguard accept`.
+
+submission.py   what is handed in: a file with a rule, or a pipeline by name
+standard.py     the standard by which it is judged, read from standards/YEAR.yaml
+findings.py     what is found, and the verdict
+rounds.py       rounds of an aggregation on which a rule is tried
+watch.py        what a rule's code reaches for while it runs
+contracts/      one file for each group of checks of the contract
+child.py        runs the checks in a process of its own
+accept.py       starts that process, within limits, and collects the verdict
+"""

@@ -1,0 +1,189 @@
+"""Judges a submission in processes of their own, within limits of time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from fedguard.bench.acceptance.findings import Finding, Verdict
+from fedguard.bench.acceptance.standard import Standard, load_standard
+from fedguard.errors import ConfigError
+
+#: Seconds in which a process has to say its first word, on a busy machine
+START = 120.0
+#: Checks that may end a process before the rest is given up
+MOST_ENDS = 3
+#: Where a process is before any check: what happens here concerns the whole submission
+BEFORE = ("start", "import")
+
+
+def accept(given: str, standard: str = "2026", listener: Callable[[str], None] = lambda _: None) -> Verdict:
+    """Check the contract of a rule.
+
+    Args:
+        given: a Python file with one rule, or a pipeline by name.
+        standard: a year, or a YAML file.
+        listener: hears the name of each check as it starts.
+
+    Raises:
+        ConfigError: there is no such file, standard or rule, or the file cannot be imported.
+    """
+    rule, found = load_standard(standard), _Collected()
+    while not found.complete and len(found.ended) <= MOST_ENDS:
+        _run_process(
+            {"given": given, "standard": standard, "skip": found.skip, "broken": found.broken}, rule, found, listener
+        )
+        if found.error is not None:
+            raise ConfigError(found.error)
+    _compare_processes(given, standard, rule, found)
+    return Verdict(
+        {"given": given, **found.submission},
+        {"name": rule.name, "digest": rule.digest},
+        tuple(found.findings),
+        tuple(found.done),
+        found.missing,
+        found.seconds,
+    )
+
+
+@dataclass
+class _Collected:
+    """What the processes have said so far."""
+
+    submission: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    fingerprints: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    running: str = BEFORE[0]
+    complete: bool = False
+    error: str | None = None
+
+    @property
+    def broken(self) -> bool:
+        return any(one.level == "failed" for one in self.findings)
+
+    @property
+    def skip(self) -> list[str]:
+        return [*self.done, *self.missing]
+
+    def note(self, line: Mapping[str, Any], listener: Callable[[str], None]) -> None:
+        """Take in one line of a process."""
+        for key, value in line.items():
+            match key:
+                case "start":
+                    self.running = value
+                    if value not in BEFORE:
+                        listener(value)
+                case "submission":
+                    self.submission = value
+                case "finding":
+                    self.findings.append(Finding(**value))
+                case "done":
+                    self.done.append(value)
+                case "missing":
+                    self.missing[value] = line["reason"]
+                case "fingerprint":
+                    self.fingerprints.append(value)
+                case "error":
+                    self.error = value
+                case "end":
+                    self.seconds += value
+                    self.complete = True
+
+    def note_end(self, reason: str) -> None:
+        """A process ended before it was done: the check that it was at cannot be judged, nor, before any, the submission."""
+        self.ended.append(self.running)
+        if self.running in BEFORE:
+            self.error = f"accept: importing it ended the process: {reason}. Fix the file."
+            return
+        self.missing[self.running] = reason
+        self.findings.append(
+            Finding(
+                "ends_process", "failed", f"In the check {self.running}, {reason}.", remedy="Make it answer, or raise."
+            )
+        )
+
+
+def _run_process(
+    request: Mapping[str, Any], rule: Standard, found: _Collected, listener: Callable[[str], None], hashing: str = "0"
+) -> None:
+    """Run one process to its end, or end it."""
+    found.running, found.complete = BEFORE[0], False
+    with closing(_lines_of(request, rule.contracts.check_seconds, hashing)) as lines:
+        for line in lines:
+            if isinstance(line, str):
+                found.note_end(line)
+                return
+            found.note(line, listener)
+    if not found.complete:
+        found.note_end("its process ends without a word")
+
+
+def _lines_of(
+    request: Mapping[str, Any], seconds: float, hashing: str
+) -> Generator[Mapping[str, Any] | str, None, None]:
+    """The lines of a process as they come; the last one is the reason in words if the process had to be ended."""
+    variables = {**os.environ, "PYTHONHASHSEED": hashing, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "fedguard.bench.acceptance.child"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    said: queue.Queue[str | None] = queue.Queue()
+    threading.Thread(target=_read_lines, args=(process.stdout, said), daemon=True).start()
+    try:
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        patience = START + seconds
+        while True:
+            try:
+                line = said.get(timeout=patience)
+            except queue.Empty:
+                yield f"it did not end within {patience:g} seconds"
+                return
+            if line is None:
+                return
+            patience = seconds
+            yield json.loads(line)
+    finally:
+        # The whole group: a submission may have started others
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _read_lines(stream: IO[str], said: queue.Queue[str | None]) -> None:
+    for line in stream:
+        said.put(line)
+    said.put(None)
+
+
+def _compare_processes(given: str, standard: str, rule: Standard, found: _Collected) -> None:
+    """Whether two processes with other hashes of words have the same answers."""
+    if (
+        any(one.code in ("not_deterministic", "global_random", "keeps_state", "crashes") for one in found.findings)
+        or found.ended
+    ):
+        return
+    asked = {"given": given, "standard": standard, "skip": [], "broken": False, "fingerprint": True}
+    for hashing in ("1", "2"):
+        _run_process(asked, rule, found, lambda _: None, hashing)
+    if len(set(found.fingerprints)) > 1:
+        words = "The same round has other answers in another process."
+        remedy = "Sort sets before they are gone through, and use nothing that is drawn as Python starts."
+        found.findings.append(Finding("differs_by_process", "failed", words, remedy=remedy))
+    found.error = None

@@ -1,0 +1,93 @@
+"""What the checks of a submission find, and the verdict over all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: ``failed``: its contract is broken. ``flagged``: a reader should know it. ``noted``: a property, neither good nor bad.
+Level = Literal["failed", "flagged", "noted"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check found.
+
+    Attributes:
+        code: a stable word, such as ``keeps_state``.
+        words: what was found, a sentence.
+        example: the smallest input that shows it, in words; "" if none is needed.
+        remedy: what to do, a sentence; "" for properties.
+        figure: a number behind it, if there is one.
+    """
+
+    code: str
+    level: Level
+    words: str
+    example: str = ""
+    remedy: str = ""
+    figure: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON types."""
+        return {
+            "code": self.code,
+            "level": self.level,
+            "words": self.words,
+            "example": self.example,
+            "remedy": self.remedy,
+            "figure": self.figure,
+        }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a submission.
+
+    Attributes:
+        submission: its file or name, its pipeline in words, and its digest.
+        standard: name and digest of the standard.
+        findings: in the order of the checks.
+        checked: names of the checks that ran to their end.
+        missing: checks that did not, each with the reason.
+        seconds: CPU seconds of the checks.
+    """
+
+    submission: Mapping[str, str]
+    standard: Mapping[str, str]
+    findings: Sequence[Finding]
+    checked: Sequence[str]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """3: a check failed; 4: one could not be judged; 0 otherwise. None of them says that the rule is robust."""
+        return 3 if self.of("failed") else 4 if self.missing else 0
+
+    def of(self, level: Level) -> list[Finding]:
+        """The findings of one level."""
+        return [one for one in self.findings if one.level == level]
+
+    def missing_by_reason(self) -> dict[str, list[str]]:
+        """The names of the checks that could not be judged, by the reason."""
+        found = dict[str, list[str]]()
+        for name, reason in self.missing.items():
+            found.setdefault(reason, []).append(name)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """The verdict as JSON types, with a seal over all other keys but the time it took."""
+        content = {
+            "submission": dict(self.submission),
+            "standard": dict(self.standard),
+            "findings": [one.as_dict() for one in self.findings],
+            "checked": list(self.checked),
+            "missing": dict(self.missing),
+            "exit_code": self.exit_code,
+        }
+        sealed = json.dumps(content, sort_keys=True, ensure_ascii=True)
+        return {**content, "seconds": round(self.seconds, 1), "seal": hashlib.sha256(sealed.encode()).hexdigest()}
