@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +10,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fedguard.commands.options import console, print_json
-from fedguard.errors import StoreError
+from fedguard.commands.options import Jobs, console, print_json
+from fedguard.errors import StoreError, UnknownName
 
 if TYPE_CHECKING:
     from fedguard.bench.acceptance.findings import Finding, Verdict
+    from fedguard.bench.running.progress import Listener
 
 _MARKS = {"failed": "[red]failed [/]", "flagged": "[yellow]flagged[/]", "noted": "[dim]noted  [/]"}
 
@@ -23,40 +25,68 @@ def accept(
         str,
         typer.Argument(metavar="FILE.py|RULE", help="A file with one defense, or a pipeline such as 'nnm >> krum'."),
     ],
+    stage: Annotated[
+        str, typer.Option(metavar="contracts|all", help="The checks of the contract alone, or the trainings as well.")
+    ] = "all",
     standard: Annotated[
         str, typer.Option(metavar="YEAR|FILE.yaml", help="The standard by which it is judged.")
     ] = "2026",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say which trainings would run and how long they take, and stop.")
+    ] = False,
     to: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write verdict.json and verdict.md there. Default: FILE.accept."),
+        typer.Option(metavar="FOLDER", help="Folder of the verdict and its runs. Default: FILE.accept."),
     ] = None,
+    jobs: Jobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:
-    """Check whether a rule keeps the contract of rules, and say what its readers should know.
+    """Judge a rule of your own: does it keep the contract, and what does the worst attack leave of it?
 
-    The rule runs on several hundred rounds of its own size and beside it, in a process with limits on time and memory. The
-    checks: it answers every round that it accepts with finite numbers; the same round has one answer; it keeps nothing from
-    trial to trial, changes nothing of others, and reads no clock; neither places nor numbers of clients decide; it sees only
-    what it declares and runs on sums of groups if it declares so; it is no better at the sizes of the evaluation than beside
-    them; the catalogue does not have it under another name; a round of a million coordinates is affordable.
+    First the contract, in about a minute: it answers every round that it accepts with finite numbers; the same round has one
+    answer; it keeps nothing from trial to trial, changes nothing of others, and reads no clock; neither places nor numbers of
+    clients decide; it sees only what it declares; it is no better at the sizes of the evaluation than beside them; the
+    catalogue does not have it under another name; a round of a million coordinates is affordable.
 
-    Nothing here says that a rule is robust: for this, run it against attacks, as in `fedguard run`. A submitted file is
-    code and runs with your rights: check files of strangers in a container without a network.
+    Then, if it holds, the trainings of the standard: in each setting without attack, under the worst attack of the ensemble
+    and under backdoors, with seeds drawn from the file's digest. Run the same command again to go on after an interruption.
 
-    Exit code 0 if every check passed, 3 if one failed, 4 if one could not be judged, 2 if there is nothing to check.
+    No exit code says that a rule is robust. A submitted file is code and runs with your rights: check files of strangers in
+    a container without a network.
+
+    Exit code 0 if the verdict is complete and every check passed, 3 if a check failed, 4 if something could not be judged, 2 if
+    there is nothing to judge.
     """
     from fedguard.bench.acceptance.accept import accept as judge
+    from fedguard.bench.acceptance.accept import check_contract
     from fedguard.bench.acceptance.words import write_verdict
+    from fedguard.bench.running.progress import for_console
 
+    if stage not in ("contracts", "all"):
+        raise UnknownName("stage", stage, ("contracts", "all"), "--stage")
+    folder = to or Path(f"{re.sub('[^A-Za-z0-9_-]+', '_', submission.removesuffix('.py')).strip('_')}.accept")
+    if plan:
+        _print_plan(submission, standard)
+        return
     progress = Console(stderr=True)
     with progress.status("importing ...") as status:
-        found = judge(submission, standard, lambda name: status.update(f"check: {name} ..."))
-    folder = to or Path(f"{Path(submission).stem}.accept") if submission.endswith(".py") else to
-    if folder is not None:
-        try:
-            write_verdict(found, folder)
-        except OSError as error:
-            raise StoreError(f"{folder}: cannot be written: {error.strerror}.") from None
+
+        def show_check(name: str) -> None:
+            status.update(f"check: {name} ...")
+
+        if stage == "contracts":
+            found = check_contract(submission, standard, show_check)
+        else:
+
+            def start_training() -> Listener:
+                status.stop()
+                return for_console(progress)
+
+            found = judge(submission, folder, standard, jobs=jobs, checked=show_check, listener=start_training)
+    try:
+        write_verdict(found, folder)
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be written: {error.strerror}.") from None
     if as_json:
         print_json(found.as_dict())
     else:
@@ -65,20 +95,29 @@ def accept(
         raise typer.Exit(found.exit_code)
 
 
-def _print_verdict(found: Verdict, folder: Path | None) -> None:
-    from fedguard.bench.acceptance.words import headline
+def _print_plan(submission: str, standard: str) -> None:
+    from fedguard.bench.acceptance.standard import load_standard
+    from fedguard.bench.acceptance.submission import read_submission
+    from fedguard.bench.acceptance.trainings import plan_cells
+
+    for name, words in plan_cells(read_submission(submission), load_standard(standard)):
+        console.print(f"[bold]{escape(name)}[/]: {escape(words)}", highlight=False, soft_wrap=True)
+
+
+def _print_verdict(found: Verdict, folder: Path) -> None:
+    from fedguard.bench.acceptance.words import describe_cell, headline
 
     console.print(f"[bold]{escape(found.submission['pipeline'])}[/]: {escape(headline(found))}", highlight=False)
     for one in found.findings:
         _print_finding(one)
+    for cell in found.cells:
+        words = escape(f"{cell.cell}: {describe_cell(cell)}")
+        console.print(f"  {words}", highlight=False, soft_wrap=True)
     for reason, names in found.missing_by_reason().items():
         words = escape(f"{', '.join(names)}: {reason}")
         console.print(f"  [yellow]missing[/] {words}", highlight=False, soft_wrap=True)
-    console.print(
-        f"  {len(found.checked)} checks of standard {found.standard['name']}, {found.seconds:.0f} CPU seconds"
-        + ("" if folder is None else f"; written to {folder}"),
-        highlight=False,
-    )
+    told = f"{len(found.checked)} checks of standard {found.standard['name']}, {found.seconds:.0f} CPU seconds"
+    console.print(escape(f"  {told}; written to {folder}"), highlight=False, soft_wrap=True)
 
 
 def _print_finding(one: Finding) -> None:

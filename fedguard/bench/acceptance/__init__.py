@@ -5,7 +5,10 @@ standard.py     the standard by which it is judged, read from standards/YEAR.yam
 findings.py     what is found, and the verdict
 rounds.py       rounds of an aggregation on which a rule is tried
 watch.py        what a rule's code reaches for while it runs
+case.py         what each check gets: the rule, and the sizes at which it is tried
 contracts/      one file for each group of checks of the contract
 child.py        runs the checks in a process of its own
-accept.py       starts that process, within limits, and collects the verdict
+trainings.py    whole trainings: worst case, cost without attack, backdoors
+accept.py       starts that process, within limits, then the trainings, and collects the verdict
+words.py        the verdict in words
 """

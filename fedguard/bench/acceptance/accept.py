@@ -11,11 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, Any
 
 from fedguard.bench.acceptance.findings import Finding, Verdict
 from fedguard.bench.acceptance.standard import Standard, load_standard
+from fedguard.bench.acceptance.submission import read_submission
+from fedguard.bench.acceptance.trainings import run_cells
+from fedguard.bench.running.progress import Listener
 from fedguard.errors import ConfigError
 
 #: Seconds in which a process has to say its first word, on a busy machine
@@ -26,7 +30,7 @@ MOST_ENDS = 3
 BEFORE = ("start", "import")
 
 
-def accept(given: str, standard: str = "2026", listener: Callable[[str], None] = lambda _: None) -> Verdict:
+def check_contract(given: str, standard: str = "2026", listener: Callable[[str], None] = lambda _: None) -> Verdict:
     """Check the contract of a rule.
 
     Args:
@@ -39,9 +43,8 @@ def accept(given: str, standard: str = "2026", listener: Callable[[str], None] =
     """
     rule, found = load_standard(standard), _Collected()
     while not found.complete and len(found.ended) <= MOST_ENDS:
-        _run_process(
-            {"given": given, "standard": standard, "skip": found.skip, "broken": found.broken}, rule, found, listener
-        )
+        asked = {"given": given, "standard": standard, "skip": found.skip, "broken": found.broken}
+        _run_process(asked, rule, found, listener)
         if found.error is not None:
             raise ConfigError(found.error)
     _compare_processes(given, standard, rule, found)
@@ -53,6 +56,35 @@ def accept(given: str, standard: str = "2026", listener: Callable[[str], None] =
         found.missing,
         found.seconds,
     )
+
+
+def accept(
+    given: str,
+    folder: Path,
+    standard: str = "2026",
+    *,
+    jobs: int | None = None,
+    checked: Callable[[str], None] = lambda _: None,
+    listener: Callable[[], Listener] = Listener,
+) -> Verdict:
+    """Check the contract of a rule, and if it holds, train with the rule in each cell of the standard.
+
+    Args:
+        folder: of the verdict; the runs are in ``runs`` below it, and what is there is not run again.
+        jobs: worker processes of the trainings; by default one for each core.
+        checked: hears the name of each check as it starts.
+        listener: makes one that receives the progress of a cell's trainings.
+
+    Raises:
+        ConfigError: as `check_contract`.
+        StoreError: the folder cannot be written.
+    """
+    verdict = check_contract(given, standard, checked)
+    if verdict.of("failed") or verdict.missing:
+        return verdict
+    rule = load_standard(standard)
+    cells, missing = run_cells(read_submission(given), rule, folder / "runs", jobs=jobs, listener=listener)
+    return replace(verdict, cells=tuple(cells), missing={**verdict.missing, **missing})
 
 
 @dataclass
@@ -136,7 +168,8 @@ def _lines_of(
 ) -> Generator[Mapping[str, Any] | str, None, None]:
     """The lines of a process as they come; the last one is the reason in words if the process had to be ended."""
     variables = {**os.environ, "PYTHONHASHSEED": hashing, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "fedguard.bench.acceptance.child"]
+    # Without the working directory among the places of modules: a file there might bear the submission's name
+    command = [sys.executable, "-P", "-m", "fedguard.bench.acceptance.child"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables,
         start_new_session=True,

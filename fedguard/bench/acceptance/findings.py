@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from fedguard.metrics.stats import Estimate, estimate
 
 #: ``failed``: its contract is broken. ``flagged``: a reader should know it. ``noted``: a property, neither good nor bad.
 Level = Literal["failed", "flagged", "noted"]
@@ -44,6 +47,41 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class CellFigures:
+    """What trainings of one cell say. Accuracies are in [0, 1], with 95 % intervals over the report seeds.
+
+    Attributes:
+        cell: name of the cell in the standard.
+        counts: whether the rank counts it.
+        worst: accuracy left under the worst attack.
+        attack: the attack that won; None if it is not known.
+        cost: accuracy of the mean minus the rule's, both without attack; paired by seed.
+        honest: accuracy of the mean without attack.
+        worst_class: accuracy of the class that suffers most, under the worst attack.
+        backdoors: success of each backdoor that ran.
+        kept: by seed, (worst - chance) / (honest mean - chance).
+        gaps: trials that are not there, each with its reason.
+        run: name of the run that holds the records.
+    """
+
+    cell: str
+    counts: bool
+    worst: Estimate | None
+    attack: str | None
+    cost: Estimate | None
+    honest: Estimate | None
+    worst_class: Estimate | None
+    backdoors: Mapping[str, Estimate]
+    kept: Sequence[float]
+    gaps: Sequence[str]
+    run: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON types."""
+        return {**dataclasses.asdict(self), "kept": list(self.kept), "gaps": list(self.gaps)}
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The verdict on a submission.
 
@@ -54,6 +92,7 @@ class Verdict:
         checked: names of the checks that ran to their end.
         missing: checks that did not, each with the reason.
         seconds: CPU seconds of the checks.
+        cells: what trainings say, one for each cell of the standard that ran.
     """
 
     submission: Mapping[str, str]
@@ -62,11 +101,22 @@ class Verdict:
     checked: Sequence[str]
     missing: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    cells: Sequence[CellFigures] = ()
 
     @property
     def exit_code(self) -> int:
         """3: a check failed; 4: one could not be judged; 0 otherwise. None of them says that the rule is robust."""
         return 3 if self.of("failed") else 4 if self.missing else 0
+
+    def kept(self) -> Estimate | None:
+        """What the worst attack leaves of the honest mean's gain over chance, in the worst cell that counts.
+
+        For each cell the mean over seeds of (worst - chance) / (honest mean - chance); of the cells the smallest. None if no
+        cell counts, or one that counts has no figure.
+        """
+        counted = [estimate(one.kept) if one.kept else None for one in self.cells if one.counts]
+        whole = [one for one in counted if one is not None]
+        return min(whole, key=lambda one: one.mean) if whole and len(whole) == len(counted) else None
 
     def of(self, level: Level) -> list[Finding]:
         """The findings of one level."""
@@ -88,6 +138,8 @@ class Verdict:
             "checked": list(self.checked),
             "missing": dict(self.missing),
             "exit_code": self.exit_code,
+            "cells": [one.as_dict() for one in self.cells],
+            "kept": None if (kept := self.kept()) is None else dataclasses.asdict(kept),
         }
         sealed = json.dumps(content, sort_keys=True, ensure_ascii=True)
         return {**content, "seconds": round(self.seconds, 1), "seal": hashlib.sha256(sealed.encode()).hexdigest()}

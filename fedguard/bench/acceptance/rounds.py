@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedguard.aggregation import Aggregate, aggregate
 from fedguard.contracts import Pipeline, RuleContext, Sight, State
-from fedguard.errors import ConfigError, ContractError, FedGuardError, PreconditionError
+from fedguard.errors import FedGuardError, PreconditionError
 from fedguard.rng import Rng
 
 #: What the server of an evaluation may see at most
@@ -139,10 +139,6 @@ def is_close(a: Tensor, b: Tensor, rows: Tensor, share: float = 1e-4) -> bool:
 
 
 def explain_error(error: BaseException) -> str:
-    """The first line of an error, with the name of its type unless it is one of FedGuard's own."""
-    text = (str(error).splitlines() or [""])[0]
+    """The first line of an error as a sentence, with the name of its type unless it is one of FedGuard's own."""
+    text = (str(error).splitlines() or [""])[0].rstrip(".") + "."
     return text if isinstance(error, FedGuardError) else f"{type(error).__name__}: {text}"
-
-
-#: Errors by which FedGuard itself says that a rule broke its contract, or that a round is none for it
-OWN_ERRORS = (ConfigError, ContractError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -64,9 +64,27 @@ class ContractChecks(_Part):
     process_gib: Amount
 
 
+class TrainingCell(_Part):
+    """A setting in which a rule is trained with; its figures count for the rank, or are only shown."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    counts: bool
+    suite: dict[str, Any]
+
+
+class Trainings(_Part):
+    """What the trainings try; the comments of the YAML file say what each value is."""
+
+    seeds: Annotated[int, Field(strict=True, ge=3)]
+    worst: dict[str, Any]
+    backdoors: tuple[str, ...]
+    cells: Annotated[tuple[TrainingCell, ...], Field(min_length=1)]
+
+
 class _Content(_Part):
     standard: Annotated[str, Field(pattern=r"^\d{4}\.\d+$")]
     contracts: ContractChecks
+    trainings: Trainings
 
 
 @dataclass(frozen=True)
@@ -77,11 +95,13 @@ class Standard:
         name: such as ``2026.0``.
         digest: SHA-256 of the file.
         contracts: what the checks of the contract try.
+        trainings: in which settings, and under which attacks, a rule is trained with.
     """
 
     name: str
     digest: str
     contracts: ContractChecks
+    trainings: Trainings
 
 
 def load_standard(name: str) -> Standard:
@@ -108,4 +128,4 @@ def load_standard(name: str) -> Standard:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise ConfigError(f"--standard: {path}: {place}: {first['msg']}.") from None
-    return Standard(found.standard, hashlib.sha256(content).hexdigest(), found.contracts)
+    return Standard(found.standard, hashlib.sha256(content).hexdigest(), found.contracts, found.trainings)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedguard.contracts import AggregationRule, Defense, Pipeline
 from fedguard.errors import ConfigError, brief
-from fedguard.modules import load_module
+from fedguard.modules import importable, load_module
 from fedguard.registry import Registry, load_registry
 
 
@@ -57,12 +58,24 @@ def read_submission(given: str) -> Submission:
     except OSError as error:
         raise ConfigError(f"accept: {given}: cannot be read: {error.strerror}. Give a Python file or a rule.") from None
     module, folder = path.stem, path.resolve().parent
+    _require_own_name(module, path, given)
     registry = load_registry().with_modules([module], folder, [given])
     text = getattr(load_module(module, folder), "rule", None)
     if text is not None and not isinstance(text, str):
         raise ConfigError(f"accept: {given}: rule: expected a pipeline such as 'nnm >> mine(x=2)'; got {brief(text)}.")
     pipeline = registry.pipeline(text or _only_rule(registry, module, given), f"accept: {given}")
     return Submission(given, str(pipeline), pipeline, registry, module, folder, _digest(content))
+
+
+def _require_own_name(module: str, path: Path, given: str) -> None:
+    """Raise ConfigError if Python would import another file under this name: it would be judged in its place."""
+    with importable(path.resolve().parent):
+        try:
+            found = importlib.util.find_spec(module)
+        except (ValueError, ImportError):  # a name that none can have; importing says so
+            return
+    if found is not None and found.origin is not None and Path(found.origin).resolve() != path.resolve():
+        raise ConfigError(f"accept: {given}: Python imports {found.origin} under this name. Rename the file.")
 
 
 def _only_rule(registry: Registry, module: str, given: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedguard.bench.acceptance.findings import Level, Verdict
+from fedguard.bench.acceptance.findings import CellFigures, Level, Verdict
 from fedguard.bench.pages import escape
+from fedguard.metrics.stats import Estimate
 
 _HEADS: dict[Level, str] = {"failed": "Failed", "flagged": "To be known", "noted": "Properties"}
 
@@ -18,20 +19,50 @@ def headline(found: Verdict) -> str:
         return f"{len(failed)} of the contract's conditions {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}."
     if found.missing:
         return f"{len(found.missing)} of the checks could not be judged: {', '.join(found.missing)}."
-    return "it keeps the contract. This does not say that it is robust."
+    kept = found.kept()
+    if kept is None:
+        return "it keeps the contract. This does not say that it is robust."
+    low = "" if kept.low is None or kept.high is None else f" [{100 * kept.low:.0f}, {100 * kept.high:.0f}]"
+    return (
+        f"it keeps the contract. In the worst cell that counts, the worst attack leaves {100 * kept.mean:.0f} %{low} of "
+        "what the mean learns without attack."
+    )
+
+
+def describe_cell(one: CellFigures) -> str:
+    """The figures of a cell in one line, in %."""
+    parts = [] if one.counts else ["shown, not counted"]
+    if one.worst is not None:
+        parts.append(f"worst {_percent(one.worst)} by {one.attack or 'an unknown attack'}")
+    if one.honest is not None:
+        parts.append(f"honest mean {_percent(one.honest)}")
+    if one.cost is not None:
+        parts.append(f"cost without attack {_percent(one.cost)}")
+    if one.worst_class is not None:
+        parts.append(f"worst class {_percent(one.worst_class)}")
+    parts += [f"{name} succeeds {_percent(found)}" for name, found in one.backdoors.items()]
+    return "; ".join(parts)
+
+
+def _percent(found: Estimate) -> str:
+    interval = "" if found.low is None or found.high is None else f" [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+    return f"{100 * found.mean:.1f}{interval}"
 
 
 def as_markdown(found: Verdict) -> str:
     """The verdict on one screen."""
     lines = [f"# `{found.submission['pipeline']}`", "", headline(found).capitalize(), ""]
     for level, head in _HEADS.items():
-        rows = found.of(level)
-        if rows:
+        findings = found.of(level)
+        if findings:
             lines += [f"## {head}", ""]
-        for one in rows:
+        for one in findings:
             more = " ".join(escape.markdown(text) for text in (one.example, one.remedy) if text)
             lines.append(f"- **{one.code}**: {escape.markdown(one.words)}{f' ({more})' if more else ''}")
-        lines += [""] if rows else []
+        lines += [""] if findings else []
+    if found.cells:
+        rows = [f"- **{one.cell}**: {escape.markdown(describe_cell(one))}" for one in found.cells]
+        lines += ["## Trainings (in %, with 95 % intervals over the seeds)", "", *rows, ""]
     if found.missing:
         rows = [
             f"- {', '.join(names)}: {escape.markdown(reason)}" for reason, names in found.missing_by_reason().items()

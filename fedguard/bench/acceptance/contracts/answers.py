@@ -51,7 +51,7 @@ def _try_round(case: ContractCase, one: ToyRound, where: str) -> Finding | None:
         run_round(case.pipeline, ToyRound(one.rows, one.f, states=first.states, facts={"round": 2}))
     except PreconditionError as error:
         return Finding(
-            "refuses_late", "failed", f"It accepts a round in check() and refuses it later: {error}", where,
+            "refuses_late", "failed", f"It accepts a round in check() and refuses it later: {explain_error(error)}", where,
             "Let min_rows or check() say which rounds it cannot run on.",
         )  # fmt: skip
     except ContractError as error:

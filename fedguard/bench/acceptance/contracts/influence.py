@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
 from fedguard.bench.acceptance.case import ContractCase
 from fedguard.bench.acceptance.findings import Finding
-from fedguard.bench.acceptance.rounds import ToyRound, answer, draw_honest
+from fedguard.bench.acceptance.rounds import ToyRound, answer, draw_honest, is_close
 
 #: Quiet rounds, and the share of clients without influence above which a reader should know it
 ROUNDS, MOST = 3, 0.3
@@ -25,8 +23,9 @@ def check_influence(case: ContractCase) -> Iterator[Finding]:
         before, others = answer(case.pipeline, one), draw_honest(n, d, 90 + seed)
         for row in range(n):
             rows = one.rows.clone()
-            rows[row] += 0.2 * (others[row] - rows[row])
-            without += int(torch.equal(answer(case.pipeline, replace(one, rows=rows)), before))
+            rows[row] += 0.02 * (others[row] - rows[row])  # so little that it stays where it is among the others
+            # Weights of zero still leave rounding
+            without += is_close(answer(case.pipeline, replace(one, rows=rows)), before, one.rows, 1e-6)
     share = without / (ROUNDS * n)
     if share > MOST:
         yield Finding(

@@ -1,0 +1,161 @@
+"""A rule in whole trainings: its worst case, what it costs when nobody attacks, and backdoors.
+
+Every trial is an ordinary record of an ordinary run in the folder of the verdict. So a run that was stopped goes on where it
+stopped, and each figure of the verdict can be looked at with `fedguard show`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedguard.bench.acceptance.findings import CellFigures
+from fedguard.bench.acceptance.standard import Standard, TrainingCell
+from fedguard.bench.acceptance.submission import Submission
+from fedguard.bench.records.store import RunFolder
+from fedguard.bench.results.run import Run
+from fedguard.bench.running.check import explain_refusals
+from fedguard.bench.running.estimate import estimate as estimate_time
+from fedguard.bench.running.execute import execute
+from fedguard.bench.running.progress import Listener
+from fedguard.config import Plan, plan, read_suite
+from fedguard.config.document import document_of
+from fedguard.errors import ConfigError
+from fedguard.metrics.stats import Estimate, estimate
+
+#: Report seeds are below this, and so none of the ensemble's selection seeds
+MOST_REPORT_SEED = 1_000_000
+
+
+def report_seeds(submission: Submission, standard: Standard) -> tuple[int, ...]:
+    """The seeds that are reported, drawn from the digests of submission and standard.
+
+    Their order is that of the draw; no two are equal.
+    """
+    found = dict[int, None]()
+    draw = 0
+    while len(found) < standard.trainings.seeds:
+        text = f"{submission.digest}|{standard.digest}|{draw}"
+        found[int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % MOST_REPORT_SEED] = None
+        draw += 1
+    return tuple(found)
+
+
+def lay_out_cell(submission: Submission, standard: Standard, cell: TrainingCell) -> tuple[Plan, Plan]:
+    """The trainings of a cell: the mean without attack; and the rule without attack, under the worst one and backdoors."""
+    trainings = standard.trainings
+    shared = {**cell.suite, "seeds": list(report_seeds(submission, standard))}
+    honest = {**shared, "name": f"{cell.name}-honest", "matrix": {"attack": ["none"], "defense": ["mean"]}}
+    plugins = {} if submission.module is None else {"plugins": [submission.module]}
+    attacks = ["none", dict(trainings.worst), *trainings.backdoors]
+    judged = {**shared, **plugins, "name": cell.name, "matrix": {"attack": attacks, "defense": [submission.text]}}
+    return _plan_of(honest, None), _plan_of(judged, submission.folder)
+
+
+def run_cell(
+    submission: Submission, standard: Standard, cell: TrainingCell, store: Path, jobs: int | None, listener: Listener
+) -> CellFigures:
+    """Run the missing trainings of a cell, and read what they say.
+
+    Raises:
+        ConfigError: its data are not there, or the rule cannot be trained with in it.
+        StoreError: the store cannot be written.
+    """
+    runs = []
+    for laid_out in lay_out_cell(submission, standard, cell):
+        folder = RunFolder(store / laid_out.suite.name)
+        runs.append(execute(laid_out, folder, jobs=jobs, listener=listener))
+    return figures_of(cell, *runs)
+
+
+def figures_of(cell: TrainingCell, honest: Run, judged: Run) -> CellFigures:
+    """What the runs of a cell say."""
+    rows = [*honest.rows(), *judged.rows()]
+    gaps = [
+        f"{row['attack']} against {row['defense']}, seed {row['seed']}: {row['status']}"
+        for row in rows
+        if row["status"] != "ok"
+    ]
+    clean_mean = _by_seed(honest.rows(), "none", "final_accuracy")
+    attacks = list(dict.fromkeys(row["attack"] for row in judged.rows()))
+    worst_name = next((one for one in attacks if one.startswith("worst_case")), "")
+    clean, worst = (_by_seed(judged.rows(), one, "final_accuracy") for one in ("none", worst_name))
+    chance = next((record["result"]["chance"] for record in honest.ran.values()), None) or 0.0
+    paired = [seed for seed in clean_mean if seed in worst and clean_mean[seed] > chance]
+    backdoors = {
+        one: _by_seed(judged.rows(), one, "attack_success") for one in attacks if one not in ("none", worst_name)
+    }
+    return CellFigures(
+        cell=cell.name,
+        counts=cell.counts,
+        worst=_estimate(list(worst.values())),
+        attack=_winner(judged),
+        cost=_estimate([clean_mean[seed] - clean[seed] for seed in clean_mean if seed in clean], bounds=None),
+        honest=_estimate(list(clean_mean.values())),
+        worst_class=_estimate(list(_by_seed(judged.rows(), worst_name, "worst_class_accuracy").values())),
+        backdoors={name: found for name, values in backdoors.items() if (found := _estimate(list(values.values())))},
+        kept=[(worst[seed] - chance) / (clean_mean[seed] - chance) for seed in paired],
+        gaps=gaps,
+        run=judged.name,
+    )
+
+
+def _plan_of(suite: Mapping[str, Any], folder: Path | None) -> Plan:
+    document = document_of(suite, folder)
+    return plan(document, read_suite(document))
+
+
+def _by_seed(rows: Sequence[Mapping[str, Any]], attack: str, figure: str) -> dict[int, float]:
+    return {row["seed"]: row[figure] for row in rows if row["attack"] == attack and row[figure] is not None}
+
+
+def _estimate(values: Sequence[float], bounds: tuple[float, float] | None = (0.0, 1.0)) -> Estimate | None:
+    return estimate(values, bounds) if values else None
+
+
+def _winner(run: Run) -> str | None:
+    """The attack that the ensemble chose."""
+    chosen = (one["result"].get("worst_case") for one in run.ran.values())
+    return next((one["chosen"] for one in chosen if one is not None), None)
+
+
+def run_cells(
+    submission: Submission, standard: Standard, store: Path, *, jobs: int | None, listener: Callable[[], Listener]
+) -> tuple[list[CellFigures], dict[str, str]]:
+    """Run the missing trainings of each cell.
+
+    Args:
+        store: folder of the runs.
+        listener: makes one that receives the progress of a cell.
+
+    Returns:
+        What the cells say; and by name those that could not run, each with the reason.
+    """
+    found, missing = list[CellFigures](), dict[str, str]()
+    for cell in standard.trainings.cells:
+        try:
+            figures = run_cell(submission, standard, cell, store, jobs, listener())
+        except ConfigError as error:  # its data are not there
+            missing[cell.name] = str(error)
+            continue
+        found.append(figures)
+        if figures.gaps:
+            missing[cell.name] = f"{len(figures.gaps)} trials are missing, the first: {figures.gaps[0]}"
+    return found, missing
+
+
+def plan_cells(submission: Submission, standard: Standard) -> Iterator[tuple[str, str]]:
+    """Of each cell, its name and in words what would run in it and how long that takes on one core, or why it cannot run."""
+    for cell in standard.trainings.cells:
+        try:
+            plans = lay_out_cell(submission, standard, cell)
+            refused = [explain_refusals(one) for one in plans]
+            times = [estimate_time(one, none, 1) for one, none in zip(plans, refused, strict=True)]
+        except ConfigError as error:
+            yield cell.name, f"cannot run: {error}"
+            continue
+        reasons = {reason for one in refused for reason in one.values()}
+        told = f"about {sum(one.seconds for one in times) / 60:.0f} minutes on one core"
+        yield cell.name, told + (f"; refused: {'; '.join(sorted(reasons))}" if reasons else "")
