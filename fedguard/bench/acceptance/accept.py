@@ -138,7 +138,7 @@ class _Collected:
         """A process ended before it was done: the check that it was at cannot be judged, nor, before any, the submission."""
         self.ended.append(self.running)
         if self.running in BEFORE:
-            self.error = f"accept: importing it ended the process: {reason}. Fix the file."
+            self.error = f"accept: importing the file failed: {reason}. Fix it."
             return
         self.missing[self.running] = reason
         self.findings.append(
@@ -176,7 +176,8 @@ def _lines_of(
     )  # fmt: skip
     assert process.stdin is not None and process.stdout is not None
     said: queue.Queue[str | None] = queue.Queue()
-    threading.Thread(target=_read_lines, args=(process.stdout, said), daemon=True).start()
+    reader = threading.Thread(target=_read_lines, args=(process.stdout, said), daemon=True)
+    reader.start()
     try:
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request) + "\n")
@@ -188,7 +189,7 @@ def _lines_of(
             except queue.Empty:
                 yield f"it did not end within {patience:g} seconds"
                 return
-            if line is None:
+            if line is None or not line.endswith("\n"):  # ended in the middle of a line
                 return
             patience = seconds
             yield json.loads(line)
@@ -197,6 +198,11 @@ def _lines_of(
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        reader.join(5)  # a process that left the group may hold the pipe open
+        if not reader.is_alive():
+            process.stdout.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
 
 
 def _read_lines(stream: IO[str], said: queue.Queue[str | None]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import sys
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from fedguard.contracts import AggregationRule, Defense, Pipeline
@@ -70,12 +71,13 @@ def read_submission(given: str) -> Submission:
 def _require_own_name(module: str, path: Path, given: str) -> None:
     """Raise ConfigError if Python would import another file under this name: it would be judged in its place."""
     with importable(path.resolve().parent):
-        try:
-            found = importlib.util.find_spec(module)
-        except (ValueError, ImportError):  # a name that none can have; importing says so
-            return
-    if found is not None and found.origin is not None and Path(found.origin).resolve() != path.resolve():
-        raise ConfigError(f"accept: {given}: Python imports {found.origin} under this name. Rename the file.")
+        # Not importlib.util.find_spec: it answers with a module of this name that is loaded already
+        found = PathFinder.find_spec(module)
+    origin = (
+        "a module of its own" if module in sys.builtin_module_names else found.origin if found is not None else None
+    )
+    if origin is not None and Path(origin).resolve() != path.resolve():
+        raise ConfigError(f"accept: {given}: Python imports {origin} under this name. Rename the file.")
 
 
 def _only_rule(registry: Registry, module: str, given: str) -> str:
