@@ -15,6 +15,7 @@ from fedguard.errors import StoreError, UnknownName
 
 if TYPE_CHECKING:
     from fedguard.bench.acceptance.findings import Finding, Verdict
+    from fedguard.bench.acceptance.verify import Verification
     from fedguard.bench.running.progress import Listener
 
 _MARKS = {"failed": "[red]failed [/]", "flagged": "[yellow]flagged[/]", "noted": "[dim]noted  [/]"}
@@ -34,6 +35,16 @@ def accept(
     plan: Annotated[
         bool, typer.Option("--plan", help="Say which trainings would run and how long they take, and stop.")
     ] = False,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Hold an existing verdict against its file and records, and repeat some trials."),
+    ] = False,
+    trials: Annotated[
+        int, typer.Option(min=1, help="With --verify: how many trials are repeated, drawn at random.")
+    ] = 12,
+    nonce: Annotated[
+        int | None, typer.Option(min=0, help="With --verify: decides which trials are drawn. Default: a random number.")
+    ] = None,
     to: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder of the verdict and its runs. Default: FILE.accept."),
@@ -54,11 +65,15 @@ def accept(
     No exit code says that a rule is robust. A submitted file is code and runs with your rights: check files of strangers in
     a container without a network.
 
+    With --verify, a verdict of somebody else's is held against its file and its records, its figures are computed anew, and
+    some of its trials are repeated: which ones, a random number decides.
+
     Exit code 0 if the verdict is complete and every check passed, 3 if a check failed, 4 if something could not be judged, 2 if
     there is nothing to judge.
     """
     from fedguard.bench.acceptance.accept import accept as judge
     from fedguard.bench.acceptance.accept import check_contract
+    from fedguard.bench.acceptance.verify import verify as check_verdict
     from fedguard.bench.acceptance.words import write_verdict
     from fedguard.bench.running.progress import for_console
 
@@ -69,6 +84,13 @@ def accept(
         _print_plan(submission, standard)
         return
     progress = Console(stderr=True)
+    if verify:
+        with progress.status("reading ...") as status:
+            checked = check_verdict(submission, folder, standard, trials=trials, nonce=nonce, listener=status.update)
+        _print_verification(checked, as_json)
+        if checked.exit_code:
+            raise typer.Exit(checked.exit_code)
+        return
     with progress.status("importing ...") as status:
 
         def show_check(name: str) -> None:
@@ -93,6 +115,19 @@ def accept(
         _print_verdict(found, folder)
     if found.exit_code:
         raise typer.Exit(found.exit_code)
+
+
+def _print_verification(found: Verification, as_json: bool) -> None:
+    if as_json:
+        print_json(found.as_dict())
+        return
+    same = found.trials - sum(one.code in ("differs", "repeated_within", "not_repeated") for one in found.findings)
+    console.print(
+        f"{found.records} records; {same} of {found.trials} repeated trials are equal to the last bit (nonce {found.nonce}).",
+        highlight=False,
+    )
+    for one in found.findings:
+        _print_finding(one)
 
 
 def _print_plan(submission: str, standard: str) -> None:

@@ -34,6 +34,7 @@ trainings:
   seeds: 3
   worst: {name: worst_case, selection_seeds: 1, attacks: [sign_flip, ipm(tau=5)]}
   backdoors: [model_replacement]
+  repeats_within: 0.015
   cells:
     - name: smoke
       counts: true

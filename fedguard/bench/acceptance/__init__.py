@@ -10,5 +10,6 @@ contracts/      one file for each group of checks of the contract
 child.py        runs the checks in a process of its own
 trainings.py    whole trainings: worst case, cost without attack, backdoors
 accept.py       starts that process, within limits, then the trainings, and collects the verdict
+verify.py       a stranger's check of a verdict: its records, its figures, and trials repeated
 words.py        the verdict in words
 """

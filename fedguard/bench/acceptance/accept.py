@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import IO, Any
 from fedguard.bench.acceptance.findings import Finding, Verdict
 from fedguard.bench.acceptance.standard import Standard, load_standard
 from fedguard.bench.acceptance.submission import read_submission
-from fedguard.bench.acceptance.trainings import run_cells
+from fedguard.bench.acceptance.trainings import digest_records, run_cells
 from fedguard.bench.running.progress import Listener
 from fedguard.errors import ConfigError
 
@@ -26,6 +26,8 @@ from fedguard.errors import ConfigError
 START = 120.0
 #: Checks that may end a process before the rest is given up
 MOST_ENDS = 3
+#: Seconds that a repeated trial may take
+RERUN = 3600.0
 #: Where a process is before any check: what happens here concerns the whole submission
 BEFORE = ("start", "import")
 
@@ -84,7 +86,8 @@ def accept(
         return verdict
     rule = load_standard(standard)
     cells, missing = run_cells(read_submission(given), rule, folder / "runs", jobs=jobs, listener=listener)
-    return replace(verdict, cells=tuple(cells), missing={**verdict.missing, **missing})
+    records = digest_records(folder / "runs")
+    return replace(verdict, cells=tuple(cells), missing={**verdict.missing, **missing}, records=records)
 
 
 @dataclass
@@ -209,6 +212,27 @@ def _read_lines(stream: IO[str], said: queue.Queue[str | None]) -> None:
     for line in stream:
         said.put(line)
     said.put(None)
+
+
+def rerun_trials(
+    given: str, standard: str, asked: Sequence[Mapping[str, Any]], listener: Callable[[str], None]
+) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """Repeat trials in a process of their own.
+
+    Args:
+        asked: of each its ``config``, as in a record, and its ``seed``.
+
+    Yields:
+        Its number, and its result; None if it raised an error.
+    """
+    request = {"given": given, "standard": standard, "skip": [], "broken": False, "rerun": list(asked)}
+    with closing(_lines_of(request, RERUN, "0")) as lines:
+        for line in lines:
+            if isinstance(line, str) or "error" in line:
+                raise ConfigError(line if isinstance(line, str) else line["error"])
+            if "rerun" in line:
+                listener(f"trial {line['rerun'] + 1} of {len(asked)}")
+                yield line["rerun"], line["result"]
 
 
 def _compare_processes(given: str, standard: str, rule: Standard, found: _Collected) -> None:

@@ -10,7 +10,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -61,6 +61,9 @@ def _check(request: Mapping[str, Any], say: Any) -> None:
         if request.get("fingerprint"):
             say(fingerprint=fingerprint(case))
             return
+        if "rerun" in request:
+            _rerun(request["rerun"], submission.registry, say)
+            return
         broken = bool(request["broken"])
         for name, check in CHECKS.items():
             if name in request["skip"]:
@@ -77,6 +80,21 @@ def _check(request: Mapping[str, Any], say: Any) -> None:
                 say(missing=name, reason="its rounds raise errors" if broken else f"it raises {_describe(error)}")
             else:
                 say(done=name)
+
+
+def _rerun(asked: Sequence[Mapping[str, Any]], registry: Any, say: Any) -> None:
+    """Repeat trials; of one that fails, the result is None."""
+    from fedguard.bench.running.trial import run_trial
+    from fedguard.config import build_cell
+    from fedguard.config.schema import CellConfig
+
+    for number, one in enumerate(asked):
+        try:
+            cell = build_cell(CellConfig.model_validate(one["config"]), registry)
+            result = json.loads(json.dumps(run_trial(cell, one["seed"], {})[0]["result"]))
+        except Exception:
+            result = None
+        say(rerun=number, result=result)
 
 
 def _folder(given: str) -> Any:

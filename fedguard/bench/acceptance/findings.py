@@ -93,6 +93,7 @@ class Verdict:
         missing: checks that did not, each with the reason.
         seconds: CPU seconds of the checks.
         cells: what trainings say, one for each cell of the standard that ran.
+        records: SHA-256 of each record behind them, by its path below the folder of the runs.
     """
 
     submission: Mapping[str, str]
@@ -102,6 +103,7 @@ class Verdict:
     missing: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     cells: Sequence[CellFigures] = ()
+    records: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -139,7 +141,13 @@ class Verdict:
             "missing": dict(self.missing),
             "exit_code": self.exit_code,
             "cells": [one.as_dict() for one in self.cells],
+            "records": dict(self.records),
             "kept": None if (kept := self.kept()) is None else dataclasses.asdict(kept),
         }
-        sealed = json.dumps(content, sort_keys=True, ensure_ascii=True)
-        return {**content, "seconds": round(self.seconds, 1), "seal": hashlib.sha256(sealed.encode()).hexdigest()}
+        return {**content, "seconds": round(self.seconds, 1), "seal": seal_of(content)}
+
+
+def seal_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of a verdict's JSON, without its seal and the time it took."""
+    sealed = {key: value for key, value in content.items() if key not in ("seconds", "seal")}
+    return hashlib.sha256(json.dumps(sealed, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -78,6 +78,7 @@ class Trainings(_Part):
     seeds: Annotated[int, Field(strict=True, ge=3)]
     worst: dict[str, Any]
     backdoors: tuple[str, ...]
+    repeats_within: Annotated[float, Field(ge=0, lt=1)]
     cells: Annotated[tuple[TrainingCell, ...], Field(min_length=1)]
 
 

@@ -159,3 +159,9 @@ def plan_cells(submission: Submission, standard: Standard) -> Iterator[tuple[str
         reasons = {reason for one in refused for reason in one.values()}
         told = f"about {sum(one.seconds for one in times) / 60:.0f} minutes on one core"
         yield cell.name, told + (f"; refused: {'; '.join(sorted(reasons))}" if reasons else "")
+
+
+def digest_records(store: Path) -> dict[str, str]:
+    """SHA-256 of each record of the runs in a store, by its path."""
+    found = sorted(store.glob("*/cells/*/seed-*.json"))
+    return {path.relative_to(store).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
