@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedguard.commands.options import Jobs, console, print_json
-from fedguard.errors import StoreError, UnknownName
 
 if TYPE_CHECKING:
     from fedguard.bench.acceptance.findings import Finding, Verdict
@@ -72,49 +70,50 @@ def accept(
     there is nothing to judge.
     """
     from fedguard.bench.acceptance.accept import accept as judge
-    from fedguard.bench.acceptance.accept import check_contract
+    from fedguard.bench.acceptance.accept import default_folder
     from fedguard.bench.acceptance.verify import verify as check_verdict
-    from fedguard.bench.acceptance.words import write_verdict
     from fedguard.bench.running.progress import for_console
 
-    if stage not in ("contracts", "all"):
-        raise UnknownName("stage", stage, ("contracts", "all"), "--stage")
-    folder = to or Path(f"{re.sub('[^A-Za-z0-9_-]+', '_', submission.removesuffix('.py')).strip('_')}.accept")
     if plan:
         _print_plan(submission, standard)
         return
+    folder = to or default_folder(submission)
     progress = Console(stderr=True)
-    if verify:
-        with progress.status("reading ...") as status:
-            checked = check_verdict(submission, folder, standard, trials=trials, nonce=nonce, listener=status.update)
-        _print_verification(checked, as_json)
-        if checked.exit_code:
-            raise typer.Exit(checked.exit_code)
-        return
     with progress.status("importing ...") as status:
 
-        def show_check(name: str) -> None:
-            status.update(f"check: {name} ...")
+        def start_training() -> Listener:
+            status.stop()
+            return for_console(progress)
 
-        if stage == "contracts":
-            found = check_contract(submission, standard, show_check)
+        if verify:
+            checked = check_verdict(
+                submission,
+                folder,
+                standard,
+                trials=trials,
+                nonce=nonce,
+                listener=lambda name: status.update(f"{name} ..."),
+            )
+            found = None
         else:
-
-            def start_training() -> Listener:
-                status.stop()
-                return for_console(progress)
-
-            found = judge(submission, folder, standard, jobs=jobs, checked=show_check, listener=start_training)
-    try:
-        write_verdict(found, folder)
-    except OSError as error:
-        raise StoreError(f"{folder}: cannot be written: {error.strerror}.") from None
-    if as_json:
+            found = judge(
+                submission,
+                stage=stage,
+                standard=standard,
+                folder=folder,
+                jobs=jobs,
+                checked=lambda name: status.update(f"check: {name} ..."),
+                listener=start_training,
+            )
+    if found is None:
+        _print_verification(checked, as_json)
+    elif as_json:
         print_json(found.as_dict())
     else:
         _print_verdict(found, folder)
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+    code = checked.exit_code if found is None else found.exit_code
+    if code:
+        raise typer.Exit(code)
 
 
 def _print_verification(found: Verification, as_json: bool) -> None:
@@ -140,9 +139,9 @@ def _print_plan(submission: str, standard: str) -> None:
 
 
 def _print_verdict(found: Verdict, folder: Path) -> None:
-    from fedguard.bench.acceptance.words import describe_cell, headline
+    from fedguard.bench.acceptance.words import describe_cell
 
-    console.print(f"[bold]{escape(found.submission['pipeline'])}[/]: {escape(headline(found))}", highlight=False)
+    console.print(f"[bold]{escape(found.submission['pipeline'])}[/]: {escape(found.headline)}", highlight=False)
     for one in found.findings:
         _print_finding(one)
     for cell in found.cells:

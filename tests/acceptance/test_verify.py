@@ -11,7 +11,6 @@ from fedguard.bench.acceptance.accept import accept
 from fedguard.bench.acceptance.findings import seal_of
 from fedguard.bench.acceptance.trainings import digest_records
 from fedguard.bench.acceptance.verify import verify
-from fedguard.bench.acceptance.words import write_verdict
 from fedguard.bench.records.record import to_text
 from fedguard.bench.records.store import RunFolder
 from fedguard.errors import ConfigError, StoreError
@@ -28,8 +27,8 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verdict")
     (folder / "small.yaml").write_text(SMALL)
     (folder / "submitted_whole.py").write_text(HONEST["upper median"])
-    found = accept(str(folder / "submitted_whole.py"), folder / "made", str(folder / "small.yaml"), jobs=1)
-    write_verdict(found, folder / "made")
+    found = accept(folder / "submitted_whole.py", folder=folder / "made", standard=str(folder / "small.yaml"), jobs=1)
+    assert len(found.cells) == 1 and set(found.missing) == {"nowhere"}
     return folder
 
 

@@ -90,7 +90,7 @@ MAY_IMPORT = {
         "flower.deployment",
     },
     "fedguard.bench.acceptance": {
-        "errors", "kernels", "rng", "modules", "contracts", "aggregation", "registry", "config", "metrics.stats", "bench.records",
+        "arguments", "errors", "kernels", "rng", "modules", "contracts", "aggregation", "registry", "config", "metrics.stats", "bench.records",
         "bench.results", "bench.running", "bench.pages.escape",
     },
     "fedguard.bench.flags": {

@@ -9,6 +9,7 @@ case.py         what each check gets: the rule, and the sizes at which it is tri
 contracts/      one file for each group of checks of the contract
 child.py        runs the checks in a process of its own
 trainings.py    whole trainings: worst case, cost without attack, backdoors
+flags.py        signs that a better attacker could do much better, or that figures say little
 accept.py       starts that process, within limits, then the trainings, and collects the verdict
 verify.py       a stranger's check of a verdict: its records, its figures, and trials repeated
 words.py        the verdict in words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -15,13 +16,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from fedguard.arguments import path_like
 from fedguard.bench.acceptance.findings import Finding, Verdict
 from fedguard.bench.acceptance.standard import Standard, load_standard
 from fedguard.bench.acceptance.submission import read_submission
 from fedguard.bench.acceptance.trainings import digest_records, run_cells
+from fedguard.bench.acceptance.words import write_verdict
 from fedguard.bench.running.progress import Listener
-from fedguard.errors import ConfigError
+from fedguard.errors import ConfigError, UnknownName
 
+#: How far a judgement goes
+STAGES = ("contracts", "all")
 #: Seconds in which a process has to say its first word, on a busy machine
 START = 120.0
 #: Checks that may end a process before the rest is given up
@@ -61,33 +66,53 @@ def check_contract(given: str, standard: str = "2026", listener: Callable[[str],
 
 
 def accept(
-    given: str,
-    folder: Path,
-    standard: str = "2026",
+    submission: str | Path,
     *,
+    stage: str = "all",
+    standard: str = "2026",
+    folder: str | Path | None = None,
     jobs: int | None = None,
     checked: Callable[[str], None] = lambda _: None,
     listener: Callable[[], Listener] = Listener,
 ) -> Verdict:
-    """Check the contract of a rule, and if it holds, train with the rule in each cell of the standard.
+    """Judge a rule: check its contract, and if it holds, train with it in each cell of a standard.
 
     Args:
-        folder: of the verdict; the runs are in ``runs`` below it, and what is there is not run again.
+        submission: a Python file with one defense, or a pipeline such as ``nnm >> krum``.
+        stage: ``contracts`` for the checks of the contract alone, or ``all``.
+        standard: a year, or a YAML file.
+        folder: where verdict.json, verdict.md and the runs are written, in ``runs``; what is there is not run again. By default
+            as `default_folder` says.
         jobs: worker processes of the trainings; by default one for each core.
         checked: hears the name of each check as it starts.
         listener: makes one that receives the progress of a cell's trainings.
 
     Raises:
-        ConfigError: as `check_contract`.
+        ConfigError: there is no such file, stage, standard or rule, or the file cannot be imported.
         StoreError: the folder cannot be written.
     """
+    path_like(submission, "submission")
+    given = str(submission)
+    if stage not in STAGES:
+        raise UnknownName("stage", stage, STAGES, "--stage")
+    if folder is not None:
+        path_like(folder, "folder")
+    place = default_folder(given) if folder is None else Path(folder)
     verdict = check_contract(given, standard, checked)
-    if verdict.of("failed") or verdict.missing:
-        return verdict
-    rule = load_standard(standard)
-    cells, missing = run_cells(read_submission(given), rule, folder / "runs", jobs=jobs, listener=listener)
-    records = digest_records(folder / "runs")
-    return replace(verdict, cells=tuple(cells), missing={**verdict.missing, **missing}, records=records)
+    if stage == "all" and not verdict.of("failed") and not verdict.missing:
+        rule = load_standard(standard)
+        cells, flags, missing = run_cells(read_submission(given), rule, place / "runs", jobs=jobs, listener=listener)
+        records = digest_records(place / "runs")
+        findings = (*verdict.findings, *flags)
+        verdict = replace(verdict, findings=findings, cells=tuple(cells), missing=missing, records=records)
+    write_verdict(verdict, place)
+    return verdict
+
+
+def default_folder(given: str) -> Path:
+    """``my_rule.accept`` in the working directory, for ``my_rule.py`` in any folder."""
+    name = Path(given).stem if given.endswith(".py") else re.sub("[^A-Za-z0-9_-]+", "_", given).strip("_")
+    return Path(f"{name}.accept")
 
 
 @dataclass

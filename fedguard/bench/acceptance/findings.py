@@ -110,6 +110,23 @@ class Verdict:
         """3: a check failed; 4: one could not be judged; 0 otherwise. None of them says that the rule is robust."""
         return 3 if self.of("failed") else 4 if self.missing else 0
 
+    @property
+    def headline(self) -> str:
+        """What was found, in one sentence."""
+        failed = [one.code for one in self.of("failed")]
+        if failed:
+            return f"{len(failed)} of the contract's conditions {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}."
+        if self.missing:
+            return f"{len(self.missing)} of the checks and cells could not be judged: {', '.join(self.missing)}."
+        kept = self.kept()
+        if kept is None:
+            return "it keeps the contract. This does not say that it is robust."
+        low = "" if kept.low is None or kept.high is None else f" [{100 * kept.low:.0f}, {100 * kept.high:.0f}]"
+        return (
+            f"it keeps the contract. In the worst cell that counts, the worst attack leaves {100 * kept.mean:.0f} %{low} of "
+            "what the mean learns without attack."
+        )
+
     def kept(self) -> Estimate | None:
         """What the worst attack leaves of the honest mean's gain over chance, in the worst cell that counts.
 

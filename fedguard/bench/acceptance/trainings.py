@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedguard.bench.acceptance.findings import CellFigures
+from fedguard.bench.acceptance.findings import CellFigures, Finding
+from fedguard.bench.acceptance.flags import flag_cell
 from fedguard.bench.acceptance.standard import Standard, TrainingCell
 from fedguard.bench.acceptance.submission import Submission
 from fedguard.bench.records.store import RunFolder
@@ -56,8 +57,8 @@ def lay_out_cell(submission: Submission, standard: Standard, cell: TrainingCell)
 
 def run_cell(
     submission: Submission, standard: Standard, cell: TrainingCell, store: Path, jobs: int | None, listener: Listener
-) -> CellFigures:
-    """Run the missing trainings of a cell, and read what they say.
+) -> tuple[Run, Run]:
+    """Run the missing trainings of a cell: the run of the mean without attack, and the one of the rule.
 
     Raises:
         ConfigError: its data are not there, or the rule cannot be trained with in it.
@@ -67,7 +68,7 @@ def run_cell(
     for laid_out in lay_out_cell(submission, standard, cell):
         folder = RunFolder(store / laid_out.suite.name)
         runs.append(execute(laid_out, folder, jobs=jobs, listener=listener))
-    return figures_of(cell, *runs)
+    return runs[0], runs[1]
 
 
 def figures_of(cell: TrainingCell, honest: Run, judged: Run) -> CellFigures:
@@ -80,7 +81,7 @@ def figures_of(cell: TrainingCell, honest: Run, judged: Run) -> CellFigures:
     ]
     clean_mean = _by_seed(honest.rows(), "none", "final_accuracy")
     attacks = list(dict.fromkeys(row["attack"] for row in judged.rows()))
-    worst_name = next((one for one in attacks if one.startswith("worst_case")), "")
+    worst_name = worst_attack(judged)
     clean, worst = (_by_seed(judged.rows(), one, "final_accuracy") for one in ("none", worst_name))
     chance = next((record["result"]["chance"] for record in honest.ran.values()), None) or 0.0
     paired = [seed for seed in clean_mean if seed in worst and clean_mean[seed] > chance]
@@ -100,6 +101,11 @@ def figures_of(cell: TrainingCell, honest: Run, judged: Run) -> CellFigures:
         gaps=gaps,
         run=judged.name,
     )
+
+
+def worst_attack(judged: Run) -> str:
+    """The attack of a run that is the worst case, as its rows name it; '' if there is none."""
+    return next((row["attack"] for row in judged.rows() if row["attack"].startswith("worst_case")), "")
 
 
 def _plan_of(suite: Mapping[str, Any], folder: Path | None) -> Plan:
@@ -123,7 +129,7 @@ def _winner(run: Run) -> str | None:
 
 def run_cells(
     submission: Submission, standard: Standard, store: Path, *, jobs: int | None, listener: Callable[[], Listener]
-) -> tuple[list[CellFigures], dict[str, str]]:
+) -> tuple[list[CellFigures], list[Finding], dict[str, str]]:
     """Run the missing trainings of each cell.
 
     Args:
@@ -131,19 +137,20 @@ def run_cells(
         listener: makes one that receives the progress of a cell.
 
     Returns:
-        What the cells say; and by name those that could not run, each with the reason.
+        What the cells say; their flags; and by name those that could not run, each with the reason.
     """
-    found, missing = list[CellFigures](), dict[str, str]()
+    found, flags, missing = list[CellFigures](), list[Finding](), dict[str, str]()
     for cell in standard.trainings.cells:
         try:
-            figures = run_cell(submission, standard, cell, store, jobs, listener())
+            honest, judged = run_cell(submission, standard, cell, store, jobs, listener())
         except ConfigError as error:  # its data are not there
             missing[cell.name] = str(error)
             continue
-        found.append(figures)
-        if figures.gaps:
-            missing[cell.name] = f"{len(figures.gaps)} trials are missing, the first: {figures.gaps[0]}"
-    return found, missing
+        found.append(figures_of(cell, honest, judged))
+        flags += flag_cell(cell.name, judged, worst_attack(judged))
+        if gaps := found[-1].gaps:
+            missing[cell.name] = f"{len(gaps)} trials are missing, the first: {gaps[0]}"
+    return found, flags, missing
 
 
 def plan_cells(submission: Submission, standard: Standard) -> Iterator[tuple[str, str]]:

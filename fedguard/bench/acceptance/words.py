@@ -7,26 +7,11 @@ from pathlib import Path
 
 from fedguard.bench.acceptance.findings import CellFigures, Level, Verdict
 from fedguard.bench.pages import escape
+from fedguard.bench.records.store import write_atomically
+from fedguard.errors import StoreError
 from fedguard.metrics.stats import Estimate
 
 _HEADS: dict[Level, str] = {"failed": "Failed", "flagged": "To be known", "noted": "Properties"}
-
-
-def headline(found: Verdict) -> str:
-    """What was found, in one sentence."""
-    failed = [one.code for one in found.of("failed")]
-    if failed:
-        return f"{len(failed)} of the contract's conditions {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}."
-    if found.missing:
-        return f"{len(found.missing)} of the checks could not be judged: {', '.join(found.missing)}."
-    kept = found.kept()
-    if kept is None:
-        return "it keeps the contract. This does not say that it is robust."
-    low = "" if kept.low is None or kept.high is None else f" [{100 * kept.low:.0f}, {100 * kept.high:.0f}]"
-    return (
-        f"it keeps the contract. In the worst cell that counts, the worst attack leaves {100 * kept.mean:.0f} %{low} of "
-        "what the mean learns without attack."
-    )
 
 
 def describe_cell(one: CellFigures) -> str:
@@ -51,7 +36,7 @@ def _percent(found: Estimate) -> str:
 
 def as_markdown(found: Verdict) -> str:
     """The verdict on one screen."""
-    lines = [f"# `{found.submission['pipeline']}`", "", headline(found).capitalize(), ""]
+    lines = [f"# `{found.submission['pipeline']}`", "", found.headline.capitalize(), ""]
     for level, head in _HEADS.items():
         findings = found.of(level)
         if findings:
@@ -80,8 +65,12 @@ def write_verdict(found: Verdict, folder: Path) -> None:
     """Write ``verdict.json`` and ``verdict.md`` into a folder, which is made.
 
     Raises:
-        OSError: they cannot be written.
+        StoreError: they cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "verdict.json").write_text(json.dumps(found.as_dict(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    (folder / "verdict.md").write_text(as_markdown(found), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(found.as_dict(), indent=1, sort_keys=True) + "\n"
+        write_atomically(folder / "verdict.json", text.encode())
+        write_atomically(folder / "verdict.md", as_markdown(found).encode())
+    except OSError as error:
+        raise StoreError(f"{folder}: cannot be written: {error.strerror}.") from None
