@@ -12,9 +12,8 @@ from rich.markup import escape
 from fedguard.commands.options import Jobs, console, print_json
 
 if TYPE_CHECKING:
-    from fedguard.bench.acceptance.findings import Finding, Verdict
+    from fedguard.bench.acceptance.findings import AcceptanceFinding, AcceptanceVerdict
     from fedguard.bench.acceptance.verify import Verification
-    from fedguard.bench.running.progress import Listener
 
 _MARKS = {"failed": "[red]failed [/]", "flagged": "[yellow]flagged[/]", "noted": "[dim]noted  [/]"}
 
@@ -35,7 +34,7 @@ def accept(
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Hold an existing verdict against its file and records, and repeat some trials."),
+        typer.Option("--verify", help="Compare an existing verdict with its file and records, and repeat some trials."),
     ] = False,
     trials: Annotated[
         int, typer.Option(min=1, help="With --verify: how many trials are repeated, drawn at random.")
@@ -55,7 +54,7 @@ def accept(
     First the contract, in about a minute: it answers every round that it accepts with finite numbers; the same round has one
     answer; it keeps nothing from trial to trial, changes nothing of others, and reads no clock; neither places nor numbers of
     clients decide; it sees only what it declares; it is no better at the sizes of the evaluation than beside them; the
-    catalogue does not have it under another name; a round of a million coordinates is affordable.
+    catalog does not have it under another name; a round of a million coordinates is affordable.
 
     Then, if it holds, the trainings of the standard: in each setting without attack, under the worst attack of the ensemble
     and under backdoors, with seeds drawn from the file's digest. Run the same command again to go on after an interruption.
@@ -63,8 +62,8 @@ def accept(
     No exit code says that a rule is robust. A submitted file is code and runs with your rights: check files of strangers in
     a container without a network.
 
-    With --verify, a verdict of somebody else's is held against its file and its records, its figures are computed anew, and
-    some of its trials are repeated: which ones, a random number decides.
+    With --verify, an existing verdict is compared with its file and its records, its metrics are computed again, and randomly
+    drawn trials are repeated.
 
     Exit code 0 if the verdict is complete and every check passed, 3 if a check failed, 4 if something could not be judged, 2 if
     there is nothing to judge.
@@ -80,21 +79,9 @@ def accept(
     folder = to or default_folder(submission)
     progress = Console(stderr=True)
     with progress.status("importing ...") as status:
-
-        def start_training() -> Listener:
-            status.stop()
-            return for_console(progress)
-
         if verify:
-            checked = check_verdict(
-                submission,
-                folder,
-                standard,
-                trials=trials,
-                nonce=nonce,
-                listener=lambda name: status.update(f"{name} ..."),
-            )
-            found = None
+            checked = check_verdict(submission, folder, standard, trials=trials, nonce=nonce, listener=status.update)
+            code = checked.exit_code
         else:
             found = judge(
                 submission,
@@ -102,16 +89,16 @@ def accept(
                 standard=standard,
                 folder=folder,
                 jobs=jobs,
-                checked=lambda name: status.update(f"check: {name} ..."),
-                listener=start_training,
+                before=lambda name: status.stop() if name == "trainings" else status.update(f"check: {name} ..."),
+                listener=for_console(progress),
             )
-    if found is None:
+            code = found.exit_code
+    if verify:
         _print_verification(checked, as_json)
     elif as_json:
         print_json(found.as_dict())
     else:
         _print_verdict(found, folder)
-    code = checked.exit_code if found is None else found.exit_code
     if code:
         raise typer.Exit(code)
 
@@ -138,7 +125,7 @@ def _print_plan(submission: str, standard: str) -> None:
         console.print(f"[bold]{escape(name)}[/]: {escape(words)}", highlight=False, soft_wrap=True)
 
 
-def _print_verdict(found: Verdict, folder: Path) -> None:
+def _print_verdict(found: AcceptanceVerdict, folder: Path) -> None:
     from fedguard.bench.acceptance.words import describe_cell
 
     console.print(f"[bold]{escape(found.submission['pipeline'])}[/]: {escape(found.headline)}", highlight=False)
@@ -154,7 +141,7 @@ def _print_verdict(found: Verdict, folder: Path) -> None:
     console.print(escape(f"  {told}; written to {folder}"), highlight=False, soft_wrap=True)
 
 
-def _print_finding(one: Finding) -> None:
+def _print_finding(one: AcceptanceFinding) -> None:
     console.print(f"  {_MARKS[one.level]} {one.code}: {escape(one.words)}", highlight=False, soft_wrap=True)
     for line in (one.example, one.remedy):
         if line:

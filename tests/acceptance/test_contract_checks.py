@@ -8,7 +8,7 @@ import pytest
 
 from fedguard.bench.acceptance.case import ContractCase
 from fedguard.bench.acceptance.contracts import CHECKS
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.standard import ContractChecks, load_standard
 from fedguard.bench.acceptance.submission import read_submission
 from fedguard.bench.acceptance.watch import CodeSnapshot, Watch
@@ -18,7 +18,7 @@ from tests.acceptance.submissions import HONEST, PLANTED
 
 #: Of the built-in rules, one of each kind; the others are tried by a slow test
 BUILT_IN = ("mean", "trimmed_mean", "krum", "fltrust", "bucketing >> median")
-#: Checks that need seconds: a round of a million coordinates, and hundreds of rounds of each rule of the catalogue
+#: Checks that need seconds: a round of a million coordinates, and hundreds of rounds of each rule of the catalog
 LONG = ("cost", "sameness")
 
 
@@ -32,7 +32,7 @@ def sizes(name: str = "2026") -> ContractChecks:
     )
 
 
-def found_in(given: str, checks, folder=None) -> list[Finding]:
+def found_in(given: str, checks, folder=None) -> list[AcceptanceFinding]:
     before = CodeSnapshot()
     watch = Watch(folder)
     with watch.refuse_reaching():

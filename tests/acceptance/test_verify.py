@@ -84,9 +84,9 @@ def test_an_edited_verdict_breaks_its_seal_and_one_that_is_sealed_again_its_figu
     verdict = json.loads((copy / "made" / "verdict.json").read_text())
     verdict["cells"][0]["worst"]["mean"] += 0.05
     (copy / "made" / "verdict.json").write_text(json.dumps(verdict))
-    assert codes(verified(copy)) == ["verdict_edited", "figures_differ"]
+    assert codes(verified(copy)) == ["verdict_edited", "metrics_differ"]
     rewrite(copy, **verdict)
-    assert codes(verified(copy)) == ["figures_differ"]
+    assert codes(verified(copy)) == ["metrics_differ"]
 
 
 def test_a_changed_file_a_missing_record_and_an_edited_one_are_named(copy):
@@ -96,7 +96,7 @@ def test_a_changed_file_a_missing_record_and_an_edited_one_are_named(copy):
     (copy / "made" / "runs" / kept[-1]).unlink()
     change(copy, next(one for one in kept if one.startswith("smoke-honest")), False, final_accuracy=0.99)
     found = codes(verified(copy))
-    assert {"file_changed", "record_missing", "record_edited", "figures_differ"} <= set(found), found
+    assert {"file_changed", "record_missing", "record_edited", "metrics_differ"} <= set(found), found
 
 
 def test_records_that_were_doctored_and_sealed_are_found_by_repeating_trials(copy):

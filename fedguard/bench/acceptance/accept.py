@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from fedguard.arguments import path_like
-from fedguard.bench.acceptance.findings import Finding, Verdict
+from fedguard.arguments import of_kind, path_like
+from fedguard.bench.acceptance.findings import AcceptanceFinding, AcceptanceVerdict
 from fedguard.bench.acceptance.standard import Standard, load_standard
 from fedguard.bench.acceptance.submission import read_submission
 from fedguard.bench.acceptance.trainings import digest_records, run_cells
 from fedguard.bench.acceptance.words import write_verdict
-from fedguard.bench.running.progress import Listener
-from fedguard.errors import ConfigError, UnknownName
+from fedguard.bench.running.progress import Listener, choose_listener
+from fedguard.errors import ConfigError, InputError, UnknownName, brief
 
 #: How far a judgement goes
 STAGES = ("contracts", "all")
@@ -37,25 +37,27 @@ RERUN = 3600.0
 BEFORE = ("start", "import")
 
 
-def check_contract(given: str, standard: str = "2026", listener: Callable[[str], None] = lambda _: None) -> Verdict:
+def check_contract(
+    given: str, standard: str = "2026", listener: Callable[[str], None] = lambda _: None
+) -> AcceptanceVerdict:
     """Check the contract of a rule.
 
     Args:
         given: a Python file with one rule, or a pipeline by name.
         standard: a year, or a YAML file.
-        listener: hears the name of each check as it starts.
+        listener: receives the name of each check as it starts.
 
     Raises:
         ConfigError: there is no such file, standard or rule, or the file cannot be imported.
     """
     rule, found = load_standard(standard), _Collected()
     while not found.complete and len(found.ended) <= MOST_ENDS:
-        asked = {"given": given, "standard": standard, "skip": found.skip, "broken": found.broken}
+        asked = {"given": given, "standard": standard, "skip": found.skip, "broken": found.has_failed}
         _run_process(asked, rule, found, listener)
         if found.error is not None:
             raise ConfigError(found.error)
     _compare_processes(given, standard, rule, found)
-    return Verdict(
+    return AcceptanceVerdict(
         {"given": given, **found.submission},
         {"name": rule.name, "digest": rule.digest},
         tuple(found.findings),
@@ -72,9 +74,9 @@ def accept(
     standard: str = "2026",
     folder: str | Path | None = None,
     jobs: int | None = None,
-    checked: Callable[[str], None] = lambda _: None,
-    listener: Callable[[], Listener] = Listener,
-) -> Verdict:
+    before: Callable[[str], None] = lambda _: None,
+    listener: Listener | None = None,
+) -> AcceptanceVerdict:
     """Judge a rule: check its contract, and if it holds, train with it in each cell of a standard.
 
     Args:
@@ -82,31 +84,46 @@ def accept(
         stage: ``contracts`` for the checks of the contract alone, or ``all``.
         standard: a year, or a YAML file.
         folder: where verdict.json, verdict.md and the runs are written, in ``runs``; what is there is not run again. By default
-            as `default_folder` says.
+            ``my_rule.accept`` in the working directory, for ``my_rule.py``.
         jobs: worker processes of the trainings; by default one for each core.
-        checked: hears the name of each check as it starts.
-        listener: makes one that receives the progress of a cell's trainings.
+        before: receives the name of each check as it starts, and ``trainings`` before these.
+        listener: receives the progress of the trainings; by default progress bars on a terminal, and nothing elsewhere.
 
     Raises:
         ConfigError: there is no such file, stage, standard or rule, or the file cannot be imported.
         StoreError: the folder cannot be written.
     """
-    path_like(submission, "submission")
+    _check_arguments(submission, stage, standard, folder, before)
+    listener = choose_listener(listener)
     given = str(submission)
+    place = default_folder(given) if folder is None else Path(folder)
+    verdict = check_contract(given, standard, before)
+    if stage == "all" and not verdict.of("failed") and not verdict.missing:
+        before("trainings")
+        verdict = _train(verdict, given, load_standard(standard), place / "runs", jobs, listener)
+    write_verdict(verdict, place)
+    return verdict
+
+
+def _check_arguments(submission: object, stage: object, standard: object, folder: object, before: object) -> None:
+    path_like(submission, "submission")
+    of_kind(stage, "stage", str, "contracts or all")
+    of_kind(standard, "standard", str, "a year, such as '2026', or the path of a YAML file")
     if stage not in STAGES:
         raise UnknownName("stage", stage, STAGES, "--stage")
     if folder is not None:
         path_like(folder, "folder")
-    place = default_folder(given) if folder is None else Path(folder)
-    verdict = check_contract(given, standard, checked)
-    if stage == "all" and not verdict.of("failed") and not verdict.missing:
-        rule = load_standard(standard)
-        cells, flags, missing = run_cells(read_submission(given), rule, place / "runs", jobs=jobs, listener=listener)
-        records = digest_records(place / "runs")
-        findings = (*verdict.findings, *flags)
-        verdict = replace(verdict, findings=findings, cells=tuple(cells), missing=missing, records=records)
-    write_verdict(verdict, place)
-    return verdict
+    if not callable(before):
+        raise InputError(f"before: expected a function of a name; got {brief(before)}.")
+
+
+def _train(
+    verdict: AcceptanceVerdict, given: str, rule: Standard, runs: Path, jobs: int | None, listener: Listener
+) -> AcceptanceVerdict:
+    """The verdict with what the trainings say."""
+    cells, flags, missing = run_cells(read_submission(given), rule, runs, jobs=jobs, listener=listener)
+    findings = (*verdict.findings, *flags)
+    return replace(verdict, findings=findings, cells=tuple(cells), missing=missing, records=digest_records(runs))
 
 
 def default_folder(given: str) -> Path:
@@ -120,7 +137,7 @@ class _Collected:
     """What the processes have said so far."""
 
     submission: dict[str, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AcceptanceFinding] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
@@ -131,7 +148,7 @@ class _Collected:
     error: str | None = None
 
     @property
-    def broken(self) -> bool:
+    def has_failed(self) -> bool:
         return any(one.level == "failed" for one in self.findings)
 
     @property
@@ -149,7 +166,7 @@ class _Collected:
                 case "submission":
                     self.submission = value
                 case "finding":
-                    self.findings.append(Finding(**value))
+                    self.findings.append(AcceptanceFinding(**value))
                 case "done":
                     self.done.append(value)
                 case "missing":
@@ -170,7 +187,7 @@ class _Collected:
             return
         self.missing[self.running] = reason
         self.findings.append(
-            Finding(
+            AcceptanceFinding(
                 "ends_process", "failed", f"In the check {self.running}, {reason}.", remedy="Make it answer, or raise."
             )
         )
@@ -273,5 +290,5 @@ def _compare_processes(given: str, standard: str, rule: Standard, found: _Collec
     if len(set(found.fingerprints)) > 1:
         words = "The same round has other answers in another process."
         remedy = "Sort sets before they are gone through, and use nothing that is drawn as Python starts."
-        found.findings.append(Finding("differs_by_process", "failed", words, remedy=remedy))
+        found.findings.append(AcceptanceFinding("differs_by_process", "failed", words, remedy=remedy))
     found.error = None

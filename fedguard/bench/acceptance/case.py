@@ -39,21 +39,21 @@ class ContractCase:
         return next((f for f in range(self.sizes.f, -1, -1) if accepts(self.pipeline, self.sizes.n, f)), 0)
 
     @cached_property
-    def usual(self) -> ToyRound:
+    def quiet_round(self) -> ToyRound:
         """A quiet round of the standard's size, honest updates alone, in seven dimensions."""
         return ToyRound(draw_honest(self.sizes.n, self.sizes.dims[1 % len(self.sizes.dims)], 1), self.f)
 
     @cached_property
-    def attacked(self) -> ToyRound:
+    def malicious_round(self) -> ToyRound:
         """The same size with f updates far away."""
-        return ToyRound(draw_attacked(self.sizes.n, self.f, self.usual.rows.shape[1], 2, "far"), self.f)
+        return ToyRound(draw_attacked(self.sizes.n, self.f, self.quiet_round.rows.shape[1], 2, "far"), self.f)
 
     @cached_property
     def draws(self) -> bool:
         """Whether the answer depends on the rule's own random stream."""
         return any(
             not torch.equal(answer(self.pipeline, one), answer(self.pipeline, ToyRound(one.rows, one.f, seed)))
-            for one in (self.usual, self.attacked)
+            for one in (self.quiet_round, self.malicious_round)
             for seed in range(1, 5)
         )
 

@@ -11,7 +11,10 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedguard.bench.acceptance.case import ContractCase
 
 
 def main() -> None:
@@ -41,7 +44,6 @@ def _check(request: Mapping[str, Any], say: Any) -> None:
     import torch
 
     from fedguard.bench.acceptance.case import ContractCase
-    from fedguard.bench.acceptance.contracts import CHECKS
     from fedguard.bench.acceptance.contracts.determinism import fingerprint
     from fedguard.bench.acceptance.standard import load_standard
     from fedguard.bench.acceptance.submission import read_submission
@@ -64,22 +66,29 @@ def _check(request: Mapping[str, Any], say: Any) -> None:
         if "rerun" in request:
             _rerun(request["rerun"], submission.registry, say)
             return
-        broken = bool(request["broken"])
-        for name, check in CHECKS.items():
-            if name in request["skip"]:
-                continue
-            say(start=name)
-            try:
-                for finding in check(case):
-                    say(finding=finding.as_dict())
-                    broken |= finding.level == "failed"
-            except MemoryError:
-                say(missing=name, reason=f"it needs more than {sizes.process_gib:g} GiB")
-            except Exception as error:
-                # What was found before explains it; of a rule that is whole so far, the error is the finding
-                say(missing=name, reason="its rounds raise errors" if broken else f"it raises {_describe(error)}")
-            else:
-                say(done=name)
+        _run_checks(case, request, say)
+
+
+def _run_checks(case: ContractCase, request: Mapping[str, Any], say: Any) -> None:
+    """Run the checks that are not to be skipped, and say what each found."""
+    from fedguard.bench.acceptance.contracts import CHECKS
+
+    broken = bool(request["broken"])
+    for name, check in CHECKS.items():
+        if name in request["skip"]:
+            continue
+        say(start=name)
+        try:
+            for finding in check(case):
+                say(finding=finding.as_dict())
+                broken |= finding.level == "failed"
+        except MemoryError:
+            say(missing=name, reason=f"it needs more than {case.sizes.process_gib:g} GiB")
+        except Exception as error:
+            # What was found before explains it; of a rule that is whole so far, the error is the finding
+            say(missing=name, reason="its rounds raise errors" if broken else f"it raises {_describe(error)}")
+        else:
+            say(done=name)
 
 
 def _rerun(asked: Sequence[Mapping[str, Any]], registry: Any, say: Any) -> None:

@@ -16,7 +16,7 @@ Level = Literal["failed", "flagged", "noted"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class AcceptanceFinding:
     """One thing that a check found.
 
     Attributes:
@@ -24,7 +24,7 @@ class Finding:
         words: what was found, a sentence.
         example: the smallest input that shows it, in words; "" if none is needed.
         remedy: what to do, a sentence; "" for properties.
-        figure: a number behind it, if there is one.
+        number: behind it, if there is one.
     """
 
     code: str
@@ -32,7 +32,7 @@ class Finding:
     words: str
     example: str = ""
     remedy: str = ""
-    figure: float | None = None
+    number: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """All fields as JSON types."""
@@ -42,12 +42,12 @@ class Finding:
             "words": self.words,
             "example": self.example,
             "remedy": self.remedy,
-            "figure": self.figure,
+            "number": self.number,
         }
 
 
 @dataclass(frozen=True)
-class CellFigures:
+class CellMetrics:
     """What trainings of one cell say. Accuracies are in [0, 1], with 95 % intervals over the report seeds.
 
     Attributes:
@@ -82,7 +82,7 @@ class CellFigures:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AcceptanceVerdict:
     """The verdict on a submission.
 
     Attributes:
@@ -98,11 +98,11 @@ class Verdict:
 
     submission: Mapping[str, str]
     standard: Mapping[str, str]
-    findings: Sequence[Finding]
+    findings: Sequence[AcceptanceFinding]
     checked: Sequence[str]
     missing: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    cells: Sequence[CellFigures] = ()
+    cells: Sequence[CellMetrics] = ()
     records: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -118,7 +118,7 @@ class Verdict:
             return f"{len(failed)} of the contract's conditions {'fails' if len(failed) == 1 else 'fail'}: {', '.join(failed)}."
         if self.missing:
             return f"{len(self.missing)} of the checks and cells could not be judged: {', '.join(self.missing)}."
-        kept = self.kept()
+        kept = self.worst_share()
         if kept is None:
             return "it keeps the contract. This does not say that it is robust."
         low = "" if kept.low is None or kept.high is None else f" [{100 * kept.low:.0f}, {100 * kept.high:.0f}]"
@@ -127,17 +127,17 @@ class Verdict:
             "what the mean learns without attack."
         )
 
-    def kept(self) -> Estimate | None:
+    def worst_share(self) -> Estimate | None:
         """What the worst attack leaves of the honest mean's gain over chance, in the worst cell that counts.
 
         For each cell the mean over seeds of (worst - chance) / (honest mean - chance); of the cells the smallest. None if no
-        cell counts, or one that counts has no figure.
+        cell counts, or one that counts was not measured.
         """
         counted = [estimate(one.kept) if one.kept else None for one in self.cells if one.counts]
         whole = [one for one in counted if one is not None]
         return min(whole, key=lambda one: one.mean) if whole and len(whole) == len(counted) else None
 
-    def of(self, level: Level) -> list[Finding]:
+    def of(self, level: Level) -> list[AcceptanceFinding]:
         """The findings of one level."""
         return [one for one in self.findings if one.level == level]
 
@@ -159,7 +159,7 @@ class Verdict:
             "exit_code": self.exit_code,
             "cells": [one.as_dict() for one in self.cells],
             "records": dict(self.records),
-            "kept": None if (kept := self.kept()) is None else dataclasses.asdict(kept),
+            "kept": None if (kept := self.worst_share()) is None else dataclasses.asdict(kept),
         }
         return {**content, "seconds": round(self.seconds, 1), "seal": seal_of(content)}
 

@@ -90,7 +90,7 @@ def predict(model: Tensor, x: Tensor) -> Tensor:
 
 
 def run_round(pipeline: Pipeline, one: ToyRound) -> Aggregate:
-    """The pipeline's answer; the updates are a copy, so that no rule can change those of the checks."""
+    """The pipeline's answer; the updates are a copy, so that no rule can change the rounds of the checks."""
     return aggregate(pipeline, one.rows.clone(), context_of(one), one.states)
 
 

@@ -43,7 +43,7 @@ class LargeRound(Size):
 
 
 class Comparisons(_Part):
-    """How many inputs a rule is compared on with those of the catalogue."""
+    """On how many inputs a rule is compared with the rules of the catalog."""
 
     random: Count
     adversarial: Count
@@ -65,7 +65,7 @@ class ContractChecks(_Part):
 
 
 class TrainingCell(_Part):
-    """A setting in which a rule is trained with; its figures count for the rank, or are only shown."""
+    """A setting in which a rule is trained with; its metrics count for the rank, or are only shown."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
     counts: bool

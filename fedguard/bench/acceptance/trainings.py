@@ -7,11 +7,11 @@ stopped, and each figure of the verdict can be looked at with `fedguard show`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedguard.bench.acceptance.findings import CellFigures, Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding, CellMetrics
 from fedguard.bench.acceptance.flags import flag_cell
 from fedguard.bench.acceptance.standard import Standard, TrainingCell
 from fedguard.bench.acceptance.submission import Submission
@@ -31,9 +31,9 @@ MOST_REPORT_SEED = 1_000_000
 
 
 def report_seeds(submission: Submission, standard: Standard) -> tuple[int, ...]:
-    """The seeds that are reported, drawn from the digests of submission and standard.
+    """The report seeds, drawn from the digests of submission and standard.
 
-    Their order is that of the draw; no two are equal.
+    They are in the order of the draw; no two are equal.
     """
     found = dict[int, None]()
     draw = 0
@@ -71,7 +71,7 @@ def run_cell(
     return runs[0], runs[1]
 
 
-def figures_of(cell: TrainingCell, honest: Run, judged: Run) -> CellFigures:
+def metrics_of(cell: TrainingCell, honest: Run, judged: Run) -> CellMetrics:
     """What the runs of a cell say."""
     rows = [*honest.rows(), *judged.rows()]
     gaps = [
@@ -88,7 +88,7 @@ def figures_of(cell: TrainingCell, honest: Run, judged: Run) -> CellFigures:
     backdoors = {
         one: _by_seed(judged.rows(), one, "attack_success") for one in attacks if one not in ("none", worst_name)
     }
-    return CellFigures(
+    return CellMetrics(
         cell=cell.name,
         counts=cell.counts,
         worst=_estimate(list(worst.values())),
@@ -128,25 +128,25 @@ def _winner(run: Run) -> str | None:
 
 
 def run_cells(
-    submission: Submission, standard: Standard, store: Path, *, jobs: int | None, listener: Callable[[], Listener]
-) -> tuple[list[CellFigures], list[Finding], dict[str, str]]:
+    submission: Submission, standard: Standard, store: Path, *, jobs: int | None, listener: Listener
+) -> tuple[list[CellMetrics], list[AcceptanceFinding], dict[str, str]]:
     """Run the missing trainings of each cell.
 
     Args:
         store: folder of the runs.
-        listener: makes one that receives the progress of a cell.
+        listener: receives the progress of each cell.
 
     Returns:
         What the cells say; their flags; and by name those that could not run, each with the reason.
     """
-    found, flags, missing = list[CellFigures](), list[Finding](), dict[str, str]()
+    found, flags, missing = list[CellMetrics](), list[AcceptanceFinding](), dict[str, str]()
     for cell in standard.trainings.cells:
         try:
-            honest, judged = run_cell(submission, standard, cell, store, jobs, listener())
+            honest, judged = run_cell(submission, standard, cell, store, jobs, listener)
         except ConfigError as error:  # its data are not there
             missing[cell.name] = str(error)
             continue
-        found.append(figures_of(cell, honest, judged))
+        found.append(metrics_of(cell, honest, judged))
         flags += flag_cell(cell.name, judged, worst_attack(judged))
         if gaps := found[-1].gaps:
             missing[cell.name] = f"{len(gaps)} trials are missing, the first: {gaps[0]}"

@@ -1,4 +1,4 @@
-"""A stranger's check of a verdict: are its figures those of its records, and do trials that he draws come out again?
+"""A stranger's check of a verdict: do its metrics follow from its records, and do randomly drawn trials repeat?
 
 If a share q of the records was doctored, k trials drawn at random miss it with a chance of (1 - q)^k: 12 find 25 % with 97 %,
 29 find 10 % with 95 %, 59 find 5 % with 95 %.
@@ -18,10 +18,10 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from fedguard.bench.acceptance.accept import rerun_trials
-from fedguard.bench.acceptance.findings import Finding, seal_of
+from fedguard.bench.acceptance.findings import AcceptanceFinding, seal_of
 from fedguard.bench.acceptance.standard import Standard, load_standard
 from fedguard.bench.acceptance.submission import Submission, read_submission
-from fedguard.bench.acceptance.trainings import figures_of
+from fedguard.bench.acceptance.trainings import metrics_of
 from fedguard.bench.records.reading import content, json_of, parse_json
 from fedguard.bench.records.store import RunFolder
 from fedguard.bench.results.run import Run
@@ -46,7 +46,7 @@ class Verification:
     nonce: int
     trials: int
     records: int
-    findings: Sequence[Finding]
+    findings: Sequence[AcceptanceFinding]
 
     @property
     def exit_code(self) -> int:
@@ -80,28 +80,20 @@ def verify(
         folder: of the verdict.
         trials: how many are repeated, drawn at random without replacement.
         nonce: decides which; None draws it, so that nobody can know it before.
-        listener: hears what happens.
+        listener: receives what happens.
 
     Raises:
         StoreError: there is no verdict that can be read.
         ConfigError: it is of another standard, or holds no trainings.
     """
     rule, submission = load_standard(standard), read_submission(given)
-    verdict = _read_verdict(folder / "verdict.json")
-    if verdict["standard"].get("digest") != rule.digest:
-        raise ConfigError(
-            f"accept: {folder}: expected a verdict by the standard {standard}; got one by another. Set --standard."
-        )
+    verdict = _read_verdict(folder / "verdict.json", standard, rule)
     records = verdict["records"]
-    if not records:
-        raise ConfigError(
-            f"accept: {folder}: expected a verdict with trainings; it has none. Run accept without --stage."
-        )
     nonce = secrets.randbelow(2**62) if nonce is None else nonce
     listener("records")
     findings = [
         *_check_files(verdict, submission, folder / "runs", records),
-        *_check_figures(verdict, rule, folder / "runs"),
+        *_check_metrics(verdict, rule, folder / "runs"),
     ]
     drawn = _draw(folder / "runs", records, trials, nonce)
     findings += _repeat(given, standard, rule, folder / "runs", drawn, listener)
@@ -118,26 +110,31 @@ class _Stored(TypedDict):
     seal: str
 
 
-def _read_verdict(path: Path) -> Mapping[str, Any]:
+def _read_verdict(path: Path, standard: str, rule: Standard) -> Mapping[str, Any]:
+    """A verdict with trainings by this standard."""
     try:
         text = content(path)
         parse_json(TypeAdapter(_Stored), text)
         found: Mapping[str, Any] = json_of(text)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: expected the verdict that accept wrote; {error}.") from None
+    if found["standard"].get("digest") != rule.digest:
+        raise ConfigError(f"{path}: expected a verdict by the standard {standard}; got one by another. Set --standard.")
+    if not found["records"]:
+        raise ConfigError(f"{path}: expected a verdict with trainings; it has none. Run accept without --stage.")
     return found
 
 
 def _check_files(
     verdict: Mapping[str, Any], submission: Submission, store: Path, records: Mapping[str, str]
-) -> list[Finding]:
+) -> list[AcceptanceFinding]:
     """The verdict's seal, the submission, and each record, by their digests."""
     found = []
     if verdict.get("seal") != seal_of(verdict):
-        found.append(Finding("verdict_edited", "failed", "The verdict is not what was sealed."))
+        found.append(AcceptanceFinding("verdict_edited", "failed", "The verdict is not what was sealed."))
     if verdict["submission"].get("digest") != submission.digest:
         words = "The file is not the one that was judged: its digest is another one."
-        found.append(Finding("file_changed", "failed", words, remedy="Judge it anew."))
+        found.append(AcceptanceFinding("file_changed", "failed", words, remedy="Judge it anew."))
     missing = [name for name in records if not (store / name).is_file()]
     edited = [name for name in records if name not in missing and _digest(store / name) != records[name]]
     for code, names, what in (
@@ -146,12 +143,12 @@ def _check_files(
     ):
         if names:
             words = f"{len(names)} of {len(records)} records are {what}."
-            found.append(Finding(code, "failed", words, names[0], figure=float(len(names))))
+            found.append(AcceptanceFinding(code, "failed", words, names[0], number=float(len(names))))
     return found
 
 
-def _check_figures(verdict: Mapping[str, Any], rule: Standard, store: Path) -> list[Finding]:
-    """The figures of each cell, computed anew from its records."""
+def _check_metrics(verdict: Mapping[str, Any], rule: Standard, store: Path) -> list[AcceptanceFinding]:
+    """The metrics of each cell, computed again from its records."""
     kept = {one["cell"]: one for one in verdict["cells"]}
     found = []
     for cell in rule.trainings.cells:
@@ -159,14 +156,16 @@ def _check_figures(verdict: Mapping[str, Any], rule: Standard, store: Path) -> l
             continue
         try:
             runs = [Run.open(store / name) for name in (f"{cell.name}-honest", cell.name)]
-            now = json.loads(json.dumps(asdict(figures_of(cell, *runs))))
+            now = json.loads(json.dumps(asdict(metrics_of(cell, *runs))))
         except StoreError as error:
-            found.append(Finding("figures_differ", "failed", f"The figures of {cell.name} cannot be computed: {error}"))
+            found.append(
+                AcceptanceFinding("metrics_differ", "failed", f"The metrics of {cell.name} cannot be computed: {error}")
+            )
             continue
         if now != kept[cell.name]:
             keys = [key for key in now if now[key] != kept[cell.name].get(key)]
-            words = f"The records of {cell.name} give other figures: {', '.join(keys)}."
-            found.append(Finding("figures_differ", "failed", words))
+            words = f"The records of {cell.name} give other metrics: {', '.join(keys)}."
+            found.append(AcceptanceFinding("metrics_differ", "failed", words))
     return found
 
 
@@ -179,7 +178,7 @@ def _draw(store: Path, records: Mapping[str, str], trials: int, nonce: int) -> l
 
 def _repeat(
     given: str, standard: str, rule: Standard, store: Path, drawn: Sequence[str], listener: Callable[[str], None]
-) -> list[Finding]:
+) -> list[AcceptanceFinding]:
     """Trials whose results are other ones here, by how far their final accuracies are apart."""
     asked, kept = list[dict[str, Any]](), list[tuple[str, Mapping[str, Any]]]()
     for name in drawn:
@@ -198,21 +197,27 @@ def _repeat(
     for number, result in rerun_trials(given, standard, asked, listener):
         name, before = kept[number]
         if result is None:
-            found.append(Finding("not_repeated", "failed", "A trial could not be repeated: it raised an error.", name))
+            found.append(
+                AcceptanceFinding("not_repeated", "failed", "A trial could not be repeated: it raised an error.", name)
+            )
         elif any(result.get(key) != before.get(key) for key in COMPARED):
             found.append(_describe_difference(name, before, result, rule.trainings.repeats_within))
     return found
 
 
-def _describe_difference(name: str, before: Mapping[str, Any], now: Mapping[str, Any], within: float) -> Finding:
+def _describe_difference(
+    name: str, before: Mapping[str, Any], now: Mapping[str, Any], within: float
+) -> AcceptanceFinding:
     away = abs(float(before["final_accuracy"]) - float(now["final_accuracy"]))
     shares = [f"{100 * one['final_accuracy']:.2f} %" for one in (now, before)]
     words = f"A repeated trial ends at {shares[0]}; the record says {shares[1]}."
     if away <= within and away > 0:
-        return Finding(
-            "repeated_within", "noted", f"{words} This is within the standard's tolerance.", name, figure=away
+        return AcceptanceFinding(
+            "repeated_within", "noted", f"{words} This is within the standard's tolerance.", name, number=away
         )
-    return Finding("differs", "failed", words if away else "A repeated trial has another course.", name, figure=away)
+    return AcceptanceFinding(
+        "differs", "failed", words if away else "A repeated trial has another course.", name, number=away
+    )
 
 
 def _digest(path: Path) -> str:

@@ -70,11 +70,11 @@ class Watch:
         finally:
             self._armed = before
 
-    def revealed_by(self, run: Callable[[], Any]) -> list[str]:
+    def find_revealing_calls(self, run: Callable[[], Any]) -> list[str]:
         """What the submission's code asks for while ``run`` runs, of `REVEALING`: ``the clock (time.time)``."""
         found = dict[str, None]()
 
-        def seen(frame: FrameType, event: str, function: Any) -> None:
+        def note_call(frame: FrameType, event: str, function: Any) -> None:
             if event != "c_call":
                 return
             name = f"{getattr(function, '__module__', None) or ''}.{getattr(function, '__qualname__', '')}".lstrip(".")
@@ -83,7 +83,7 @@ class Watch:
 
         if self._folder is None:
             return []
-        sys.setprofile(seen)
+        sys.setprofile(note_call)
         try:
             run()
         finally:
@@ -118,17 +118,17 @@ class CodeSnapshot:
             name: value
             for module in (*modules, *_OTHERS)
             if isinstance(module, ModuleType)
-            for name, value in _named_values(module)
+            for name, value in _iterate_values(module)
         }
         self._names |= {f"torch.Tensor.{name}": value for name, value in vars(torch.Tensor).items()}
 
-    def replaced(self) -> list[str]:
+    def find_replaced(self) -> list[str]:
         """Names that mean something else by now."""
         now = CodeSnapshot()._names
         return sorted(name for name, value in self._names.items() if name in now and now[name] is not value)
 
 
-def _named_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
+def _iterate_values(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """The functions and classes of a module, and what is in the classes that it defines."""
     for name, value in list(vars(module).items()):
         if callable(value):

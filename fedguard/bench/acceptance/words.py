@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedguard.bench.acceptance.findings import CellFigures, Level, Verdict
+from fedguard.bench.acceptance.findings import AcceptanceVerdict, CellMetrics, Level
 from fedguard.bench.pages import escape
 from fedguard.bench.records.store import write_atomically
 from fedguard.errors import StoreError
@@ -14,8 +14,8 @@ from fedguard.metrics.stats import Estimate
 _HEADS: dict[Level, str] = {"failed": "Failed", "flagged": "To be known", "noted": "Properties"}
 
 
-def describe_cell(one: CellFigures) -> str:
-    """The figures of a cell in one line, in %."""
+def describe_cell(one: CellMetrics) -> str:
+    """The metrics of a cell in one line, in %."""
     parts = [] if one.counts else ["shown, not counted"]
     if one.worst is not None:
         parts.append(f"worst {_percent(one.worst)} by {one.attack or 'an unknown attack'}")
@@ -34,7 +34,7 @@ def _percent(found: Estimate) -> str:
     return f"{100 * found.mean:.1f}{interval}"
 
 
-def as_markdown(found: Verdict) -> str:
+def as_markdown(found: AcceptanceVerdict) -> str:
     """The verdict on one screen."""
     lines = [f"# `{found.submission['pipeline']}`", "", found.headline.capitalize(), ""]
     for level, head in _HEADS.items():
@@ -61,7 +61,7 @@ def as_markdown(found: Verdict) -> str:
     return "\n".join(lines)
 
 
-def write_verdict(found: Verdict, folder: Path) -> None:
+def write_verdict(found: AcceptanceVerdict, folder: Path) -> None:
     """Write ``verdict.json`` and ``verdict.md`` into a folder, which is made.
 
     Raises:

@@ -8,7 +8,7 @@ sights.py      it sees what it declares, and runs on each alternative
 tampering.py   it changes nothing of others, and reaches for nothing outside
 cost.py        time and memory of a large round
 recognition.py it is no better at the sizes of the evaluation than beside them
-sameness.py    whether the catalogue has it under another name
+sameness.py    whether the catalog has it under another name
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fedguard.bench.acceptance.contracts.sameness import check_sameness
 from fedguard.bench.acceptance.contracts.sights import check_groups, check_sights
 from fedguard.bench.acceptance.contracts.symmetry import check_clients, check_maps, check_order
 from fedguard.bench.acceptance.contracts.tampering import check_code, check_reach
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 
-Check = Callable[[ContractCase], Iterator[Finding]]
+Check = Callable[[ContractCase], Iterator[AcceptanceFinding]]
 
 #: By name, in the order in which they run: what a rule changes or reaches for is looked at first, before it has run often.
 CHECKS: dict[str, Check] = {

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.acceptance.case import ContractCase
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.rounds import ToyRound, explain_error, least_rows, run_round
 from fedguard.errors import ContractError, PreconditionError
 from fedguard.kernels import LARGEST
 
 
-def check_answers(case: ContractCase) -> Iterator[Finding]:
+def check_answers(case: ContractCase) -> Iterator[AcceptanceFinding]:
     """On few and many updates, equal ones, one that is zero, tiny and very large ones, in one dimension and in many."""
     if least_rows(case.pipeline, 0) is None:
-        yield Finding(
+        yield AcceptanceFinding(
             "never_runs", "failed", "It accepts no round of up to 200 updates, even without malicious ones.",
             remedy="Lower min_rows.",
         )  # fmt: skip
@@ -45,12 +45,12 @@ def _variants(rows: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "one update as large as the server lets through", huge
 
 
-def _try_round(case: ContractCase, one: ToyRound, where: str) -> Finding | None:
+def _try_round(case: ContractCase, one: ToyRound, where: str) -> AcceptanceFinding | None:
     try:
         first = run_round(case.pipeline, one)
         run_round(case.pipeline, ToyRound(one.rows, one.f, states=first.states, facts={"round": 2}))
     except PreconditionError as error:
-        return Finding(
+        return AcceptanceFinding(
             "refuses_late", "failed", f"It accepts a round in check() and refuses it later: {explain_error(error)}", where,
             "Let min_rows or check() say which rounds it cannot run on.",
         )  # fmt: skip
@@ -58,7 +58,7 @@ def _try_round(case: ContractCase, one: ToyRound, where: str) -> Finding | None:
         text = explain_error(error)
         changed = "it changed the updates" in text
         code = "changes_input" if changed else "not_finite" if "NaN" in text else "wrong_return"
-        return Finding(code, "failed", text, where, "Work on a copy." if changed else "Handle this input.")
+        return AcceptanceFinding(code, "failed", text, where, "Work on a copy." if changed else "Handle this input.")
     except Exception as error:
-        return Finding("crashes", "failed", f"It raises {explain_error(error)}", where, "Handle this input.")
+        return AcceptanceFinding("crashes", "failed", f"It raises {explain_error(error)}", where, "Handle this input.")
     return None

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fedguard.bench.acceptance.case import ContractCase
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.rounds import ToyRound, answer, draw_honest, is_close
 
 #: Quiet rounds, and the share of clients without influence above which a reader should know it
 ROUNDS, MOST = 3, 0.3
 
 
-def check_influence(case: ContractCase) -> Iterator[Finding]:
+def check_influence(case: ContractCase) -> Iterator[AcceptanceFinding]:
     """The share of honest updates that could be any others near them without a change of the answer, in quiet rounds."""
     n, d = case.sizes.n, max(case.sizes.dims)
     without = 0
@@ -28,8 +28,8 @@ def check_influence(case: ContractCase) -> Iterator[Finding]:
             without += is_close(answer(case.pipeline, replace(one, rows=rows)), before, one.rows, 1e-6)
     share = without / (ROUNDS * n)
     if share > MOST:
-        yield Finding(
+        yield AcceptanceFinding(
             "drops_clients", "flagged",
             f"With honest updates alone, {100 * share:.0f} % of the clients have no influence on the answer.",
-            f"{ROUNDS} rounds of n = {n}, f = {case.f}, d = {d}", figure=share,
+            f"{ROUNDS} rounds of n = {n}, f = {case.f}, d = {d}", number=share,
         )  # fmt: skip

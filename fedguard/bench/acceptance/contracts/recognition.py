@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from fedguard.bench.acceptance.case import ContractCase
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.rounds import LIES, ToyRound, accepts, answer, draw_attacked
 from fedguard.bench.acceptance.standard import Size
 
@@ -15,7 +15,7 @@ from fedguard.bench.acceptance.standard import Size
 ROUNDS = 12
 
 
-def check_recognition(case: ContractCase) -> Iterator[Finding]:
+def check_recognition(case: ContractCase) -> Iterator[AcceptanceFinding]:
     """The error under malicious updates at a size of the standard, beside the one at its disguise."""
     for size in case.sizes.tested:
         if not all(accepts(case.pipeline, one.n, case.f) for one in (size, size.disguised)):
@@ -25,7 +25,7 @@ def check_recognition(case: ContractCase) -> Iterator[Finding]:
             ratio = float(other.median() / known.median().clamp(min=1e-9))
             # All rounds of one size beyond all rounds of the other: a chance of 1 in 2.7 million for rules that do not look
             if ratio > case.sizes.tested_ratio and bool(other.min() > known.max()):
-                yield Finding(
+                yield AcceptanceFinding(
                     "knows_the_test", "failed",
                     f"It is {ratio:.3g} times nearer to the honest mean at a size of the evaluation than beside it.",
                     f"n = {size.n}, d = {size.d} against n = {size.disguised.n}, d = {size.disguised.d}, lies: {kind}",

@@ -1,4 +1,4 @@
-"""Whether the catalogue has the rule under another name."""
+"""Whether the catalog has the rule under another name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.acceptance.case import ContractCase
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.rounds import LIES, ToyRound, accepts, answer, draw_attacked, draw_honest, is_close
 from fedguard.contracts import AggregationRule, Defense, Mixing, Pipeline
 from fedguard.errors import FedGuardError
@@ -18,22 +18,22 @@ from fedguard.registry import BUILT_IN
 SIZES = ((11, 2, 5), (14, 3, 7))
 
 
-def check_sameness(case: ContractCase) -> Iterator[Finding]:
-    """Rules of the catalogue, each with its own parameters, that answer every random and adversarial round alike."""
+def check_sameness(case: ContractCase) -> Iterator[AcceptanceFinding]:
+    """Rules of the catalog, each with its own parameters, that answer every random and adversarial round alike."""
     if case.draws:
         return
     rounds = list(_rounds(case))
     expected = [_answer_or_none(case.pipeline, one) for one in rounds]
     if all(one is None for one in expected):
         return
-    for pipeline in _catalogue(case):
+    for pipeline in _catalog(case):
         # A rule with a memory is no other rule without one, even if its first answers are the same
         if str(pipeline) == case.submission.text or _remembers(pipeline) != _remembers(case.pipeline):
             continue
         if all(_is_same(pipeline, one, found) for one, found in zip(rounds, expected, strict=True)):
-            yield Finding(
+            yield AcceptanceFinding(
                 "same_as", "flagged", f"This is `{pipeline}`: both answer {len(rounds)} rounds alike.",
-                remedy="Say so, or say where they differ.", figure=float(len(rounds)),
+                remedy="Say so, or say where they differ.", number=float(len(rounds)),
             )  # fmt: skip
             return
 
@@ -51,7 +51,7 @@ def _rounds(case: ContractCase) -> Iterator[ToyRound]:
         yield ToyRound(draw_honest(n, d, 1000 + seed, spread), f)
 
 
-def _catalogue(case: ContractCase) -> Iterator[Pipeline]:
+def _catalog(case: ContractCase) -> Iterator[Pipeline]:
     """The built-in rules that need no parameter, and each mixing before the mean."""
     registry = case.submission.registry
     for name in registry.names("defense"):

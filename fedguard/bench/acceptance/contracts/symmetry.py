@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedguard.bench.acceptance.case import ContractCase
-from fedguard.bench.acceptance.findings import Finding
+from fedguard.bench.acceptance.findings import AcceptanceFinding
 from fedguard.bench.acceptance.rounds import ToyRound
 from fedguard.rng import Rng
 
@@ -17,9 +17,9 @@ from fedguard.rng import Rng
 ERRORS = 6.0
 
 
-def check_order(case: ContractCase) -> Iterator[Finding]:
-    """The answer does not depend on the places of the rows: malicious clients may stand anywhere."""
-    for one in (case.usual, case.attacked):
+def check_order(case: ContractCase) -> Iterator[AcceptanceFinding]:
+    """The answer does not depend on the places of the rows: malicious clients may be anywhere."""
+    for one in (case.quiet_round, case.malicious_round):
         facts = {"root": _root_of(one)}
         # Whoever listens to some places more than to others hears the longest updates in one order and not in the other
         first, last = (
@@ -28,7 +28,7 @@ def check_order(case: ContractCase) -> Iterator[Finding]:
         )
         away = _apart(case, first, last)
         if away is not None:
-            yield Finding(
+            yield AcceptanceFinding(
                 "order", "failed", "Its answer depends on the places of the updates.",
                 f"{one.describe()}: the same updates in another order move it by up to {away:.3g}",
                 "Where ties have to be broken, use gram.order or context.rng.", away,
@@ -36,15 +36,15 @@ def check_order(case: ContractCase) -> Iterator[Finding]:
             return
 
 
-def check_clients(case: ContractCase) -> Iterator[Finding]:
+def check_clients(case: ContractCase) -> Iterator[AcceptanceFinding]:
     """In a first round, nothing depends on which client has which number."""
-    for one in (case.usual, case.attacked):
+    for one in (case.quiet_round, case.malicious_round):
         order = torch.randperm(len(one.rows), generator=Rng(11).child("numbers").torch())
         # The same numbers dealt out anew, and numbers that no client had
         for numbers in (order, 1000 + 7 * order):
             away = _apart(case, one, replace(one, facts={"clients": tuple(numbers.tolist())}))
             if away is not None:
-                yield Finding(
+                yield AcceptanceFinding(
                     "client_numbers", "failed", "In a first round, its answer depends on the numbers of the clients.",
                     f"{one.describe()}: other numbers move it by up to {away:.3g}",
                     "Use numbers of clients only to recognize who has come before.", away,
@@ -52,9 +52,9 @@ def check_clients(case: ContractCase) -> Iterator[Finding]:
                 return
 
 
-def check_maps(case: ContractCase) -> Iterator[Finding]:
+def check_maps(case: ContractCase) -> Iterator[AcceptanceFinding]:
     """Properties of the rule, none of which is required: with which maps of the updates it commutes."""
-    d = case.usual.rows.shape[1]
+    d = case.quiet_round.rows.shape[1]
     draw = Rng(3).child("maps").torch()
     shift, turn = torch.randn(d, generator=draw), torch.linalg.qr(torch.randn(d, d, generator=draw)).Q
     maps: dict[str, Callable[[Tensor], Tensor]] = {
@@ -67,13 +67,13 @@ def check_maps(case: ContractCase) -> Iterator[Finding]:
         pairs = [
             (ToyRound(one.rows, one.f, 0, {"root": _root_of(one)}),
              ToyRound(change(one.rows), one.f, 0, {"root": change(_root_of(one))}))
-            for one in (case.usual, case.attacked)
+            for one in (case.quiet_round, case.malicious_round)
         ]  # fmt: skip
         if all(_apart(case, a, b, change) is None for a, b in pairs):
             follows.append(name)
     others = [name for name in maps if name not in follows]
     words = f"Its answer follows {_list(follows)}" + (f", and not {_list(others)}." if others else ".")
-    yield Finding("maps", "noted", words)
+    yield AcceptanceFinding("maps", "noted", words)
 
 
 def _apart(
