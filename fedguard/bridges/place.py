@@ -65,7 +65,7 @@ class Place:
 
     #: The framework's word for who answers, and what a user does where replies claim no numbers of examples.
     noun: ClassVar[str] = "site"
-    unweighted: ClassVar[str] = "expected the number of examples, which attack or rule go by; got none."
+    without_claim: ClassVar[str] = "expected the number of examples, which attack or rule go by; got none."
 
     def __init__(
         self, guard: Guard, *, defended: bool, seed: int = 0, malicious: Collection[Any] | None = None
@@ -175,7 +175,7 @@ class Place:
         if None not in claims:
             return [float(claim or 0) for claim in claims]
         if self._guard.weighs:
-            raise InputError(f"{self._whose(good[claims.index(None)].site)}: {self.unweighted}")
+            raise InputError(f"{self._whose(good[claims.index(None)].site)}: {self.without_claim}")
         return None
 
     def _whose(self, site: Any) -> str:

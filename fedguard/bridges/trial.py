@@ -38,7 +38,7 @@ from fedguard.errors import FedGuardError, NotAllowed
 LONGEST = 20_000
 
 
-class Framework(Protocol):
+class AppBridge(Protocol):
     """What a framework's module ``running`` has: `fedguard.bridges.flower.running`, `fedguard.bridges.nvflare.running`.
 
     Attributes:
@@ -54,9 +54,9 @@ class Framework(Protocol):
         """Raise a `FedGuardError` if an app cannot be loaded, or its engine is not installed."""
 
 
-def framework(name: str) -> Framework:
-    """The framework of that name, imported when it is first asked for."""
-    return cast(Framework, importlib.import_module(f"fedguard.bridges.{name}.running"))
+def load_bridge(name: str) -> AppBridge:
+    """The bridge to the framework of that name, imported when it is first asked for."""
+    return cast(AppBridge, importlib.import_module(f"fedguard.bridges.{name}.running"))
 
 
 def run_trial(asked: TrialRequest) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def run_trial(asked: TrialRequest) -> dict[str, Any]:
 
 def _run(asked: TrialRequest) -> dict[str, Any]:
     """Run the app, then the observer's attack, which runs in this process after the training."""
-    observer, whose = asked.observer, framework(asked.framework)
+    observer, whose = asked.observer, load_bridge(asked.framework)
     if observer is None:
         return whose.ENGINES[asked.engine](asked)
     with tempfile.TemporaryDirectory(prefix="fedguard-seen-") as folder:
@@ -103,7 +103,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         if rehearsal:
             request = TrialRequest(**asked)
-            framework(request.framework).rehearse(request)
+            load_bridge(request.framework).rehearse(request)
             return {"status": "ok", "found": None}
         found = run_trial(TrialRequest(**asked))
     except NotAllowed as error:
@@ -127,7 +127,7 @@ def main() -> None:
     while line := sys.stdin.buffer.raw.readline():  # type: ignore[union-attr]  # unbuffered, for select
         asked = json.loads(line)
         with contextlib.suppress(ImportError):  # loaded once, before the copy; in the copy what fails is told
-            framework(asked.get("framework", "flower"))
+            load_bridge(asked.get("framework", "flower"))
         out.write(json.dumps(_apart(asked)) + "\n")
     os.killpg(0, signal.SIGKILL)
 

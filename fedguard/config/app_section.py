@@ -75,7 +75,7 @@ class AppSection(Section):
     def _consistent(self) -> AppSection:
         if (self.folder is None) == (self.nvflare is None):
             got = "neither" if self.folder is None else "both"
-            raise ValueError(f"expected folder, of a Flower app, or nvflare, of an NVFlare job; got {got}")
+            raise ValueError(f"expected app.folder, of a Flower app, or app.nvflare, of an NVFlare job; got {got}")
         if self.nvflare is not None and (self.engine != "inline" or self.training is not None):
             what = "training" if self.engine == "inline" else "engine"
             raise ValueError(f"{what} is of a Flower app; an NVFlare job runs in its simulator. Leave {what} out")

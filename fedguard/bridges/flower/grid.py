@@ -42,7 +42,7 @@ class GuardedGrid(Place, Grid):
         self.weighted_by_key = SAMPLES
 
     @property
-    def unweighted(self) -> str:  # type: ignore[override]
+    def without_claim(self) -> str:  # type: ignore[override]
         return (
             f"expected a metric {self.weighted_by_key!r}, the number of examples, which attack or rule go by; got none. Name "
             "the strategy's own: under_attack(..., weighted_by_key=...)."
