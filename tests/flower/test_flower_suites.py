@@ -18,7 +18,7 @@ import fedguard as fg
 from fedguard.bench.running.progress import Listener
 from fedguard.bridges.jobs import TrialRequest
 from fedguard.bridges.trial import run_trial
-from fedguard.commands.flower import below
+from fedguard.commands.app_check import below
 from fedguard.errors import FedGuardError
 from tests.forked import fedguard
 

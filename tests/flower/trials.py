@@ -16,7 +16,7 @@ from fedguard.bench.running.manifest import write_manifest
 from fedguard.bridges import trial
 from fedguard.bridges.flower import running
 from fedguard.bridges.flower.deployment import run_deployed
-from fedguard.commands.flower import below
+from fedguard.commands.app_check import below
 from tests.flower.conftest import DEPLOYED
 
 APP = Path(__file__).parent / "app"

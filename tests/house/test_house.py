@@ -106,6 +106,7 @@ MAY_IMPORT = {
     "fedguard.bridges.flower": {
         "arguments", "errors", "rng", "contracts", "secagg", "guard", "guarded_statistics", "states", "registry", "bridges", "retired",
     },
+    "fedguard.bridges.nvflare": {"errors", "rng", "contracts", "guard", "states", "bridges"},
     "fedguard.flower": {"bridges.flower"},
     "fedguard.guarded_statistics": {"arguments", "errors", "rng", "contracts", "aggregation", "registry", "states"},
     "fedguard.guard": {
