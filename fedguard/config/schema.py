@@ -246,7 +246,8 @@ class CellConfig(Section):
                 raise ValueError(f"app: it brings its own {name}; expected nothing there{keys}")
         if app.sites not in (None, self.clients.total):
             raise ValueError(f"app.sites: expected clients.total = {self.clients.total}; got {app.sites}")
-        if app.malicious is not None and len({*app.malicious}) != self.clients.malicious:
+        # A cell without attack has none, and the same honest sites
+        if app.malicious is not None and self.clients.malicious not in (0, len({*app.malicious})):
             raise ValueError(
                 f"app.malicious: expected clients.malicious = {self.clients.malicious} names of sites; got "
                 f"{', '.join(app.malicious) or 'none'}"

@@ -96,7 +96,8 @@ class Guarded(FedAvg):  # type: ignore[misc]
         asked = json.loads(Path(self.request).read_text())
         trial = TrialRequest(**asked["asked"])
         self._place, self._held = JobPlace.of_request(trial), list[FLModel]()
-        self._sent: dict[str, np.ndarray] = {}
+        self._sent: dict[str, Any] = {}
+        self._first: dict[str, Any] = {}
         self._waiting: set[str] = set()
         self._alive: set[str] = set()
         self._latest: FLModel | None = None
@@ -121,6 +122,7 @@ class Guarded(FedAvg):  # type: ignore[misc]
     def send_model(self, *arguments: Any, **named: Any) -> Any:
         if named.get("task_name") == self.task_name:
             self._sent = {name: _copied(value) for name, value in named["data"].params.items()}
+            self._first = self._first or self._sent
             self._waiting, self._held = set(named["targets"]), []
         return super().send_model(*arguments, **named)
 
@@ -176,7 +178,7 @@ class Guarded(FedAvg):  # type: ignore[misc]
         self._place.record_metrics(sorted(self._held, key=lambda one: self._place.rank(site_of(one))))
 
     def _tell(self, to: Path, reason: Mapping[str, Any] | None) -> None:
-        """Write what the trial came to, and the last model beside it."""
+        """Write what the trial came to, and beside it the first model and the last."""
         place = self._place
         claims = SAMPLES if self._claimed else "equal"
         found = {
@@ -197,11 +199,11 @@ class Guarded(FedAvg):  # type: ignore[misc]
             "panic": self._panic or None,
             "reason": reason,
         }
-        if self._latest is not None:
-            with to.with_suffix(".npz").open("wb") as file:
-                np.savez(
-                    file, allow_pickle=False, **{name: np.asarray(value) for name, value in self._latest.params.items()}
-                )
+        last = {} if self._latest is None else self._latest.params
+        models = {f"first/{name}": value for name, value in self._first.items()}
+        models |= {f"last/{name}": value for name, value in last.items()}
+        with to.with_suffix(".npz").open("wb") as file:
+            np.savez(file, allow_pickle=False, **{name: np.asarray(value) for name, value in models.items()})
         to.write_text(json.dumps(found))
 
 

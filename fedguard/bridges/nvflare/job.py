@@ -155,12 +155,10 @@ def _configuration(folder: Path, name: str, needed: str) -> dict[str, Any]:
         raise ConfigError(
             f"{folder}: expected {name}.json of an NVFlare job; there is none. Name the folder that a recipe exported."
         )
-    wanted = dict if needed == "deploy_map" else list
-    if not isinstance(told, dict) or not isinstance(told.get(needed), wanted) or not told[needed]:
-        kind = "list" if wanted is list else "mapping"
-        raise ConfigError(
-            f"{folder}/{name}: {needed}: expected a {kind} that is not empty; got {told.get(needed)!r:.80}."
-        )
+    wanted, kind = (dict, "mapping") if needed == "deploy_map" else (list, "list")
+    got = told.get(needed) if isinstance(told, dict) else told
+    if not isinstance(told, dict) or not isinstance(got, wanted) or not got:
+        raise ConfigError(f"{folder}/{name}: {needed}: expected a {kind} that is not empty; got {got!r:.80}.")
     return told
 
 
@@ -192,7 +190,7 @@ def _refusal(configurations: list[Mapping[str, Any]]) -> str | None:
         if not path.startswith("nvflare.") or any(word in path for word in BESIDE):
             continue
         for word, reason in REFUSED.items():
-            if word in path:
+            if word in path.lower():
                 return f"{path.rpartition('.')[2]}: {reason}"
     return None
 

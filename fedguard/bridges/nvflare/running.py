@@ -89,7 +89,7 @@ def run_simulated(asked: TrialRequest) -> dict[str, Any]:
 
 
 def simulate(job: NVFlareJob, asked: TrialRequest, folder: Path) -> dict[str, Any]:
-    """What the controller tells of a run in an empty folder; its last model stays there as told.npz.
+    """What the controller tells of a run in an empty folder; its first model and its last stay there, in told.npz.
 
     Raises:
         FedGuardError: the simulator ended before the controller told anything.
