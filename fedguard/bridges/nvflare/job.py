@@ -124,6 +124,9 @@ class NVFlareJob:
         """A copy of the folder whose controller is FedGuard's subclass, which reads its request from a file."""
         made = to / self.folder.name
         shutil.copytree(self.folder, made, ignore=shutil.ignore_patterns("__pycache__"))
+        for bundled in made.glob("*/custom/fedguard"):
+            # An export bundles a part of FedGuard's own files, which would hide the package that runs here
+            shutil.rmtree(bundled)
         app = made / self.app
         module, _, name = self.controller.rpartition(".")
         workflows = [dict(one) for one in self.server["workflows"]]
