@@ -115,6 +115,12 @@ def prepare_statistics(module: nn.Module, normalization: Normalization, name: st
     return len(layers)
 
 
+def momenta(module: nn.Module) -> Tensor:
+    """float32 ``[s]``: the share of each batch in the running statistics, coordinate by coordinate."""
+    shares = [torch.full((2 * layer.num_features,), layer.momentum or 0.0) for layer in _normalizing_layers(module)]
+    return torch.cat(shares) if shares else torch.empty(0)
+
+
 @contextmanager
 def refusing_changes(module: nn.Module, name: str) -> Iterator[None]:
     """Within the context, a training forward pass, no buffer may change that is no running statistic; these are reset.

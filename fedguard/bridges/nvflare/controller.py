@@ -100,7 +100,7 @@ class Guarded(FedAvg):  # type: ignore[misc]
         self._first: dict[str, Any] = {}
         self._waiting: set[str] = set()
         self._alive: set[str] = set()
-        self._latest: FLModel | None = None
+        self._latest: Any = None
         self._kind, self._claimed, self._panic = "", False, ""
         random.seed(Rng(trial.seed).child("server").entropy())  # the draw of sites
         reason = None
@@ -165,7 +165,6 @@ class Guarded(FedAvg):  # type: ignore[misc]
     def _measure_last_model(self) -> None:
         """Send the last model once more, for its metrics alone: what sites report is of the model that they were sent."""
         model = self._latest
-        assert model is not None
         model.current_round = self.current_round + 1
         self.send_model(
             task_name=self.task_name,
@@ -246,7 +245,7 @@ def site_of(result: FLModel) -> str:
 
 def claim_of(result: FLModel) -> float | None:
     """The number of examples that a site claims; None if it claims no number."""
-    claim = (result.meta or {}).get(SAMPLES)
+    claim: Any = (result.meta or {}).get(SAMPLES)
     return float(claim) if _is_number(claim) else None
 
 
