@@ -1,4 +1,4 @@
-"""Attack and rule in a round of any framework: the replies come in, and those that the framework's server gets go out."""
+"""Attack and rule in a round of any framework: replies come in, and go out to the framework's server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Place:
     The attack makes the malicious sites' updates from the honest ones, as far as its knowledge permits. With a defense, each
     reply becomes the sent model plus the robust aggregate, so every average of them, with any weights, is exactly that model.
 
-    The first round decides which arrays hold parameters: those that most sites send back as floating point. The others, such as
+    The first round decides which arrays hold parameters: arrays that most sites send back as floating point. The others, such as
     a BatchNorm's count of batches, are in no update.
 
     Args:
@@ -92,7 +92,7 @@ class Place:
         return self._guard.dropped
 
     def meet_sites(self, sites: Collection[Any]) -> None:
-        """Learn who is there, and choose the malicious sites: those that are named, or f of all by the seed.
+        """Learn who is there, and choose the malicious sites: by name, or f of all by the seed.
 
         Raises:
             InputError: as many malicious sites as there are, or one of that name is not there.
@@ -119,7 +119,7 @@ class Place:
             replies: in any order; those without an answer are left out.
 
         Raises:
-            InputError: arrays that are not those that were sent; no number of examples where attack or rule need one.
+            InputError: other arrays than were sent; no number of examples where attack or rule need one.
         """
         self.rounds += 1
         if not replies:

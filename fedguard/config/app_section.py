@@ -55,7 +55,7 @@ class AppSection(Section):
         nvflare: folder of an NVFlare job's meta.json, in place of ``folder``.
         sites: number of sites of an NVFlare job: ``clients.total``.
         malicious: names of the malicious sites of an NVFlare job, such as ``[site-1]``; by default they are drawn by the seed.
-        set: values that replace those of a Flower app's run configuration by flat key, or of an NVFlare controller's arguments.
+        set: values over a Flower app's run configuration by flat key, or of an NVFlare controller's arguments.
         metric: name under which the app reports accuracy; by default a metric with ``acc`` in its name.
         engine: where the app runs: in one process (``inline``), in Flower's ``simulation`` on Ray, or as a ``deployment`` of
             real processes on this machine.

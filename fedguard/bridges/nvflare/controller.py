@@ -131,7 +131,7 @@ class Guarded(FedAvg):  # type: ignore[misc]
         return self._latest
 
     def get_num_standing_tasks(self) -> int:
-        """The number of tasks without all results; those that only wait for processes that have died are ended."""
+        """The number of tasks without all results; a task that only waits for dead processes is ended."""
         there = {name for child in psutil.Process().children() if (name := _site_of_process(child))}
         self._alive |= there
         if self._waiting and self._waiting <= self._alive - there:

@@ -37,7 +37,7 @@ def ended_together() -> Iterator[dict[str, str]]:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes with the mark in their environment, without those that have ended."""
+    """Processes with the mark in their environment, except ended ones."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -47,7 +47,7 @@ def marked(mark: str) -> list[int]:
 
 
 def end(mark: str) -> None:
-    """End all processes with the mark; those that they start meanwhile as well."""
+    """End all processes with the mark, and what they start meanwhile."""
     while running := marked(mark):
         for number in running:
             with suppress(ProcessLookupError):

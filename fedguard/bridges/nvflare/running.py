@@ -89,10 +89,10 @@ def run_simulated(asked: TrialRequest) -> dict[str, Any]:
 
 
 def simulate(job: NVFlareJob, asked: TrialRequest, folder: Path) -> dict[str, Any]:
-    """What the controller tells of a run in an empty folder; its first model and its last stay there, in told.npz.
+    """What the controller tells of a run in an empty folder; its first model and its last are kept there.
 
     Raises:
-        FedGuardError: the simulator ended before the controller told anything.
+        FedGuardError: the simulator ended before the controller reported anything.
     """
     names, told, request = job.names(asked.nodes), folder / "told.json", folder / "asked.json"
     request.write_text(json.dumps({"asked": asdict(asked), "told": str(told)}))
