@@ -44,8 +44,8 @@ class Place:
     The attack makes the malicious sites' updates from the honest ones, as far as its knowledge permits. With a defense, each
     reply becomes the sent model plus the robust aggregate, so every average of them, with any weights, is exactly that model.
 
-    The first round decides which arrays hold parameters: arrays that most sites send back as floating point. The others, such as
-    a BatchNorm's count of batches, are in no update.
+    The first round decides which arrays hold parameters: arrays that most sites send back as floating point. The others, such
+    as a BatchNorm's count of batches, are in no update.
 
     Args:
         guard: attack and rule.
