@@ -91,6 +91,7 @@ class Guarded(FedAvg):  # type: ignore[misc]
     """
 
     request = ""
+    _latest: Any = None  # the model after the last round
 
     def run(self) -> None:
         asked = json.loads(Path(self.request).read_text())
@@ -100,7 +101,6 @@ class Guarded(FedAvg):  # type: ignore[misc]
         self._first: dict[str, Any] = {}
         self._waiting: set[str] = set()
         self._alive: set[str] = set()
-        self._latest: Any = None
         self._kind, self._claimed, self._panic = "", False, ""
         random.seed(Rng(trial.seed).child("server").entropy())  # the draw of sites
         reason = None
