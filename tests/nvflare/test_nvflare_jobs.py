@@ -19,7 +19,7 @@ pytest.importorskip("nvflare", reason="NVFlare is not installed: make test-nvfla
 
 import fedguard as fg
 from fedguard.bench.records.record import from_text, to_text
-from fedguard.bridges.nvflare.ending import MARK, marked
+from fedguard.bridges.nvflare.ending import MARK, find_marked
 from fedguard.bridges.nvflare.job import NVFlareJob
 from fedguard.bridges.nvflare.running import simulate
 from fedguard.bridges.trial import answer
@@ -178,7 +178,7 @@ def test_all_processes_end_with_the_one_that_started_them(tmp_path):
     end = time.monotonic() + 30
     while of_tests() and time.monotonic() < end:
         time.sleep(0.2)
-    assert not of_tests() and MARK and not marked("none")
+    assert not of_tests() and MARK and not find_marked("none")
 
 
 def of_tests():

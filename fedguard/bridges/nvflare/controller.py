@@ -121,7 +121,7 @@ class Guarded(FedAvg):  # type: ignore[misc]
 
     def send_model(self, *arguments: Any, **named: Any) -> Any:
         if named.get("task_name") == self.task_name:
-            self._sent = {name: _copied(value) for name, value in named["data"].params.items()}
+            self._sent = {name: _copy(value) for name, value in named["data"].params.items()}
             self._first = self._first or self._sent
             self._waiting, self._held = set(named["targets"]), []
         return super().send_model(*arguments, **named)
@@ -253,7 +253,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return value.clone() if hasattr(value, "clone") else np.array(value)
 
 

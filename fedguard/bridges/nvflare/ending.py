@@ -21,7 +21,7 @@ MARK = "FEDGUARD_TRIAL"
 
 
 @contextmanager
-def ended_together() -> Iterator[dict[str, str]]:
+def end_together() -> Iterator[dict[str, str]]:
     """The environment for processes that end with this block, or with this process, however it ends."""
     mark = f"{os.getpid()}-{uuid.uuid4().hex}"
     # Its session is its own: it outlives a signal to the group of the trial
@@ -36,7 +36,7 @@ def ended_together() -> Iterator[dict[str, str]]:
         watch.wait()
 
 
-def marked(mark: str) -> list[int]:
+def find_marked(mark: str) -> list[int]:
     """Processes with the mark in their environment, except ended ones."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
@@ -48,7 +48,7 @@ def marked(mark: str) -> list[int]:
 
 def end(mark: str) -> None:
     """End all processes with the mark, and what they start meanwhile."""
-    while running := marked(mark):
+    while running := find_marked(mark):
         for number in running:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)

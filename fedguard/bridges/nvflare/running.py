@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedguard.bridges.jobs import TrialRequest, read_curve
-from fedguard.bridges.nvflare.ending import ended_together
+from fedguard.bridges.nvflare.ending import end_together
 from fedguard.bridges.nvflare.job import NVFlareJob
 from fedguard.errors import ConfigError, FedGuardError, NotAllowed
 
@@ -99,7 +99,7 @@ def simulate(job: NVFlareJob, asked: TrialRequest, folder: Path) -> dict[str, An
     copy = job.copy(folder / "job", request)
     sites = ["-c", ",".join(names), "-t", str(len(names))]
     command = [sys.executable, "-m", SIMULATOR, str(copy), "-w", str(folder / "workspace"), *sites]
-    with ended_together() as mark:
+    with end_together() as mark:
         # Relative entries are of the folder that this process was started in
         paths = [str(Path(one).resolve()) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
         environment = {
