@@ -21,6 +21,8 @@ FIGURES_FILE = Path(__file__).parents[1] / "examples" / "results" / "figures.jso
 def condense(run: Run) -> dict[str, Any]:
     """What is kept of a run: each trial's final accuracy and backdoor success by seed, the verdict, CPU minutes, code and data.
 
+    A run with swept keys has a verdict for each of their values, and none is kept.
+
     Raises:
         InputError: a trial is missing, refused or failed.
     """
@@ -36,7 +38,7 @@ def condense(run: Run) -> dict[str, Any]:
         "trials": len(records),
         "cpu_minutes": round(sum(record["cost"]["cpu_seconds"] or 0 for record in records) / 60, 1),
         "chance": records[0]["result"]["chance"],
-        "verdict": str(run.verdict()),
+        "verdict": "" if run.swept else str(run.verdict()),
         "code": records[0]["environment"]["code"],
         "data": records[0]["environment"]["data"],
         "cells": list(_cells(run)),
