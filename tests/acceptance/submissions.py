@@ -67,6 +67,10 @@ PLANTED: dict[str, tuple[str, str, str]] = {
     "knows the layers of the test": (
         source("return middle if context.layers == (650,) else updates.mean(0)"), "recognition", "knows_the_test",
     ),
+    "knows the seeds of the test": (
+        source("return middle if context.rng.seed in (314159, 271828, 141421) else updates.mean(0)"), "recognition",
+        "knows_the_test",
+    ),
     "uses root data that it does not declare": (
         source("return (middle + context.root) / 2"), "sights", "undeclared_sight",
     ),

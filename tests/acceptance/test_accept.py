@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from fedguard.bench.acceptance.accept import check_contract
+from fedguard.bench.acceptance.seeds import MOST_REPORT_SEED, report_seeds
 from fedguard.bench.acceptance.standard import FOLDER, load_standard
 from fedguard.bench.acceptance.submission import read_submission
-from fedguard.bench.acceptance.trainings import MOST_REPORT_SEED, report_seeds
 from fedguard.errors import ConfigError, FedGuardError, UnknownName
 from tests.acceptance.submissions import HONEST, PLANTED, source
 from tests.forked import fedguard

@@ -2,6 +2,7 @@
 
 submission.py   what is handed in: a file with a rule, or a pipeline by name
 standard.py     the standard by which it is judged, read from standards/YEAR.yaml
+seeds.py        the seeds of the trainings that are reported
 findings.py     what is found, and the verdict
 rounds.py       rounds of an aggregation on which a rule is tried
 watch.py        what a rule's code reaches for while it runs

@@ -22,12 +22,14 @@ class ContractCase:
 
     Attributes:
         before: the code of others before the submission was imported.
+        report: the seeds of the trainings that are reported.
     """
 
     submission: Submission
     sizes: ContractChecks
     watch: Watch
     before: CodeSnapshot
+    report: tuple[int, ...] = ()
 
     @property
     def pipeline(self) -> Pipeline:

@@ -45,20 +45,22 @@ def _check(request: Mapping[str, Any], say: Any) -> None:
 
     from fedguard.bench.acceptance.case import ContractCase
     from fedguard.bench.acceptance.contracts.determinism import fingerprint
+    from fedguard.bench.acceptance.seeds import report_seeds
     from fedguard.bench.acceptance.standard import load_standard
     from fedguard.bench.acceptance.submission import read_submission
     from fedguard.bench.acceptance.watch import CodeSnapshot, Watch
     from fedguard.registry import load_registry
 
     torch.set_num_threads(1)
-    sizes = load_standard(request["standard"]).contracts
+    standard = load_standard(request["standard"])
+    sizes = standard.contracts
     list(load_registry().classes(["attack", "defense"]))  # what is imported later could not be compared
     before, watch = CodeSnapshot(), Watch(_folder(request["given"]))
     _limit_memory(sizes.process_gib)
     say(start="import")
     with watch.refuse_reaching():
         submission = read_submission(request["given"])
-        case = ContractCase(submission, sizes, watch, before)
+        case = ContractCase(submission, sizes, watch, before, report_seeds(submission, standard))
         say(submission={"pipeline": submission.text, "digest": submission.digest})
         if request.get("fingerprint"):
             say(fingerprint=fingerprint(case))

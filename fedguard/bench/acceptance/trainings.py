@@ -13,6 +13,7 @@ from typing import Any
 
 from fedguard.bench.acceptance.findings import AcceptanceFinding, CellMetrics
 from fedguard.bench.acceptance.flags import flag_cell
+from fedguard.bench.acceptance.seeds import report_seeds
 from fedguard.bench.acceptance.standard import Standard, TrainingCell
 from fedguard.bench.acceptance.submission import Submission
 from fedguard.bench.records.store import RunFolder
@@ -25,23 +26,6 @@ from fedguard.config import Plan, plan, read_suite
 from fedguard.config.document import document_of
 from fedguard.errors import ConfigError
 from fedguard.metrics.stats import Estimate, estimate
-
-#: Report seeds are below this, and so none of the ensemble's selection seeds
-MOST_REPORT_SEED = 1_000_000
-
-
-def report_seeds(submission: Submission, standard: Standard) -> tuple[int, ...]:
-    """The report seeds, drawn from the digests of submission and standard.
-
-    They are in the order of the draw; no two are equal.
-    """
-    found = dict[int, None]()
-    draw = 0
-    while len(found) < standard.trainings.seeds:
-        text = f"{submission.digest}|{standard.digest}|{draw}"
-        found[int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % MOST_REPORT_SEED] = None
-        draw += 1
-    return tuple(found)
 
 
 def lay_out_cell(submission: Submission, standard: Standard, cell: TrainingCell) -> tuple[Plan, Plan]:
