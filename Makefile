@@ -33,7 +33,7 @@ ANCHOR_SEEDS ?= 3
 
 MEASURED := benchmarks/measured
 SMOKE  := build/bench-smoke
-SPEED  := rules probes inversion start growth many_clients events asynchronous dashboard
+SPEED  := rules networks probes inversion start growth many_clients events asynchronous dashboard
 SMOKED ?= $(SPEED) simulation secagg peers audit gate worst_case
 PEERS  := $(if $(FLOWER),--flower $(FLOWER)) $(if $(BYZFL),--byzfl $(BYZFL)) $(if $(PFL),--pfl $(PFL))
 
