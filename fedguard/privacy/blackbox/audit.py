@@ -28,8 +28,8 @@ from fedguard.privacy.blackbox.verdict import (
     Unpaid,
     judge,
     list_unpaid,
-    unpaid_variant,
-    untested_lives,
+    list_unpaid_variant,
+    list_untested_lives,
 )
 from fedguard.rng import MOST_SEED, Rng
 
@@ -152,7 +152,7 @@ def audit_mechanism(
     findings += tuple(one for bound in bounds if bound.lives for one in bound.lives.findings)
     unpaid = list_unpaid(claim, findings, bounds, rounds)
     if stateful and not bounds[0].lives:
-        unpaid += untested_lives(rounds)
+        unpaid += list_untested_lives(rounds)
     if relations:
         unpaid += tuple(_measure_variants(mechanism, settings, bounds[0], seconds, before))
     verdict, words = judge(claim, findings, bounds, rounds)
@@ -267,7 +267,7 @@ def _measure_variants(
     shorter = replace(settings, budget=OF_VARIANT * settings.budget)
     for words, variant in mechanism.variants.items():
         bounds = _measure(variant, main.relation, shorter, seconds, 1, 0.0, before, known=main.pairs)
-        yield from unpaid_variant(settings.claim, words, bounds, main)
+        yield from list_unpaid_variant(settings.claim, words, bounds, main)
 
 
 def _sample(mechanism: BlackBoxMechanism, pair: Pair, calls: int) -> tuple[Features, Features]:

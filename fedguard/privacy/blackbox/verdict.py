@@ -165,13 +165,13 @@ def _refutations(claim: EpsilonClaim, bounds: tuple[RelationBounds, ...], rounds
     return found
 
 
-def untested_lives(rounds: int) -> tuple[Unpaid, ...]:
+def list_untested_lives(rounds: int) -> tuple[Unpaid, ...]:
     """Calls change the mechanism, and too few lives fit the budget."""
     words = f"its calls change it, and lives of {rounds} calls do not fit the budget: only first releases were judged"
     return (Unpaid("life", words),)
 
 
-def unpaid_variant(
+def list_unpaid_variant(
     claim: EpsilonClaim | None, words: str, found: RelationBounds, main: RelationBounds
 ) -> tuple[Unpaid, ...]:
     """What a client leaks that claims something beside its update."""
