@@ -19,7 +19,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedguard.commands import dashboard, explain, flower, gate, run, secagg, setup, show
+from fedguard.commands import dashboard, explain, flower, gate, nvflare, run, secagg, setup, show
 from fedguard.commands.audit import audit
 from fedguard.commands.command import Command
 from fedguard.commands.compare import compare
@@ -72,6 +72,7 @@ for _old in RETIRED_COMMANDS:
 app.add_typer(gate.app, rich_help_panel="Continuous integration")
 app.add_typer(secagg.app, rich_help_panel="Privacy")
 app.add_typer(flower.app, rich_help_panel="A suite")
+app.add_typer(nvflare.app, rich_help_panel="A suite")
 
 
 @app.callback(invoke_without_command=True)

@@ -8,13 +8,14 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    field_validator,
     model_validator,
 )
 
 from fedguard.contracts import (
     Seating,
 )
-from fedguard.contracts.specs import Spec
+from fedguard.contracts.specs import Spec, name_spec
 from fedguard.rng import MOST_SEED
 
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
@@ -111,12 +112,20 @@ class EvaluationSection(Section):
         seconds: simulated seconds between evaluations, instead of rounds.
         until: simulated seconds after which the training ends; ``training.rounds`` is then an upper bound.
         evasion: an attack at test time on the final model of each cell, such as ``pgd``.
+        statistics: fates of running statistics with which the model is evaluated as well, beside ``training.statistics``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     until: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     evasion: Spec | None = None
+    statistics: tuple[Spec, ...] = ()
+
+    @field_validator("statistics", mode="before")
+    @classmethod
+    def _fates_have_names(cls, given: Any) -> Any:
+        """``{fate: weighted, ...}`` is ``{name: weighted, ...}``."""
+        return [name_spec(one) for one in given] if isinstance(given, list | tuple) else given
 
     @property
     def in_time(self) -> bool:

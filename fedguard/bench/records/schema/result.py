@@ -162,11 +162,26 @@ class AppRecord(TypedDict):
         lost: nodes that stopped answering, if any did.
         misfit: largest relative distance of a node's update from the step that ``app.training`` describes, if an attack on
             privacy watched nodes that take one step.
+        framework, version: of an NVFlare job: ``nvflare``, and its version.
+        job: SHA-256 of all files of the job.
+        controller: the class of its server that trains, which FedGuard's subclass ran for.
+        place: where attack and rule acted.
+        params_type: ``FULL`` if sites send models, ``DIFF`` if they send differences.
+        weights: by what the job's own aggregation weights, as its sites claim.
+        sites: their names; other fields name a site by its number in this list, from 0.
     """
 
     metric: str
     measured_by: str
     malicious: list[Count]
+    framework: NotRequired[str]
+    version: NotRequired[str]
+    job: NotRequired[str]
+    controller: NotRequired[str]
+    place: NotRequired[str]
+    params_type: NotRequired[str]
+    weights: NotRequired[str]
+    sites: NotRequired[list[str]]
     lost: NotRequired[list[LostNode]]
     misfit: NotRequired[Number]
 
@@ -183,6 +198,7 @@ class StatisticsRecord(TypedDict):
         floored: number of variances below 0 that clients sent, and that were taken for 0.
         elsewhere, worst: after the last round, where each client has a model of its own: the mean of its accuracy on all test
             examples, and the lowest accuracy of a client on its own labels.
+        compared: the final accuracy with the fates of ``evaluation.statistics``, by fate.
     """
 
     fate: str
@@ -193,6 +209,7 @@ class StatisticsRecord(TypedDict):
     floored: Count
     elsewhere: NotRequired[Share]
     worst: NotRequired[Share]
+    compared: NotRequired[dict[str, Share]]
 
 
 class Result(Trajectory):
