@@ -89,6 +89,10 @@ MAY_IMPORT = {
         "errors", "contracts", "config", "registry", "architectures", "bench.running", "bench.terminal", "bridges.flower.inline",
         "bridges.flower.deployment",
     },
+    "fedguard.bench.acceptance": {
+        "arguments", "errors", "kernels", "rng", "modules", "contracts", "aggregation", "registry", "config", "metrics.stats", "bench.records",
+        "bench.results", "bench.running", "bench.pages.escape",
+    },
     "fedguard.bench.flags": {
         "errors", "retired", "rng", "contracts", "aggregation", "registry", "visibility", "architectures.server", "metrics",
         "bench.records", "bench.results", "bench.terminal",
