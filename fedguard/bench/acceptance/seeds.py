@@ -19,7 +19,7 @@ def report_seeds(submission: Submission, standard: Standard) -> tuple[int, ...]:
     found = dict[int, None]()
     draw = 0
     while len(found) < standard.trainings.seeds:
-        text = f"{submission.digest}|{standard.digest}|{draw}"
+        text = "|".join((submission.digest, standard.digest, str(draw)))
         found[int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % MOST_REPORT_SEED] = None
         draw += 1
     return tuple(found)

@@ -8,6 +8,9 @@ scores.py      tests between two inputs, fitted on samples that are then thrown 
 two_sample.py  bounds on epsilon for any law, for one release and over R rounds
 law.py         bounds on epsilon if the noise has the law that it seems to have
 structure.py   noise that is missing, repeats, is seeded, or has other values for other inputs
+adapters/      objects of other packages, recognized by their type
+lives.py       mechanisms that change with their calls
+one_run.py     trainings on canaries and events of accountants, with the same verdicts
 audit.py       plan, search, judgment
 verdict.py     the result, in words and as JSON
 """

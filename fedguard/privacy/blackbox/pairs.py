@@ -68,7 +68,7 @@ def neighbors(
 
     Args:
         clip: presumed length to which the mechanism clips; only the scale of the search.
-        nothing: share of an update that stands for no update; above 0 for a mechanism that raises on exactly 0.
+        nothing: share of an update that is used as no update; above 0 for a mechanism that raises on exactly 0.
     """
     absent = "nothing" if nothing == 0 else "next to nothing"
     for name, direction in directions(mechanism, rng).items():

@@ -87,7 +87,7 @@ def copy_fresh(found: T, instead: Mapping[int, Any] | None = None) -> T:
     Generators are shared: copies of one would draw the same noise again, which no new instance does.
 
     Args:
-        instead: by `id`, what stands in the copy for parts that cannot be copied.
+        instead: by `id`, the parts of the copy in place of those that cannot be copied.
     """
     memo: dict[int, Any] = {}
     for part in _walk(found, DEPTH):
