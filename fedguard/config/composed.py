@@ -124,7 +124,7 @@ class ComposedCell(PlannedCell):
             "per_round": clients.expected,
             # If all clients take part, the kind of sampling has no effect and must not change the identity
             "sampling": clients.sampling if clients.expected < clients.total else "fixed",
-            "malicious": self.malicious if self.adversary or self.copied else 0,
+            "malicious": self._who_is_malicious() if self.adversary or self.copied else 0,
             "assumed_f": "unknown" if clients.assumed_f == "unknown" else self.assumed_f,
         }
         if clients.schedule:
@@ -134,6 +134,11 @@ class ComposedCell(PlannedCell):
         if clients.most_trainings is not None:
             content["most_trainings"] = clients.most_trainings
         return content
+
+    def _who_is_malicious(self) -> int | list[str]:
+        """Their number, or their names where the suite gives them."""
+        named = self.clients.malicious
+        return list(named) if isinstance(named, tuple) else self.malicious
 
 
 def _adapter_reasons(cell: ComposedCell) -> Iterator[str]:

@@ -11,6 +11,7 @@ from fedguard.bench.running.budget import within
 from fedguard.bench.running.environment import resident_memory
 from fedguard.config import PlannedCell
 from fedguard.contracts import Data, Environment, Model, Partition, Setup
+from fedguard.contracts.participation import sites_named
 from fedguard.contracts.statistics import Normalization
 from fedguard.metrics.dissimilarity import dissimilarity
 from fedguard.rng import Rng, global_generators
@@ -125,7 +126,9 @@ class Workbench:
 
 
 def malicious_clients(cell: PlannedCell, seed: int) -> frozenset[int]:
-    """The malicious clients, drawn so that a larger set includes each smaller one."""
+    """The malicious clients: those that the suite names, or drawn so that a larger set includes each smaller one."""
+    if named := sites_named(cell.clients.malicious):
+        return frozenset(named)
     drawn = Rng(seed).child("hostile").numpy().permutation(cell.config.clients.total)[: cell.malicious]
     return frozenset(drawn.tolist())
 
