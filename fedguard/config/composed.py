@@ -12,8 +12,9 @@ from fedguard.config.algorithms import settings
 from fedguard.config.cells import PlannedCell
 from fedguard.config.protocol import effective
 from fedguard.config.sections import Subset
-from fedguard.contracts import Environment, Sight
+from fedguard.contracts import Environment, Sight, first_met
 from fedguard.contracts.channels import SAMPLES
+from fedguard.robustness.weight import MOST_SITES
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class ComposedCell(PlannedCell):
             named = " and ".join([*assumed, *([self.inference.name] if self.inference else [])])
             yield f"{named} works out gradients of cross-entropy, and {self.model.name} has another loss. Use softmax or mlp."
         yield from _check_evaluation_time(self)
+        yield from _check_weight_breakdown(self)
         yield from _unheard_lies(self)
         yield from self.noise.reasons(self)
         if self.meeting is not None and self.noise.unit and not self.noise.in_time:
@@ -159,6 +161,23 @@ def _check_evaluation_time(cell: PlannedCell) -> Iterator[str]:
         yield (
             f"{attack.name} watches one round, and nobody knows whether it ends by evaluation.until. Leave out until, and set "
             "training.rounds."
+        )
+
+
+def _check_weight_breakdown(cell: PlannedCell) -> Iterator[str]:
+    """Why breakdown in weight cannot be measured for the rule of a cell."""
+    if not cell.config.evaluation.weight_breakdown:
+        return
+    if cell.clients.total > MOST_SITES:
+        yield (
+            f"evaluation.weight_breakdown tries each set of clients, of which there are up to {MOST_SITES}; clients.total is "
+            f"{cell.clients.total}. Leave it out."
+        )
+    sees_more = [stage.name for stage in cell.pipeline.stages if first_met(stage.needs, Sight.EACH_UPDATE) is None]
+    if sees_more:
+        yield (
+            f"evaluation.weight_breakdown shows a rule updates alone, and {' and '.join(sees_more)} needs more. Leave it out, "
+            "or use another defense."
         )
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from fedguard.rng import Rng
 
@@ -31,6 +31,10 @@ def _count_or_sites(value: Any) -> int | float | tuple[str, ...]:
     return tuple(f"site {number}" for number in sorted(filter(None, sites)))
 
 
+def _as_json(value: int | float | tuple[str, ...]) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _site_number(name: Any) -> int | None:
     """1 for ``site 1``; None for what is no such name."""
     found = re.fullmatch(r"site ([1-9][0-9]{0,7})", name) if isinstance(name, str) else None
@@ -43,7 +47,9 @@ def sites_named(value: int | float | tuple[str, ...]) -> tuple[int, ...]:
 
 
 CountOrFraction = Annotated[int | float, PlainValidator(_count_or_fraction)]
-CountOrSites = Annotated[int | float | tuple[str, ...], PlainValidator(_count_or_sites)]
+CountOrSites = Annotated[
+    int | float | tuple[str, ...], PlainValidator(_count_or_sites), PlainSerializer(_as_json, return_type=Any)
+]
 
 _STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
