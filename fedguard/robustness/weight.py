@@ -26,11 +26,11 @@ from fedguard.robustness.shapes import Rows, perturb_rows, shapes
 #: More sites have too many sets of sites for a search of each
 MOST_SITES = 12
 #: Inputs tried for each set of sites
-SHAPES = 40
+SHAPES = 24
 #: Moves tried for the pull of each site, from so many of the best inputs
-MOVES, CLIMBS = 300, 3
+MOVES, CLIMBS = 180, 3
 #: Inputs of the two numbers 1 and -1 that are tried for it, on which rules by coordinates and weights are worst
-SIGNS = 64
+SIGNS = 32
 #: The lightest site's lies move a weighted mean by this many honest lengths
 NEAR = 100.0
 #: Longer lies are so many times as long, and growth is what moves the aggregate at least so many times as far
@@ -105,9 +105,7 @@ class _WeightSearch:
 
     def lightest_set(self) -> tuple[int, ...] | None:
         """The first set that breaks the rule, from the lightest on; None if only all sites together do."""
-        of_each_size = [
-            sorted(itertools.combinations(range(self.n), k), key=self._weight) for k in range(1, self.n)
-        ]
+        of_each_size = [sorted(itertools.combinations(range(self.n), k), key=self._weight) for k in range(1, self.n)]
         tried = [sets[:1] for sets in of_each_size] if self.blind else of_each_size
         by_weight = sorted(itertools.chain.from_iterable(tried), key=self._weight)
         return next((sites for sites in by_weight if self.breaks(sites)), None)
@@ -133,7 +131,7 @@ class _WeightSearch:
         for _ in range(moves):
             value, rows, lie = best
             moved = perturb_rows(rows, everybody, usual, self._draw)
-            moved = moved / max(1.0, max(_length(row) for row in moved))
+            moved = moved / max(1.0, *(_length(row) for row in moved))
             turned = lie + usual * _length(lie) * self._draw.standard_normal(lie.shape) * (self._draw.random() < 0.5)
             found = _length(self._answer(_replaced(moved, site, turned)) - self._answer(moved))
             usual = min(1.0, usual * 1.3) if found > value else max(1e-3, usual * 0.97)

@@ -107,7 +107,9 @@ def test_a_share_for_one_client_holds_whatever_f_is(f, share):
 
 
 def test_a_cap_that_not_even_equal_clients_keep_is_refused():
-    with pytest.raises(PreconditionError, match=r"clients = 1 of n = 4 equal clients hold more than 0.2.*share to 0.25"):
+    with pytest.raises(
+        PreconditionError, match=r"clients = 1 of n = 4 equal clients hold more than 0.2.*share to 0.25"
+    ):
         pipeline("capped_mean(share=0.2, clients=1)").check(4, 0)
     with pytest.raises(PreconditionError, match="or lower clients"):
         pipeline("capped_mean(share=0.9, clients=9)").check(4, 0)
@@ -164,7 +166,9 @@ def test_each_rule_that_looks_up_clients_stands_behind_what_keeps_rows_alone(rul
             assert str(load_registry().pipeline(f"{mixing} >> {rule}")) == f"{mixing} >> {rule}"
         else:
             for text in (f"{mixing} >> {rule}", f"clip >> {mixing} >> {rule}", f"{mixing} >> clip >> {rule}"):
-                with pytest.raises(ConfigError, match=f"{rule} looks up the client behind each row, and {mixing} mixes"):
+                with pytest.raises(
+                    ConfigError, match=f"{rule} looks up the client behind each row, and {mixing} mixes"
+                ):
                     load_registry().pipeline(text)
 
 
