@@ -14,7 +14,7 @@ from fedguard.config.protocol import effective
 from fedguard.config.sections import Subset
 from fedguard.contracts import Environment, Sight, first_met
 from fedguard.contracts.channels import SAMPLES
-from fedguard.robustness.weight import MOST_SITES
+from fedguard.contracts.participation import MOST_SITES
 
 
 @dataclass(frozen=True)

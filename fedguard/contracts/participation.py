@@ -10,6 +10,9 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from fedguard.rng import Rng
 
+#: The most clients of which every set is tried, where a suite asks which of them can break a rule together
+MOST_SITES = 12
+
 
 def _count_or_fraction(value: Any) -> int | float:
     if type(value) is int and value >= 0:

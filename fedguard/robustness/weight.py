@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from fedguard.aggregation import aggregate
 from fedguard.contracts import Pipeline, RuleContext, Sight
+from fedguard.contracts.participation import MOST_SITES
 from fedguard.errors import PreconditionError
 from fedguard.rng import Rng
 from fedguard.robustness.shapes import Rows, perturb_rows, shapes
 
-#: More sites have too many sets of sites for a search of each
-MOST_SITES = 12
 #: Inputs tried for each set of sites
 SHAPES = 24
 #: Moves tried for the pull of each site, from so many of the best inputs

@@ -10,15 +10,16 @@ import pytest
 import torch
 
 from fedguard.contracts import ROWS, CoordinateRule, Pipeline, Sight, WeightRule
+from fedguard.contracts.participation import MOST_SITES
 from fedguard.errors import NotAllowed, PreconditionError
 from fedguard.registry import load_registry
-from fedguard.robustness.weight import MOST_SITES, breakdown_in_weight
+from fedguard.robustness.weight import breakdown_in_weight
 
-#: No two sets of sites weigh alike, and half of the weight is none of them
-SIZES = (17834, 8000, 5000, 2500, 900, 190)
+#: No two sets of sites weigh alike, one site has more than half, and none of the shares below is a set's
+SIZES = (52, 27, 16, 5)
 SHARES = [size / sum(SIZES) for size in SIZES]
-#: Five sites of which none has half
-EVEN = (30, 25, 20, 15, 10)
+#: Sites of which none has half
+EVEN = (34, 28, 22, 16)
 
 
 def meter(text: str, sizes=SIZES, f: int = 1, seed: int = 0):
@@ -45,8 +46,8 @@ def weight_above(sizes, share: float):
         ("trimmed_mean", lambda one: len(one) > 1),
         ("weighted_median", weight_above(SIZES, 0.5)),
         ("weighted_trimmed_mean(share=0.2)", weight_above(SIZES, 0.2)),
-        ("weighted_trimmed_mean(share=0.05)", weight_above(SIZES, 0.05)),
-        ("clip >> weighted_mean", lambda one: 2 * len(one) >= len(SIZES)),
+        ("weighted_trimmed_mean(share=0.04)", weight_above(SIZES, 0.04)),
+        pytest.param("clip >> weighted_mean", lambda one: 2 * len(one) >= len(SIZES), marks=pytest.mark.slow),
     ],
 )
 def test_the_least_weight_that_breaks_a_rule(text, breaks):
@@ -56,12 +57,14 @@ def test_the_least_weight_that_breaks_a_rule(text, breaks):
     assert found.shares == pytest.approx(SHARES)
 
 
-@pytest.mark.parametrize(("share", "sizes"), [(0.2, EVEN), (0.3, EVEN), (0.36, EVEN)])
-def test_a_trimmed_share_holds_up_to_itself_in_any_profile(share, sizes):
-    expected = lightest(sizes, weight_above(sizes, share))
-    assert meter(f"weighted_trimmed_mean(share={share})", sizes).least == pytest.approx(expected)
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.36])
+def test_a_trimmed_share_holds_up_to_itself_in_any_profile(share):
+    expected = lightest(EVEN, weight_above(EVEN, share))
+    assert meter(f"weighted_trimmed_mean(share={share})", EVEN).least == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_no_set_breaks_lengths_that_are_bounded_for_good():
     found = meter("clip(bound=1) >> weighted_mean", EVEN)
     assert found.least is None and found.sites == ()
@@ -82,18 +85,18 @@ def test_the_pull_of_a_site_among_equals(text, n, f, expected):
 
 def test_a_site_with_more_than_half_of_the_weight_is_the_weighted_median():
     found = meter("weighted_median")
-    assert math.isinf(found.pull[0]) and found.pull[1:] == (0,) * 5
+    assert math.isinf(found.pull[0]) and found.pull[1:] == (0,) * 3
     assert found.sites == (0,)
 
 
 def test_it_repeats_with_its_seed():
-    first, again, other = (meter("clip >> capped_mean(share=0.3, clients=1)", EVEN, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (meter("median", SIZES, seed=seed) for seed in (1, 1, 2))
     assert first == again and first.least == other.least and first.evaluations > 100
 
 
 def test_unequal_sites_are_told_apart_only_where_the_rule_does():
-    assert len(set(meter("krum", SIZES).pull)) == 1
-    assert len(set(meter("clip(bound=1) >> weighted_mean", SIZES).pull)) == 6
+    assert len(set(meter("trimmed_mean").pull)) == 1
+    assert len(set(meter("weighted_trimmed_mean(share=0.3)", EVEN).pull)) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +121,16 @@ class Bounded(CoordinateRule):
 
 def test_rules_of_ones_own():
     found = breakdown_in_weight(Pipeline((TrustsTheFirst(),)), EVEN, 1)
-    assert found.sites == (0,) and found.least == 0.3
-    assert math.isinf(found.pull[0]) and found.pull[1:] == (0,) * 4
+    assert found.sites == (0,) and found.least == pytest.approx(0.34)
+    assert math.isinf(found.pull[0]) and found.pull[1:] == (0,) * 3
     none = breakdown_in_weight(Pipeline((Bounded(),)), EVEN, 1)
-    assert none.least is None and 8 < none.pull[0] <= 51 / 5 * 2
+    assert none.least is None and 10 < none.pull[0] <= 51 / 4 * 2
 
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(PreconditionError, match=f"expected from 2 to {MOST_SITES} of them; got 13"):
         meter("mean", [1] * 13)
-    with pytest.raises(PreconditionError, match="krum needs n >= 2f"):
-        meter("krum", [1, 2, 3], 1)
+    with pytest.raises(PreconditionError, match="median needs n >= 2f"):
+        meter("median", [1, 2], 1)
     with pytest.raises(NotAllowed, match="fltrust needs"):
         meter("fltrust")
