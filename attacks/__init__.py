@@ -105,6 +105,7 @@ INFERENCE = {
     "dlg": "fedguard.attacks.inference.inversion.dlg:DLG",
     "idlg": "fedguard.attacks.inference.inversion.idlg:IDLG",
     "inverting_gradients": "fedguard.attacks.inference.inversion.inverting_gradients:InvertingGradients",
+    "statistics_prior": "fedguard.attacks.inference.inversion.statistics_prior:StatisticsPrior",
     "grad_inversion": "fedguard.attacks.inference.inversion.grad_inversion:GradInversion",
     "local_simulation": "fedguard.attacks.inference.inversion.local_simulation:LocalSimulation",
     "analytic": "fedguard.attacks.inference.analytic.linear_leak:LinearLeak",

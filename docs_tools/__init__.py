@@ -11,6 +11,7 @@ pictures.py     the pictures of the pages on architectures and gossip: python -m
 exponents.py    one of them: how what a target takes grows as nodes mix slower
 episode.py      the picture that moves
 speed.py        goals beside what the benchmarks measured; goals.py: the goals, charts.py: the pictures
+fates.py        tables of running statistics, from records: python -m docs_tools.fates RUN ...
 four_sets.py    tables of accuracy under attack, from records: python -m docs_tools.four_sets RUN ...
 cross_silo.py   the tables of the page on six unequal sites, from records: python -m docs_tools.cross_silo RUN
 included.py     files of other folders as pages, and links that are right in the repository and on the site

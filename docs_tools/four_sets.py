@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +31,38 @@ def require_all(run: Run) -> None:
 def condense(run: Run) -> dict[str, Any]:
     """What is kept of a run: each trial's final accuracy and backdoor success by seed, the verdict, CPU minutes, code and data.
 
+    A run with swept keys has a verdict for each of their values, and none is kept.
+
     Raises:
         InputError: a trial is missing, refused or failed.
     """
     require_all(run)
-    positions: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for row in run.rows():
-        seeds = positions.setdefault((row["attack"], row["defense"]), {})
-        for name in ("final_accuracy", "attack_success"):
-            if row[name] is not None:
-                seeds.setdefault(name, []).append(row[name])
     records = list(run.ran.values())
     return {
         "seeds": run.seeds,
         "trials": len(records),
         "cpu_minutes": round(sum(record["cost"]["cpu_seconds"] or 0 for record in records) / 60, 1),
         "chance": records[0]["result"]["chance"],
-        "verdict": str(run.verdict()),
+        "verdict": "" if run.swept else str(run.verdict()),
         "code": records[0]["environment"]["code"],
         "data": records[0]["environment"]["data"],
-        "cells": [{"attack": attack, "defense": defense, **seeds} for (attack, defense), seeds in positions.items()],
+        "cells": list(_cells(run)),
     }
+
+
+def _cells(run: Run) -> Iterator[dict[str, Any]]:
+    """Each cell's final accuracy and backdoor success by seed, and its accuracy with the statistics of other fates."""
+    cells: dict[tuple[str, ...], dict[str, Any]] = {}
+    keys = ["attack", "defense", *run.swept]
+    for row in run.rows():
+        own = cells.setdefault(tuple(str(row[key]) for key in keys), {key: str(row[key]) for key in keys})
+        for name in ("final_accuracy", "attack_success"):
+            if row[name] is not None:
+                own.setdefault(name, []).append(row[name])
+        compared = run.ran[row["cell"], row["seed"]]["result"].get("statistics", {}).get("compared", {})
+        for fate, accuracy in compared.items():
+            own.setdefault("compared", {}).setdefault(fate, []).append(accuracy)
+    yield from cells.values()
 
 
 def accuracy_table(figures: Mapping[str, Any]) -> str:

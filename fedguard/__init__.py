@@ -14,6 +14,7 @@
     print(fg.tune("examples/quick.yaml"))                  # defenses tuned fairly, and a suite that reports them
     fg.save_baseline(run, "baseline.json")                 # and later, in CI:
     assert fg.gate(run, "baseline.json").passed            # has anything become worse?
+    fg.audit(add_noise, "epsilon=8, delta=1e-5, per=release")     # a mechanism of your own: does it keep its claim?
 
 Importing the package is cheap; torch is loaded with the first call that computes.
 """
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 from fedguard.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from fedguard.api import audit, audit_mechanism, run, tune
+    from fedguard.api import audit, run, tune
     from fedguard.app.report import report
     from fedguard.arrays import aggregate, craft, kappa, secure_sum
     from fedguard.bench.gate.work import gate, save_baseline
@@ -45,7 +46,6 @@ __all__ = [
     "Run",
     "aggregate",
     "audit",
-    "audit_mechanism",
     "compare",
     "craft",
     "epsilon",

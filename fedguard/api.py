@@ -8,10 +8,11 @@ print(run.table())
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from fedguard.arguments import is_whole, of_kind, path_like, truth, words
 from fedguard.bench.records.store import RunFolder
@@ -127,70 +128,108 @@ def run_folder(laid_out: Plan, store: str | Path, name: str | None = None) -> Ru
     return choose_folder(laid_out, Path(store), name)
 
 
+@overload
+def audit(
+    subject: Suite,
+    *,
+    method: str = ...,
+    canaries: int = ...,
+    confidence: float = ...,
+    seed: int = ...,
+    overrides: Sequence[str] = ...,
+) -> list[CellAudit]: ...
+
+
+@overload
+def audit(
+    subject: Any,
+    claim: EpsilonClaim | str | Mapping[str, Any] | None = ...,
+    *,
+    shapes: Sequence[tuple[int, ...]] | None = ...,
+    rounds: int = ...,
+    clip: float = ...,
+    samples: int | None = ...,
+    budget: float = ...,
+    seed: int = ...,
+) -> MechanismAudit: ...
+
+
 @accept_retired_arguments
 def audit(
-    suite: Suite,
+    subject: Any,
+    claim: EpsilonClaim | str | Mapping[str, Any] | None = None,
     *,
     method: str = "gdp_split",
     canaries: int = 1000,
     confidence: float = 0.95,
-    seed: int = 0,
     overrides: Sequence[str] = (),
-) -> list[CellAudit]:
-    """Run the code that adds a suite's noise on canaries, and compare the result with the accountant's epsilon.
-
-    Args:
-        suite: path of a suite file, or its content as a mapping.
-        method: ``gdp_split``, ``clopper_pearson``, ``one_run``, ``fdp_one_run``, or ``one_shot``, which only estimates.
-        canaries: expected number of canaries that are included, and of those that are left out.
-        confidence: confidence level of the lower bound on epsilon.
-        seed: seed of the canaries and of all noise.
-        overrides: settings that replace the suite's, as in `run`.
-
-    Returns:
-        one audit for each mechanism with its parameters in the suite, with the cells to which it applies.
-
-    Raises:
-        ConfigError: the suite or the method is invalid.
-    """
-    from fedguard.bench.audits.cells import audit_suite  # what it needs takes a second to load
-
-    return audit_suite(lay_out(suite, overrides)[1], method=method, canaries=canaries, confidence=confidence, seed=seed)
-
-
-def audit_mechanism(
-    mechanism: Any,
-    claim: EpsilonClaim | str | Mapping[str, Any] | None = None,
-    *,
     shapes: Sequence[tuple[int, ...]] | None = None,
     rounds: int = 50,
     clip: float = 1.0,
     samples: int | None = None,
     budget: float = 120.0,
     seed: int = 0,
-) -> MechanismAudit:
-    """Audit a privacy mechanism of your own that only can be called: what it proves, shows or breaks of its claim.
+) -> list[CellAudit] | MechanismAudit:
+    """Does code keep the epsilon that it prints or claims? A suite's noise on canaries, or a mechanism of your own.
 
     Args:
-        mechanism: a function that takes a list of arrays and returns what leaves: a list of arrays, or a pair of arrays and a
-            mapping of what leaves beside them; or a class or factory without arguments, or an object, that is called so.
-        claim: such as ``epsilon=8, delta=1e-5, per=release, relation=replace, law=gaussian``, or the same as a mapping.
+        subject: path of a suite file, or its content as a mapping: each mechanism of the suite is audited. Or a mechanism: a
+            function that takes a list of arrays and returns what leaves, a list of arrays or a pair of arrays and a mapping of
+            what leaves beside them; a class or factory without arguments, or an object, that is called so; or what one of the
+            adapters knows by its type, such as a mod or strategy of Flower.
+        claim: of a mechanism, such as ``epsilon=8, delta=1e-5, per=release, relation=replace, law=gaussian``, or the same as a
+            mapping; by default what the adapter reads from it.
+        method: of a suite: ``gdp_split``, ``clopper_pearson``, ``one_run``, ``fdp_one_run``, or ``one_shot`` (an estimate).
+        canaries: of a suite: expected number of canaries that are included, and of those that are left out.
+        confidence: of a suite: confidence level of the lower bound on epsilon.
+        overrides: settings that replace the suite's, as in `run`.
         shapes: of an update's arrays; by default four small layers.
-        rounds: releases over which a bound is given beside the bound for one.
-        clip: presumed length to which it clips; only the scale of the search.
-        samples: calls with each input; by default as many as the claim needs and the budget allows.
-        budget: CPU seconds.
-        seed: of the inputs; the mechanism's own noise is its own.
+        rounds: releases over which a mechanism's bound is given beside the bound for one.
+        clip: presumed length to which a mechanism clips; only the scale of the search.
+        samples: calls of a mechanism with each input; by default as many as the claim needs and the budget allows.
+        budget: CPU seconds for a mechanism.
+        seed: of the canaries and of all noise of a suite; of the inputs of a mechanism, whose noise is its own.
+
+    Returns:
+        one audit for each mechanism with its parameters in the suite, with the cells to which it applies; or the audit of the
+        mechanism.
 
     Raises:
-        ConfigError: the mechanism, the claim or a setting is invalid, or a call takes longer than the budget.
+        ConfigError: the suite, the mechanism, the claim or a setting is invalid, or a setting says nothing of such a subject.
         InputError: the mechanism raises on ordinary updates.
     """
+    of_suites: dict[str, Any] = {
+        "method": method,
+        "canaries": canaries,
+        "confidence": confidence,
+        "overrides": overrides,
+    }
+    of_mechanisms: dict[str, Any] = {
+        "shapes": shapes,
+        "rounds": rounds,
+        "clip": clip,
+        "samples": samples,
+        "budget": budget,
+    }
+    if isinstance(subject, (str, Path, Mapping, Document)):
+        _refuse_ignored({"claim": claim, **of_mechanisms}, "a suite")
+        from fedguard.bench.audits.cells import audit_suite  # what it needs takes a second to load
+
+        settings: dict[str, Any] = {"method": method, "canaries": canaries, "confidence": confidence}
+        return audit_suite(lay_out(subject, overrides)[1], seed=seed, **settings)
+    _refuse_ignored(of_suites, "a mechanism")
     from fedguard.bench.audits.mechanisms import audit_own
 
-    return audit_own(
-        mechanism, claim, shapes=shapes, rounds=rounds, clip=clip, samples=samples, budget=budget, seed=seed
-    )
+    return audit_own(subject, claim, seed=seed, **of_mechanisms)
+
+
+def _refuse_ignored(given: Mapping[str, Any], what: str) -> None:
+    """Refuse settings of `audit` that differ from their defaults and would be ignored."""
+    defaults = inspect.signature(audit).parameters
+    for name, value in given.items():
+        default = defaults[name].default
+        if value is not default and not (type(value) is type(default) and value == default):
+            raise ConfigError(f"audit: {name} says nothing of {what}. Leave it out.")
 
 
 @accept_retired_arguments

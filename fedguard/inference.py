@@ -15,6 +15,7 @@ from fedguard.contracts.tasks import select_trained
 from fedguard.errors import InputError
 from fedguard.rng import Rng
 from fedguard.tasks.network import apply, bare
+from fedguard.tasks.statistics import normalize_by_batch
 
 Adapt = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Train = Callable[[Sequence[Examples], Rng], Tensor]
@@ -57,7 +58,7 @@ def inference_view(
 
     The attack gets copies: neither the network nor what was sent can be changed or traced back through them.
     """
-    module = bare(module)
+    module = normalize_by_batch(bare(module))
     return InferenceView(
         party,
         sees,

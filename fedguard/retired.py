@@ -128,6 +128,7 @@ RETIRED_COLUMNS = {"hears": "neighbor"}
 RETIRED_ARGUMENTS = (
     ("run", "settings", "overrides"),
     ("audit", "settings", "overrides"),
+    ("audit", "suite", "subject"),
     ("tune", "settings", "overrides"),
     ("kappa", "rule", "defense"),
     ("craft", "rule", "defense"),

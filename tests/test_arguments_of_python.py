@@ -69,6 +69,10 @@ def measured(**arguments):
     return fg.kappa(arguments.pop("defense", "median"), **{"n": 5, "f": 1, "effort": 0.001, **arguments})
 
 
+def audited(**arguments):
+    return fg.audit(arguments.pop("mechanism", list), **arguments)
+
+
 def cost(**arguments):
     return fg.epsilon(**{"accountant": "rdp", "steps": 5, **arguments})
 
@@ -148,19 +152,18 @@ REFUSED = {
     (fg.run, "listener"): NO_LISTENER,
     (fg.run, "engine"): ("ray", 3),
     (fg.run, "suite"): NO_PATH,
-    (fg.audit, "suite"): NO_PATH,
+    (fg.audit, "subject"): (*NO_PATH, "mine.py:noise"),
     (fg.audit, "method"): (*NOTHING, None, 3, "gdp", ["gdp_split"]),
     (fg.audit, "canaries"): (10**12, *NO_COUNT, 0, -1, 9),
     (fg.audit, "confidence"): (*NO_NUMBER, 0, 1, 0.4, 95),
     (fg.audit, "seed"): NO_SEED,
     (fg.audit, "overrides"): NO_WORDS,
-    (fg.audit_mechanism, "mechanism"): (None, 3, "mine.py:noise"),
-    (fg.audit_mechanism, "claim"): ("epsilon=8", "epsilon", {"epsilon": 8}, 8),
-    (fg.audit_mechanism, "shapes"): ([], [(0,)], [(10**5, 10**5)]),
-    (fg.audit_mechanism, "rounds"): (*NO_COUNT, 0, -1),
-    (fg.audit_mechanism, "clip"): (*NO_NUMBER, 0, -1),
-    (fg.audit_mechanism, "budget"): (*NO_NUMBER, 0, -1),
-    (fg.audit_mechanism, "seed"): NO_SEED,
+    (audited, "claim"): ("epsilon=8", "epsilon", {"epsilon": 8}, 8),
+    (audited, "shapes"): ([], [(0,)], [(10**5, 10**5)]),
+    (audited, "rounds"): (*NO_COUNT, 0, -1),
+    (audited, "clip"): (*NO_NUMBER, 0, -1),
+    (audited, "budget"): (*NO_NUMBER, 0, -1),
+    (audited, "seed"): NO_SEED,
     (fg.tune, "suite"): NO_PATH,
     (fg.tune, "listener"): NO_LISTENER,
     (fg.tune, "budget"): (*NO_COUNT, 0, -1),
@@ -191,8 +194,7 @@ REFUSED = {
 #: What is given besides.
 BESIDES = {
     fg.run: {"suite": SUITE, "limit": 1},
-    fg.audit: {"suite": SUITE},
-    fg.audit_mechanism: {"mechanism": list},
+    fg.audit: {"subject": SUITE},
     fg.tune: {"suite": SUITE},
     fg.open_run: {"run": "quick"},
     fg.compare: {"a": None, "b": None},
@@ -204,7 +206,7 @@ BESIDES = {
 }
 #: What any value may be, or what is nothing but handed on.
 FREE = {"listener", "force", "parameters", "settings", "overrides", "plugins", "figure", "strict", "reason", "root", "model", "samples", "honest", "updates", "inputs", "truth_y", "weights", "proxy", "store", "jobs", "engine", "retry_failed"}  # fmt: skip
-STANDS_FOR = {aggregated: fg.aggregate, crafted: fg.craft, measured: fg.kappa, guarded: fg.Guard, summed: fg.secure_sum, cost: fg.epsilon, rebuilt: fg.reconstruct, scored: fg.score_reconstruction}  # fmt: skip
+STANDS_FOR = {audited: fg.audit, aggregated: fg.aggregate, crafted: fg.craft, measured: fg.kappa, guarded: fg.Guard, summed: fg.secure_sum, cost: fg.epsilon, rebuilt: fg.reconstruct, scored: fg.score_reconstruction}  # fmt: skip
 
 
 @pytest.mark.parametrize(("function", "argument"), REFUSED, ids=lambda one: getattr(one, "__name__", one))

@@ -14,4 +14,5 @@ FORMS = {
     "factors": "fedguard.adapters.factors:Factors",
     "product": "fedguard.adapters.product:Product",
     "frozen_a": "fedguard.adapters.frozen_a:FrozenA",
+    "stacked": "fedguard.adapters.stacked:Stacked",
 }

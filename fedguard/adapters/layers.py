@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -19,6 +20,8 @@ class LowRankLinear(nn.Module):
         scaling: s.
     """
 
+    folded: nn.Parameter | None
+
     def __init__(self, base: nn.Linear, rank: int, scaling: float) -> None:
         super().__init__()
         self.scaling = scaling
@@ -30,9 +33,20 @@ class LowRankLinear(nn.Module):
         self.lora_B = nn.Linear(rank, base.out_features, bias=False)
         nn.init.zeros_(self.lora_B.weight)
 
+        self.register_parameter("folded", None)
+
+    def keep_folded(self) -> None:
+        """From now on the layer adds a matrix F to W, which its server moves and no training does."""
+        # Three dimensions, since F is no factor of an adapter
+        self.register_parameter("folded", nn.Parameter(torch.zeros_like(self.weight)[None]))
+
     def forward(self, x: Tensor) -> Tensor:
         added: Tensor = self.lora_B(self.lora_A(x))
-        return linear(x, self.weight, self.bias) + self.scaling * added
+        weight = self.weight
+        if self.folded is not None:
+            # A gradient of 0 instead of none, which engines would take for an error
+            weight = weight + self.folded[0].detach() + 0 * self.folded[0]
+        return linear(x, weight, self.bias) + self.scaling * added
 
 
 def add_adapters(module: nn.Module, rank: int, scaling: float, targets: Sequence[str]) -> None:

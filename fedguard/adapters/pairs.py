@@ -74,13 +74,19 @@ def find_pairs(module: nn.Module, names: tuple[str, str] = NAMES) -> tuple[Adapt
 
 def place_pairs(module: nn.Module, pairs: tuple[AdapterPair, ...]) -> tuple[FactorPlaces, ...]:
     """Where a flat vector of trained parameters has the factors; pairs of which one factor is frozen are left out."""
+    places = place_parameters(module)
+    return tuple(
+        FactorPlaces(pair, places[pair.a], places[pair.b]) for pair in pairs if pair.a in places and pair.b in places
+    )
+
+
+def place_parameters(module: nn.Module) -> dict[str, slice]:
+    """Where a flat vector of trained parameters has each of them, by name."""
     places, start = {}, 0
     for name, parameter in select_trained(module).items():
         places[name] = slice(start, start + parameter.numel())
         start += parameter.numel()
-    return tuple(
-        FactorPlaces(pair, places[pair.a], places[pair.b]) for pair in pairs if pair.a in places and pair.b in places
-    )
+    return places
 
 
 def _pair(module: nn.Module, parameters: Mapping[str, nn.Parameter], name: str, names: tuple[str, str]) -> AdapterPair:

@@ -173,6 +173,11 @@ class ProductRows(Rows):
             found[start : start + some] = rule(block.T.contiguous().T).double().view(-1, inputs)
         return found
 
+    @cached_property
+    def unseen(self) -> tuple[slice, ...]:
+        """Coordinates that no client sends, whatever an update holds there."""
+        return ()
+
     def _begin(self) -> Tensor:
         return torch.zeros_like(self.updates[0])
 
@@ -189,7 +194,8 @@ class ProductRows(Rows):
     @cached_property
     def _rest(self) -> tuple[slice, ...]:
         """The coordinates between the factors."""
-        taken = sorted((one.start, one.stop) for place in self.places for one in (place.a, place.b))
+        factors = [one for place in self.places for one in (place.a, place.b)]
+        taken = sorted((one.start, one.stop) for one in (*factors, *self.unseen))
         starts = [0, *(stop for _, stop in taken)]
         stops = [*(start for start, _ in taken), self.updates.shape[1]]
         return tuple(slice(start, stop) for start, stop in zip(starts, stops, strict=True) if start < stop)

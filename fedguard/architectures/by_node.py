@@ -36,8 +36,9 @@ def by_node(
 
 
 def _mean_of(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Mean of the nodes' evaluations: of each class, and of each test episode."""
+    """Mean of the nodes' evaluations: of each class, of each test episode, and of their perplexities."""
     by_class = tuple(map(fmean, zip(*(one.class_accuracy for one in evaluations), strict=True)))
     returns = tuple(map(fmean, zip(*(one.returns for one in evaluations), strict=True)))
     loss, accuracy = fmean(one.loss for one in evaluations), fmean(one.accuracy for one in evaluations)
-    return Evaluation(loss, accuracy, by_class, returns)
+    surprised = [one.perplexity for one in evaluations if one.perplexity is not None]
+    return Evaluation(loss, accuracy, by_class, returns, perplexity=fmean(surprised) if surprised else None)

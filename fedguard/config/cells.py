@@ -31,6 +31,7 @@ from fedguard.contracts import (
     Partition,
     PoisonAttack,
     Sight,
+    StatisticsFate,
 )
 from fedguard.contracts.channels import STATISTICS
 from fedguard.contracts.first_model import MARK
@@ -60,6 +61,8 @@ class PlannedCell(Cell, ABC):
     silences: ClassVar[bool]
 
     config: CellConfig
+    #: With which fates the model is evaluated beside `statistics`
+    compared_fates: tuple[StatisticsFate, ...] = ()
     data: Data | Environment
     partition: Partition
     architecture: Architecture
@@ -107,6 +110,7 @@ class PlannedCell(Cell, ABC):
             network=config.network,
             availability=_availability(config, known, places.get("network.availability", "network.availability")),
             evasion=_evasion(config, known, places.get("evaluation.evasion", "evaluation.evasion")),
+            compared_fates=_fates(config, known, places.get("evaluation.statistics", "evaluation.statistics")),
             shared=task.shared,
             watched_round=config.observer.round,
         )
@@ -393,6 +397,11 @@ def _evasion(config: CellConfig, known: Registry, where: str) -> EvasionAttack |
         return None
     found: EvasionAttack = known.build("evasion", spec, where)
     return found
+
+
+def _fates(config: CellConfig, known: Registry, where: str) -> tuple[StatisticsFate, ...]:
+    """The fates with which the model is evaluated as well."""
+    return tuple(known.build("statistics", spec, where) for spec in config.evaluation.statistics)
 
 
 def _attack(spec: Spec, known: Registry, where: str) -> PoisonAttack | Ensemble | InferenceAttack | None:

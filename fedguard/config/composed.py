@@ -107,7 +107,7 @@ class ComposedCell(PlannedCell):
             "protocol": effective(self),
             "threat": {key: value for key, value in dataclasses.asdict(threat).items() if value or key != "stays"},
             "server": config.server.model_dump(),
-            "evaluation": config.evaluation.spec | ({} if self.evasion is None else {"evasion": self.evasion.spec()}),
+            "evaluation": self._evaluation(),
             "architecture": self.architecture.spec() if self.architecture.fields() else self.architecture.name,
             "attack": self.named.spec() if self.named else "none",
             "defense": self.pipeline.spec(),
@@ -117,6 +117,12 @@ class ComposedCell(PlannedCell):
         if self.inference:
             content["observer"] = self.config.observer.spec()
         return content
+
+    def _evaluation(self) -> dict[str, Any]:
+        """The part of `content` that says when the model is evaluated, and with what."""
+        evasion = {} if self.evasion is None else {"evasion": self.evasion.spec()}
+        fates = [fate.spec() for fate in self.compared_fates]
+        return self.config.evaluation.spec | evasion | ({"statistics": fates} if fates else {})
 
     def _clients(self) -> dict[str, Any]:
         """The part of `content` that says who takes part."""

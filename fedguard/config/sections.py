@@ -8,13 +8,14 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    field_validator,
     model_validator,
 )
 
 from fedguard.contracts import (
     Seating,
 )
-from fedguard.contracts.specs import Spec
+from fedguard.contracts.specs import Spec, name_spec
 from fedguard.rng import MOST_SEED
 
 Count = Annotated[int, Field(strict=True, ge=0, le=MOST_SEED)]
@@ -113,6 +114,7 @@ class EvaluationSection(Section):
         evasion: an attack at test time on the final model of each cell, such as ``pgd``.
         weight_breakdown: whether each record says which sites of unequal weight can together move the rule's aggregate without
             bound, and how far each can alone.
+        statistics: fates of running statistics with which the model is evaluated as well, beside ``training.statistics``.
     """
 
     every: Annotated[int, Field(strict=True, ge=1)] = 1
@@ -120,6 +122,13 @@ class EvaluationSection(Section):
     until: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     evasion: Spec | None = None
     weight_breakdown: bool = False
+    statistics: tuple[Spec, ...] = ()
+
+    @field_validator("statistics", mode="before")
+    @classmethod
+    def _fates_have_names(cls, given: Any) -> Any:
+        """``{fate: weighted, ...}`` is ``{name: weighted, ...}``."""
+        return [name_spec(one) for one in given] if isinstance(given, list | tuple) else given
 
     @property
     def in_time(self) -> bool:

@@ -36,6 +36,16 @@ _EXPECTED = {
 _NO_LITERAL = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
+def name_spec(given: Any) -> Any:
+    """A spec in which ``{fate: weighted, ...}`` is ``{name: weighted, ...}``, and ``{form: product, ...}`` as well."""
+    if isinstance(given, Mapping):
+        # A swept form stands beside the name to which the suite's own form was turned
+        own = [given[key] for key in ("fate", "form") if key in given]
+        rest = {key: value for key, value in given.items() if key not in ("fate", "form")}
+        return {**rest, "name": own[0]} if own else rest
+    return given
+
+
 def split_spec(kind: str, spec: Spec, where: str = "") -> tuple[str, dict[str, Any]]:
     """The name and the given parameters of a spec. A mapping may have ``kind`` instead of ``name``.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedguard.contracts.optimizers import ServerOptimizer
-from fedguard.contracts.specs import Spec
+from fedguard.contracts.specs import Spec, name_spec
 
 #: A number of rounds, epochs or steps. A larger one is a typing error, and its training would never end.
 Many = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -61,14 +60,8 @@ class Training(BaseModel):
 
     @field_validator("statistics", "adapters", mode="before")
     @classmethod
-    def _own_word_is_its_name(cls, given: Any) -> Any:
-        """``{fate: weighted, ...}`` is ``{name: weighted, ...}``, and ``{form: product, ...}`` is ``{name: product, ...}``."""
-        if isinstance(given, Mapping):
-            # A swept form stands beside the name to which the suite's own form was turned
-            own = [given[key] for key in ("fate", "form") if key in given]
-            rest = {key: value for key, value in given.items() if key not in ("fate", "form")}
-            return {**rest, "name": own[0]} if own else rest
-        return given
+    def _name_the_spec(cls, given: Any) -> Any:
+        return name_spec(given)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

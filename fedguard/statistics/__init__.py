@@ -10,5 +10,6 @@ FATES = {
     "recomputed": "fedguard.statistics.recomputed:Recomputed",
     "local": "fedguard.statistics.local:Local",
     "hidden": "fedguard.statistics.hidden:Hidden",
+    "initial": "fedguard.statistics.initial:Initial",
     "frozen": "fedguard.statistics.frozen:Frozen",
 }

@@ -115,6 +115,19 @@ def prepare_statistics(module: nn.Module, normalization: Normalization, name: st
     return len(layers)
 
 
+def normalize_by_batch(module: nn.Module) -> nn.Module:
+    """The module, with layers that normalize by the batch and write no running statistics, which they keep as they are."""
+    for layer in _normalizing_layers(module):
+        layer.track_running_stats = False  # in training mode: read the batch, write nothing
+    return module
+
+
+def momenta(module: nn.Module) -> Tensor:
+    """float32 ``[s]``: the share of each batch in the running statistics, coordinate by coordinate."""
+    shares = [torch.full((2 * layer.num_features,), layer.momentum or 0.0) for layer in _normalizing_layers(module)]
+    return torch.cat(shares) if shares else torch.empty(0)
+
+
 @contextmanager
 def refusing_changes(module: nn.Module, name: str) -> Iterator[None]:
     """Within the context, a training forward pass, no buffer may change that is no running statistic; these are reset.

@@ -13,10 +13,12 @@ from torch.nn.functional import cross_entropy
 
 from fedguard.adapters.factors import Factors
 from fedguard.adapters.frozen_a import FrozenA
+from fedguard.adapters.layers import LowRankLinear
 from fedguard.adapters.model import AdaptedModel, form_of
-from fedguard.adapters.pairs import find_pairs, place_pairs
+from fedguard.adapters.pairs import find_pairs, place_pairs, place_parameters
 from fedguard.adapters.product import Product
 from fedguard.adapters.products import FactorStack, factor_bias, inner_products
+from fedguard.adapters.stacked import Stacked
 from fedguard.aggregation import aggregate
 from fedguard.contracts import DPSGD, Examples, LocalPlan, Model, RuleContext, Sight
 from fedguard.errors import ConfigError, InputError
@@ -26,7 +28,7 @@ from fedguard.tasks.cohort import Cohort, schedule
 from fedguard.tasks.network import FlatNetwork
 
 SHAPE, CLASSES, RANK, ALPHA, N, F = (2, 3), 3, 2, 5.0, 7, 2
-FORMS = {"factors": Factors, "frozen_a": FrozenA, "product": Product}
+FORMS = {"factors": Factors, "frozen_a": FrozenA, "product": Product, "stacked": Stacked}
 
 
 class Given(Model):
@@ -330,6 +332,52 @@ def test_the_product_is_the_best_one_of_its_rank(rule):
         weight * scene.split(update)[1] for weight, update in zip(result.weights.tolist(), scene.updates, strict=True)
     )
     torch.testing.assert_close(others, rest, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def folded_of(scene, vector):
+    """(F + s B A) of each layer, and what else is trained, as a loop finds them by name."""
+    module = copy.deepcopy(scene.module)
+    nn.utils.vector_to_parameters(vector.float(), [one for one in module.parameters() if one.requires_grad])
+    layers = [part for part in module.modules() if isinstance(part, LowRankLinear)]
+    return torch.cat([
+        *((one.folded[0] + ALPHA / RANK * one.lora_B.weight @ one.lora_A.weight).reshape(-1) for one in layers),
+        module[-1].weight.reshape(-1), module[-1].bias,
+    ]).double()  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_stacked_loses_nothing_and_begins_anew(rule):
+    """The weights move by the rule's answer on whole products; B is 0 then, A stays, and what a client says of F is nothing."""
+    scene = Scene(Stacked(rank=RANK, alpha=ALPHA))
+    layers = {place.pair.layer: place for place in scene.places}
+    at = place_parameters(scene.module)
+    before = folded_of(scene, scene.model)
+    honest = scene.updates.clone()
+    for name in layers:
+        honest[:, at[f"{name}.folded"]] = 0
+    changes = torch.stack([folded_of(scene, scene.model + one) - before for one in honest])
+    expected = aggregate(load_registry().pipeline(rule), changes.float(), context_of())
+    found = scene.aggregate(rule)  # with what clients may not send still in their updates
+    after = scene.model + found.vector
+    scale = float(before.abs().max())
+    torch.testing.assert_close(folded_of(scene, after), before + expected.vector.double(), rtol=1e-4, atol=1e-4 * scale)
+    for place in layers.values():
+        assert after[place.b].abs().max() < 1e-6 and torch.equal(after[place.a], scene.model[place.a])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_clients_gauge_changes_a_rule_on_stacked_products(rule):
+    scene = Scene(Stacked(rank=RANK, alpha=ALPHA))
+    scene.model, scene.updates = scene.model.double(), scene.updates.double()
+    one, other = scene.aggregate(rule), scene.aggregate(rule, scene.gauged(GAUGES))
+    torch.testing.assert_close(other.vector, one.vector, rtol=1e-5, atol=1e-5 * float(one.vector.abs().max()))
+
+
+def test_stacked_needs_layers_of_its_own():
+    module = Stacked(rank=RANK).adapt(plain())
+    with pytest.raises(ConfigError, match="stacked folds results into the layers"):
+        Stacked().adapt(module)
 
 
 def test_the_difference_of_the_squares_of_a_and_b_stays():

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from fedguard.adapters import FORMS
 from fedguard.api import lay_out
 from fedguard.bench.running import check as checks
 from fedguard.bench.running.check import describe_network
@@ -43,8 +44,8 @@ def test_adapters_are_part_of_the_identity_only_where_there_are_any():
     plain = suite()
     del plain["training"]["adapters"]
     assert "adapters" not in only(plain).canonical["training"]
-    ids = {only(suite(form)).id for form in ("factors", "product", "frozen_a")} | {only(plain).id}
-    assert len(ids) == 4
+    ids = {only(suite(form)).id for form in FORMS} | {only(plain).id}
+    assert len(ids) == len(FORMS) + 1
     cell = only(suite("product"))
     assert cell.canonical["training"]["adapters"] == {
         "name": "product", "rank": 2, "alpha": None, "targets": [], "names": ["lora_A", "lora_B"],
@@ -108,11 +109,13 @@ def test_an_unknown_form_is_named():
 
 def test_a_gauge_ruins_the_mean_of_factors_and_changes_no_mean_of_products():
     found = {}
-    for form in ("factors", "product"):
+    for form in ("factors", "product", "stacked"):
         for c in (1.0, 300.0):
             result, _ = record_of(suite(form, attack=f"gauge(c={c})"))
             found[form, c] = result["final_accuracy"], result["aggregate"].get("factor_bias")
     assert found["product", 300.0][0] == pytest.approx(found["product", 1.0][0], abs=0.03)
+    assert found["stacked", 300.0][0] == pytest.approx(found["stacked", 1.0][0], abs=0.03)
+    assert found["stacked", 1.0][0] > 0.5
     assert found["factors", 300.0][0] < found["factors", 1.0][0] - 0.2, found
     assert found["factors", 300.0][1] > 10 * found["factors", 1.0][1] > 0
     assert found["product", 1.0][1] is None

@@ -172,10 +172,14 @@ def test_json_and_sarif_say_the_same(mine: Path) -> None:
 
 
 def test_python_audits_as_the_command_does(mine: Path) -> None:
-    found = fg.audit_mechanism(find_mechanism("mine.py:bare"), CLAIM, budget=5)
+    found = fg.audit(find_mechanism("mine.py:bare"), CLAIM, budget=5)
     assert found.verdict == "violated" and found.defined_in is not None and found.defined_in[0].endswith("mine.py")
     with pytest.raises(ConfigError, match="can be called"):
-        fg.audit_mechanism(3, CLAIM)
+        fg.audit(3, CLAIM)
+    with pytest.raises(ConfigError, match="canaries says nothing of a mechanism"):
+        fg.audit(list, CLAIM, canaries=50)
+    with pytest.raises(ConfigError, match="claim says nothing of a suite"):
+        fg.audit("suite.yaml", CLAIM)
 
 
 def test_a_child_that_a_mechanism_forks_ends_with_its_call(mine: Path) -> None:

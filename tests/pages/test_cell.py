@@ -17,7 +17,7 @@ from fedguard.bench.pages.blocks import Chart, Choice, Code, Columns, Facts, Mor
 from fedguard.bench.pages.cell import CELL, find_cell, read_log, worst_cells
 from fedguard.bench.pages.cell_chart import axes, classes, curves, waterfall
 from fedguard.bench.pages.cell_events import lay_out_nodes
-from fedguard.bench.pages.cell_facts import card, sights, trials
+from fedguard.bench.pages.cell_facts import card, fates, sights, trials
 from fedguard.bench.pages.cell_scores import CellScores, partners
 from fedguard.bench.pages.cell_verdict import _shares
 from fedguard.bench.records.record import from_text, to_text
@@ -497,3 +497,15 @@ def test_the_curves_stand_beside_no_attack_and_the_plain_mean_under_the_same_att
         last = [one["curve"]["accuracy"][-1] for one in results_of(run, attack=attack, defense=defense)]
         assert ends.pop(name) == pytest.approx(100 * fmean(last))
     assert not ends
+
+
+def test_the_statistics_of_other_fates_are_a_table(copy):
+    """The means over the seeds, with the training's own fate first; nothing where no fate is compared."""
+    ran = [deepcopy(one) for key, one in copy.ran.items() if key[0] == copy.manifest["positions"][0]["cell"]]
+    assert fates(ran) is None
+    for record, accuracy in zip(ran, (0.5, 0.6, 0.7), strict=True):
+        record["result"]["final_accuracy"] = accuracy
+        record["result"]["statistics"] = {"fate": "weighted", "compared": {"local": accuracy - 0.2}}
+    table = fates(ran)
+    assert [row[0] for row in table.rows] == ["weighted", "local"]
+    assert table.rows[0][1].startswith("60.0") and table.rows[1][1].startswith("40.0")

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from fedguard.api import lay_out
+from fedguard.architectures.by_node import _mean_of
 from fedguard.bench.running.procedures import refusals
 from fedguard.bench.running.trial import run_trial
-from fedguard.contracts import Dataset, Examples, LocalPlan
+from fedguard.contracts import Dataset, Evaluation, Examples, LocalPlan
 from fedguard.contracts.tasks import DPSGD, NOT_ASKED, Tokens
 from fedguard.errors import ConfigError
 from fedguard.registry import load_registry
@@ -169,6 +170,15 @@ def test_a_trial_has_a_perplexity_and_no_accuracy_of_classes(windows):
     result = record["result"]
     assert 1 < result["perplexity"] < 12 and result["class_accuracy"] == [] and result["worst_class_accuracy"] is None
     assert result["minority"] == [] and 0 < result["chance"] < 1
+
+
+def test_nodes_without_a_server_have_the_mean_of_their_perplexities(windows):
+    made = lay_out(suite(windows, architecture="d_psgd", matrix={"attack": ["none"]}))[1].cells[-1]
+    result = run_trial(made, 0, {})[0]["result"]
+    nodes = [1.5, 4.0, None]
+    means = [_mean_of([Evaluation(1.0, 0.5, (), perplexity=one) for one in some]) for some in (nodes[:2], nodes[2:])]
+    assert [one.perplexity for one in means] == [2.75, None]
+    assert 1 < result["perplexity"] < 12
 
 
 @pytest.mark.parametrize(

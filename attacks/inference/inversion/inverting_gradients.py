@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -69,12 +70,16 @@ class InvertingGradients(InferenceAttack):
         """The assumed computation of the client."""
         return one_gradient(view)
 
+    def prior(self, view: InferenceView) -> Callable[[Tensor], Tensor]:
+        """``x [R, B, *shape] -> [R]``: what else is known of the inputs, as a penalty; nothing by default."""
+        return lambda x: x.new_zeros(len(x))
+
     def check(self, view: InferenceView) -> None:
         check_labels(view)
 
     def infer(self, view: InferenceView) -> Reconstruction:
         labels = infer_labels(view)
-        match = matching(view, self.update(view), cosine)
+        match, prior = matching(view, self.update(view), cosine), self.prior(view)
         start = dummies(view, self.restarts).repeat(len(self.tv), *(1 for _ in range(1 + len(view.shape))))
         weights = torch.tensor(self.tv).repeat_interleave(self.restarts).to(start)
 
@@ -83,7 +88,7 @@ class InvertingGradients(InferenceAttack):
 
         def objective(x: Tensor) -> tuple[Tensor, Tensor]:
             distance = gradient_distance(x)
-            return distance + weights * total_variation(x), distance
+            return distance + weights * total_variation(x) + prior(x), distance
 
         best = adam(objective, start, iterations=self.iterations, lr=self.lr, signed=True, box=view.value_range)
         return claim(view, polish_reconstruction(view, best, gradient_distance, self.polish).winner, labels)

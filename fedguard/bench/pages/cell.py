@@ -25,6 +25,7 @@ from fedguard.bench.pages.cell_chart import AXES, axes, classes, curves, measure
 from fedguard.bench.pages.cell_events import graph, over_rounds, timeline
 from fedguard.bench.pages.cell_facts import (
     card,
+    fates,
     kind,
     metrics,
     minority,
@@ -208,6 +209,7 @@ def _more(cell: CellRecords) -> Iterator[Block]:
     beside: list[Block] = [one for one in (parties(ran), minority(ran)) if one]
     if beside:
         yield More("Parties and clients with rare classes", beside, command)
+    yield from (More(f"Running statistics ({len(one.rows)} fates)", [one], command) for one in [fates(ran)] if one)
     if "loss" in measures(ran):
         yield More(
             "The loss over the training",

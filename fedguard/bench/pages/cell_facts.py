@@ -198,6 +198,21 @@ def parties(records: Sequence[CompletedRecord]) -> TableBlock | None:
     return TableBlock(heads, rows, "Each party on the test examples of its classes", "Parties") if rows else None
 
 
+def fates(records: Sequence[CompletedRecord]) -> TableBlock | None:
+    """The accuracy of the same trainings with the running statistics of each fate, if the suite asks for others."""
+    accuracies: dict[str, list[float]] = {}
+    for record in records:
+        own = record["result"].get("statistics")
+        if own and (compared := own.get("compared")):
+            for fate, accuracy in {own["fate"]: record["result"]["final_accuracy"], **compared}.items():
+                accuracies.setdefault(fate, []).append(accuracy)
+    known = FIGURES["final_accuracy"]
+    rows = [[fate, known.format_estimate(known.estimate(values))] for fate, values in accuracies.items()]
+    heads = [Heading("running statistics"), Heading("accuracy, %", number=True)]
+    said = f"The same parameters with the running statistics of each fate, {over_seeds(len(records))}"
+    return TableBlock(heads, rows, said, "Fates") if rows else None
+
+
 def minority(records: Sequence[CompletedRecord]) -> TableBlock | None:
     """The honest clients that hold a class which fewer than a quarter of all clients hold, seed by seed."""
     rows: list[list[str | float | None]] = [

@@ -15,7 +15,7 @@ workbench.py    what the trials of one process share; budget.py, the memory that
 trial.py        one cell with one seed: train, measure, make the record; apps.py, an app's, in processes of its own
 inference/      a server that infers: where claim and truth meet
 replay.py       what is kept of the rounds, to be replayed
-in_time.py      evaluation in simulated time
+in_time.py      evaluation in simulated time; other_fates.py, with the running statistics of other fates
 references.py   one more training to compare with: the server alone
 card.py         the threat card of a cell; protocol.py, its masks and noise
 manifest.py     the manifest of a run folder

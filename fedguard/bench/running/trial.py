@@ -20,6 +20,7 @@ from fedguard.bench.running.code import code_of, data_digest
 from fedguard.bench.running.environment import environment, peak_memory
 from fedguard.bench.running.in_time import as_of
 from fedguard.bench.running.inference.curious import Album, PrivacyAdversary
+from fedguard.bench.running.other_fates import OtherFates, check_other_fates
 from fedguard.bench.running.protocol import privacy_spent, sums
 from fedguard.bench.running.references import references
 from fedguard.bench.running.replay import RoundKeeper
@@ -117,9 +118,12 @@ def _train_and_score(
     setup = bench.limit_memory(cell, seed, setup)
     with stopwatch.stage("measuring"):
         measured = bench.dissimilarity(cell, seed)
-    reports, model = _run(setup, cell, progress)
+    fates = OtherFates(cell, setup) if cell.compared_fates else None
+    reports, model = _run(setup, cell, progress, fates)
     with stopwatch.stage("scoring"):
         result = _scores(cell, setup, task, reports)
+        if fates is not None:
+            result["statistics"]["compared"] = fates.accuracies(reports)
     result.update(_label_changes(cell, result, controls))
     result["references"] = compared_with
     result["inference"] = None
@@ -213,6 +217,7 @@ def set_up(
         secret=secret_noise,
     )
     check_statistics(setup, cell.architecture)
+    check_other_fates(cell, setup)
     return setup.with_parts(meeting=cell.architecture.resolve_meeting(setup))
 
 
@@ -222,12 +227,18 @@ def _train(cell: PlannedCell, seed: int, bench: Workbench) -> tuple[list[RoundRe
         return _run(bench.limit_memory(cell, seed, setup), cell, silent)
 
 
-def _run(setup: Setup, cell: PlannedCell, progress: Progress) -> tuple[list[RoundReport], Tensor]:
+def _run(
+    setup: Setup, cell: PlannedCell, progress: Progress, fates: OtherFates | None = None
+) -> tuple[list[RoundReport], Tensor]:
     reports = []
     model = torch.empty(0)
+    if fates is not None:
+        setup = replace(setup, keep=fates.also(setup.keep))
     ran = cell.architecture.run(setup)
     for report in as_of(ran, cell.config.evaluation) if cell.config.evaluation.in_time else ran:
         model = report.model
+        if fates is not None:
+            fates.evaluate(report)
         reports.append(replace(report, model=model[:0].clone()))  # its memory is free
         judged = report.evaluation
         reached = None if judged is None else mean_return(judged) if judged.returns else judged.accuracy

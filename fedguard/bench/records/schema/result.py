@@ -183,6 +183,7 @@ class StatisticsRecord(TypedDict):
         floored: number of variances below 0 that clients sent, and that were taken for 0.
         elsewhere, worst: after the last round, where each client has a model of its own: the mean of its accuracy on all test
             examples, and the lowest accuracy of a client on its own labels.
+        compared: the final accuracy with the fates of ``evaluation.statistics``, by fate.
     """
 
     fate: str
@@ -193,6 +194,7 @@ class StatisticsRecord(TypedDict):
     floored: Count
     elsewhere: NotRequired[Share]
     worst: NotRequired[Share]
+    compared: NotRequired[dict[str, Share]]
 
 
 class WeightBreakdownRecord(TypedDict):
