@@ -41,8 +41,8 @@ def threat_in_words(cell: PlannedCell) -> str:
         others = f" {cell.architecture.shows_others}" if cell.architecture.shows_others else ""
         seen = (cell.threat.grants | PUBLIC) & derive_exposure(cell.architecture.exposes, cell.masking).clients
         named = cell.clients.malicious
-        who = named if isinstance(named, tuple) else cell.malicious
-        attackers = describe_threat(cell.threat, who, cell.clients.total, seen)
+        attacking = named if isinstance(named, tuple) else cell.malicious
+        attackers = describe_threat(cell.threat, attacking, cell.clients.total, seen)
         return (
             (attackers if cell.adversary else "Nobody is malicious.")
             + public
