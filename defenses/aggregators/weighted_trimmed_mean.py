@@ -20,7 +20,7 @@ class WeightedTrimmedMean(CoordinateRule):
     $R(x)_k = 1/(1 - 2s) sum_i u_ik x_(i)k$ with $x_(1)k <= ... <= x_(n)k$ and $u_ik$ the part of $[s, 1 - s]$ that the
     interval of client (i) covers: each has an interval as long as its share $w_i = m_i / (sum_j m_j)$ of the claims $m_i$,
     laid end to end in the order of the values. A client at the border so keeps a part of its weight. For $s = 0$ it is the
-    weighted mean, and of equal claims with $s = f/n$ the trimmed mean. It stands as long as the malicious clients claim no
+    weighted mean, and of equal claims with $s = f/n$ the trimmed mean. It holds as long as the malicious clients claim no
     more than s together; nobody can check a claim.
 
     Args:

@@ -132,7 +132,7 @@ class _WeightSearch:
             moved = perturb_rows(rows, everybody, usual, self._draw)
             moved = moved / max(1.0, *(_length(row) for row in moved))
             turned = lie + usual * _length(lie) * self._draw.standard_normal(lie.shape) * (self._draw.random() < 0.5)
-            found = _length(self._answer(_replaced(moved, site, turned)) - self._answer(moved))
+            found = _length(self._answer(_replace_row(moved, site, turned)) - self._answer(moved))
             usual = min(1.0, usual * 1.3) if found > value else max(1e-3, usual * 0.97)
             # Equal ones too: rules that select have plateaus, which a climb must cross
             best = (found, moved, turned) if found >= value else best
@@ -147,13 +147,13 @@ class _WeightSearch:
         for rows in itertools.islice(self._starts((site,)), SHAPES // 2):
             like = rows[(site + 1) % self.n]
             for own in (like, -like):
-                yield _replaced(rows, site, own), rows[site]
+                yield _replace_row(rows, site, own), rows[site]
 
     def _lie(self, honest: Rows, lie: Rows, site: int) -> tuple[float, Rows, Rows]:
         """How far the best of a few lengths of a lie moves the aggregate, the honest rows, and that lie."""
         true = self._answer(honest)
         lies = [scale * lie for scale in (1.0, 10.0, self._near, -self._near)]
-        moved = [_length(self._answer(_replaced(honest, site, one)) - true) for one in lies]
+        moved = [_length(self._answer(_replace_row(honest, site, one)) - true) for one in lies]
         return max(moved), honest, lies[int(np.argmax(moved))]
 
     def _starts(self, sites: tuple[int, ...]) -> Iterator[Rows]:
@@ -190,7 +190,7 @@ def _length(vector: Rows) -> float:
     return float(np.linalg.norm(vector))
 
 
-def _replaced(rows: Rows, site: int, row: Rows) -> Rows:
+def _replace_row(rows: Rows, site: int, row: Rows) -> Rows:
     changed = rows.copy()
     changed[site] = row
     return changed

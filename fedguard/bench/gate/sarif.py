@@ -20,7 +20,7 @@ def gate_sarif(verdict: GateVerdict, baseline: Path, root: Path) -> str:
     """The verdict as JSON text; what passed is left out.
 
     Args:
-        baseline: its file, which stands in the repository: each finding points to the line of its cell there.
+        baseline: its file, a part of the repository: each finding points to the line of its cell there.
         root: the folder to which paths are relative, the same in every run: the repository's.
     """
     lines = _lines_of_cells(baseline)

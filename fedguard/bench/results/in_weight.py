@@ -15,7 +15,7 @@ def weight_breakdowns(run: Run) -> list[dict[str, Any]]:
     Keys as in `fedguard.bench.records.schema.result.WeightBreakdownRecord`.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
-    for swept, found in _measured(run):
+    for swept, found in _list_found(run):
         place = (swept["defense"], found["f"], tuple(round(share, 4) for share in found["shares"]))
         kept = {key: value for key, value in found.items() if key != "evaluations"}
         rows.setdefault(place, {"defense": swept["defense"], **kept})
