@@ -22,7 +22,7 @@ def weight_breakdowns(run: Run) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _measured(run: Run) -> Iterator[tuple[Any, Any]]:
+def _list_found(run: Run) -> Iterator[tuple[Any, Any]]:
     for swept, record in run.trials():
         if (found := record["result"].get("weight_breakdown")) is not None:
             yield swept, found
